@@ -1,0 +1,123 @@
+// A cluster as a graph: devices hang on switches or on each other by full-duplex links. The second
+// of the five values. A device never forwards traffic for others; only switches do.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ids.hpp"
+#include "core/units.hpp"
+
+namespace parsim {
+
+enum class DeviceKind : std::uint8_t { gpu, cpu };
+/// How a number was come by.
+enum class Label : std::uint8_t { measured, data_sheet, guessed };
+[[nodiscard]] std::string to_text(Label label);
+
+/// Where a number of a description comes from. `key` is the number's name ("rate", "memory", …), or
+/// "*" for all numbers of the entry that have none of their own.
+struct Provenance {
+  std::string key;
+  Label label = Label::guessed;
+  std::string source;
+  friend bool operator==(const Provenance&, const Provenance&) = default;
+};
+
+/// A type of device: one row of the device table.
+struct DeviceModel {
+  std::string name;  ///< "v100-sxm2"
+  DeviceKind kind = DeviceKind::gpu;
+  std::string architecture;          ///< CUDA compute capability "7.0", or "" if it has none
+  std::int32_t multiprocessors = 0;  ///< SMs, compute units or cores
+  /// Dense peak by Precision; a precision without tensor cores has the rate it is emulated at
+  /// (fp32's).
+  std::array<FlopsPerSecond, 4> peak{};
+  BytesPerSecond memory_rate{};
+  Bytes memory{};
+  std::vector<Provenance> provenance;
+
+  [[nodiscard]] FlopsPerSecond peak_at(Precision p) const {
+    return peak[static_cast<std::size_t>(p)];
+  }
+  friend bool operator==(const DeviceModel&, const DeviceModel&) = default;
+};
+
+struct Device {
+  std::string name;         ///< unique in the cluster
+  std::int32_t model = -1;  ///< index into Cluster::models
+  NodeId node;
+  Bytes memory{};  ///< capacity of this device; the model's unless overridden
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// A machine: what shares a chassis.
+struct Node {
+  std::string name;
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+/// Anything that forwards: NVSwitch, PCIe switch, CPU socket, network card, network switch.
+struct Switch {
+  std::string name;
+  NodeId node;  ///< invalid for switches between machines
+  friend bool operator==(const Switch&, const Switch&) = default;
+};
+
+/// One end of a link.
+struct Port {
+  enum class Kind : std::uint8_t { device, switch_ } kind = Kind::device;
+  std::int32_t index = -1;
+
+  static Port of(DeviceId id) { return {Kind::device, id.value}; }
+  static Port of(SwitchId id) { return {Kind::switch_, id.value}; }
+  friend auto operator<=>(const Port&, const Port&) = default;
+};
+
+/// A full-duplex cable: `rate` in each direction at once, `latency` to cross it. Parallel cables
+/// are separate links, so that rings can use each of them.
+struct Link {
+  std::string name;
+  Port a, b;
+  BytesPerSecond rate{};
+  Seconds latency{};
+  std::int32_t provenance = -1;  ///< index into Cluster::provenances
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+/// A link in one direction: forwards is a → b. Index 2·link, or 2·link + 1 backwards.
+struct Hop {
+  LinkId link;
+  bool backwards = false;
+
+  [[nodiscard]] std::size_t index() const { return 2 * link.index() + (backwards ? 1 : 0); }
+  friend auto operator<=>(const Hop&, const Hop&) = default;
+};
+
+struct Cluster {
+  std::string name;
+  std::vector<DeviceModel> models;
+  std::vector<Node> nodes;
+  std::vector<Device> devices;
+  std::vector<Switch> switches;
+  std::vector<Link> links;
+  std::vector<Provenance> provenances;  ///< of links
+
+  [[nodiscard]] const Device& operator[](DeviceId id) const { return devices[id.index()]; }
+  [[nodiscard]] const Link& operator[](LinkId id) const { return links[id.index()]; }
+  [[nodiscard]] const DeviceModel& model(DeviceId id) const {
+    return models[static_cast<std::size_t>(devices[id.index()].model)];
+  }
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+/// Devices of a kind, in id order. Strategies place layers on GPUs only.
+[[nodiscard]] std::vector<DeviceId> devices_of(const Cluster& cluster, DeviceKind kind);
+
+/// Checks that names are unique and not empty, ports and models exist, rates are positive, and
+/// every device can reach every other. Throws InputError with `where` and the offender's name.
+void validate(const Cluster& cluster, const std::string& where);
+
+}  // namespace parsim

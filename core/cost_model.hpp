@@ -1,0 +1,44 @@
+// How long operations take on devices. One of the two virtual interfaces; implementations live in
+// sim/.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/cluster.hpp"
+#include "core/exec_dag.hpp"
+
+namespace parsim {
+
+/// Where a cost comes from, best first.
+enum class Origin : std::uint8_t { measured, scaled, modelled, guessed };
+[[nodiscard]] std::string to_text(Origin origin);
+
+struct Cost {
+  Seconds time{};
+  Origin origin = Origin::guessed;
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+
+  /// Time of one pass over a part of a layer on a device that does nothing else.
+  [[nodiscard]] virtual Cost compute(const Network& network, LayerId layer, const Part& part,
+                                     Pass pass, DeviceId device, Precision precision) const = 0;
+  /// Time to stream `touched` bytes through the device's memory (updates, copies, additions), with
+  /// launch.
+  [[nodiscard]] virtual Cost memory(DeviceId device, Bytes touched) const = 0;
+  /// One message on an otherwise idle network.
+  [[nodiscard]] virtual Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const = 0;
+  /// One collective on an otherwise idle network. Payload as at Collective.
+  [[nodiscard]] virtual Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
+                                           Bytes payload) const = 0;
+  /// One line on method and sources, for reports.
+  [[nodiscard]] virtual std::string summary() const = 0;
+};
+
+/// Time of a compute, update, local or delay of the DAG; zero for communication.
+[[nodiscard]] Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost);
+
+}  // namespace parsim

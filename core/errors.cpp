@@ -1,0 +1,56 @@
+#include "core/errors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace parsim {
+
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+InputError::InputError(std::string_view where, std::string_view found, std::string_view accepted)
+    : std::runtime_error(accepted.empty() ? fmt::format("{}: {}", where, found)
+                                          : fmt::format("{}: {}; {}", where, found, accepted)) {}
+
+void ensure(bool holds, std::string_view meaning) {
+  if (!holds) throw BrokenInvariant(std::string(meaning));
+}
+
+std::string did_you_mean(std::string_view found, std::span<const std::string> known) {
+  constexpr std::size_t longest_compared = 200;  // hostile input: the distance is quadratic
+  if (found.size() > longest_compared) return {};
+  const std::string* nearest = nullptr;
+  std::size_t least = std::max<std::size_t>(2, found.size() / 3) + 1;
+  for (const std::string& word : known) {
+    const std::size_t distance = edit_distance(found, word);
+    if (distance < least) {
+      least = distance;
+      nearest = &word;
+    }
+  }
+  return nearest == nullptr ? std::string{} : fmt::format(" did you mean '{}'?", *nearest);
+}
+
+std::string join(std::span<const std::string> words, std::string_view separator) {
+  return fmt::format("{}", fmt::join(words, separator));
+}
+
+}  // namespace parsim

@@ -1,0 +1,322 @@
+// The execution DAG: what is computed, moved and reduced, on which device and stream, after what.
+// It carries the layers it refers to, so that an engine needs nothing else to run it: SimGrid gives
+// it durations, CUDA gives it numbers. A table of small records, because clusters of thousands of
+// devices make millions of operations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "core/ids.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim {
+
+/// What a tensor of the DAG is.
+///
+///     output     the output of `layer` (values and gradients of it)
+///     edge       the gradient that `layer` contributes to its operand `input` (partial sums)
+///     parameter  one learned tensor
+///     bucket     several (parameter, region) pairs that travel together, ExecDag::buckets[index]
+struct Tensor {
+  enum class Kind : std::uint8_t { output, edge, parameter, bucket } kind = Kind::output;
+  std::int32_t index = -1;  ///< layer, layer, parameter or bucket
+  std::int32_t input = -1;  ///< operand number of an edge
+  friend auto operator<=>(const Tensor&, const Tensor&) = default;
+};
+
+enum class Role : std::uint8_t {
+  activation,  ///< values of an output
+  gradient,  ///< complete gradient of an output, or sums of contributions on their way to complete
+             ///< it
+  partial_sum,      ///< of an output: forward sums over a part of the contraction; of an edge:
+                    ///< contributions
+  weight,           ///< values of a parameter or bucket
+  weight_gradient,  ///< gradient of a parameter or bucket
+  optimizer_state,
+};
+
+/// Part of a tensor on some device. Every device has its own store, addressed by these four.
+struct Slice {
+  TensorId tensor;
+  Role role = Role::activation;
+  std::int32_t micro_batch = 0;  ///< 0 for weights, their gradients and states
+  RegionId region;               ///< invalid for buckets (they list their regions)
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+enum class Pass : std::uint8_t {
+  forward,
+  backward,          ///< all of backward in one kernel: input gradients and weight gradients
+  backward_data,     ///< input gradients only
+  backward_weights,  ///< weight gradients only
+  recompute,         ///< forward again, because the output was dropped
+};
+
+/// What a Compute works on: a part of a layer. Operand regions follow from the layer
+/// (core/layers.hpp).
+struct Work {
+  LayerId layer;
+  RegionId out;
+  std::int32_t contraction_begin = 0, contraction_end = 0;
+  /// Role of the input gradients: `gradient` = added straight into the producer's gradient on this
+  /// device, `partial_sum` = added into the edge's own store, because they must travel. One bit per
+  /// operand.
+  std::uint32_t edges_to_partial_sum = 0;
+  friend bool operator==(const Work&, const Work&) = default;
+};
+
+/// A kernel. What it reads and writes, all on `device`, all for `micro_batch`:
+///
+///   forward, recompute   reads activation of each operand over input_region, weights over
+///   parameter_region;
+///                        writes activation of the output over `out` — or, if the contraction is
+///                        cut, partial_sum
+///   backward_data        reads gradient of the output over `out` (Loss: none, it starts the chain
+///   with 1/batch), the
+///                        activations again, weights; ADDS to the operand's gradient (or edge
+///                        partial_sum)
+///   backward_weights     reads gradient of the output and activations; ADDS to weight_gradient
+///   backward             both
+///
+/// Every gradient, partial sum and weight gradient store is zero when the step begins.
+struct Compute {
+  WorkId work;
+  Pass pass = Pass::forward;
+  DeviceId device;
+  std::int32_t micro_batch = 0;
+};
+
+/// The optimizer's step on a device: weight −= rate · weight_gradient, over a parameter's region or
+/// a bucket.
+struct Update {
+  DeviceId device;
+  Slice slice;  ///< role weight
+};
+
+enum class LocalKind : std::uint8_t { copy, add, zero };
+/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region.
+struct Local {
+  LocalKind kind = LocalKind::copy;
+  DeviceId device;
+  Slice from, to;
+};
+
+/// Moves a slice to another device (or to itself: a co-located server), where it lands in `to`.
+/// Adds if `add`, else overwrites. The regions are equal.
+struct Transfer {
+  DeviceId from, to;
+  Slice slice;   ///< read here
+  Slice target;  ///< written there
+  bool add = false;
+};
+
+enum class CollectiveKind : std::uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  all_to_all
+};
+[[nodiscard]] std::string_view to_text(CollectiveKind kind);
+
+/// One operation of all members of a group.
+///
+///   all_reduce      every member's `slice` over the whole region is summed into `target` on every
+///   member all_gather      member i holds `slice` over regions[i]; afterwards everybody holds
+///   `target` over all of them reduce_scatter  every member's `slice` over all regions is summed;
+///   member i gets regions[i] ADDED into `target` broadcast       member 0's `slice` overwrites
+///   `target` on the others all_to_all      member i holds `slice` over regions[i]; afterwards it
+///   holds `target` over needs[i]
+///                   (needs[i] ∩ regions[j] travels from j to i)
+///
+/// Payload: all_reduce, broadcast: bytes of the region. all_gather, reduce_scatter: bytes of all
+/// regions. all_to_all: bytes that travel in all.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  GroupId group;
+  Slice slice, target;
+};
+
+/// Regions by member of an all_gather, reduce_scatter or all_to_all (index into ExecDag::shares).
+struct Shares {
+  std::vector<RegionId> regions;
+  std::vector<RegionId> needs;  ///< all_to_all only
+  friend bool operator==(const Shares&, const Shares&) = default;
+};
+
+/// A device that does nothing for a while.
+struct Delay {
+  DeviceId device;
+  Seconds time{};
+};
+
+using Op = std::variant<Compute, Update, Local, Transfer, Collective, Delay>;
+enum class OpKind : std::uint8_t { compute, update, local, transfer, collective, delay };
+
+/// In-order queues of a device. Each stream of communication has a sending and a receiving side
+/// that do not wait for each other; a collective occupies both sides on all members.
+enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, copy };
+inline constexpr std::size_t stream_count = 5;
+[[nodiscard]] std::string_view to_text(Stream stream);
+
+/// One row of the table; read it through ExecDag::op. 40 bytes.
+struct OpRecord {
+  std::int64_t payload = 0;  ///< bytes that travel (transfer, collective: see there) or are touched
+                             ///< (local, update); Delay: picoseconds
+  std::uint32_t first_predecessor = 0;
+  std::int32_t device =
+      -1;                ///< compute, update, local, delay, transfer (from); group of a collective
+  std::int32_t to = -1;  ///< transfer; shares of a collective
+  std::int32_t what = -1;  ///< work (compute) or slice
+  std::int32_t target =
+      -1;  ///< slice written (local, transfer, collective); micro-batch of a compute
+  std::int16_t priority = 0;
+  std::uint8_t kind : 4 = 0, stream : 4 = 0;
+  std::uint8_t sub = 0;  ///< pass, local kind, collective kind, add
+  friend bool operator==(const OpRecord&, const OpRecord&) = default;
+};
+static_assert(sizeof(OpRecord) <= 48);
+
+class ExecDag {
+ public:
+  ExecDag() = default;
+  ExecDag(Network network_, std::int64_t batch_, Precision precision_, Optimizer optimizer_)
+      : network(std::move(network_)), batch(batch_), precision(precision_), optimizer(optimizer_) {}
+
+  Network network;         ///< the layers the operations refer to
+  std::int64_t batch = 0;  ///< global: what the loss is averaged over
+  Precision precision = Precision::fp32;
+  Optimizer optimizer = Optimizer::momentum;
+  std::string strategy, cluster;
+
+  // Interned tables. intern_* return the id of an equal entry if there is one.
+  RegionId intern(const Region& region);
+  TensorId intern(const Tensor& tensor);
+  WorkId intern(const Work& work);
+  GroupId intern(const std::vector<DeviceId>& group);
+  std::int32_t intern(const Slice& slice);
+  /// Appends a bucket and returns its tensor.
+  TensorId add_bucket(std::vector<std::pair<ParameterId, RegionId>> contents);
+
+  /// Appends an operation. `after` lists operations that must end before it starts; they exist
+  /// already, so the table is in topological order, and the id order is the issue order on every
+  /// stream. Payload bytes follow from the slices. Throws BrokenInvariant for an unknown id.
+  OpId add(const Compute& op, std::span<const OpId> after, std::int16_t priority = 0);
+  OpId add(const Update& op, std::span<const OpId> after, std::int16_t priority = 0);
+  OpId add(const Local& op, std::span<const OpId> after, std::int16_t priority = 0);
+  OpId add(const Transfer& op, Stream stream, std::span<const OpId> after,
+           std::int16_t priority = 0);
+  OpId add(const Collective& op, const Shares& shares, Stream stream, std::span<const OpId> after,
+           std::int16_t priority = 0);
+  OpId add(const Delay& op, std::span<const OpId> after);
+
+  [[nodiscard]] std::size_t size() const { return records_.size(); }
+  [[nodiscard]] Op op(OpId id) const;
+  [[nodiscard]] OpKind kind(OpId id) const {
+    return static_cast<OpKind>(records_[id.index()].kind);
+  }
+  [[nodiscard]] Stream stream(OpId id) const {
+    return static_cast<Stream>(records_[id.index()].stream);
+  }
+  [[nodiscard]] const OpRecord& record(OpId id) const { return records_[id.index()]; }
+  [[nodiscard]] std::span<const OpId> predecessors(OpId id) const;
+  /// Bytes as explained at Collective and OpRecord::payload.
+  [[nodiscard]] Bytes payload(OpId id) const { return {records_[id.index()].payload}; }
+  /// Regions by member; empty lists for kinds without.
+  [[nodiscard]] const Shares& shares(OpId id) const;
+
+  [[nodiscard]] const Region& region(RegionId id) const { return regions_[id.index()]; }
+  [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_[id.index()]; }
+  [[nodiscard]] const Work& work(WorkId id) const { return works_[id.index()]; }
+  [[nodiscard]] Part part(WorkId id) const;
+  [[nodiscard]] const std::vector<DeviceId>& group(GroupId id) const { return groups_[id.index()]; }
+  [[nodiscard]] const std::vector<std::pair<ParameterId, RegionId>>& bucket(
+      std::int32_t index) const {
+    return buckets_[static_cast<std::size_t>(index)];
+  }
+  /// Elements of a slice: its region's volume, or the sum over a bucket.
+  [[nodiscard]] std::int64_t elements(const Slice& slice) const;
+  /// Memory the table takes, for the benchmark that prints bytes per operation.
+  [[nodiscard]] std::size_t bytes_in_memory() const;
+
+  friend bool operator==(const ExecDag& a, const ExecDag& b);
+
+  /// Plain access for JSON (core/json.cpp).
+  struct Tables;
+  [[nodiscard]] Tables tables() const;
+  static ExecDag from_tables(Tables tables);
+
+ private:
+  OpId append(OpRecord record, std::span<const OpId> after);
+
+  std::vector<OpRecord> records_;
+  std::vector<OpId> predecessors_;
+  std::vector<Region> regions_;
+  std::vector<Tensor> tensors_;
+  std::vector<Work> works_;
+  std::vector<Slice> slices_;
+  std::vector<std::vector<DeviceId>> groups_;
+  std::vector<std::vector<std::pair<ParameterId, RegionId>>> buckets_;
+  std::vector<Shares> shares_;
+  // Lookup for interning; not part of the value.
+  struct Hash {
+    std::size_t operator()(const Region& v) const noexcept;
+    std::size_t operator()(const Tensor& v) const noexcept;
+    std::size_t operator()(const Work& v) const noexcept;
+    std::size_t operator()(const Slice& v) const noexcept;
+    std::size_t operator()(const std::vector<DeviceId>& v) const noexcept;
+  };
+  std::unordered_map<Region, std::int32_t, Hash> region_index_;
+  std::unordered_map<Tensor, std::int32_t, Hash> tensor_index_;
+  std::unordered_map<Work, std::int32_t, Hash> work_index_;
+  std::unordered_map<Slice, std::int32_t, Hash> slice_index_;
+  std::unordered_map<std::vector<DeviceId>, std::int32_t, Hash> group_index_;
+};
+
+/// The tables of a DAG as plain vectors.
+struct ExecDag::Tables {
+  Network network;
+  std::int64_t batch = 0;
+  Precision precision = Precision::fp32;
+  Optimizer optimizer = Optimizer::momentum;
+  std::string strategy, cluster;
+  std::vector<OpRecord> records;
+  std::vector<OpId> predecessors;
+  std::vector<Region> regions;
+  std::vector<Tensor> tensors;
+  std::vector<Work> works;
+  std::vector<Slice> slices;
+  std::vector<std::vector<DeviceId>> groups;
+  std::vector<std::vector<std::pair<ParameterId, RegionId>>> buckets;
+  std::vector<Shares> shares;
+};
+
+/// Payload bytes that devices receive when the operation runs, independent of algorithm and
+/// fidelity: transfer: payload; all_reduce 2(n−1)·S; all_gather, reduce_scatter (n−1)·S over all
+/// regions' bytes S; broadcast (n−1)·S; all_to_all: what travels. Others 0.
+[[nodiscard]] Bytes bytes_received(const ExecDag& dag, OpId id);
+/// Sum of bytes_received over the DAG: the `bytes_moved` of reports.
+[[nodiscard]] Bytes bytes_moved(const ExecDag& dag);
+/// Point-to-point messages when collectives run as rings: transfer 1, all_reduce 2n(n−1),
+/// all_gather and reduce_scatter n(n−1), broadcast n−1, all_to_all: the non-empty pairs.
+[[nodiscard]] std::int64_t messages(const ExecDag& dag);
+
+/// Where an operation waits for its turn: queue `2·(stream) + side` of a device, side 0 = compute
+/// or sending, 1 = receiving.
+struct Queue {
+  DeviceId device;
+  std::int32_t queue = 0;
+  friend auto operator<=>(const Queue&, const Queue&) = default;
+};
+inline constexpr std::int32_t queues_per_device = 2 * static_cast<std::int32_t>(stream_count);
+/// The queues an operation occupies from start to end: one for compute, update, local and delay;
+/// sender's and receiver's for a transfer; both sides of every member for a collective.
+void queues(const ExecDag& dag, OpId id, std::vector<Queue>& out);
+
+}  // namespace parsim

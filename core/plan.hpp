@@ -1,0 +1,122 @@
+// A plan: who holds which slice of what, in which order. Every strategy returns one; one function
+// (strategies/lower.hpp) turns any of them into an execution DAG.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/network.hpp"
+
+namespace parsim {
+
+/// One dimension of a layer's grid with the size of each part, first to last. Sizes add up to the
+/// extent: of the micro-batch for sample, of the output for channel and the spatial dimensions, of
+/// the input for in_channel. For replica only the count of sizes matters. Zero sizes are allowed:
+/// that part is idle.
+struct Cut {
+  Dim dim = Dim::sample;
+  std::vector<std::int64_t> sizes;
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+
+/// How the copies of a layer's gradient become one sum.
+struct Sync {
+  enum class Kind : std::uint8_t { automatic, ring, server } kind = Kind::automatic;
+  DeviceId server;  ///< who adds up, for `server`; may be one of the layer's own devices or a CPU
+  friend bool operator==(const Sync&, const Sync&) = default;
+};
+
+/// Where a state of the parameters lives: with every cell that uses it, or split among the cells
+/// that share it (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
+struct StatePlacement {
+  enum class Kind : std::uint8_t { replicated, sharded } kind = Kind::replicated;
+  std::vector<std::int64_t> shares;  ///< relative sizes of the shards; empty = equal
+  friend bool operator==(const StatePlacement&, const StatePlacement&) = default;
+};
+
+/// How one layer is split. The grid is the product of the cuts, row-major, the last cut fastest.
+struct LayerPlan {
+  std::vector<Cut> cuts;          ///< none: one cell that computes everything
+  std::vector<DeviceId> devices;  ///< one per cell; repeats are allowed
+  StatePlacement weights, gradients, optimizer;
+  bool recompute = false;  ///< drop the output after forward and compute it again before backward
+  Sync sync;
+  friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
+};
+
+enum class Direction : std::uint8_t { forward, backward };
+
+/// One turn of a pipeline: a stage works on a micro-batch.
+struct Slot {
+  std::int32_t stage = 0, micro_batch = 0;
+  Direction direction = Direction::forward;
+  friend auto operator<=>(const Slot&, const Slot&) = default;
+};
+
+/// Devices that work through the same list of slots, in this order.
+struct Lane {
+  std::vector<DeviceId> devices;
+  std::vector<Slot> slots;
+  friend bool operator==(const Lane&, const Lane&) = default;
+};
+
+/// The order of a training step. A stage is a set of layers; every device is in at most one lane,
+/// and every lane lists each (stage, micro-batch, direction) of the stages its devices hold exactly
+/// once.
+struct Schedule {
+  std::int32_t micro_batches = 1;
+  std::vector<std::int32_t> stage_of_layer;  ///< by LayerId
+  std::vector<Lane> lanes;
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+enum class Optimizer : std::uint8_t { sgd, momentum, adam };
+/// Numbers of optimizer state per parameter: 0, 1, 2.
+[[nodiscard]] constexpr std::int64_t state_per_parameter(Optimizer optimizer) {
+  return static_cast<std::int64_t>(optimizer);
+}
+
+struct Plan {
+  std::string strategy, network, cluster;
+  std::int64_t batch = 0;  ///< samples of one step over all devices; a multiple of micro_batches
+  Precision precision = Precision::fp32;
+  Optimizer optimizer = Optimizer::momentum;
+  std::vector<LayerPlan> layers;  ///< by LayerId
+  Schedule schedule;
+  /// Parameters whose gradients travel together, in the order in which they become ready. Those in
+  /// no bucket travel alone.
+  std::vector<std::vector<ParameterId>> buckets;
+  std::vector<std::string> notes;  ///< what a reader of the plan should know
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// One cell of a layer's grid.
+struct Cell {
+  DeviceId device;
+  Part part;
+  std::int64_t replica = 0;      ///< index along the replica cut
+  std::int64_t contraction = 0;  ///< index along the in_channel cut
+  friend bool operator==(const Cell&, const Cell&) = default;
+};
+
+/// The non-empty cells of a layer for one micro-batch of `samples`, in grid order.
+/// `plan` must be valid for the layer (see validate).
+[[nodiscard]] std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
+                                      std::int64_t samples);
+
+/// Checks everything a plan promises: a plan for every layer, sizes that add up, cuts the layer
+/// allows, devices that exist, replica cells on different devices, schedule complete, batch a
+/// multiple of the micro-batches. Throws InputError with `where` (a file or "strategy data"), the
+/// layer's name, what was found and what is accepted.
+void validate(const Plan& plan, const Network& network, const Cluster& cluster,
+              const std::string& where);
+
+/// Sizes of `parts` parts of `extent`, as equal as possible, larger ones first.
+[[nodiscard]] std::vector<std::int64_t> even_split(std::int64_t extent, std::size_t parts);
+/// Sizes proportional to `weights` by the largest-remainder rule; ties go to the lower index.
+[[nodiscard]] std::vector<std::int64_t> proportional_split(std::int64_t extent,
+                                                           const std::vector<double>& weights);
+
+}  // namespace parsim

@@ -1,0 +1,73 @@
+#include "core/region.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+void Region::push_back(Interval axis) {
+  ensure(rank_ < max_rank, "a tensor has at most 8 axes");
+  axes_[rank_++] = axis;
+}
+
+std::int64_t Region::volume() const {
+  std::int64_t elements = 1;
+  for (std::size_t a = 0; a < rank_; ++a) elements *= axes_[a].size();
+  return elements;
+}
+
+bool Region::contains(const Region& other) const {
+  if (other.empty()) return true;
+  for (std::size_t a = 0; a < rank_; ++a) {
+    if (other.axes_[a].begin < axes_[a].begin || other.axes_[a].end > axes_[a].end) return false;
+  }
+  return rank_ == other.rank_;
+}
+
+Region intersect(const Region& a, const Region& b) {
+  ensure(a.rank() == b.rank(), "regions of one tensor have one rank");
+  Region both = a;
+  bool empty = false;
+  for (std::size_t i = 0; i < a.rank(); ++i) {
+    both[i] = intersect(a[i], b[i]);
+    empty = empty || both[i].empty();
+  }
+  if (empty) {
+    for (std::size_t i = 0; i < a.rank(); ++i) both[i] = {};
+  }
+  return both;
+}
+
+Region hull(const Region& a, const Region& b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  Region both = a;
+  for (std::size_t i = 0; i < a.rank(); ++i) {
+    both[i] = {std::min(a[i].begin, b[i].begin), std::max(a[i].end, b[i].end)};
+  }
+  return both;
+}
+
+std::string to_text(const Region& region) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < region.rank(); ++i) {
+    text += fmt::format("{}{}:{}", i == 0 ? "" : ", ", region[i].begin, region[i].end);
+  }
+  return text + "]";
+}
+
+}  // namespace parsim
+
+std::size_t std::hash<parsim::Region>::operator()(const parsim::Region& region) const noexcept {
+  std::uint64_t state = region.rank();
+  for (std::size_t i = 0; i < region.rank(); ++i) {
+    for (const std::int64_t bound : {region[i].begin, region[i].end}) {
+      state = (state ^ static_cast<std::uint64_t>(bound)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
+      state ^= state >> 29U;
+    }
+  }
+  return state;
+}

@@ -1,0 +1,52 @@
+// Ways through a cluster: the path between two devices, and rings over a group of devices.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/cluster.hpp"
+
+namespace parsim {
+
+/// The hops from one device to another with what they amount to.
+struct Route {
+  std::vector<Hop> hops;  ///< empty from a device to itself
+  Seconds latency{};      ///< sum over the hops
+  BytesPerSecond rate{};  ///< of the slowest hop; infinite for an empty route
+};
+
+/// Shortest paths of a cluster, found on demand and remembered. Fewest hops first, then the larger
+/// bottleneck rate, then the smaller latency; among equals (parallel cables, the stages of a fat
+/// tree) one is chosen by source and destination, so that different pairs spread over them.
+/// Deterministic. Holds a reference to the cluster. Not thread-safe.
+class Routes {
+ public:
+  explicit Routes(const Cluster& cluster);
+  ~Routes();
+  Routes(const Routes&) = delete;
+  Routes& operator=(const Routes&) = delete;
+
+  /// Throws InputError if there is no path.
+  const Route& between(DeviceId from, DeviceId to);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// A cyclic order of a group's devices; `hops[i]` is the way from devices[i] to devices[i+1].
+struct Ring {
+  std::vector<DeviceId> devices;
+  std::vector<Route> hops;
+};
+
+/// Rings over the group that share as few directed links as possible: the more of them run at once,
+/// the more of the links work. Where devices are wired directly to each other (cube mesh),
+/// edge-disjoint Hamiltonian cycles over single cables in both directions; where each node has
+/// several network cards, one ring per card, each leaving the node beside another card; otherwise a
+/// single ring in node order. At least one ring for two or more devices, none for one.
+[[nodiscard]] std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
+                                                    std::span<const DeviceId> group);
+
+}  // namespace parsim

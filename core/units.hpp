@@ -1,0 +1,69 @@
+// Quantities with units. A number with a unit is never a bare double in a signature, and only
+// the combinations that mean something compile: bytes / rate is a time, nothing else mixes.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace parsim {
+
+using Seconds = std::chrono::duration<double>;
+
+/// A number that carries its unit in its type.
+template <class Tag, class Rep>
+struct Quantity {
+  Rep value{};
+
+  friend constexpr auto operator<=>(const Quantity&, const Quantity&) = default;
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return {a.value + b.value}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return {a.value - b.value}; }
+  friend constexpr Quantity operator*(Quantity a, Rep factor) { return {a.value * factor}; }
+  friend constexpr Quantity operator*(Rep factor, Quantity a) { return {a.value * factor}; }
+  constexpr Quantity& operator+=(Quantity other) {
+    value += other.value;
+    return *this;
+  }
+};
+
+using Bytes = Quantity<struct BytesTag, std::int64_t>;  ///< exact, so that conservation is testable
+using Flops = Quantity<struct FlopsTag, double>;        ///< 2 x multiply-accumulates
+using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
+using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
+
+constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
+  return Seconds{static_cast<double>(amount.value) / rate.value};
+}
+constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
+  return Seconds{amount.value / rate.value};
+}
+
+/// Floating-point format of a training step: element size and which peak of a device applies.
+enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16 };
+
+/// Bytes of one tensor element: 4 for fp32 and tf32, 2 for fp16 and bf16.
+[[nodiscard]] constexpr std::int64_t element_bytes(Precision precision) {
+  return precision == Precision::fp32 || precision == Precision::tf32 ? 4 : 2;
+}
+
+/// Parses `"400 Gbit/s"`, `"25GB/s"`, `"936 ns"`, `"80 GiB"`, `"10.6 TFLOP/s"`. k/M/G/T are powers
+/// of 1000, Ki/Mi/Gi/Ti powers of 1024; bits are understood for rates only. A bare number is
+/// refused.
+///
+/// where   place of the text (`file:line:key` or `--flag`), used in the message
+///
+/// Throws InputError for an unknown unit, a missing unit, a negative, infinite or unreadable
+/// number.
+[[nodiscard]] Bytes parse_bytes(const std::string& text, const std::string& where);
+[[nodiscard]] BytesPerSecond parse_rate(const std::string& text, const std::string& where);
+[[nodiscard]] FlopsPerSecond parse_flops_rate(const std::string& text, const std::string& where);
+[[nodiscard]] Seconds parse_seconds(const std::string& text, const std::string& where);
+
+/// Three significant digits with a prefix that fits: "7.37 ms", "25.0 GB/s", "1.50 GiB".
+[[nodiscard]] std::string to_text(Seconds time);
+[[nodiscard]] std::string to_text(Bytes amount);
+[[nodiscard]] std::string to_text(BytesPerSecond rate);
+[[nodiscard]] std::string to_text(FlopsPerSecond rate);
+
+}  // namespace parsim

@@ -1,0 +1,46 @@
+// The simulating executor and its cost models: a plan's DAG on a SimGrid model of the cluster.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/executor.hpp"
+
+namespace parsim {
+
+/// How collectives become flows.
+///   hops   one flow per hop of each ring, all at once (default)
+///   p2p    every message of the ring, one after another: the reference, for up to some hundred
+///   devices
+enum class Fidelity : std::uint8_t { hops, p2p };
+
+/// Cost of a step of a collective beyond the links' own latency and rate.
+///   ideal   latency and bandwidth only; checks by hand use it
+enum class CollectiveCost : std::uint8_t { ideal };
+
+struct SimOptions {
+  Fidelity fidelity = Fidelity::hops;
+  CollectiveCost collectives = CollectiveCost::ideal;
+};
+
+/// A SimGrid executor for the cluster. Both references must outlive it. Every run() simulates in a
+/// forked child, so that results are the same bits whatever ran before. Throws SimulationError if
+/// an operation never finished or the child died.
+[[nodiscard]] std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster,
+                                                              const CostModel& cost,
+                                                              const SimOptions& options);
+
+/// The settings given to SimGrid, one "key:value" each, for reports. They are set in one function
+/// only.
+[[nodiscard]] std::vector<std::string> simgrid_settings();
+/// "3.32".
+[[nodiscard]] std::string simgrid_version();
+
+/// Constant efficiency per device and class of operation (see sim/constant_efficiency.cpp for the
+/// table's source). Devices without coefficients borrow those of the nearest relative and say
+/// "guessed". Holds a reference to the cluster.
+[[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster);
+
+}  // namespace parsim

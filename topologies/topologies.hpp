@@ -1,0 +1,29 @@
+// The catalogue of clusters: named machines, generators, TOML and JSON files.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.hpp"
+
+namespace parsim {
+
+struct ClusterEntry {
+  std::string name;     ///< "dgx-v100", or "star" for a generator
+  std::string summary;  ///< one line; for generators with their options
+};
+
+/// Named machines first, then generators.
+[[nodiscard]] const std::vector<ClusterEntry>& clusters();
+
+/// A named machine, a generator call ("star:8,device=p100-sxm2,rate=25GB/s,latency=1us") or a file
+/// (.toml, .json, or anything with a '/'). Throws InputError: place, what was found, what is
+/// accepted, did-you-mean.
+[[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where);
+
+/// The device table. Throws InputError with a did-you-mean for an unknown name.
+[[nodiscard]] const std::vector<DeviceModel>& device_models();
+[[nodiscard]] const DeviceModel& device_model(std::string_view name, std::string_view where);
+
+}  // namespace parsim
