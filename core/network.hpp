@@ -41,6 +41,9 @@ struct Network {
   friend bool operator==(const Network&, const Network&) = default;
 };
 
+/// Appends an Input layer that delivers tensors of `shape`.
+LayerId add_input(Network& network, std::string name, Shape shape);
+
 /// Appends a layer, derives its output shape and creates its parameters (or shares `shared`).
 /// Throws InputError naming the layer if kind and inputs do not fit or `shared` has other extents.
 LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vector<LayerId> inputs,

@@ -1,0 +1,371 @@
+#include "core/exec_dag.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> collective_names{
+    "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
+constexpr std::array<std::string_view, stream_count> stream_names{"compute", "gradient", "tensor",
+                                                                  "pipeline", "copy"};
+
+constexpr std::size_t mix(std::size_t state, std::int64_t value) {
+  state = (state ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
+  return state ^ (state >> 29U);
+}
+
+template <class IdType, class Value, class Index>
+IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
+  const auto [entry, fresh] = index.try_emplace(value, static_cast<std::int32_t>(table.size()));
+  if (fresh) table.push_back(value);
+  return IdType{entry->second};
+}
+
+std::uint8_t bits(auto enumerator) { return static_cast<std::uint8_t>(enumerator); }
+
+}  // namespace
+
+std::string_view to_text(CollectiveKind kind) {
+  return collective_names[static_cast<std::size_t>(kind)];
+}
+std::string_view to_text(Stream stream) { return stream_names[static_cast<std::size_t>(stream)]; }
+
+std::size_t ExecDag::Hash::operator()(const Region& v) const noexcept {
+  return std::hash<Region>{}(v);
+}
+std::size_t ExecDag::Hash::operator()(const Tensor& v) const noexcept {
+  return mix(mix(static_cast<std::size_t>(v.kind), v.index), v.input);
+}
+std::size_t ExecDag::Hash::operator()(const Work& v) const noexcept {
+  return mix(
+      mix(mix(mix(mix(1, v.layer.value), v.out.value), v.contraction_begin), v.contraction_end),
+      v.edges_to_partial_sum);
+}
+std::size_t ExecDag::Hash::operator()(const Slice& v) const noexcept {
+  return mix(mix(mix(static_cast<std::size_t>(v.role), v.tensor.value), v.micro_batch),
+             v.region.value);
+}
+std::size_t ExecDag::Hash::operator()(const std::vector<DeviceId>& v) const noexcept {
+  std::size_t state = v.size();
+  for (const DeviceId id : v) state = mix(state, id.value);
+  return state;
+}
+
+RegionId ExecDag::intern(const Region& region) {
+  return intern_in<RegionId>(region, regions_, region_index_);
+}
+TensorId ExecDag::intern(const Tensor& tensor) {
+  return intern_in<TensorId>(tensor, tensors_, tensor_index_);
+}
+WorkId ExecDag::intern(const Work& work) { return intern_in<WorkId>(work, works_, work_index_); }
+GroupId ExecDag::intern(const std::vector<DeviceId>& group) {
+  return intern_in<GroupId>(group, groups_, group_index_);
+}
+std::int32_t ExecDag::intern(const Slice& slice) {
+  return intern_in<Id<Slice>>(slice, slices_, slice_index_).value;
+}
+
+TensorId ExecDag::add_bucket(std::vector<std::pair<ParameterId, RegionId>> contents) {
+  buckets_.push_back(std::move(contents));
+  return intern(Tensor{Tensor::Kind::bucket, static_cast<std::int32_t>(buckets_.size()) - 1, -1});
+}
+
+std::int64_t ExecDag::elements(const Slice& slice) const {
+  const Tensor& what = tensor(slice.tensor);
+  if (what.kind != Tensor::Kind::bucket) return region(slice.region).volume();
+  std::int64_t sum = 0;
+  for (const auto& [parameter, part] : bucket(what.index)) sum += region(part).volume();
+  return sum;
+}
+
+OpId ExecDag::append(OpRecord record, std::span<const OpId> after) {
+  for (const OpId id : after)
+    ensure(id.valid() && id.index() < records_.size(), "predecessors exist already");
+  record.first_predecessor = static_cast<std::uint32_t>(predecessors_.size());
+  predecessors_.insert(predecessors_.end(), after.begin(), after.end());
+  records_.push_back(record);
+  return OpId{records_.size() - 1};
+}
+
+OpId ExecDag::add(const Compute& op, std::span<const OpId> after, std::int16_t priority) {
+  ensure(op.work.valid() && op.work.index() < works_.size(), "a kernel's work exists");
+  OpRecord record;
+  record.kind = bits(OpKind::compute) & 15U;
+  record.stream = bits(Stream::compute) & 15U;
+  record.sub = bits(op.pass);
+  record.device = op.device.value;
+  record.what = op.work.value;
+  record.target = op.micro_batch;
+  record.priority = priority;
+  return append(record, after);
+}
+
+OpId ExecDag::add(const Update& op, std::span<const OpId> after, std::int16_t priority) {
+  OpRecord record;
+  record.kind = bits(OpKind::update) & 15U;
+  record.device = op.device.value;
+  record.what = intern(op.slice);
+  record.payload = elements(op.slice) * element_bytes(precision);
+  record.priority = priority;
+  return append(record, after);
+}
+
+OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t priority) {
+  OpRecord record;
+  record.kind = bits(OpKind::local) & 15U;
+  record.sub = bits(op.kind);
+  record.device = op.device.value;
+  record.what = intern(op.from);
+  record.target = intern(op.to);
+  // A copy reads and writes, an addition reads twice and writes, zeroing writes.
+  const std::int64_t touches = op.kind == LocalKind::copy ? 2 : op.kind == LocalKind::add ? 3 : 1;
+  record.payload = touches * elements(op.to) * element_bytes(precision);
+  record.priority = priority;
+  return append(record, after);
+}
+
+OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after,
+                  std::int16_t priority) {
+  OpRecord record;
+  record.kind = bits(OpKind::transfer) & 15U;
+  record.stream = bits(stream) & 15U;
+  record.sub = op.add ? 1 : 0;
+  record.device = op.from.value;
+  record.to = op.to.value;
+  record.what = intern(op.slice);
+  record.target = intern(op.target);
+  record.payload = elements(op.slice) * element_bytes(precision);
+  record.priority = priority;
+  return append(record, after);
+}
+
+OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
+                  std::span<const OpId> after, std::int16_t priority) {
+  ensure(op.group.valid() && op.group.index() < groups_.size(), "a collective's group exists");
+  OpRecord record;
+  record.kind = bits(OpKind::collective) & 15U;
+  record.stream = bits(stream) & 15U;
+  record.sub = bits(op.kind);
+  record.device = op.group.value;
+  record.what = intern(op.slice);
+  record.target = intern(op.target);
+  record.priority = priority;
+  std::int64_t sum = 0;
+  if (op.kind == CollectiveKind::all_reduce || op.kind == CollectiveKind::broadcast) {
+    sum = elements(op.slice);
+  } else {
+    const std::size_t members = group(op.group).size();
+    ensure(shares.regions.size() == members, "one region for each member");
+    if (op.kind == CollectiveKind::all_to_all) {
+      ensure(shares.needs.size() == members, "one needed region for each member");
+      for (std::size_t i = 0; i < members; ++i) {
+        for (std::size_t j = 0; j < members; ++j) {
+          if (i != j) sum += intersect(region(shares.needs[i]), region(shares.regions[j])).volume();
+        }
+      }
+    } else {
+      for (const RegionId id : shares.regions) sum += region(id).volume();
+    }
+    // Layers that reshard alike share one table entry; searching the last few finds nearly all of
+    // them.
+    constexpr std::size_t looked_back = 16;
+    const std::size_t first = shares_.size() > looked_back ? shares_.size() - looked_back : 0;
+    std::size_t at = first;
+    while (at < shares_.size() && !(shares_[at] == shares)) ++at;
+    if (at == shares_.size()) shares_.push_back(shares);
+    record.to = static_cast<std::int32_t>(at);
+  }
+  record.payload = sum * element_bytes(precision);
+  return append(record, after);
+}
+
+OpId ExecDag::add(const Delay& op, std::span<const OpId> after) {
+  OpRecord record;
+  record.kind = bits(OpKind::delay) & 15U;
+  record.device = op.device.value;
+  record.payload = static_cast<std::int64_t>(op.time.count() * 1e12 + 0.5);
+  return append(record, after);
+}
+
+Op ExecDag::op(OpId id) const {
+  const OpRecord& r = records_[id.index()];
+  const auto slice = [this](std::int32_t index) {
+    return slices_[static_cast<std::size_t>(index)];
+  };
+  switch (static_cast<OpKind>(r.kind)) {
+    case OpKind::compute:
+      return Compute{WorkId{r.what}, static_cast<Pass>(r.sub), DeviceId{r.device}, r.target};
+    case OpKind::update:
+      return Update{DeviceId{r.device}, slice(r.what)};
+    case OpKind::local:
+      return Local{static_cast<LocalKind>(r.sub), DeviceId{r.device}, slice(r.what),
+                   slice(r.target)};
+    case OpKind::transfer:
+      return Transfer{DeviceId{r.device}, DeviceId{r.to}, slice(r.what), slice(r.target),
+                      r.sub == 1};
+    case OpKind::collective:
+      return Collective{static_cast<CollectiveKind>(r.sub), GroupId{r.device}, slice(r.what),
+                        slice(r.target)};
+    case OpKind::delay:
+      break;
+  }
+  return Delay{DeviceId{r.device}, Seconds{static_cast<double>(r.payload) * 1e-12}};
+}
+
+std::span<const OpId> ExecDag::predecessors(OpId id) const {
+  const std::size_t first = records_[id.index()].first_predecessor;
+  const std::size_t last = id.index() + 1 < records_.size()
+                               ? records_[id.index() + 1].first_predecessor
+                               : predecessors_.size();
+  return std::span(predecessors_).subspan(first, last - first);
+}
+
+const Shares& ExecDag::shares(OpId id) const {
+  static const Shares none;
+  const OpRecord& r = records_[id.index()];
+  const bool has = static_cast<OpKind>(r.kind) == OpKind::collective && r.to >= 0;
+  return has ? shares_[static_cast<std::size_t>(r.to)] : none;
+}
+
+Part ExecDag::part(WorkId id) const {
+  const Work& w = work(id);
+  return {region(w.out), {w.contraction_begin, w.contraction_end}};
+}
+
+std::size_t ExecDag::bytes_in_memory() const {
+  std::size_t bytes = records_.size() * sizeof(OpRecord) + predecessors_.size() * sizeof(OpId) +
+                      regions_.size() * sizeof(Region) + works_.size() * sizeof(Work) +
+                      slices_.size() * sizeof(Slice) + tensors_.size() * sizeof(Tensor);
+  for (const auto& group : groups_) bytes += group.size() * sizeof(DeviceId);
+  for (const auto& bucket : buckets_) bytes += bucket.size() * sizeof(bucket[0]);
+  for (const Shares& shares : shares_)
+    bytes += (shares.regions.size() + shares.needs.size()) * sizeof(RegionId);
+  return bytes;
+}
+
+ExecDag::Tables ExecDag::tables() const {
+  return {network,  batch,    precision, optimizer, strategy, cluster,  records_, predecessors_,
+          regions_, tensors_, works_,    slices_,   groups_,  buckets_, shares_};
+}
+
+ExecDag ExecDag::from_tables(Tables tables) {
+  ExecDag dag(std::move(tables.network), tables.batch, tables.precision, tables.optimizer);
+  dag.strategy = std::move(tables.strategy);
+  dag.cluster = std::move(tables.cluster);
+  dag.records_ = std::move(tables.records);
+  dag.predecessors_ = std::move(tables.predecessors);
+  dag.regions_ = std::move(tables.regions);
+  dag.tensors_ = std::move(tables.tensors);
+  dag.works_ = std::move(tables.works);
+  dag.slices_ = std::move(tables.slices);
+  dag.groups_ = std::move(tables.groups);
+  dag.buckets_ = std::move(tables.buckets);
+  dag.shares_ = std::move(tables.shares);
+  const auto index = [](const auto& table, auto& map) {
+    for (std::size_t i = 0; i < table.size(); ++i)
+      map.try_emplace(table[i], static_cast<std::int32_t>(i));
+  };
+  index(dag.regions_, dag.region_index_);
+  index(dag.tensors_, dag.tensor_index_);
+  index(dag.works_, dag.work_index_);
+  index(dag.slices_, dag.slice_index_);
+  index(dag.groups_, dag.group_index_);
+  return dag;
+}
+
+bool operator==(const ExecDag& a, const ExecDag& b) {
+  return a.network == b.network && a.batch == b.batch && a.precision == b.precision &&
+         a.optimizer == b.optimizer && a.strategy == b.strategy && a.cluster == b.cluster &&
+         a.records_ == b.records_ && a.predecessors_ == b.predecessors_ &&
+         a.regions_ == b.regions_ && a.tensors_ == b.tensors_ && a.works_ == b.works_ &&
+         a.slices_ == b.slices_ && a.groups_ == b.groups_ && a.buckets_ == b.buckets_ &&
+         a.shares_ == b.shares_;
+}
+
+namespace {
+
+std::int64_t members(const ExecDag& dag, OpId id) {
+  return static_cast<std::int64_t>(dag.group(GroupId{dag.record(id).device}).size());
+}
+
+}  // namespace
+
+Bytes bytes_received(const ExecDag& dag, OpId id) {
+  const Bytes payload = dag.payload(id);
+  if (dag.kind(id) == OpKind::transfer) return payload;
+  if (dag.kind(id) != OpKind::collective) return {};
+  const std::int64_t others = members(dag, id) - 1;
+  switch (static_cast<CollectiveKind>(dag.record(id).sub)) {
+    case CollectiveKind::all_reduce:
+      return 2 * others * payload;
+    case CollectiveKind::all_to_all:
+      return payload;
+    default:
+      return others * payload;
+  }
+}
+
+Bytes bytes_moved(const ExecDag& dag) {
+  Bytes sum;
+  for (std::size_t i = 0; i < dag.size(); ++i) sum += bytes_received(dag, OpId{i});
+  return sum;
+}
+
+std::int64_t messages(const ExecDag& dag) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    if (dag.kind(id) == OpKind::transfer) ++sum;
+    if (dag.kind(id) != OpKind::collective) continue;
+    const std::int64_t n = members(dag, id);
+    switch (static_cast<CollectiveKind>(dag.record(id).sub)) {
+      case CollectiveKind::all_reduce:
+        sum += 2 * n * (n - 1);
+        break;
+      case CollectiveKind::broadcast:
+        sum += n - 1;
+        break;
+      case CollectiveKind::all_to_all: {
+        const Shares& shares = dag.shares(id);
+        for (std::size_t a = 0; a < shares.needs.size(); ++a) {
+          for (std::size_t b = 0; b < shares.regions.size(); ++b) {
+            if (a != b &&
+                !intersect(dag.region(shares.needs[a]), dag.region(shares.regions[b])).empty())
+              ++sum;
+          }
+        }
+        break;
+      }
+      default:
+        sum += n * (n - 1);
+    }
+  }
+  return sum;
+}
+
+void queues(const ExecDag& dag, OpId id, std::vector<Queue>& out) {
+  out.clear();
+  const OpRecord& r = dag.record(id);
+  const std::int32_t sending = 2 * static_cast<std::int32_t>(r.stream);
+  switch (dag.kind(id)) {
+    case OpKind::transfer:
+      out.push_back({DeviceId{r.device}, sending});
+      out.push_back({DeviceId{r.to}, sending + 1});
+      return;
+    case OpKind::collective:
+      for (const DeviceId device : dag.group(GroupId{r.device})) {
+        out.push_back({device, sending});
+        out.push_back({device, sending + 1});
+      }
+      return;
+    default:
+      out.push_back({DeviceId{r.device}, sending});
+  }
+}
+
+}  // namespace parsim

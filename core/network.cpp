@@ -1,0 +1,83 @@
+#include "core/network.hpp"
+
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+std::int64_t Parameter::elements() const {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : extents) count *= extent;
+  return count;
+}
+
+LayerId add_input(Network& network, std::string name, Shape shape) {
+  network.layers.push_back({std::move(name), Input{}, {}, {}, std::move(shape)});
+  return LayerId{network.layers.size() - 1};
+}
+
+LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vector<LayerId> inputs,
+                  std::vector<ParameterId> shared) {
+  std::vector<Shape> shapes;
+  for (const LayerId id : inputs) {
+    ensure(id.valid() && id.index() < network.layers.size(), "a layer's inputs exist already");
+    shapes.push_back(network[id].out);
+  }
+  Layer layer{std::move(name), std::move(kind), std::move(inputs), {}, {}};
+  const std::string where = fmt::format("{}: layer '{}'", network.name, layer.name);
+  layer.out = output_shape(layer.kind, shapes, where);
+  const std::vector<ParameterShape> wanted = parameter_shapes(layer.kind, shapes);
+  if (!shared.empty()) {
+    ensure(shared.size() == wanted.size(), "a layer shares all of its parameters or none");
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (network[shared[i]].extents != wanted[i].extents) {
+        throw InputError(
+            where, fmt::format("shared parameter '{}' has other extents", network[shared[i]].name),
+            fmt::format("[{}]", fmt::join(wanted[i].extents, ", ")));
+      }
+    }
+    layer.parameters = std::move(shared);
+  } else {
+    for (const ParameterShape& shape : wanted) {
+      layer.parameters.emplace_back(network.parameters.size());
+      network.parameters.push_back({layer.name + "." + shape.name, shape.extents});
+    }
+  }
+  network.layers.push_back(std::move(layer));
+  return LayerId{network.layers.size() - 1};
+}
+
+std::vector<Shape> input_shapes(const Network& network, LayerId layer) {
+  std::vector<Shape> shapes;
+  for (const LayerId id : network[layer].inputs) shapes.push_back(network[id].out);
+  return shapes;
+}
+
+std::int64_t parameter_count(const Network& network) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : network.parameters) count += parameter.elements();
+  return count;
+}
+
+Flops forward_flops_per_sample(const Network& network) {
+  Flops sum;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const Layer& layer = network.layers[i];
+    const std::vector<Shape> shapes = input_shapes(network, LayerId{i});
+    sum += forward_flops(layer.kind, shapes, layer.out, {whole(layer.out, 1), {}});
+  }
+  return sum;
+}
+
+std::vector<std::vector<Consumer>> consumers(const Network& network) {
+  std::vector<std::vector<Consumer>> all(network.layers.size());
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const std::vector<LayerId>& inputs = network.layers[i].inputs;
+    for (std::size_t k = 0; k < inputs.size(); ++k)
+      all[inputs[k].index()].push_back({LayerId{i}, k});
+  }
+  return all;
+}
+
+}  // namespace parsim

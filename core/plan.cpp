@@ -1,0 +1,231 @@
+#include "core/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+std::vector<std::int64_t> even_split(std::int64_t extent, std::size_t parts) {
+  ensure(parts > 0, "a split has at least one part");
+  const auto n = static_cast<std::int64_t>(parts);
+  std::vector<std::int64_t> sizes(parts, extent / n);
+  for (std::int64_t i = 0; i < extent % n; ++i) ++sizes[static_cast<std::size_t>(i)];
+  return sizes;
+}
+
+std::vector<std::int64_t> proportional_split(std::int64_t extent,
+                                             const std::vector<double>& weights) {
+  ensure(!weights.empty(), "a split has at least one part");
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  ensure(total > 0, "weights of a split are not all zero");
+  std::vector<std::int64_t> sizes;
+  std::vector<std::pair<double, std::size_t>> remainders;
+  std::int64_t given = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double ideal = static_cast<double>(extent) * weights[i] / total;
+    sizes.push_back(static_cast<std::int64_t>(ideal));
+    given += sizes.back();
+    remainders.emplace_back(-(ideal - static_cast<double>(sizes.back())), i);
+  }
+  std::sort(remainders.begin(), remainders.end());  // largest remainder first, ties by index
+  for (std::size_t i = 0; given < extent; ++i, ++given)
+    ++sizes[remainders[i % remainders.size()].second];
+  return sizes;
+}
+
+std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
+                        std::int64_t samples) {
+  const Shape& out = network[layer].out;
+  std::vector<Cell> all;
+  std::vector<std::size_t> index(plan.cuts.size(), 0);
+  std::vector<std::vector<std::int64_t>> offsets;
+  for (const Cut& cut : plan.cuts) {
+    std::vector<std::int64_t>& offset = offsets.emplace_back(1, 0);
+    for (const std::int64_t size : cut.sizes) offset.push_back(offset.back() + size);
+  }
+  for (const DeviceId device : plan.devices) {
+    Cell cell{device, {whole(out, samples), {}}, 0, 0};
+    bool idle = false;
+    for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
+      const Interval share{offsets[c][index[c]], offsets[c][index[c] + 1]};
+      switch (plan.cuts[c].dim) {
+        case Dim::replica:
+          cell.replica = static_cast<std::int64_t>(index[c]);
+          continue;
+        case Dim::in_channel:
+          cell.part.contraction = share;
+          cell.contraction = static_cast<std::int64_t>(index[c]);
+          break;
+        case Dim::sample:
+          cell.part.out[0] = share;
+          break;
+        default:
+          cell.part.out[out.region_axis(plan.cuts[c].dim)] = share;
+      }
+      idle = idle || share.empty();
+    }
+    if (!idle) all.push_back(cell);
+    for (std::size_t c = plan.cuts.size(); c-- > 0;) {  // the last cut runs fastest
+      if (++index[c] < plan.cuts[c].sizes.size()) break;
+      index[c] = 0;
+    }
+  }
+  return all;
+}
+
+namespace {
+
+std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_t samples) {
+  if (dim == Dim::sample) return samples;
+  if (dim == Dim::in_channel) {
+    const Shape& in = network[network[id].inputs[0]].out;
+    return network[id].kind.as<Conv>() != nullptr ? in.axes[0].extent : in.axes.back().extent;
+  }
+  return network[id].out.extent(dim);
+}
+
+void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, std::size_t devices,
+                    std::int64_t samples, const std::string& where) {
+  const std::string place = fmt::format("{}: layer '{}'", where, network[id].name);
+  const std::vector<Shape> inputs = input_shapes(network, id);
+  const std::vector<Dim> allowed = cuttable_dims(network[id].kind, inputs, network[id].out);
+  std::size_t grid = 1;
+  std::set<Dim> seen;
+  for (const Cut& cut : plan.cuts) {
+    if (std::find(allowed.begin(), allowed.end(), cut.dim) == allowed.end()) {
+      std::vector<std::string> names;
+      for (const Dim dim : allowed) names.emplace_back(to_text(dim));
+      throw InputError(
+          place, fmt::format("cut along {}", to_text(cut.dim)),
+          fmt::format("a {} layer may be cut along {}", kind_name(network[id].kind), join(names)));
+    }
+    if (!seen.insert(cut.dim).second) {
+      throw InputError(place, fmt::format("two cuts along {}", to_text(cut.dim)),
+                       "one cut for a dimension");
+    }
+    if (cut.sizes.empty())
+      throw InputError(place, fmt::format("a cut along {} without parts", to_text(cut.dim)),
+                       "one size or more");
+    std::int64_t sum = 0;
+    for (const std::int64_t size : cut.sizes) {
+      if (size < 0)
+        throw InputError(place, fmt::format("a part of size {}", size), "sizes are zero or more");
+      sum += size;
+    }
+    const std::int64_t extent =
+        cut.dim == Dim::replica ? sum : cut_extent(network, id, cut.dim, samples);
+    if (sum != extent) {
+      throw InputError(place, fmt::format("sizes along {} add up to {}", to_text(cut.dim), sum),
+                       fmt::format("they add up to {}", extent));
+    }
+    grid *= cut.sizes.size();
+  }
+  if (plan.devices.size() != grid) {
+    throw InputError(place,
+                     fmt::format("{} devices for a grid of {} cells", plan.devices.size(), grid),
+                     "one device for each cell");
+  }
+  for (const DeviceId device : plan.devices) {
+    if (!device.valid() || device.index() >= devices) {
+      throw InputError(place, fmt::format("device {}", device.value),
+                       fmt::format("0 to {}", devices - 1));
+    }
+  }
+  std::set<std::pair<Region, std::pair<std::int64_t, DeviceId>>> copies;
+  for (const Cell& cell : cells(network, id, plan, samples)) {
+    if (seen.contains(Dim::replica) &&
+        !copies.insert({cell.part.out, {cell.contraction, cell.device}}).second) {
+      throw InputError(place, "two replicas of a part on one device",
+                       "replicas are on different devices");
+    }
+  }
+  if (plan.sync.kind == Sync::Kind::server &&
+      (!plan.sync.server.valid() || plan.sync.server.index() >= devices)) {
+    throw InputError(place, fmt::format("parameter server {}", plan.sync.server.value),
+                     fmt::format("0 to {}", devices - 1));
+  }
+}
+
+void validate_schedule(const Plan& plan, std::size_t devices, const std::string& where) {
+  const std::string place = where + ": schedule";
+  const Schedule& schedule = plan.schedule;
+  if (schedule.stage_of_layer.size() != plan.layers.size()) {
+    throw InputError(place, fmt::format("stages for {} layers", schedule.stage_of_layer.size()),
+                     fmt::format("{}", plan.layers.size()));
+  }
+  std::map<DeviceId, std::size_t> lane_of;
+  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
+    for (const DeviceId device : schedule.lanes[lane].devices) {
+      if (!device.valid() || device.index() >= devices || !lane_of.emplace(device, lane).second) {
+        throw InputError(place, fmt::format("device {} in lane {}", device.value, lane),
+                         "each device is in one lane at most, and exists");
+      }
+    }
+  }
+  // Which stages each lane must serve follows from the devices of the stages' layers.
+  std::vector<std::set<std::int32_t>> stages(schedule.lanes.size());
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (schedule.stage_of_layer[l] < 0)
+      throw InputError(place, fmt::format("stage {} of layer {}", schedule.stage_of_layer[l], l),
+                       "0 or more");
+    for (const DeviceId device : plan.layers[l].devices) {
+      const auto lane = lane_of.find(device);
+      if (lane == lane_of.end())
+        throw InputError(place, fmt::format("device {} is in no lane", device.value),
+                         "every device that computes is in one lane");
+      stages[lane->second].insert(schedule.stage_of_layer[l]);
+    }
+  }
+  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
+    std::set<Slot> wanted;
+    for (const std::int32_t stage : stages[lane]) {
+      for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
+        wanted.insert({stage, m, Direction::forward});
+        wanted.insert({stage, m, Direction::backward});
+      }
+    }
+    const std::vector<Slot>& slots = schedule.lanes[lane].slots;
+    if (slots.size() != wanted.size() || std::set<Slot>(slots.begin(), slots.end()) != wanted) {
+      throw InputError(
+          place, fmt::format("lane {} has {} slots", lane, slots.size()),
+          fmt::format("each of its {} (stage, micro-batch, direction) once", wanted.size()));
+    }
+  }
+}
+
+}  // namespace
+
+void validate(const Plan& plan, const Network& network, const Cluster& cluster,
+              const std::string& where) {
+  if (plan.layers.size() != network.layers.size()) {
+    throw InputError(where, fmt::format("plans for {} layers", plan.layers.size()),
+                     fmt::format("network '{}' has {}", network.name, network.layers.size()));
+  }
+  const std::int32_t micro_batches = plan.schedule.micro_batches;
+  if (micro_batches < 1 || plan.batch < 1 || plan.batch % micro_batches != 0) {
+    throw InputError(where, fmt::format("batch {} in {} micro-batches", plan.batch, micro_batches),
+                     "the batch is a positive multiple of the micro-batches");
+  }
+  const std::int64_t samples = plan.batch / micro_batches;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    validate_layer(network, LayerId{l}, plan.layers[l], cluster.devices.size(), samples, where);
+  }
+  validate_schedule(plan, cluster.devices.size(), where);
+  std::set<ParameterId> bucketed;
+  for (const std::vector<ParameterId>& bucket : plan.buckets) {
+    for (const ParameterId id : bucket) {
+      if (!id.valid() || id.index() >= network.parameters.size() || !bucketed.insert(id).second) {
+        throw InputError(where + ": buckets", fmt::format("parameter {}", id.value),
+                         "each parameter exists and is in one bucket at most");
+      }
+    }
+  }
+}
+
+}  // namespace parsim
