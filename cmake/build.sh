@@ -1,0 +1,96 @@
+# shellcheck shell=bash disable=SC2154
+# What ./parsim and ./test share: packages and builds. Sourced; the caller has set `root`. Everything
+# said here goes to stderr, because stdout belongs to the program's results.
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+# Installs the packages of the given groups that are absent. The answer "all there" is kept in a
+# stamp named after the list's checksum, so that asking again costs nothing.
+ensure_packages() {
+  local list=$root/cmake/packages.txt groups=" $* " group name sum stamp
+  read -r sum _ < <(cksum "$list")
+  stamp=$root/build/.packages-$sum${groups// /-}
+  [[ -e $stamp ]] && return 0
+  local wanted=() missing=()
+  while read -r group name; do
+    [[ $groups == *" $group "* ]] && wanted+=("$name")
+  done < "$list"
+  for name in "${wanted[@]}"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$name" 2> /dev/null) == installed ]] ||
+      missing+=("$name")
+  done
+  if ((${#missing[@]})); then
+    local as_root=()
+    if ((EUID != 0)); then
+      as_root=(sudo)
+      command -v sudo > /dev/null || {
+        say "these packages are absent and neither root nor sudo is at hand: ${missing[*]}"
+        return 1
+      }
+    fi
+    say "installing ${missing[*]}"
+    # Another apt at work, perhaps that of a second call, is waited for.
+    if ! {
+      "${as_root[@]}" apt-get update -q -o DPkg::Lock::Timeout=300 &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+          --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}"
+    } >&2; then
+      say "apt-get could not install them; these packages are needed: ${missing[*]}"
+      return 1
+    fi
+  fi
+  mkdir -p "$root/build" && : > "$stamp"
+}
+
+# Configures build/PRESET once and whenever the presets change, then builds the preset's targets.
+build_preset() {
+  local preset=$1 folder=$root/build/$1 fresh=()
+  # A tree that was copied or moved brings the cache of its old place along.
+  if [[ -e $folder/CMakeCache.txt ]] &&
+    ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    fresh=(--fresh)
+  fi
+  # Ninja runs CMake again for CMakeLists.txt, but not for the presets.
+  if ((${#fresh[@]})) || [[ ! $folder/build.ninja -nt $root/CMakePresets.json ]]; then
+    say "configuring build/$preset"
+    mkdir -p "$folder"
+    (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$folder/configure.log" 2>&1 || {
+      cat "$folder/configure.log" >&2
+      rm -f "$folder/build.ninja"
+      return 1
+    }
+  fi
+  say "building build/$preset"
+  (cd "$root" && cmake --build --preset "$preset") >&2
+}
+
+# The preset's build of the program is newer than every source. Folders count too: their time
+# changes when a file is deleted or added.
+is_built() {
+  local stamp=$root/build/$1/.built place newer
+  [[ -x $root/build/$1/parsim && -e $stamp ]] && read -r place < "$stamp" &&
+    [[ $place == "$root" ]] || return 1
+  newer=$(cd "$root" && exec find core networks topologies strategies sim hw validation app cmake \
+    CMakeLists.txt CMakePresets.json -newer "$stamp" -print -quit) && [[ -z $newer ]]
+}
+
+# Builds the program if a source is newer. The stamp gets the time before the build, so that a
+# source saved meanwhile counts as newer, and it appears only if the build succeeded.
+build_program() {
+  is_built release && return 0
+  mkdir -p "$root/build/release"
+  exec {lock}> "$root/build/release/.lock"
+  flock -n "$lock" || {
+    say "waiting for another build"
+    flock "$lock"
+  }
+  # Whoever held the lock may have done the work.
+  is_built release || {
+    local stamp=$root/build/release/.built
+    rm -f "$stamp"
+    printf '%s\n' "$root" > "$stamp.new"
+    ensure_packages program && build_preset release || return 1
+    mv "$stamp.new" "$stamp"
+  }
+  exec {lock}>&-
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Checks the tree's layout: which folder includes what, how long files are, where READMEs stand.
+# Prints one line for each breach, `file:line: rule`, and fails if there is any.
+#
+#   tests/floors/check.sh [ROOT]
+cd -- "${1:-$(dirname -- "${BASH_SOURCE[0]}")/../..}" || exit 1
+
+# The table: own code that a folder may include besides its own, then third-party libraries: in
+# .cpp files only, as everywhere but in tests/. fmt and the standard library are allowed anywhere.
+declare -A own=([core]="" [networks]="core" [topologies]="core" [strategies]="core" [sim]="core"
+  [hw]="core" [validation]="core"
+  [app]="core networks topologies strategies sim hw validation"
+  [tests]="core networks topologies strategies sim hw validation app")
+declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="toml pugixml json"
+  [strategies]="boost" [sim]="simgrid" [hw]="cuda" [validation]="toml json"
+  [app]="cli11 json zlib"
+  [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
+
+breaches=0
+breach() {
+  printf '%s\n' "$*"
+  breaches=$((breaches + 1))
+}
+
+# Sets `library` to what a header in angle brackets belongs to; "std" also for the C library's own.
+find_library() {
+  case $1 in
+    fmt/*) library=fmt ;;
+    nlohmann/*) library=json ;;
+    boost/*) library=boost ;;
+    simgrid/* | xbt/*) library=simgrid ;;
+    onnx/* | google/protobuf/*) library=onnx ;;
+    toml++/*) library=toml ;;
+    pugixml.hpp) library=pugixml ;;
+    CLI/*) library=cli11 ;;
+    zlib.h) library=zlib ;;
+    doctest/*) library=doctest ;;
+    rapidcheck.h | rapidcheck/*) library=rapidcheck ;;
+    benchmark/*) library=benchmark ;;
+    cuda* | cudnn* | cublas* | nccl* | nvml*) library=cuda ;;
+    sys/*.h) library=std ;;
+    */* | *.hpp) library=unknown ;;
+    *) library=std ;;
+  esac
+}
+
+check_include() {
+  local file=$1 line=$2 header=$3 quoted=$4
+  local folder=${file%%/*} target=${header%%/*} library
+  if [[ $quoted == yes ]]; then
+    if [[ $header != */* || -z ${own[$target]+known} ]]; then
+      breach "$file:$line: \"$header\" is not a path from the repository's root"
+    elif [[ $target != "$folder" && " ${own[$folder]} " != *" $target "* ]]; then
+      breach "$file:$line: $folder/ may not include \"$header\", only core/ and its own"
+    fi
+    return
+  fi
+  find_library "$header"
+  if [[ $library == unknown ]]; then
+    breach "$file:$line: <$header> belongs to no library that the table of floors knows"
+  elif [[ $library == fmt ]]; then
+    [[ $file == *.cu ]] && breach "$file:$line: fmt may not reach a .cu file"
+  elif [[ $library != std && " ${libraries[$folder]} " != *" $library "* ]]; then
+    breach "$file:$line: $folder/ may not include <$header> ($library)"
+  elif [[ $library != std && $file == *.hpp && $folder != tests && $header != *_fwd.hpp ]]; then
+    breach "$file:$line: <$header> ($library) may stand in .cpp files only"
+  fi
+}
+
+for folder in */; do
+  folder=${folder%/}
+  [[ $folder == build ]] && continue
+  if [[ -z ${own[$folder]+known} && $folder != cmake ]]; then
+    breach "$folder:1: unknown top-level folder"
+  elif [[ ! -e $folder/README.md ]]; then
+    breach "$folder:1: the folder has no README.md"
+  elif (($(wc -l < "$folder/README.md") > 40)); then
+    breach "$folder/README.md:41: a folder's README has at most 40 lines"
+  fi
+done
+
+present=()
+for folder in "${!own[@]}"; do [[ -d $folder ]] && present+=("$folder"); done
+mapfile -t files < <(find "${present[@]}" -path hw/staged -prune -o -type f \
+  \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print | LC_ALL=C sort)
+
+for file in "${files[@]}"; do
+  (($(wc -l < "$file") > 600)) && breach "$file:601: above 600 lines; split it"
+done
+
+include='^([^:]+):([0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^>"]+)[>"]'
+while IFS= read -r hit; do
+  [[ $hit =~ $include ]] || continue
+  quoted=no
+  [[ ${BASH_REMATCH[3]} == '"' ]] && quoted=yes
+  check_include "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]}" "$quoted"
+done < <(((${#files[@]})) && grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null "${files[@]}")
+
+((breaches == 0))

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Shows that check.sh accepts a good tree and answers each breach with exactly its one line.
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P) || exit 1
+tree=$(mktemp -d) || exit 1
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+# put FILE TEXT: writes a file of the small tree.
+put() {
+  mkdir -p "$tree/${1%/*}" && printf '%b' "$2" > "$tree/$1"
+}
+
+good_tree() {
+  rm -rf "$tree" && mkdir "$tree"
+  local folder
+  for folder in core networks topologies strategies sim hw validation app tests cmake; do
+    put "$folder/README.md" "what lives here\n"
+  done
+  put core/plan.hpp '#include <vector>\n#include <fmt/core.h>\n#include "core/ids.hpp"\n'
+  put core/json.cpp '#include <nlohmann/json.hpp>\n#include <boost/graph/adjacency_list.hpp>\n'
+  put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
+  put app/main.cpp '#include <CLI/CLI.hpp>\n#include "strategies/lower.hpp"\n#include "sim/sim.hpp"\n'
+  put tests/sim/run_test.cpp '#include <doctest/doctest.h>\n#include "app/report.hpp"\n'
+}
+
+# expect OUTPUT: check.sh prints exactly that, and fails unless it is empty.
+expect() {
+  local output code=0 wanted_code=0
+  output=$("$here/check.sh" "$tree") || code=$?
+  [[ -n $1 ]] && wanted_code=1
+  if [[ $output != "$1" || $code != "$wanted_code" ]]; then
+    printf 'expected (exit %s): %s\n   found (exit %s): %s\n' "$wanted_code" "$1" "$code" "$output"
+    failures=$((failures + 1))
+  fi
+}
+
+# refuse FILE TEXT OUTPUT: a good tree with one bad file.
+refuse() {
+  good_tree && put "$1" "$2" && expect "$3"
+}
+
+good_tree && expect ""
+refuse sim/a.cpp '\n#include "strategies/lower.hpp"\n' \
+  'sim/a.cpp:2: sim/ may not include "strategies/lower.hpp", only core/ and its own'
+refuse core/a.cpp '#include "networks/networks.hpp"\n' \
+  'core/a.cpp:1: core/ may not include "networks/networks.hpp", only core/ and its own'
+refuse core/layers/a.hpp '  #  include "app/report.hpp"\n' \
+  'core/layers/a.hpp:1: core/ may not include "app/report.hpp", only core/ and its own'
+refuse core/a.cpp '#include "ids.hpp"\n' \
+  "core/a.cpp:1: \"ids.hpp\" is not a path from the repository's root"
+refuse core/a.cpp '#include "../core/ids.hpp"\n' \
+  "core/a.cpp:1: \"../core/ids.hpp\" is not a path from the repository's root"
+refuse strategies/a.cpp '#include <simgrid/s4u.hpp>\n' \
+  'strategies/a.cpp:1: strategies/ may not include <simgrid/s4u.hpp> (simgrid)'
+refuse topologies/a.hpp '#include <toml++/toml.h>\n' \
+  'topologies/a.hpp:1: <toml++/toml.h> (toml) may stand in .cpp files only'
+refuse hw/a.cu '#include <fmt/core.h>\n' 'hw/a.cu:1: fmt may not reach a .cu file'
+refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \
+  'sim/a.cpp:1: <spdlog/spdlog.h> belongs to no library that the table of floors knows'
+refuse utils/README.md 'odds and ends\n' 'utils:1: unknown top-level folder'
+refuse sim/README.md "$(printf 'x\\n%.0s' {1..41})" \
+  "sim/README.md:41: a folder's README has at most 40 lines"
+refuse sim/a.cpp "$(printf '\\n%.0s' {1..601})" 'sim/a.cpp:601: above 600 lines; split it'
+good_tree && rm "$tree/sim/README.md" && expect 'sim:1: the folder has no README.md'
+
+((failures == 0))
