@@ -74,17 +74,17 @@ struct Work {
 /// A kernel. What it reads and writes, all on `device`, all for `micro_batch`:
 ///
 ///   forward, recompute   reads activation of each operand over input_region, weights over
-///   parameter_region;
-///                        writes activation of the output over `out` — or, if the contraction is
-///                        cut, partial_sum
+///                        parameter_region; writes activation of the output over `out` — or, if the
+///                        contraction is cut, ADDS to partial_sum of the output
 ///   backward_data        reads gradient of the output over `out` (Loss: none, it starts the chain
-///   with 1/batch), the
-///                        activations again, weights; ADDS to the operand's gradient (or edge
-///                        partial_sum)
+///                        with 1/batch), the activations again, weights; ADDS over input_region to
+///                        each operand's gradient, or to its edge's partial_sum (see Work)
 ///   backward_weights     reads gradient of the output and activations; ADDS to weight_gradient
-///   backward             both
+///   backward             both, in one kernel
 ///
-/// Every gradient, partial sum and weight gradient store is zero when the step begins.
+/// Every gradient, partial sum and weight gradient store is zero when the step begins. Operands
+/// that lead to no parameter (the Input) get no gradient. An Input layer has no operations: its
+/// activation is on every device. Update with `sgd`: weight −= rate · weight_gradient.
 struct Compute {
   WorkId work;
   Pass pass = Pass::forward;
@@ -107,8 +107,9 @@ struct Local {
   Slice from, to;
 };
 
-/// Moves a slice to another device (or to itself: a co-located server), where it lands in `to`.
-/// Adds if `add`, else overwrites. The regions are equal.
+/// Moves a slice to another device, where it lands in `target`: added if `add`, else overwriting.
+/// The regions are equal. From a device to itself: a worker's message to a server on its own
+/// device; a copy in time and bytes, but the two share one store, so nothing changes.
 struct Transfer {
   DeviceId from, to;
   Slice slice;   ///< read here
@@ -127,16 +128,19 @@ enum class CollectiveKind : std::uint8_t {
 
 /// One operation of all members of a group.
 ///
-///   all_reduce      every member's `slice` over the whole region is summed into `target` on every
-///   member all_gather      member i holds `slice` over regions[i]; afterwards everybody holds
-///   `target` over all of them reduce_scatter  every member's `slice` over all regions is summed;
-///   member i gets regions[i] ADDED into `target` broadcast       member 0's `slice` overwrites
-///   `target` on the others all_to_all      member i holds `slice` over regions[i]; afterwards it
-///   holds `target` over needs[i]
-///                   (needs[i] ∩ regions[j] travels from j to i)
+///   all_reduce      every member's `slice` is summed; the sum OVERWRITES `target` on every member
+///   all_gather      member i holds `slice` over regions[i]; afterwards everybody holds `target`
+///   over all reduce_scatter  every member's `slice` over all regions is summed; member i gets the
+///   sum over
+///                   regions[i] ADDED into `target`
+///   broadcast       member 0's `slice` overwrites `target` on the others
+///   all_to_all      member i holds `slice` over regions[i] and wants `target` over needs[i]: for
+///   every j,
+///                   j = i included, needs[i] ∩ regions[j] of j's slice goes to i and overwrites
+///                   (role activation) or is ADDED (role gradient)
 ///
-/// Payload: all_reduce, broadcast: bytes of the region. all_gather, reduce_scatter: bytes of all
-/// regions. all_to_all: bytes that travel in all.
+/// Payload: all_reduce, broadcast: bytes of the region or bucket. all_gather, reduce_scatter: bytes
+/// of all regions together. all_to_all: bytes that travel between different members.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   GroupId group;
