@@ -1,0 +1,139 @@
+#include "topologies/device_types.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/errors.hpp"
+#include "topologies/embedded.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> precisions{"fp32", "tf32", "fp16", "bf16"};
+constexpr std::array<std::string_view, 7> sourced{
+    "multiprocessors", "fp32", "tf32", "fp16", "bf16", "memory", "memory_rate"};
+
+/// "data sheet: P100 white paper" of `sources.memory`.
+Provenance read_source(const std::string& key, const std::string& text, const std::string& where) {
+  const std::size_t colon = text.find(": ");
+  if (colon == std::string::npos) {
+    throw InputError(where, fmt::format("'{}' does not begin with a label", text),
+                     "'measured: …', 'data sheet: …' or 'guessed: …'");
+  }
+  return {key, parse_label(text.substr(0, colon), where), text.substr(colon + 2)};
+}
+
+std::vector<Provenance> read_provenance(const Fields& fields, const DeviceModel& base) {
+  std::vector<Provenance> found;
+  const auto label = fields.maybe_text("label");
+  const auto source = fields.maybe_text("source");
+  if (label || source || base.provenance.empty()) {
+    found.push_back({"*", label ? parse_label(*label, fields.where("label")) : Label::guessed,
+                     source.value_or("given in " + fields.file())});
+  } else {
+    found = base.provenance;
+  }
+  if (const Value* each = fields.find("sources")) {
+    const Fields sources(
+        *each, fields.file(), "device_types.sources",
+        {"multiprocessors", "fp32", "tf32", "fp16", "bf16", "memory", "memory_rate"});
+    for (const std::string_view key : sourced) {
+      const auto text = sources.maybe_text(key);
+      if (text) found.push_back(read_source(std::string(key), *text, sources.where(key)));
+    }
+  }
+  return found;
+}
+
+template <class Quantity>
+Quantity positive(Quantity value, const std::string& where) {
+  if (value.value > 0) return value;
+  throw InputError(where, "the number is 0", "a positive number");
+}
+
+}  // namespace
+
+Label parse_label(const std::string& text, const std::string& where) {
+  std::vector<std::string> words;
+  for (const Label label : {Label::measured, Label::data_sheet, Label::guessed}) {
+    words.push_back(to_text(label));
+    if (words.back() == text) return label;
+  }
+  throw InputError(where, fmt::format("unknown label '{}'", text),
+                   fmt::format("accepted: {}{}", join(words), suggestion(text, words)));
+}
+
+const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::string_view name,
+                                    std::string_view where) {
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const DeviceModel& model) { return model.name == name; });
+  if (found != known.end()) return *found;
+  std::vector<std::string> names;
+  for (const DeviceModel& model : known) names.push_back(model.name);
+  throw InputError(where, fmt::format("unknown device '{}'", name),
+                   fmt::format("accepted: {}{}", join(names), suggestion(name, names)));
+}
+
+DeviceModel read_device_type(const Value& entry, const std::string& file,
+                             std::span<const DeviceModel> known) {
+  const Fields fields(entry, file, "device_types",
+                      {"name", "base", "kind", "architecture", "multiprocessors", "fp32", "tf32",
+                       "fp16", "bf16", "memory", "memory_rate", "label", "source", "sources"});
+  DeviceModel model;
+  const auto base = fields.maybe_text("base");
+  if (base) model = find_device_type(known, *base, fields.where("base"));
+  model.provenance = read_provenance(fields, model);
+  model.name = fields.text("name");
+  if (const auto kind = fields.maybe_text("kind")) {
+    if (*kind != "gpu" && *kind != "cpu") {
+      throw InputError(fields.where("kind"), fmt::format("unknown kind '{}'", *kind),
+                       "accepted: gpu, cpu");
+    }
+    model.kind = *kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
+  }
+  model.architecture = fields.text_or("architecture", model.architecture);
+  constexpr std::int64_t most_multiprocessors = 1'000'000;
+  model.multiprocessors = static_cast<std::int32_t>(fields.integer_or(
+      "multiprocessors", model.multiprocessors, base ? 0 : 1, most_multiprocessors));
+  // fp32 comes first, because the others are emulated at its rate unless given.
+  for (std::size_t i = 0; i < precisions.size(); ++i) {
+    const bool required = !base && i == 0;
+    const auto text = required ? fields.text(precisions[i]) : fields.maybe_text(precisions[i]);
+    const std::string where = fields.where(precisions[i]);
+    if (text) model.peak[i] = positive(parse_flops_rate(*text, where), where);
+    if (!text && !base) model.peak[i] = model.peak[0];
+  }
+  if (!base || fields.find("memory") != nullptr) {
+    const std::string where = fields.where("memory");
+    model.memory = positive(parse_bytes(fields.text("memory"), where), where);
+  }
+  if (!base || fields.find("memory_rate") != nullptr) {
+    const std::string where = fields.where("memory_rate");
+    model.memory_rate = positive(parse_rate(fields.text("memory_rate"), where), where);
+  }
+  return model;
+}
+
+const std::vector<DeviceModel>& device_models() {
+  static const std::vector<DeviceModel> table = [] {
+    const EmbeddedFile& file = embedded_files().front();
+    const std::string name(file.path);
+    const Value document = parse_toml(file.text, name);
+    std::vector<DeviceModel> models;
+    for (const Value& entry : Fields(document, name, "", {"device_types"}).list("device_types")) {
+      models.push_back(read_device_type(entry, name, models));
+    }
+    return models;
+  }();
+  return table;
+}
+
+const DeviceModel& device_model(std::string_view name, std::string_view where) {
+  return find_device_type(device_models(), name, where);
+}
+
+}  // namespace parsim

@@ -1,0 +1,103 @@
+#include "topologies/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+std::string Value::described() const {
+  switch (kind) {
+    case Kind::text:
+      return fmt::format("the text '{}'", text);
+    case Kind::integer:
+      return fmt::format("the number {}", integer);
+    case Kind::other:
+      return text;
+    case Kind::list:
+      return "a list";
+    case Kind::table:
+      return "a table";
+  }
+  return {};
+}
+
+std::string suggestion(std::string_view found, const std::vector<std::string>& known) {
+  const std::string near = did_you_mean(found, known);
+  return near.empty() ? near : ";" + near;
+}
+
+Fields::Fields(const Value& table, std::string file, std::string path,
+               std::initializer_list<std::string_view> known)
+    : table_(table), file_(std::move(file)), path_(std::move(path)) {
+  if (table.kind != Value::Kind::table) {
+    throw InputError(fmt::format("{}:{}:{}", file_, table.line, path_),
+                     fmt::format("{} stands where a table must be", table.described()),
+                     fmt::format("a table with the keys {}", fmt::join(known, ", ")));
+  }
+  for (const std::string& key : table.keys) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    throw InputError(where(key), fmt::format("unknown key '{}'", key),
+                     fmt::format("accepted: {}{}", fmt::join(known, ", "),
+                                 suggestion(key, {known.begin(), known.end()})));
+  }
+}
+
+const Value* Fields::find(std::string_view key) const {
+  const auto found = std::find(table_.keys.begin(), table_.keys.end(), key);
+  if (found == table_.keys.end()) return nullptr;
+  return &table_.items[static_cast<std::size_t>(found - table_.keys.begin())];
+}
+
+std::string Fields::where(std::string_view key) const {
+  const Value* value = find(key);
+  return fmt::format("{}:{}:{}{}{}", file_, value == nullptr ? table_.line : value->line, path_,
+                     path_.empty() ? "" : ".", key);
+}
+
+std::optional<std::string> Fields::maybe_text(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->kind == Value::Kind::text) return value->text;
+  throw InputError(where(key), fmt::format("{} stands where a text must be", value->described()),
+                   "a text in quotes, quantities with their unit: \"25 GB/s\", \"1 us\"");
+}
+
+std::string Fields::text(std::string_view key) const {
+  std::optional<std::string> found = maybe_text(key);
+  if (found) return *std::move(found);
+  throw InputError(where(key), fmt::format("the key '{}' is missing", key),
+                   "it must be given, as a text in quotes");
+}
+
+std::string Fields::text_or(std::string_view key, std::string_view fallback) const {
+  return maybe_text(key).value_or(std::string(fallback));
+}
+
+std::int64_t Fields::integer_or(std::string_view key, std::int64_t fallback, std::int64_t least,
+                                std::int64_t most) const {
+  const Value* value = find(key);
+  if (value == nullptr) return fallback;
+  const std::string accepted = fmt::format("a whole number of {} to {}", least, most);
+  if (value->kind != Value::Kind::integer) {
+    throw InputError(where(key),
+                     fmt::format("{} stands where a number must be", value->described()), accepted);
+  }
+  if (value->integer < least || value->integer > most) {
+    throw InputError(where(key), fmt::format("{} is out of range", value->integer), accepted);
+  }
+  return value->integer;
+}
+
+const std::vector<Value>& Fields::list(std::string_view key) const {
+  static const std::vector<Value> none;
+  const Value* value = find(key);
+  if (value == nullptr) return none;
+  if (value->kind == Value::Kind::list) return value->items;
+  throw InputError(where(key), fmt::format("{} stands where a list must be", value->described()),
+                   "a list: [ … ] or one [[…]] per entry");
+}
+
+}  // namespace parsim

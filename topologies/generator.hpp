@@ -1,0 +1,108 @@
+// Generators: clusters from one line, `name:shape,key=value,…`. Every generator is a row of
+// generators(): its options with their defaults, and a function from the parsed call to a cluster.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "topologies/builder.hpp"
+
+namespace parsim {
+
+/// One `key=value` that a generator takes.
+struct Option {
+  std::string_view key;
+  std::string_view fallback;  ///< value if absent; "" if it must be given or follows from others
+  std::string_view meaning;
+};
+
+class GeneratorCall;
+
+struct Generator {
+  std::string_view name;
+  std::string_view shape;    ///< what stands after the colon: "N", "NxM"
+  std::string_view meaning;  ///< what it builds
+  std::vector<Option> options;
+  Cluster (*build)(const GeneratorCall& call);
+};
+
+/// All of them, in the order in which they are listed.
+[[nodiscard]] const std::vector<Generator>& generators();
+
+/// "name:shape — meaning; options key=default (meaning), …".
+[[nodiscard]] std::string summary(const Generator& generator);
+
+/// A parsed call: known keys only, each at most once, defaults filled in.
+class GeneratorCall {
+ public:
+  /// text    the whole call; becomes the name of the cluster
+  /// where   place of the text, for messages
+  GeneratorCall(const Generator& generator, std::string text, std::string where);
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] const std::string& where() const { return where_; }
+  /// Place of an option in messages: "--cluster:rate".
+  [[nodiscard]] std::string where(std::string_view key) const;
+
+  /// The numbers of the shape, "4x4x2" = {4, 4, 2}: between `least` and `most` of them, each
+  /// positive, and their product at most most_devices.
+  [[nodiscard]] std::vector<std::int64_t> shape(std::size_t least, std::size_t most) const;
+
+  /// True if the option was given or has a default.
+  [[nodiscard]] bool has(std::string_view key) const;
+  [[nodiscard]] BytesPerSecond rate(std::string_view key) const;
+  [[nodiscard]] Seconds latency(std::string_view key) const;
+  [[nodiscard]] std::int64_t integer(std::string_view key, std::int64_t least,
+                                     std::int64_t most) const;
+  /// The same, with what stands for an absent option.
+  [[nodiscard]] BytesPerSecond rate_or(std::string_view key, BytesPerSecond otherwise) const;
+  [[nodiscard]] Seconds latency_or(std::string_view key, Seconds otherwise) const;
+  [[nodiscard]] std::int64_t integer_or(std::string_view key, std::int64_t otherwise,
+                                        std::int64_t least, std::int64_t most) const;
+
+  /// The models of `device=`: one name for all, or "a*4+b*4" with counts that sum to `count`.
+  [[nodiscard]] std::vector<const DeviceModel*> devices(std::int64_t count) const;
+  /// The sum of the counts of `device=`; 0 if it is one name for all.
+  [[nodiscard]] std::int64_t devices_given() const;
+
+  /// The model of `cpu=`; null if none is asked for.
+  [[nodiscard]] const DeviceModel* cpu() const;
+
+  /// Where a number of the generated cluster comes from: given in the call, or a default.
+  [[nodiscard]] Provenance provenance(std::string_view key) const;
+
+ private:
+  struct Given {
+    std::string key, value;
+    bool by_user = false;
+  };
+  struct Share {
+    const DeviceModel* model = nullptr;
+    std::int64_t count = 0;  ///< 0: all
+  };
+
+  [[nodiscard]] const Given* find(std::string_view key) const;
+  [[nodiscard]] const std::string& value(std::string_view key) const;
+  [[nodiscard]] std::vector<Share> mix() const;
+
+  const Generator& generator_;
+  std::string text_, where_, shape_;
+  std::vector<Given> given_;
+};
+
+/// The options that every generator has (device, cpu, cpu-rate) around its own.
+[[nodiscard]] std::vector<Option> with_common_options(std::vector<Option> own);
+
+/// Hangs the device of `cpu=` on a switch, over a link of `cpu-rate`; nothing if it is not asked
+/// for.
+void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::string& name,
+             NodeId node, SwitchId at, Seconds latency);
+
+[[nodiscard]] Cluster build_star(const GeneratorCall& call);
+[[nodiscard]] Cluster build_nodes(const GeneratorCall& call);
+
+}  // namespace parsim

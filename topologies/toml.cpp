@@ -1,0 +1,70 @@
+// TOML to the tree of document.hpp; the only file that sees toml++.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim {
+
+namespace {
+
+std::string described(toml::node_type type) {
+  switch (type) {
+    case toml::node_type::boolean:
+      return "a boolean";
+    case toml::node_type::floating_point:
+      return "a bare number";
+    default:
+      return "a date or time";
+  }
+}
+
+// toml++ bounds the nesting, so the recursion is bounded too.
+Value convert(const toml::node& node) {
+  Value value;
+  value.line = node.source().begin.line;
+  if (const auto* text = node.as_string()) {
+    value.kind = Value::Kind::text;
+    value.text = text->get();
+  } else if (const auto* integer = node.as_integer()) {
+    value.kind = Value::Kind::integer;
+    value.integer = integer->get();
+  } else if (const auto* list = node.as_array()) {
+    value.kind = Value::Kind::list;
+    for (const toml::node& item : *list) value.items.push_back(convert(item));
+  } else if (const auto* table = node.as_table()) {
+    value.kind = Value::Kind::table;
+    // toml++ keeps keys sorted; the order of the file reads better in messages.
+    std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+    for (auto&& [key, item] : *table) entries.emplace_back(&key, &item);
+    std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+      const auto left = a.first->source().begin, right = b.first->source().begin;
+      return std::pair(left.line, left.column) < std::pair(right.line, right.column);
+    });
+    for (const auto& [key, item] : entries) {
+      value.keys.emplace_back(key->str());
+      value.items.push_back(convert(*item));
+      value.items.back().line = key->source().begin.line;
+    }
+  } else {
+    value.text = described(node.type());
+  }
+  return value;
+}
+
+}  // namespace
+
+Value parse_toml(std::string_view text, const std::string& file) {
+  try {
+    return convert(toml::parse(text, file));
+  } catch (const toml::parse_error& error) {
+    const auto at = error.source().begin;
+    throw InputError(fmt::format("{}:{}:{}", file, at.line, at.column), error.description(),
+                     "TOML 1.0");
+  }
+}
+
+}  // namespace parsim
