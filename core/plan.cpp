@@ -137,11 +137,10 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
                        fmt::format("0 to {}", devices - 1));
     }
   }
-  std::set<std::pair<Region, std::pair<std::int64_t, DeviceId>>> copies;
+  std::map<DeviceId, std::int64_t> replica_of;
   for (const Cell& cell : cells(network, id, plan, samples)) {
-    if (seen.contains(Dim::replica) &&
-        !copies.insert({cell.part.out, {cell.contraction, cell.device}}).second) {
-      throw InputError(place, "two replicas of a part on one device",
+    if (replica_of.try_emplace(cell.device, cell.replica).first->second != cell.replica) {
+      throw InputError(place, fmt::format("device {} in two replicas", cell.device.value),
                        "replicas are on different devices");
     }
   }

@@ -1,0 +1,105 @@
+// The work of lower(): private to strategies/lower*.cpp. Analysis first (what does not depend on
+// the micro-batch), then the schedule slot by slot, then what remains of the synchronisation.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/exec_dag.hpp"
+#include "strategies/reshard.hpp"
+#include "strategies/sync.hpp"
+
+namespace parsim {
+
+/// How one operand of a layer reaches it and how the gradient returns; the same for every
+/// micro-batch.
+struct Edge {
+  LayerId producer;
+  bool gradient = false;  ///< the producer wants one
+  std::vector<std::vector<std::int32_t>>
+      sources;  ///< by cell of the reader, see TensorLayout::bring
+  GradientReturn back;
+};
+
+/// Everything about a layer that does not depend on the micro-batch.
+struct LayerState {
+  std::vector<Cell> cells;
+  std::vector<WorkId> works;
+  std::vector<Edge> edges;
+  TensorLayout layout;
+  std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
+  bool partial_sums = false;            ///< the contraction is cut
+  bool wants_gradient = false;          ///< leads back to a parameter
+  bool reaches_loss = false;
+  std::vector<OpId> last_backward;  ///< by cell: the last kernel that added to weight gradients
+};
+
+/// What has been issued of a layer for one micro-batch.
+struct MicroBatchState {
+  std::vector<OpId> ready;     ///< by cell: the operation after which its part is there
+  std::vector<OpId> arrivals;  ///< by arrival; invalid until somebody asks
+  std::vector<std::vector<OpId>> gradients;  ///< by canonical cell: what completes its gradient
+};
+
+class Lowering {
+ public:
+  Lowering(const Network& network, const Cluster& cluster, const Plan& plan);
+  [[nodiscard]] ExecDag run();
+
+ private:
+  void refuse_what_is_not_lowered() const;
+  void analyse();
+  void analyse_edges(LayerId id);
+  void walk_schedule();
+  [[nodiscard]] bool can_run(const Slot& slot) const;
+  void emit(const Slot& slot);
+  void emit_forward(LayerId id, std::int32_t m, Pass pass);
+  void emit_partial_sum_reduction(LayerId id, std::int32_t m);
+  void emit_backward(LayerId id, std::int32_t m);
+  void emit_return(LayerId id, std::size_t input, std::int32_t m, const std::vector<OpId>& by_cell);
+  OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
+  [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
+  void emit_sync(std::size_t group);
+  void finish_group(std::size_t group);
+  void emit_server_return(std::size_t group);
+
+  [[nodiscard]] bool is_source(LayerId id) const {
+    return network_[id].kind.as<Input>() != nullptr;
+  }
+  [[nodiscard]] Stream stream_between(LayerId a, LayerId b) const {
+    const auto& stage = plan_.schedule.stage_of_layer;
+    return stage[a.index()] == stage[b.index()] ? Stream::tensor : Stream::pipeline;
+  }
+  [[nodiscard]] MicroBatchState& at(LayerId id, std::int32_t m) {
+    return micro_[id.index()][static_cast<std::size_t>(m)];
+  }
+  [[nodiscard]] Slice slice(TensorId tensor, Role role, std::int32_t m, const Region& region) {
+    return {tensor, role, m, dag_.intern(region)};
+  }
+  [[nodiscard]] TensorId output(LayerId id) {
+    return dag_.intern(Tensor{Tensor::Kind::output, id.value, -1});
+  }
+
+  const Network& network_;
+  const Cluster& cluster_;
+  const Plan& plan_;
+  std::int64_t samples_;
+  ExecDag dag_;
+  std::vector<LayerState> layers_;
+  std::vector<std::vector<MicroBatchState>> micro_;  ///< by layer, micro-batch
+  std::vector<std::vector<LayerId>> stage_layers_;
+  std::set<Slot> done_;
+  std::vector<SyncGroup> groups_;
+  std::vector<std::vector<std::size_t>> groups_of_layer_;
+  struct GroupState {
+    std::int64_t backward_left = 0;
+    TensorId bucket;
+    std::vector<OpId> summed;  ///< by device of the group, or pushes to the server
+    bool returned = false;
+  };
+  std::vector<GroupState> group_states_;
+};
+
+}  // namespace parsim

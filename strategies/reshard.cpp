@@ -1,0 +1,220 @@
+#include "strategies/reshard.hpp"
+
+#include <array>
+#include <set>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "strategies/reshard_support.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::array<std::string_view, 8> pattern_names{
+    "all-gather", "reduce-scatter", "all-reduce",     "all-to-all",
+    "broadcast",  "halo exchange",  "point to point", "local addition"};
+
+/// Which copy of an owner's part serves a device: its own node's first, then spread by device id.
+std::int32_t nearest_copy(const Owner& owner, const std::vector<Cell>& cells, DeviceId to,
+                          const Cluster& cluster) {
+  for (const std::int32_t cell : owner.cells) {
+    if (cluster[cells[static_cast<std::size_t>(cell)].device].node == cluster[to].node) return cell;
+  }
+  return owner.cells[to.index() % owner.cells.size()];
+}
+
+}  // namespace
+
+std::string_view to_text(Pattern pattern) {
+  return pattern_names[static_cast<std::size_t>(pattern)];
+}
+
+bool is_collective(Pattern pattern) { return pattern <= Pattern::broadcast; }
+
+TensorLayout::TensorLayout(std::vector<Cell> cells) : cells_(std::move(cells)) {
+  std::map<Region, std::size_t> index;
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    const auto [at, fresh] = index.try_emplace(cells_[c].part.out, owners_.size());
+    if (fresh) owners_.push_back({cells_[c].part.out, {}});
+    Owner& owner = owners_[at->second];
+    // Contraction parts on one device sum into one store: the device holds the part once.
+    const bool again = std::any_of(owner.cells.begin(), owner.cells.end(), [&](std::int32_t other) {
+      return cells_[static_cast<std::size_t>(other)].device == cells_[c].device;
+    });
+    if (again) continue;
+    owner.cells.push_back(static_cast<std::int32_t>(c));
+    held(cells_[c].device).push_back({cells_[c].part.out, static_cast<std::int32_t>(c)});
+  }
+}
+
+std::vector<TensorLayout::Held>& TensorLayout::held(DeviceId device) {
+  if (device.index() >= held_.size()) held_.resize(device.index() + 1);
+  return held_[device.index()];
+}
+
+void TensorLayout::arrive(Movement movement, std::span<const DeviceId> receivers,
+                          std::span<const Region> boxes) {
+  const auto index = static_cast<std::int32_t>(arrivals_.size());
+  std::sort(movement.producers.begin(), movement.producers.end());
+  movement.producers.erase(std::unique(movement.producers.begin(), movement.producers.end()),
+                           movement.producers.end());
+  arrivals_.push_back(std::move(movement));
+  for (std::size_t i = 0; i < receivers.size(); ++i)
+    held(receivers[i]).push_back({boxes[i], ~index});
+}
+
+std::vector<std::vector<std::int32_t>> TensorLayout::bring(std::span<const Need> needs,
+                                                           const Cluster& cluster) {
+  std::vector<std::vector<std::int32_t>> sources(needs.size());
+  // The usual case, cell by cell where it already is, without comparing everybody with everybody.
+  bool aligned = needs.size() == cells_.size() && owners_.size() == cells_.size();
+  for (std::size_t i = 0; aligned && i < needs.size(); ++i) {
+    aligned = needs[i].device == cells_[i].device && cells_[i].part.out.contains(needs[i].region);
+    sources[i] = {static_cast<std::int32_t>(i)};
+  }
+  if (aligned) return sources;
+
+  std::vector<Missing> missing;
+  Components components;
+  std::map<DeviceId, std::vector<Region>> asked;  // pieces already on the list, by device
+  for (const Need& need : needs) {
+    if (need.region.empty()) continue;
+    for (std::size_t o = 0; o < owners_.size(); ++o) {
+      const Region piece = intersect(owners_[o].region, need.region);
+      if (piece.empty()) continue;
+      const auto has = [&](const auto& region) { return region.contains(piece); };
+      const auto& here = held(need.device);
+      if (std::any_of(here.begin(), here.end(), [&](const Held& h) { return has(h.region); }))
+        continue;
+      std::vector<Region>& pieces = asked[need.device];
+      if (std::any_of(pieces.begin(), pieces.end(), has)) continue;
+      pieces.push_back(piece);
+      const std::int32_t source = nearest_copy(owners_[o], cells_, need.device, cluster);
+      missing.push_back({o, source, need.device, piece});
+      components.join(cells_[static_cast<std::size_t>(source)].device, need.device);
+    }
+  }
+  for (const auto& component :
+       group_by(missing, [&](const Missing& m) { return components.root(m.to); })) {
+    bring_component(component, needs);
+  }
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    sources[i].clear();
+    if (needs[i].region.empty()) continue;
+    for (const Owner& owner : owners_) {
+      const Region piece = intersect(owner.region, needs[i].region);
+      if (piece.empty()) continue;
+      const std::vector<Held>& here = held(needs[i].device);
+      const auto found = std::find_if(here.begin(), here.end(),
+                                      [&](const Held& h) { return h.region.contains(piece); });
+      ensure(found != here.end(), "resharding brings every piece that is needed");
+      if (std::find(sources[i].begin(), sources[i].end(), found->source) == sources[i].end()) {
+        sources[i].push_back(found->source);
+      }
+    }
+  }
+  return sources;
+}
+
+void TensorLayout::bring_component(std::span<const Missing> missing, std::span<const Need> needs) {
+  std::set<DeviceId> devices;
+  std::vector<std::int32_t> producers;
+  for (const Missing& m : missing) {
+    devices.insert(m.to);
+    devices.insert(cells_[static_cast<std::size_t>(m.source)].device);
+    producers.push_back(m.source);
+  }
+  const std::size_t n = devices.size();
+
+  // One sender whose same piece everybody wants: broadcast.
+  const bool one_piece = std::all_of(missing.begin(), missing.end(), [&](const Missing& m) {
+    return m.source == missing[0].source && m.piece == missing[0].piece;
+  });
+  if (one_piece && missing.size() > 1) {
+    Movement movement{Pattern::broadcast,
+                      {cells_[static_cast<std::size_t>(missing[0].source)].device},
+                      {missing[0].piece},
+                      {},
+                      {missing[0].source}};
+    for (const Missing& m : missing) movement.devices.push_back(m.to);
+    const std::vector<DeviceId> receivers(movement.devices.begin() + 1, movement.devices.end());
+    const std::vector<Region> boxes(receivers.size(), missing[0].piece);
+    arrive(std::move(movement), receivers, boxes);
+    return;
+  }
+
+  // What each member has and wants, if each is one box.
+  std::map<DeviceId, std::vector<Region>> have, want;
+  for (const DeviceId device : devices) {
+    for (const Held& h : held(device)) {
+      if (h.source >= 0) have[device].push_back(h.region);
+    }
+  }
+  for (const Need& need : needs) {
+    if (devices.contains(need.device) && !need.region.empty()) {
+      std::vector<Region>& boxes = want[need.device];
+      if (std::find(boxes.begin(), boxes.end(), need.region) == boxes.end())
+        boxes.push_back(need.region);
+    }
+  }
+  std::vector<DeviceId> members;
+  std::vector<Region> has, wants;
+  bool boxes = true;
+  for (const DeviceId device : devices) {
+    const auto own = exact_union(have[device]);
+    const auto wanted = exact_union(want[device]);
+    if (!own || !wanted) {
+      boxes = false;
+      break;
+    }
+    members.push_back(device);
+    has.push_back(*own);
+    wants.push_back(*wanted);
+  }
+  if (boxes) {
+    std::int64_t total = 0;
+    bool gather = true;
+    for (std::size_t i = 0; i < n; ++i) {
+      total += has[i].volume();
+      gather = gather && wants[i] == wants[0] && wants[0].contains(has[i]);
+    }
+    std::int64_t wanted_elsewhere = 0;
+    for (const Missing& m : missing) wanted_elsewhere += m.piece.volume();
+    // Every element once, from its only holder, to all the others.
+    gather = gather && total == wants[0].volume() &&
+             wanted_elsewhere == static_cast<std::int64_t>(n - 1) * total;
+    std::set<std::pair<std::int32_t, DeviceId>> pairs;
+    for (const Missing& m : missing) pairs.insert({m.source, m.to});
+    std::set<std::pair<DeviceId, DeviceId>> device_pairs;
+    for (const Missing& m : missing) {
+      device_pairs.insert({cells_[static_cast<std::size_t>(m.source)].device, m.to});
+    }
+    std::int64_t exchanged = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      for (std::size_t j = 0; j < n; ++j) {
+        if (i != j) exchanged += intersect(wants[i], has[j]).volume();
+      }
+    }
+    const bool exchange =
+        n > 2 && device_pairs.size() == n * (n - 1) && exchanged == wanted_elsewhere;
+    if (gather || exchange) {
+      Movement movement{
+          gather ? Pattern::all_gather : Pattern::all_to_all, members, has, {}, producers};
+      if (!gather) movement.needs = wants;
+      arrive(std::move(movement), members, wants);
+      return;
+    }
+  }
+
+  for (const Missing& m : missing) {
+    const DeviceId from = cells_[static_cast<std::size_t>(m.source)].device;
+    const bool border = !have[m.to].empty() && m.piece != owners_[m.owner].region;
+    const std::vector<DeviceId> receiver{m.to};
+    const std::vector<Region> piece{m.piece};
+    arrive({border ? Pattern::halo : Pattern::point_to_point, {from, m.to}, piece, {}, {m.source}},
+           receiver, piece);
+  }
+}
+
+}  // namespace parsim

@@ -1,0 +1,106 @@
+// From who has which part of a tensor to who needs which part: the one place where resharding is
+// worked out, by intersecting regions. Forward it brings values to their readers, backward it
+// brings the readers' gradient contributions home. Whole patterns become collectives.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/plan.hpp"
+
+namespace parsim {
+
+/// What a movement turned out to be.
+enum class Pattern : std::uint8_t {
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  all_to_all,
+  broadcast,
+  halo,            ///< a transfer of the border next to what the receiver has itself
+  point_to_point,  ///< any other transfer
+  local_add,       ///< no transfer: a device adds what it contributes to its own part
+};
+[[nodiscard]] std::string_view to_text(Pattern pattern);
+
+/// One operation on a tensor. `producers` are indices of the tensor's cells: forward those that
+/// must have finished, backward those whose gradient it completes.
+struct Movement {
+  Pattern pattern = Pattern::point_to_point;
+  std::vector<DeviceId>
+      devices;                  ///< collective: members; transfer: from, to; local_add: the device
+  std::vector<Region> regions;  ///< by member what it has; one region where it is the same for all
+  std::vector<Region> needs;    ///< all_to_all: by member what it wants
+  std::vector<std::int32_t> producers;
+  friend bool operator==(const Movement&, const Movement&) = default;
+};
+[[nodiscard]] bool is_collective(Pattern pattern);
+
+/// A box of the tensor that a reader's cell needs on its device.
+struct Need {
+  DeviceId device;
+  Region region;
+  std::int64_t replica = 0;  ///< of the reader
+};
+
+/// A part of a tensor and the cells that hold it (several under replica or in_channel cuts).
+struct Owner {
+  Region region;
+  std::vector<std::int32_t> cells;
+};
+
+/// Who holds what of one layer's output, including what readers have already received.
+class TensorLayout {
+ public:
+  TensorLayout() = default;
+  explicit TensorLayout(std::vector<Cell> cells);
+
+  [[nodiscard]] const std::vector<Cell>& cells() const { return cells_; }
+  [[nodiscard]] const std::vector<Owner>& owners() const { return owners_; }
+  /// Movements found so far, in the order in which readers asked.
+  [[nodiscard]] const std::vector<Movement>& arrivals() const { return arrivals_; }
+
+  /// By need: where its box comes from on its own device: the index of a cell (>= 0), or ~index of
+  /// an arrival. Adds the arrivals that are missing; a piece that an earlier reader brought to a
+  /// device is not moved again.
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> bring(std::span<const Need> needs,
+                                                             const Cluster& cluster);
+
+ private:
+  struct Held {
+    Region region;
+    std::int32_t source = 0;
+  };
+  struct Missing {
+    std::size_t owner = 0;
+    std::int32_t source = 0;  ///< cell that sends
+    DeviceId to;
+    Region piece;
+  };
+  void arrive(Movement movement, std::span<const DeviceId> receivers,
+              std::span<const Region> boxes);
+  void bring_component(std::span<const Missing> missing, std::span<const Need> needs);
+  [[nodiscard]] std::vector<Held>& held(DeviceId device);
+
+  std::vector<Cell> cells_;
+  std::vector<Owner> owners_;
+  std::vector<Movement> arrivals_;
+  std::vector<std::vector<Held>> held_;  ///< by device id
+};
+
+/// How gradient contributions of one reader return to a tensor.
+struct GradientReturn {
+  /// Every part's contributions arise where the part is: kernels add straight into its gradient.
+  bool direct = true;
+  std::vector<Movement> movements;
+};
+
+/// Contributions by the reader's cells (their needs) to the tensor's parts. Where the reader has
+/// replicas, a part takes the contributions of one replica only: its own device's, else the first.
+[[nodiscard]] GradientReturn return_gradients(const TensorLayout& tensor,
+                                              std::span<const Need> needs);
+
+}  // namespace parsim

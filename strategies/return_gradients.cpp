@@ -1,0 +1,164 @@
+// The way back: contributions of a reader's cells to the gradient of the tensor they read.
+#include <set>
+
+#include "core/errors.hpp"
+#include "strategies/reshard.hpp"
+#include "strategies/reshard_support.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// A piece of a contribution on its way to one holder of the part it belongs to.
+struct Flow {
+  DeviceId from;
+  std::int32_t cell = 0;  ///< of the tensor: who receives
+  DeviceId to;
+  Region piece;
+};
+
+/// Contributions by device: everything its cells of the reader add up in one store.
+struct Contribution {
+  std::int64_t replica = 0;
+  std::vector<Region> boxes;
+  Region all;
+};
+
+std::map<DeviceId, Contribution> contributions(std::span<const Need> needs) {
+  std::map<DeviceId, Contribution> by_device;
+  for (const Need& need : needs) {
+    Contribution& c = by_device[need.device];
+    ensure(c.boxes.empty() || c.replica == need.replica,
+           "a device computes one replica of a layer");
+    c.replica = need.replica;
+    c.boxes.push_back(need.region);
+    c.all = hull(c.all, need.region);
+  }
+  return by_device;
+}
+
+bool touches(const Contribution& c, const Region& part) {
+  return std::any_of(c.boxes.begin(), c.boxes.end(), [&](const Region& box) {
+    return !box.empty() && !intersect(box, part).empty();
+  });
+}
+
+/// Reduce-scatter, all-reduce or all-to-all, if the component is one of them.
+std::optional<Movement> collective(const TensorLayout& tensor, std::span<const Flow> flows,
+                                   const std::map<DeviceId, Contribution>& given) {
+  std::set<DeviceId> devices;
+  std::vector<std::int32_t> producers;
+  for (const Flow& flow : flows) {
+    devices.insert(flow.from);
+    devices.insert(flow.to);
+    producers.push_back(flow.cell);
+  }
+  std::sort(producers.begin(), producers.end());
+  producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
+  std::map<DeviceId, std::vector<Region>> own;
+  for (const std::int32_t p : producers) {
+    const Cell& cell = tensor.cells()[static_cast<std::size_t>(p)];
+    own[cell.device].push_back(cell.part.out);
+  }
+  std::vector<DeviceId> members(devices.begin(), devices.end());
+  std::vector<Region> owns, gives;
+  for (const DeviceId device : members) {
+    const auto box = exact_union(own[device]);
+    const auto contribution = given.find(device);
+    if (!box || contribution == given.end()) return std::nullopt;
+    owns.push_back(*box);
+    gives.push_back(contribution->second.all);
+  }
+  const std::size_t n = members.size();
+  if (n < 2) return std::nullopt;
+  std::set<std::pair<DeviceId, DeviceId>> pairs;
+  std::int64_t travelling = 0;
+  for (const Flow& flow : flows) {
+    pairs.insert({flow.from, flow.to});
+    travelling += flow.piece.volume();
+  }
+  bool same_gift = true, same_part = true, covered = true;
+  std::int64_t parts = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    same_gift = same_gift && gives[i] == gives[0];
+    same_part = same_part && owns[i] == owns[0];
+    covered = covered && gives[0].contains(owns[i]);
+    parts += owns[i].volume();
+  }
+  const bool everybody = pairs.size() == n * n;
+  if (everybody && same_gift && covered && parts == gives[0].volume() &&
+      travelling == static_cast<std::int64_t>(n) * parts) {
+    return Movement{Pattern::reduce_scatter, members, owns, {}, producers};
+  }
+  const bool whole_parts = std::all_of(flows.begin(), flows.end(),
+                                       [&](const Flow& flow) { return flow.piece == owns[0]; });
+  if (everybody && same_part && whole_parts) {
+    return Movement{Pattern::all_reduce, members, {owns[0]}, {}, producers};
+  }
+  std::size_t between = 0;
+  for (const auto& [from, to] : pairs) between += from != to ? 1 : 0;
+  std::int64_t exchanged = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) exchanged += intersect(gives[i], owns[j]).volume();
+  }
+  if (n > 2 && between == n * (n - 1) && exchanged == travelling) {
+    return Movement{Pattern::all_to_all, members, gives, owns, producers};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+GradientReturn return_gradients(const TensorLayout& tensor, std::span<const Need> needs) {
+  const std::vector<Cell>& cells = tensor.cells();
+  GradientReturn result;
+  // Cell by cell in place, each part held once: nothing to compare.
+  bool aligned = needs.size() == cells.size() && tensor.owners().size() == cells.size();
+  for (std::size_t i = 0; aligned && i < needs.size(); ++i) {
+    aligned = needs[i].device == cells[i].device && cells[i].part.out.contains(needs[i].region);
+  }
+  if (aligned) return result;
+
+  const std::map<DeviceId, Contribution> given = contributions(needs);
+  std::vector<Flow> flows;
+  for (const Owner& owner : tensor.owners()) {
+    for (const std::int32_t c : owner.cells) {
+      const DeviceId to = cells[static_cast<std::size_t>(c)].device;
+      const auto here = given.find(to);
+      const std::int64_t replica = here == given.end() ? 0 : here->second.replica;
+      for (const auto& [from, contribution] : given) {
+        if (contribution.replica != replica || !touches(contribution, owner.region)) continue;
+        result.direct = result.direct && from == to;
+        flows.push_back({from, c, to, intersect(contribution.all, owner.region)});
+      }
+    }
+  }
+  if (result.direct) return result;
+
+  Components components;
+  for (const Flow& flow : flows) components.join(flow.from, flow.to);
+  for (const std::vector<Flow>& component :
+       group_by(flows, [&](const Flow& flow) { return components.root(flow.to); })) {
+    if (auto movement = collective(tensor, component, given)) {
+      result.movements.push_back(std::move(*movement));
+      continue;
+    }
+    for (const Flow& flow : component) {
+      const bool local = flow.from == flow.to;
+      const bool border = given.contains(flow.to) &&
+                          flow.piece != cells[static_cast<std::size_t>(flow.cell)].part.out;
+      Movement movement{local    ? Pattern::local_add
+                        : border ? Pattern::halo
+                                 : Pattern::point_to_point,
+                        {flow.from},
+                        {flow.piece},
+                        {},
+                        {flow.cell}};
+      if (!local) movement.devices.push_back(flow.to);
+      result.movements.push_back(std::move(movement));
+    }
+  }
+  return result;
+}
+
+}  // namespace parsim

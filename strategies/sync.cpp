@@ -1,0 +1,132 @@
+#include "strategies/sync.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// One use of a part of a parameter.
+struct Use {
+  Region region;
+  DeviceId device;
+  std::int64_t replica = 0;
+};
+
+/// Cuts regions that overlap without being equal (tied weights split differently) along each
+/// other's borders, so that the pieces are equal or disjoint.
+std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
+  std::vector<std::vector<Region>> pieces;
+  const bool one =
+      std::all_of(regions.begin(), regions.end(), [&](const Region& r) { return r == regions[0]; });
+  std::vector<std::set<std::int64_t>> borders(regions.empty() ? 0 : regions[0].rank());
+  for (const Region& region : regions) {
+    for (std::size_t a = 0; a < borders.size(); ++a)
+      borders[a].insert({region[a].begin, region[a].end});
+  }
+  for (const Region& region : regions) {
+    std::vector<Region> parts{region};
+    for (std::size_t a = 0; !one && a < borders.size(); ++a) {
+      std::vector<Region> finer;
+      for (const Region& part : parts) {
+        auto at = borders[a].upper_bound(part[a].begin);
+        Region rest = part;
+        for (; at != borders[a].end() && *at < part[a].end; ++at) {
+          Region first = rest;
+          first[a].end = *at;
+          rest[a].begin = *at;
+          finer.push_back(first);
+        }
+        finer.push_back(rest);
+      }
+      parts = std::move(finer);
+    }
+    pieces.push_back(std::move(parts));
+  }
+  return pieces;
+}
+
+/// Devices that hold each piece of a parameter, by replica.
+using Holders = std::map<std::pair<std::int64_t, Region>, std::vector<DeviceId>>;
+
+Holders holders(const std::vector<Use>& uses) {
+  std::vector<Region> regions;
+  for (const Use& use : uses) regions.push_back(use.region);
+  const std::vector<std::vector<Region>> pieces = atoms(regions);
+  Holders result;
+  for (std::size_t u = 0; u < uses.size(); ++u) {
+    for (const Region& piece : pieces[u])
+      result[{uses[u].replica, piece}].push_back(uses[u].device);
+  }
+  for (auto& [key, devices] : result) {
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
+                                   const std::vector<std::vector<Cell>>& cells_of_layer) {
+  std::vector<std::vector<Use>> uses(network.parameters.size());
+  std::vector<std::vector<LayerId>> users(network.parameters.size());
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    const std::vector<Shape> inputs = input_shapes(network, LayerId{l});
+    for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
+      const std::size_t id = layer.parameters[p].index();
+      users[id].emplace_back(l);
+      for (const Cell& cell : cells_of_layer[l]) {
+        const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
+        if (!region.empty()) uses[id].push_back({region, cell.device, cell.replica});
+      }
+    }
+  }
+  std::vector<std::vector<ParameterId>> order = plan.buckets;
+  std::vector<bool> bucketed(network.parameters.size(), false);
+  for (const auto& bucket : plan.buckets) {
+    for (const ParameterId id : bucket) bucketed[id.index()] = true;
+  }
+  for (std::size_t p = network.parameters.size();
+       p-- > 0;) {  // the last layers' gradients come first
+    if (!bucketed[p]) order.push_back({ParameterId{p}});
+  }
+
+  std::vector<SyncGroup> groups;
+  for (const std::vector<ParameterId>& bucket : order) {
+    std::map<std::pair<std::vector<DeviceId>, std::pair<int, DeviceId>>, std::size_t> index;
+    for (const ParameterId id : bucket) {
+      if (uses[id.index()].empty()) continue;
+      std::map<DeviceId, std::int64_t> replica_of;
+      for (const Use& use : uses[id.index()]) {
+        if (replica_of.try_emplace(use.device, use.replica).first->second == use.replica) continue;
+        throw InputError(fmt::format("parameter '{}'", network[id].name),
+                         "layers that share it are replicated differently",
+                         "the same devices for the same replica");
+      }
+      const Sync sync = plan.layers[users[id.index()][0].index()].sync;
+      for (const auto& [key, devices] : holders(uses[id.index()])) {
+        const auto [at, fresh] =
+            index.try_emplace({devices, {static_cast<int>(sync.kind), sync.server}}, groups.size());
+        if (fresh) groups.push_back({devices, sync, {}, {}});
+        SyncGroup& group = groups[at->second];
+        group.contents.emplace_back(id, key.second);
+        group.layers.insert(group.layers.end(), users[id.index()].begin(), users[id.index()].end());
+      }
+    }
+  }
+  for (SyncGroup& group : groups) {
+    std::sort(group.layers.begin(), group.layers.end());
+    group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
+  }
+  return groups;
+}
+
+}  // namespace parsim

@@ -1,0 +1,32 @@
+// Which gradients must be summed over which devices: found once for all strategies, from the
+// regions of the parameters that the cells of a plan use.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim {
+
+/// Parameters whose gradients are summed together over the same devices, and updated together.
+struct SyncGroup {
+  std::vector<DeviceId> devices;  ///< ascending; one device: nothing to sum
+  Sync sync;
+  std::vector<std::pair<ParameterId, Region>> contents;
+  std::vector<LayerId> layers;  ///< that contribute, ascending
+};
+
+/// The groups of a plan in the order of its buckets, then by parameter. Different devices may hold
+/// different parts of a parameter; each part forms its own group. Replicas are summed separately:
+/// each has the full gradient already.
+///
+/// cells_of_layer   cells(…) of every layer
+///
+/// Throws InputError if tied parameters are replicated differently by their layers.
+[[nodiscard]] std::vector<SyncGroup> sync_groups(
+    const Network& network, const Plan& plan, const std::vector<std::vector<Cell>>& cells_of_layer);
+
+}  // namespace parsim
