@@ -1,0 +1,77 @@
+#include "strategies/plan_support.hpp"
+
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+Plan empty_plan(const StrategyInput& input, std::string_view strategy,
+                const std::vector<DeviceId>& devices) {
+  Plan plan;
+  plan.strategy = strategy;
+  plan.network = input.network.name;
+  plan.cluster = input.cluster.name;
+  plan.batch = input.batch;
+  plan.precision = input.precision;
+  plan.optimizer = input.optimizer;
+  plan.layers.resize(input.network.layers.size());
+  plan.schedule.stage_of_layer.assign(input.network.layers.size(), 0);
+  plan.schedule.lanes = {{devices, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
+  return plan;
+}
+
+std::vector<DeviceId> workers(const StrategyInput& input) {
+  std::vector<DeviceId> gpus = devices_of(input.cluster, DeviceKind::gpu);
+  if (gpus.empty()) {
+    throw InputError(fmt::format("cluster '{}'", input.cluster.name), "no GPU",
+                     "at least one device that is not a CPU");
+  }
+  return gpus;
+}
+
+LayerPlan by_sample(std::int64_t samples, const std::vector<DeviceId>& devices) {
+  LayerPlan layer;
+  layer.devices = devices;
+  if (devices.size() > 1) layer.cuts = {{Dim::sample, even_split(samples, devices.size())}};
+  return layer;
+}
+
+Sync chosen_sync(const StrategyInput& input) {
+  if (input.sync != Sync::Kind::server) return {input.sync, {}};
+  if (input.server.valid()) return {Sync::Kind::server, input.server};
+  const std::vector<DeviceId> cpus = devices_of(input.cluster, DeviceKind::cpu);
+  return {Sync::Kind::server, cpus.empty() ? workers(input)[0] : cpus[0]};
+}
+
+std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input) {
+  std::vector<std::vector<ParameterId>> buckets;
+  std::vector<bool> placed(input.network.parameters.size(), false);
+  const bool per_layer = input.bucket.value == 0 || input.sync == Sync::Kind::server;
+  std::int64_t filled = 0;
+  for (std::size_t l = input.network.layers.size(); l-- > 0;) {
+    bool opened = false;
+    for (const ParameterId id : input.network.layers[l].parameters) {
+      if (placed[id.index()]) continue;
+      placed[id.index()] = true;
+      const bool fresh = per_layer ? !opened : buckets.empty() || filled >= input.bucket.value;
+      if (fresh) {
+        buckets.emplace_back();
+        filled = 0;
+      }
+      opened = true;
+      buckets.back().push_back(id);
+      filled += input.network[id].elements() * element_bytes(input.precision);
+    }
+  }
+  return buckets;
+}
+
+void expect_samples(const StrategyInput& input, std::size_t parts, std::string_view strategy) {
+  if (input.batch >= static_cast<std::int64_t>(parts)) return;
+  throw InputError(fmt::format("strategy '{}'", strategy),
+                   fmt::format("a batch of {} for {} devices", input.batch, parts),
+                   "at least one sample for every device");
+}
+
+}  // namespace parsim

@@ -1,0 +1,33 @@
+// What several strategies share when they fill a Plan.
+#pragma once
+
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// A plan with everything but the layers' cuts: names, batch, one stage, one micro-batch, a lane of
+/// `devices`.
+[[nodiscard]] Plan empty_plan(const StrategyInput& input, std::string_view strategy,
+                              const std::vector<DeviceId>& devices);
+
+/// The devices strategies place layers on: the GPUs in id order. Throws InputError if there are
+/// none.
+[[nodiscard]] std::vector<DeviceId> workers(const StrategyInput& input);
+
+/// Splits the samples of a micro-batch evenly over `devices`. One device: no cut.
+[[nodiscard]] LayerPlan by_sample(std::int64_t samples, const std::vector<DeviceId>& devices);
+
+/// How the layer's gradient copies are summed, from the input's choice.
+[[nodiscard]] Sync chosen_sync(const StrategyInput& input);
+
+/// Buckets as DistributedDataParallel fills them: parameters in the reverse order of the layers, a
+/// bucket is closed when it reaches `size` (Li et al. 2020, section 3.2.3). size 0, or a parameter
+/// server: one bucket per layer.
+[[nodiscard]] std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input);
+
+/// Refuses a batch that cannot give every device a sample. `where` names the strategy.
+void expect_samples(const StrategyInput& input, std::size_t parts, std::string_view strategy);
+
+}  // namespace parsim

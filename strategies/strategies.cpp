@@ -1,0 +1,33 @@
+#include "strategies/strategies.hpp"
+
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+const std::vector<Strategy>& strategies() {
+  static const std::vector<Strategy> table{
+      {"data",
+       "every device all weights and a share of the batch; gradients summed in buckets during "
+       "backward",
+       plan_data},
+      {"model-even", "the channels of every layer split evenly over all devices", plan_model_even},
+      {"owt", "one weird trick: convolutions by sample, dense layers by channel", plan_owt},
+      {"pipeline", "contiguous layers per device, micro-batches in GPipe or 1F1B order",
+       plan_pipeline},
+  };
+  return table;
+}
+
+const Strategy& strategy(std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (const Strategy& row : strategies()) {
+    if (row.name == name) return row;
+    names.push_back(row.name);
+  }
+  throw InputError(where, fmt::format("unknown strategy '{}'", name),
+                   fmt::format("known: {}.{}", join(names), did_you_mean(name, names)));
+}
+
+}  // namespace parsim
