@@ -17,10 +17,18 @@ struct MemoryUse {
   }
 };
 
-/// By device id. Activations are kept from their forward to their backward, for as many
-/// micro-batches as the schedule has in flight at once; in-place kinds (activation functions,
-/// flatten) share their input's memory; communication is the largest set of received pieces plus
-/// two buckets.
+/// By device id.
+///
+///     weights, gradients   the parts that a device's cells use, at the plan's element size
+///     optimizer_state      0, 1 or 2 fp32 numbers each, and an fp32 copy of 16-bit weights
+///     activations          outputs and received pieces from forward to backward, for as many
+///     micro-batches as
+///                          the schedule has in flight, and the largest gradient with its input's.
+///                          Activation functions and views take their input's place
+///     communication        the largest received piece and the two largest buckets
+///
+/// A parameter server holds weights, gradients and states of what it serves. Workspaces of
+/// libraries and fragmentation are not counted.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
 
