@@ -1,0 +1,142 @@
+#include "networks/networks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "networks/zoo.hpp"
+
+namespace parsim {
+
+const std::vector<NetworkEntry>& networks() {
+  using namespace zoo;
+  static const std::vector<NetworkEntry> table{
+      {"lenet5", "LeNet-5 on 32x32 digits", lenet5},
+      {"mlp", "three dense layers, 784-1024-1024-10", mlp},
+      {"alexnet", "AlexNet, one tower, as in torchvision", alexnet},
+      {"alexnet_one_tower",
+       "AlexNet with padded pools, last map 7x7 (reconstructed from Jia et al. 2018)",
+       alexnet_one_tower},
+      {"alexnet_grouped", "AlexNet of 2012, two towers, local response normalisation",
+       alexnet_grouped},
+      {"overfeat", "OverFeat, fast model, as in convnet-benchmarks", overfeat},
+      {"vgg11", "VGG, 11 layers",
+       [] {
+         return vgg("vgg11", {1, 1, 2, 2, 2});
+       }},
+      {"vgg16", "VGG, 16 layers",
+       [] {
+         return vgg("vgg16", {2, 2, 3, 3, 3});
+       }},
+      {"vgg19", "VGG, 19 layers",
+       [] {
+         return vgg("vgg19", {2, 2, 4, 4, 4});
+       }},
+      {"resnet18", "ResNet-18",
+       [] {
+         return resnet({.name = "resnet18", .blocks = {2, 2, 2, 2}, .bottleneck = false});
+       }},
+      {"resnet34", "ResNet-34",
+       [] {
+         return resnet({.name = "resnet34", .blocks = {3, 4, 6, 3}, .bottleneck = false});
+       }},
+      {"resnet50", "ResNet-50 v1.5 (stride in the 3x3), as in torchvision",
+       [] {
+         return resnet({.name = "resnet50", .blocks = {3, 4, 6, 3}});
+       }},
+      {"resnet101", "ResNet-101 v1.5",
+       [] {
+         return resnet({.name = "resnet101", .blocks = {3, 4, 23, 3}});
+       }},
+      {"resnet152", "ResNet-152 v1.5",
+       [] {
+         return resnet({.name = "resnet152", .blocks = {3, 8, 36, 3}});
+       }},
+      {"resnet200", "ResNet-200 v1.5",
+       [] {
+         return resnet({.name = "resnet200", .blocks = {3, 24, 36, 3}});
+       }},
+      {"resnet50_v1", "ResNet-50 v1 (stride in the first 1x1), as published in 2015",
+       [] {
+         return resnet({.name = "resnet50_v1", .blocks = {3, 4, 6, 3}, .stride_in_first = true});
+       }},
+      {"resnet101_v1", "ResNet-101 v1",
+       [] {
+         return resnet({.name = "resnet101_v1", .blocks = {3, 4, 23, 3}, .stride_in_first = true});
+       }},
+      {"resnet152_v1", "ResNet-152 v1",
+       [] {
+         return resnet({.name = "resnet152_v1", .blocks = {3, 8, 36, 3}, .stride_in_first = true});
+       }},
+      {"resnext50_32x4d", "ResNeXt-50, 32 groups of 4",
+       [] {
+         return resnet({.name = "resnext50_32x4d",
+                        .blocks = {3, 4, 6, 3},
+                        .groups = 32,
+                        .width_per_group = 4});
+       }},
+      {"resnext101_32x4d", "ResNeXt-101, 32 groups of 4",
+       [] {
+         return resnet({.name = "resnext101_32x4d",
+                        .blocks = {3, 4, 23, 3},
+                        .groups = 32,
+                        .width_per_group = 4});
+       }},
+      {"se_resnext101_32x4d", "ResNeXt-101 with squeeze-and-excitation",
+       [] {
+         return resnet({.name = "se_resnext101_32x4d",
+                        .blocks = {3, 4, 23, 3},
+                        .groups = 32,
+                        .width_per_group = 4,
+                        .squeeze_excite = true});
+       }},
+      {"wide_resnet50_2", "ResNet-50 with inner layers twice as wide",
+       [] {
+         return resnet({.name = "wide_resnet50_2", .blocks = {3, 4, 6, 3}, .width_per_group = 128});
+       }},
+      {"googlenet", "GoogLeNet with batch normalisation, no auxiliary heads", googlenet},
+      {"inception_v3", "Inception-v3 on 299x299, no auxiliary head", inception_v3},
+      {"densenet121", "DenseNet-121", densenet121},
+      {"mobilenet_v1", "MobileNet v1, width 1", mobilenet_v1},
+      {"mobilenet_v2", "MobileNet v2, width 1", mobilenet_v2},
+      {"r3d_18", "R3D-18 on 16 frames of 112x112", r3d_18},
+      {"3d-resattnet18", "3D-ResAttNet-18 on brain scans (reconstructed)",
+       [] {
+         return resattnet3d("3d-resattnet18", {2, 2, 2, 2});
+       }},
+      {"3d-resattnet34", "3D-ResAttNet-34 on brain scans (reconstructed)",
+       [] {
+         return resattnet3d("3d-resattnet34", {3, 4, 6, 3});
+       }},
+      {"hmp_mnist", "the MNIST network of Moreno-Alvarez et al. 2021", hmp_mnist},
+      {"hmp_cifar10", "the CIFAR-10 network of Moreno-Alvarez et al. 2021", hmp_cifar10},
+  };
+  return table;
+}
+
+Network load_network(const std::string& name_or_path,
+                     const std::map<std::string, std::int64_t>& dims, std::string_view where) {
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx")) {
+    return read_onnx(name_or_path, dims);
+  }
+  std::vector<std::string> known;
+  for (const NetworkEntry& entry : networks()) {
+    known.push_back(entry.name);
+    if (entry.name != name_or_path) continue;
+    if (!dims.empty()) {
+      throw InputError(
+          "--dim",
+          fmt::format("'{}' given with the built-in network '{}'", dims.begin()->first, entry.name),
+          "only ONNX files have symbolic dimensions");
+    }
+    return entry.build();
+  }
+  const std::string suggestion = did_you_mean(name_or_path, known);
+  throw InputError(
+      where, fmt::format("unknown network '{}'", name_or_path),
+      fmt::format("a name from `parsim list networks` or the path of an .onnx file{}{}",
+                  suggestion.empty() ? "" : ";", suggestion));
+}
+
+}  // namespace parsim
