@@ -119,14 +119,21 @@ TEST_CASE("zoo: parameters equal our own arithmetic where no count is published"
 }
 
 TEST_CASE("zoo: multiply-accumulates equal the published ones") {
+  // torchvision's model cards; alexnet_grouped: Caffe's; mobilenet_v1: Howard et al. 2017, table 4.
   const std::vector<std::pair<std::string, double>> published_gmac{
-      {"alexnet", 0.714},     {"resnet50", 4.089},     {"vgg16", 15.470}, {"inception_v3", 5.713},
-      {"densenet121", 2.834}, {"mobilenet_v2", 0.301}, {"r3d_18", 40.697}};
+      {"alexnet", 0.714},      {"alexnet_grouped", 0.724}, {"vgg11", 7.61},
+      {"vgg16", 15.470},       {"vgg19", 19.63},           {"resnet18", 1.814},
+      {"resnet34", 3.664},     {"resnet50", 4.089},        {"resnet101", 7.801},
+      {"resnet152", 11.514},   {"resnext50_32x4d", 4.230}, {"wide_resnet50_2", 11.398},
+      {"googlenet", 1.498},    {"inception_v3", 5.713},    {"densenet121", 2.834},
+      {"mobilenet_v1", 0.569}, {"mobilenet_v2", 0.301},    {"r3d_18", 40.697}};
   for (const auto& [name, gmac] : published_gmac) {
     CAPTURE(name);
     CHECK(forward_flops_per_sample(built_in(name)).value ==
           doctest::Approx(2e9 * gmac).epsilon(0.005));
   }
+  // By hand: 28²·6·25 + 10²·16·150 + 400·120 + 120·84 + 84·10.
+  CHECK(forward_flops_per_sample(built_in("lenet5")).value == 2.0 * 416'520);
 }
 
 TEST_CASE("zoo: v1 strides in the first 1x1 and saves what it computes at the full extent") {
@@ -169,6 +176,9 @@ TEST_CASE("zoo: maps at the joints of the other families") {
   CHECK(map_of(built_in("densenet121"), "denseblock4.concat") == "1024x7x7");
   CHECK(map_of(built_in("mobilenet_v2"), "features.18.relu6") == "1280x7x7");
   CHECK(map_of(built_in("r3d_18"), "layer4.1.relu") == "512x2x7x7");
+  CHECK(map_of(built_in("resnet200"), "layer4.2.relu") == "2048x7x7");
+  CHECK(map_of(built_in("se_resnext101_32x4d"), "layer4.2.se.scale") == "2048x7x7");
+  CHECK(map_of(built_in("hmp_cifar10"), "pool8") == "480x2x2");
   const Network scans = built_in("3d-resattnet34");
   CHECK(map_of(scans, "attention2.scores") == "2016x2016");
   CHECK(map_of(scans, "attention4.add") == "512x3x4x3");
