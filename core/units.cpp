@@ -114,7 +114,7 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
     names.push_back(unit.name);
   }
   throw InputError(where, fmt::format("'{}' has the unknown unit '{}'", text, name),
-                   fmt::format("accepted: {}{}", known.summary, did_you_mean(name, names)));
+                   fmt::format("accepted: {};{}", known.summary, did_you_mean(name, names)));
 }
 
 /// Three significant digits of a magnitude below about 1000; larger ones lose only their fraction.

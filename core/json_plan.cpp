@@ -1,0 +1,134 @@
+// Plans as JSON.
+#include "core/json.hpp"
+#include "core/json_support.hpp"
+
+namespace parsim {
+
+namespace json {
+
+template <>
+struct Words<Sync::Kind> {
+  static constexpr std::array<std::string_view, 3> all() { return {"automatic", "ring", "server"}; }
+};
+template <>
+struct Words<StatePlacement::Kind> {
+  static constexpr std::array<std::string_view, 2> all() { return {"replicated", "sharded"}; }
+};
+template <>
+struct Words<Direction> {
+  static constexpr std::array<std::string_view, 2> all() { return {"forward", "backward"}; }
+};
+
+template <>
+struct Fields<Cut> {
+  static void list(auto& visit, auto& cut) {
+    visit("dim", cut.dim);
+    visit("sizes", cut.sizes);
+  }
+};
+
+template <>
+struct Fields<Sync> {
+  static void list(auto& visit, auto& sync) {
+    visit("kind", sync.kind);
+    visit.optional("server", sync.server);
+  }
+};
+
+template <>
+struct Fields<StatePlacement> {
+  static void list(auto& visit, auto& placement) {
+    visit("kind", placement.kind);
+    visit.optional("shares", placement.shares);
+  }
+};
+
+template <>
+struct Fields<LayerPlan> {
+  static void list(auto& visit, auto& plan) {
+    visit("cuts", plan.cuts);
+    visit("devices", plan.devices);
+    visit.optional("weights", plan.weights);
+    visit.optional("gradients", plan.gradients);
+    visit.optional("optimizer", plan.optimizer);
+    visit.optional("recompute", plan.recompute);
+    visit.optional("sync", plan.sync);
+  }
+};
+
+template <>
+struct Fields<Slot> {
+  static void list(auto& visit, auto& slot) {
+    visit("stage", slot.stage);
+    visit("micro_batch", slot.micro_batch);
+    visit("direction", slot.direction);
+  }
+};
+
+template <>
+struct Fields<Lane> {
+  static void list(auto& visit, auto& lane) {
+    visit("devices", lane.devices);
+    visit("slots", lane.slots);
+  }
+};
+
+template <>
+struct Fields<Schedule> {
+  static void list(auto& visit, auto& schedule) {
+    visit("micro_batches", schedule.micro_batches, Limits{1});
+    visit("stage_of_layer", schedule.stage_of_layer);
+    visit("lanes", schedule.lanes);
+  }
+};
+
+template <>
+struct Fields<Plan> {
+  static void list(auto& visit, auto& plan) {
+    visit("strategy", plan.strategy);
+    visit("network", plan.network);
+    visit("cluster", plan.cluster);
+    visit("batch", plan.batch);
+    visit("precision", plan.precision);
+    visit("optimizer", plan.optimizer);
+    visit("layers", plan.layers);
+    visit("schedule", plan.schedule);
+    visit("buckets", plan.buckets);
+    visit("notes", plan.notes);
+  }
+};
+
+}  // namespace json
+
+namespace {
+
+constexpr std::string_view plan_format = "parsim-plan";
+constexpr std::int64_t plan_version = 1;
+
+}  // namespace
+
+std::string to_text(Precision precision) {
+  return std::string(json::Words<Precision>::all()[static_cast<std::size_t>(precision)]);
+}
+
+std::string to_text(Optimizer optimizer) {
+  return std::string(json::Words<Optimizer>::all()[static_cast<std::size_t>(optimizer)]);
+}
+
+std::string to_json(const Plan& plan) {
+  json::Writer out;
+  out.open_object();
+  json::put_heading(out, plan_format, plan_version);
+  json::put_fields(out, plan);
+  out.close_object();
+  return out.take();
+}
+
+Plan plan_from_json(const std::string& text, const std::string& where) {
+  const json::Document document(text, where);
+  Plan plan;
+  json::get_fields(document.root(plan_format, plan_version), plan, json::heading_keys);
+  return plan;
+}
+
+}  // namespace parsim

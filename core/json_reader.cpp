@@ -1,0 +1,274 @@
+#include "core/json_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "core/errors.hpp"
+
+namespace parsim::json {
+
+namespace {
+
+constexpr std::size_t deepest = 32;
+constexpr std::size_t most_members = 64;
+
+/// At most `most` bytes, none of them unprintable, so that a message stays one line.
+std::string shown(std::string_view text, std::size_t most = 60) {
+  const auto continues = [&](std::size_t i) { return (text[i] & '\xC0') == '\x80'; };
+  std::size_t length = std::min(text.size(), most);
+  while (length > 0 && length < text.size() && continues(length)) --length;  // whole characters
+  std::string out(text.substr(0, length));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return length < text.size() ? out + "..." : out;
+}
+
+/// The parser quotes what it read, which need not be UTF-8.
+std::string ascii(std::string_view text) {
+  std::string out = shown(text, 160);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < 0; }, '?');
+  return out;
+}
+
+std::string quoted_list(std::span<const std::string> words, std::string_view wrong) {
+  const std::string hint = did_you_mean(wrong, words);
+  return fmt::format("accepted: {}{}{}", join(words), hint.empty() ? "" : ";", hint);
+}
+
+}  // namespace
+
+/// Takes the parser's events and lays the values out in the document's table.
+struct Document::Builder {
+  struct Frame {
+    std::size_t first_pending;
+    std::uint32_t key;  ///< of the container itself
+  };
+
+  Document& document;
+  const std::string& text;
+  std::unordered_map<std::string, std::uint32_t> text_index{};
+  std::vector<Value> pending{};  ///< children of the containers that are still open
+  std::vector<Frame> frames{};
+  std::uint32_t key_of_next = 0;
+
+  std::uint32_t intern(const std::string& word) {
+    const auto [entry, fresh] =
+        text_index.try_emplace(word, static_cast<std::uint32_t>(document.texts_.size()));
+    if (fresh) document.texts_.push_back(word);
+    return entry->second;
+  }
+  bool add(Value::Kind kind, std::int64_t content) {
+    pending.push_back({kind, key_of_next, 0, content});
+    return true;
+  }
+  [[noreturn]] void refuse(std::size_t offset, std::string_view found,
+                           std::string_view accepted) const {
+    const std::string_view before = std::string_view(text).substr(0, offset);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0: the first line
+    throw InputError(fmt::format("{}:{}:{}", document.where_, line, before.size() - line_begin + 1),
+                     found, accepted);
+  }
+  bool open() {
+    if (frames.size() == deepest) {
+      throw InputError(document.where_, fmt::format("nested deeper than {} levels", deepest));
+    }
+    frames.push_back({pending.size(), key_of_next});
+    return true;
+  }
+  bool close(Value::Kind kind) {
+    const Frame frame = frames.back();
+    frames.pop_back();
+    const auto first = pending.begin() + static_cast<std::ptrdiff_t>(frame.first_pending);
+    const auto at = static_cast<std::int64_t>(document.values_.size());
+    const auto count = static_cast<std::uint32_t>(pending.end() - first);
+    document.values_.insert(document.values_.end(), first, pending.end());
+    pending.erase(first, pending.end());
+    pending.push_back({kind, frame.key, count, at});
+    return true;
+  }
+
+  // The parser calls these; their names and types are nlohmann's SAX interface.
+  bool null() { return add(Value::Kind::null, 0); }
+  bool boolean(bool value) { return add(Value::Kind::boolean, value ? 1 : 0); }
+  bool number_integer(std::int64_t value) { return add(Value::Kind::integer, value); }
+  bool number_unsigned(std::uint64_t value) {
+    if (std::in_range<std::int64_t>(value)) {
+      return add(Value::Kind::integer, static_cast<std::int64_t>(value));
+    }
+    return number_float(static_cast<double>(value), {});
+  }
+  bool number_float(double value, const std::string&) {
+    return add(Value::Kind::number, std::bit_cast<std::int64_t>(value));
+  }
+  bool string(const std::string& value) { return add(Value::Kind::text, intern(value)); }
+  bool binary(const std::vector<std::uint8_t>&) { return false; }  // not in JSON text
+  bool start_object(std::size_t) { return open(); }
+  bool start_array(std::size_t) { return open(); }
+  bool end_object() { return close(Value::Kind::object); }
+  bool end_array() { return close(Value::Kind::array); }
+  bool key(const std::string& name) {
+    key_of_next = intern(name);
+    const std::size_t first = frames.back().first_pending;
+    for (std::size_t i = first; i < pending.size(); ++i) {
+      if (pending[i].key != key_of_next) continue;
+      throw InputError(document.where_, fmt::format("key '{}' twice in an object", shown(name)),
+                       "every key once");
+    }
+    if (pending.size() - first == most_members) {
+      throw InputError(document.where_,
+                       fmt::format("an object with more than {} members", most_members));
+    }
+    return true;
+  }
+  bool parse_error(std::size_t offset, const std::string&, const nlohmann::json::exception& error) {
+    // "[json.exception.…] parse error at line 1, column 5: syntax error …": the place is ours.
+    std::string_view message = error.what();
+    for (const std::string_view end_of_prefix : {"] ", ": "}) {
+      const std::size_t at = message.find(end_of_prefix);
+      if (at != std::string_view::npos) message.remove_prefix(at + end_of_prefix.size());
+    }
+    refuse(offset == 0 ? 0 : offset - 1, fmt::format("not JSON: {}", ascii(message)), {});
+  }
+};
+
+Document::Document(const std::string& text, std::string where) : where_(std::move(where)) {
+  Builder builder{*this, text};
+  const bool parsed = nlohmann::json::sax_parse(text, &builder);
+  ensure(parsed && builder.pending.size() == 1, "the parser ends with one value or throws");
+  values_.push_back(builder.pending[0]);
+}
+
+Node Document::root(std::string_view format, std::int64_t version) const {
+  const Node root(*this, values_.size() - 1);
+  const std::string& found = root["format"].text();
+  if (found != format) root["format"].refuse(fmt::format("accepted: '{}'", format));
+  const Node number = root["version"];
+  if (number.integer() != version) number.refuse(fmt::format("accepted: version {}", version));
+  return root;
+}
+
+std::int64_t Node::integer(Limits limits) const {
+  const bool fits = value().kind == Value::Kind::integer && value().content >= limits.least &&
+                    value().content <= limits.most;
+  if (fits) return value().content;
+  if (limits.most < limits.least) refuse("accepted: nothing, there is none to choose from");
+  refuse(fmt::format("accepted: a whole number from {} to {}", limits.least, limits.most));
+}
+
+double Node::number() const {
+  const bool whole = value().kind == Value::Kind::integer;
+  if (!whole && value().kind != Value::Kind::number) refuse("accepted: a number");
+  const double number =
+      whole ? static_cast<double>(value().content) : std::bit_cast<double>(value().content);
+  if (!std::isfinite(number) || number < 0) refuse("accepted: a number of at least 0");
+  return number;
+}
+
+bool Node::boolean() const {
+  if (value().kind != Value::Kind::boolean) refuse("accepted: true or false");
+  return value().content != 0;
+}
+
+const std::string& Node::text() const {
+  if (value().kind != Value::Kind::text) refuse("accepted: a text");
+  return document_->texts_[static_cast<std::size_t>(value().content)];
+}
+
+std::size_t Node::word(std::span<const std::string_view> words) const {
+  const std::string& found = text();
+  const auto at = std::find(words.begin(), words.end(), found);
+  if (at != words.end()) return static_cast<std::size_t>(at - words.begin());
+  refuse(quoted_list(std::vector<std::string>(words.begin(), words.end()), found));
+}
+
+std::size_t Node::size() const {
+  if (value().kind != Value::Kind::array) refuse("accepted: an array");
+  return value().count;
+}
+
+Node Node::item(std::size_t position, std::size_t expected) const {
+  if (size() != expected) refuse(fmt::format("accepted: {} items", expected));
+  return child(position);
+}
+
+void Node::only(std::span<const std::string_view> keys) const {
+  if (value().kind != Value::Kind::object) refuse("accepted: an object");
+  for (std::size_t i = 0; i < value().count; ++i) {
+    const std::string& key = document_->texts_[child(i).value().key];
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    refuse(fmt::format("unknown key '{}'", shown(key)),
+           quoted_list(std::vector<std::string>(keys.begin(), keys.end()), key));
+  }
+}
+
+std::optional<Node> Node::find(std::string_view key) const {
+  if (value().kind != Value::Kind::object) refuse("accepted: an object");
+  for (std::size_t i = 0; i < value().count; ++i) {
+    if (document_->texts_[child(i).value().key] == key) return child(i);
+  }
+  return std::nullopt;
+}
+
+Node Node::operator[](std::string_view key) const {
+  const std::optional<Node> member = find(key);
+  if (!member) refuse(fmt::format("key '{}' is missing", key), {});
+  return *member;
+}
+
+void Node::refuse(std::string_view found, std::string_view accepted) const {
+  throw InputError(place(), found, accepted);
+}
+
+void Node::refuse(std::string_view accepted) const { refuse(describe(), accepted); }
+
+std::string Node::describe() const {
+  switch (value().kind) {
+    case Value::Kind::null:
+      return "null";
+    case Value::Kind::boolean:
+      return value().content != 0 ? "true" : "false";
+    case Value::Kind::integer:
+      return fmt::format("{}", value().content);
+    case Value::Kind::number:
+      return fmt::format("{}", std::bit_cast<double>(value().content));
+    case Value::Kind::text:
+      return fmt::format("'{}'", shown(text()));
+    case Value::Kind::array:
+      return fmt::format("an array of {} items", value().count);
+    case Value::Kind::object:
+      return fmt::format("an object of {} members", value().count);
+  }
+  throw BrokenInvariant("a JSON value outside its enum");
+}
+
+std::string Node::place() const {
+  // Found by search, so that reading need not carry the path along.
+  std::string path;
+  const Node root(*document_, document_->values_.size() - 1);
+  ensure(path_from(root, path), "a node lies in its document");
+  return path.empty() ? document_->where_ : fmt::format("{}:{}", document_->where_, path);
+}
+
+bool Node::path_from(const Node& from, std::string& path) const {
+  if (from.index_ == index_) return true;
+  const Value::Kind kind = from.value().kind;
+  if (kind != Value::Kind::array && kind != Value::Kind::object) return false;
+  for (std::size_t i = 0; i < from.value().count; ++i) {
+    const Node child = from.child(i);
+    const std::size_t length = path.size();
+    path += kind == Value::Kind::array ? fmt::format("/{}", i)
+                                       : "/" + document_->texts_[child.value().key];
+    if (path_from(child, path)) return true;
+    path.resize(length);
+  }
+  return false;
+}
+
+}  // namespace parsim::json

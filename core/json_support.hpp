@@ -1,0 +1,218 @@
+// How the values' parts become JSON and back: one list of fields per type serves both directions.
+// Private to core/json_*.cpp.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/ids.hpp"
+#include "core/json_reader.hpp"
+#include "core/json_writer.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim::json {
+
+/// Words<Enum>::all(): the words of an enum by value.
+template <class Enum>
+struct Words;
+
+/// The words of an enum that has a to_text.
+template <class Enum, std::size_t count>
+[[nodiscard]] std::array<std::string_view, count> words_by_to_text() {
+  std::array<std::string_view, count> words;
+  for (std::size_t i = 0; i < count; ++i) words[i] = to_text(static_cast<Enum>(i));
+  return words;
+}
+
+template <>
+struct Words<Precision> {
+  static constexpr std::array<std::string_view, 4> all() {
+    return {"fp32", "tf32", "fp16", "bf16"};
+  }
+};
+template <>
+struct Words<Optimizer> {
+  static constexpr std::array<std::string_view, 3> all() { return {"sgd", "momentum", "adam"}; }
+};
+template <>
+struct Words<Dim> {
+  static std::array<std::string_view, 11> all() { return words_by_to_text<Dim, 11>(); }
+};
+
+/// Fields<T>::list(visit, value) calls `visit(key, member)` for a required member,
+/// `visit(key, member, limits)` for one with a range of its own, and `visit.optional(key, member)`
+/// for one that is left out where it has its default.
+template <class T>
+struct Fields;
+
+template <class T>
+concept Listed = requires { sizeof(Fields<T>); };
+
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_id = false;
+template <class Tag>
+inline constexpr bool is_id<Id<Tag>> = true;
+
+template <class T>
+void put(Writer& out, const T& value);
+template <class T>
+void get(const Node& node, T& value, Limits limits = {});
+
+// What has no list of fields: a variant, and arrays whose items have fixed meanings.
+void put_kind(Writer& out, const LayerKind& kind);
+[[nodiscard]] LayerKind get_kind(const Node& node);
+/// [["channel", 64], ["height", 56], …]
+void put_shape(Writer& out, const Shape& shape);
+[[nodiscard]] Shape get_shape(const Node& node);
+
+/// The members of a network, without braces: the body of a network file, and of `network` in a DAG.
+void put_network(Writer& out, const Network& network);
+/// Reads them from an object that may also have the keys `besides`.
+[[nodiscard]] Network get_network(const Node& node, std::span<const std::string_view> besides = {});
+
+/// The first two members of every file.
+inline constexpr std::array<std::string_view, 2> heading_keys{"format", "version"};
+inline void put_heading(Writer& out, std::string_view format, std::int64_t version) {
+  out.key("format").text(format);
+  out.key("version").integer(version);
+}
+
+class FieldWriter {
+ public:
+  explicit FieldWriter(Writer& out) : out_(&out) {}
+  template <class T>
+  void operator()(std::string_view key, const T& member, Limits = {}) {
+    out_->key(key);
+    put(*out_, member);
+  }
+  template <class T>
+  void optional(std::string_view key, const T& member) {
+    if (!(member == T{})) (*this)(key, member);
+  }
+
+ private:
+  Writer* out_;
+};
+
+class FieldNames {
+ public:
+  template <class T>
+  void operator()(std::string_view key, const T&, Limits = {}) {
+    names.push_back(key);
+  }
+  template <class T>
+  void optional(std::string_view key, const T&) {
+    names.push_back(key);
+  }
+  std::vector<std::string_view> names;
+};
+
+class FieldReader {
+ public:
+  explicit FieldReader(const Node& node) : node_(node) {}
+  template <class T>
+  void operator()(std::string_view key, T& member, Limits limits = {}) {
+    get(node_[key], member, limits);
+  }
+  template <class T>
+  void optional(std::string_view key, T& member) {
+    if (const auto found = node_.find(key)) get(*found, member);
+  }
+
+ private:
+  Node node_;
+};
+
+/// Writes the listed members into the open object.
+template <class T>
+void put_fields(Writer& out, const T& value) {
+  FieldWriter write(out);
+  Fields<T>::list(write, value);
+}
+
+/// Reads the listed members from an object that has no others, except `besides`.
+template <class T>
+void get_fields(const Node& node, T& value, std::span<const std::string_view> besides = {}) {
+  FieldNames known;
+  known.names.assign(besides.begin(), besides.end());
+  Fields<T>::list(known, value);
+  node.only(known.names);  // first, so that a misspelt key is not reported as a missing one
+  FieldReader read(node);
+  Fields<T>::list(read, value);
+}
+
+template <class T>
+void put(Writer& out, const T& value) {
+  if constexpr (std::same_as<T, bool>) {
+    out.boolean(value);
+  } else if constexpr (std::integral<T>) {
+    out.integer(static_cast<std::int64_t>(value));
+  } else if constexpr (std::same_as<T, double>) {
+    out.number(value);
+  } else if constexpr (std::same_as<T, Seconds>) {
+    out.number(value.count());
+  } else if constexpr (std::same_as<T, std::string>) {
+    out.text(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    out.text(Words<T>::all()[static_cast<std::size_t>(value)]);
+  } else if constexpr (is_id<T>) {
+    out.integer(value.value);
+  } else if constexpr (is_vector<T>) {
+    out.open_array();
+    for (const auto& item : value) put(out, item);
+    out.close_array();
+  } else if constexpr (std::same_as<T, LayerKind>) {
+    put_kind(out, value);
+  } else if constexpr (std::same_as<T, Shape>) {
+    put_shape(out, value);
+  } else {
+    static_assert(Listed<T>, "this type needs a list of fields");
+    out.open_object();
+    put_fields(out, value);
+    out.close_object();
+  }
+}
+
+template <class T>
+void get(const Node& node, T& value, Limits limits) {
+  if constexpr (std::same_as<T, bool>) {
+    value = node.boolean();
+  } else if constexpr (std::integral<T>) {
+    value = static_cast<T>(node.integer(limits));
+  } else if constexpr (std::same_as<T, double>) {
+    value = node.number();
+  } else if constexpr (std::same_as<T, Seconds>) {
+    value = Seconds{node.number()};
+  } else if constexpr (std::same_as<T, std::string>) {
+    value = node.text();
+  } else if constexpr (std::is_enum_v<T>) {
+    value = node.word_as<T>(Words<T>::all());
+  } else if constexpr (is_id<T>) {
+    value = T{static_cast<std::int32_t>(node.integer(limits))};
+  } else if constexpr (is_vector<T>) {
+    value.clear();
+    node.each([&](const Node& item) {
+      typename T::value_type read{};
+      get(item, read, limits);
+      value.push_back(std::move(read));
+    });
+  } else if constexpr (std::same_as<T, LayerKind>) {
+    value = get_kind(node);
+  } else if constexpr (std::same_as<T, Shape>) {
+    value = get_shape(node);
+  } else {
+    static_assert(Listed<T>, "this type needs a list of fields");
+    get_fields(node, value);
+  }
+}
+
+}  // namespace parsim::json
