@@ -1,0 +1,130 @@
+#include "sim/child.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// First byte that a child sends.
+enum class Outcome : unsigned char { results, simulation_error, other_error };
+
+std::string reason(int error) { return std::strerror(error); }
+
+bool write_all(int to, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t count = write(to, data.data(), data.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    data = data.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+/// Fills `data`; returns how much of it came before the end.
+std::size_t read_all(int from, std::span<std::byte> data) {
+  std::size_t filled = 0;
+  while (filled < data.size()) {
+    const ssize_t count = read(from, data.data() + filled, data.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  return filled;
+}
+
+std::string read_text(int from) {
+  std::string text;
+  std::vector<char> piece(4096);
+  while (const std::size_t count = read_all(from, std::as_writable_bytes(std::span(piece)))) {
+    text.append(piece.data(), count);
+  }
+  return text;
+}
+
+/// Never returns: destructors and exit handlers of the parent's objects must not run twice.
+[[noreturn]] void be_child(const std::function<void()>& work,
+                           std::span<const std::span<std::byte>> results, int out) {
+  Outcome outcome = Outcome::results;
+  std::string message;
+  try {
+    work();
+  } catch (const SimulationError& error) {
+    outcome = Outcome::simulation_error;
+    message = error.what();
+  } catch (const std::exception& error) {
+    outcome = Outcome::other_error;
+    message = error.what();
+  }
+  bool sent = write_all(out, std::as_bytes(std::span(&outcome, 1)));
+  if (outcome == Outcome::results) {
+    for (const std::span<std::byte> data : results) sent = sent && write_all(out, data);
+  } else {
+    sent = sent && write_all(out, std::as_bytes(std::span(message)));
+  }
+  _exit(sent ? 0 : 1);
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+}  // namespace
+
+void run_in_child(const std::function<void()>& work,
+                  std::span<const std::span<std::byte>> results) {
+  int ends[2] = {-1, -1};
+  if (pipe(ends) != 0) throw SimulationError("no pipe to a simulation: " + reason(errno));
+  // Text still in the buffers would be printed by both processes.
+  std::fflush(stdout);
+  std::fflush(stderr);
+  const pid_t child = fork();
+  if (child < 0) {
+    const int error = errno;
+    close(ends[0]);
+    close(ends[1]);
+    throw SimulationError("no process for a simulation: " + reason(error));
+  }
+  if (child == 0) {
+    close(ends[0]);
+    be_child(work, results, ends[1]);
+  }
+  close(ends[1]);
+  Outcome outcome = Outcome::other_error;
+  bool complete = read_all(ends[0], std::as_writable_bytes(std::span(&outcome, 1))) == 1;
+  std::string message;
+  if (complete && outcome == Outcome::results) {
+    for (const std::span<std::byte> data : results) {
+      complete = complete && read_all(ends[0], data) == data.size();
+    }
+  } else {
+    message = read_text(ends[0]);
+  }
+  close(ends[0]);
+  const int status = wait_for(child);
+  if (WIFSIGNALED(status)) {
+    throw SimulationError(fmt::format("the simulation died of signal {} ({})", WTERMSIG(status),
+                                      strsignal(WTERMSIG(status))));
+  }
+  if (!complete) {
+    throw SimulationError(
+        fmt::format("the simulation ended early, with exit code {}", WEXITSTATUS(status)));
+  }
+  if (outcome == Outcome::simulation_error) throw SimulationError(message);
+  if (outcome == Outcome::other_error) throw BrokenInvariant(message);
+}
+
+}  // namespace parsim

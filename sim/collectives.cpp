@@ -1,0 +1,207 @@
+#include "sim/collectives.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Part `index` of `total` when it is divided by `weights`: rounded at the boundaries, so that the
+/// parts add up exactly.
+Bytes part_of(Bytes total, const std::vector<double>& weights, std::size_t index) {
+  double before = 0;
+  for (std::size_t i = 0; i < index; ++i) before += weights[i];
+  const auto boundary = [&](double share) {
+    return static_cast<std::int64_t>(static_cast<double>(total.value) * share + 0.5);
+  };
+  const bool last = index + 1 == weights.size();
+  const std::int64_t begin = index == 0 ? 0 : boundary(before);
+  return {(last ? total.value : boundary(before + weights[index])) - begin};
+}
+
+/// Chunk sizes of one ring by position: the shares, or equal parts with the remainder in the last.
+std::vector<Bytes> ring_chunks(const CollectivePayload& payload, const GroupRings& rings,
+                               std::size_t ring) {
+  const std::vector<std::size_t>& members = rings.members[ring];
+  std::vector<Bytes> chunks(members.size());
+  if (payload.shares.empty()) {
+    const Bytes total = part_of(payload.total, rings.weights, ring);
+    const auto n = static_cast<std::int64_t>(members.size());
+    std::fill(chunks.begin(), chunks.end(), Bytes{total.value / n});
+    chunks.back() += Bytes{total.value % n};
+  } else {
+    ensure(payload.shares.size() == members.size(), "a collective has one share for each member");
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      chunks[i] = part_of(payload.shares[members[i]], rings.weights, ring);
+    }
+  }
+  return chunks;
+}
+
+Bytes sum(const std::vector<Bytes>& parts) {
+  Bytes total;
+  for (const Bytes part : parts) total += part;
+  return total;
+}
+
+void add_broadcast(const CollectivePayload& payload, const GroupRings& rings, std::size_t ring,
+                   std::vector<HopFlow>& flows) {
+  const std::vector<std::size_t>& members = rings.members[ring];
+  const std::size_t n = members.size();
+  const auto root = static_cast<std::size_t>(
+      std::find(members.begin(), members.end(), std::size_t{0}) - members.begin());
+  const Bytes total = part_of(payload.total, rings.weights, ring);
+  Seconds wait{};
+  for (std::size_t i = 0; i + 1 < n; ++i) wait += rings.rings[ring].hops[(root + i) % n].latency;
+  for (std::size_t i = 0; i + 1 < n; ++i) flows.push_back({ring, (root + i) % n, total, wait});
+}
+
+}  // namespace
+
+const GroupRings& Ways::rings(std::span<const DeviceId> group) {
+  const auto [entry, fresh] =
+      rings_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), GroupRings{});
+  GroupRings& found = entry->second;
+  if (!fresh) return found;
+  if (group.size() < 2) return found;
+  found.rings = edge_disjoint_rings(cluster_, routes_, group);
+
+  std::unordered_map<std::int32_t, std::size_t> position;
+  for (std::size_t i = 0; i < group.size(); ++i) position[group[i].value] = i;
+  std::unordered_map<std::size_t, double> uses;
+  for (const Ring& ring : found.rings) {
+    ensure(ring.devices.size() == group.size() && ring.hops.size() == group.size(),
+           "a ring passes every device of its group once");
+    std::vector<std::size_t>& members = found.members.emplace_back();
+    for (const DeviceId device : ring.devices) members.push_back(position.at(device.value));
+    for (const Route& route : ring.hops) {
+      for (const Hop hop : route.hops) uses[hop.index()] += 1;
+    }
+  }
+  double all = 0;
+  for (const Ring& ring : found.rings) {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const Route& route : ring.hops) {
+      for (const Hop hop : route.hops) {
+        slowest = std::min(slowest, cluster_[hop.link].rate.value / uses.at(hop.index()));
+      }
+    }
+    found.weights.push_back(slowest);
+    all += slowest;
+  }
+  for (double& weight : found.weights) weight /= all;
+  return found;
+}
+
+std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRings& rings) {
+  std::vector<HopFlow> flows;
+  for (std::size_t ring = 0; ring < rings.rings.size(); ++ring) {
+    if (payload.kind == CollectiveKind::broadcast) {
+      add_broadcast(payload, rings, ring, flows);
+      continue;
+    }
+    const std::vector<Bytes> chunks = ring_chunks(payload, rings, ring);
+    const Bytes total = sum(chunks);
+    const std::size_t n = chunks.size();
+    const bool reduces = payload.kind != CollectiveKind::all_gather;
+    const bool gathers = payload.kind != CollectiveKind::reduce_scatter;
+    ensure(payload.kind != CollectiveKind::all_to_all, "an all-to-all does not go round rings");
+    const auto messages = static_cast<double>((n - 1) * (reduces && gathers ? 2 : 1));
+    for (std::size_t r = 0; r < n; ++r) {
+      Bytes carried;
+      if (reduces) carried += total - chunks[r];
+      if (gathers) carried += total - chunks[(r + 1) % n];
+      flows.push_back({ring, r, carried, messages * rings.rings[ring].hops[r].latency});
+    }
+  }
+  return flows;
+}
+
+Bytes RingMessages::payload(std::size_t step, std::size_t position) const {
+  const std::size_t n = chunks.size();
+  // While reducing, position r first sends chunk r−1 and then what it has just received; while
+  // gathering it begins with its own chunk r.
+  const std::size_t back = step < first_all_gather ? step + 1 : step - first_all_gather;
+  return chunks[(position + n - back % n) % n];
+}
+
+std::vector<RingMessages> ring_messages(const CollectivePayload& payload, const GroupRings& rings) {
+  std::vector<RingMessages> all;
+  for (std::size_t ring = 0; ring < rings.rings.size(); ++ring) {
+    RingMessages messages;
+    messages.chunks = ring_chunks(payload, rings, ring);
+    const std::size_t once = messages.chunks.size() - 1;
+    messages.first_all_gather = payload.kind == CollectiveKind::all_gather ? 0 : once;
+    messages.steps = payload.kind == CollectiveKind::all_reduce ? 2 * once : once;
+    all.push_back(std::move(messages));
+  }
+  return all;
+}
+
+std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares) {
+  std::vector<PairFlow> flows;
+  for (std::size_t to = 0; to < shares.needs.size(); ++to) {
+    for (std::size_t from = 0; from < shares.regions.size(); ++from) {
+      if (from == to) continue;
+      const std::int64_t volume =
+          intersect(dag.region(shares.needs[to]), dag.region(shares.regions[from])).volume();
+      if (volume > 0) flows.push_back({from, to, Bytes{volume * element_bytes(dag.precision)}});
+    }
+  }
+  return flows;
+}
+
+std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares) {
+  std::vector<Bytes> bytes;
+  bytes.reserve(shares.regions.size());
+  for (const RegionId id : shares.regions) {
+    bytes.push_back({dag.region(id).volume() * element_bytes(dag.precision)});
+  }
+  return bytes;
+}
+
+Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
+                        Ways& ways) {
+  struct Flow {
+    const Route* route;
+    double bytes;
+    Seconds wait;
+  };
+  std::vector<Flow> flows;
+  if (kind == CollectiveKind::all_to_all) {
+    const auto n = static_cast<double>(group.size());
+    const double each = static_cast<double>(payload.value) / (n * (n - 1));
+    for (const DeviceId from : group) {
+      for (const DeviceId to : group) {
+        if (from == to) continue;
+        const Route& route = ways.between(from, to);
+        flows.push_back({&route, each, route.latency});
+      }
+    }
+  } else {
+    const GroupRings& rings = ways.rings(group);
+    for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings)) {
+      flows.push_back({&rings.rings[flow.ring].hops[flow.hop],
+                       static_cast<double>(flow.payload.value), flow.wait});
+    }
+  }
+  std::unordered_map<std::size_t, double> load;
+  for (const Flow& flow : flows) {
+    for (const Hop hop : flow.route->hops) load[hop.index()] += flow.bytes;
+  }
+  double slowest = 0;
+  for (const Flow& flow : flows) {
+    double time = 0;
+    for (const Hop hop : flow.route->hops) {
+      time = std::max(time, load.at(hop.index()) / ways.cluster()[hop.link].rate.value);
+    }
+    slowest = std::max(slowest, flow.wait.count() + time);
+  }
+  return Seconds{slowest};
+}
+
+}  // namespace parsim

@@ -1,0 +1,111 @@
+// Collectives as flows over rings: how many bytes cross which hop of which ring, and after how much
+// latency. Knows nothing of SimGrid; the executor runs these flows, the cost models price them.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/exec_dag.hpp"
+#include "core/routes.hpp"
+
+namespace parsim {
+
+/// The rings of a group and how a payload is divided among them.
+struct GroupRings {
+  std::vector<Ring> rings;  ///< none for a group of one
+  /// members[ring][position] = position in the group of rings[ring].devices[position]
+  std::vector<std::vector<std::size_t>> members;
+  /// Share of the payload by ring, adds up to 1: proportional to the rate of the ring's slowest
+  /// hop, where a link that k of the rings' hops cross gives each a k-th.
+  std::vector<double> weights;
+};
+
+/// Rings and routes of one cluster, found once. Holds a reference to the cluster.
+class Ways {
+ public:
+  explicit Ways(const Cluster& cluster) : cluster_(cluster), routes_(cluster) {}
+
+  /// References stay valid as long as this object lives.
+  const Route& between(DeviceId from, DeviceId to) { return routes_.between(from, to); }
+  const GroupRings& rings(std::span<const DeviceId> group);
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+
+ private:
+  const Cluster& cluster_;
+  Routes routes_;
+  std::map<std::vector<DeviceId>, GroupRings> rings_;
+};
+
+/// What a collective carries, in bytes.
+struct CollectivePayload {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  Bytes total;
+  /// all_gather, reduce_scatter: bytes of each member's region, in group order; empty = equal parts
+  std::vector<Bytes> shares;
+};
+
+/// A flow over hop `hop` of ring `ring`, that starts `wait` after the collective does.
+struct HopFlow {
+  std::size_t ring = 0, hop = 0;
+  Bytes payload;
+  Seconds wait{};
+  friend bool operator==(const HopFlow&, const HopFlow&) = default;
+};
+
+/// A whole ring collective as one flow per hop, all at once. The hop from position r to r+1 of a
+/// ring of n, with chunk sizes s by position and latency α, carries
+///
+///     all_gather       total − s(r+1)             after (n−1)·α
+///     reduce_scatter   total − s(r)               after (n−1)·α
+///     all_reduce       2·total − s(r) − s(r+1)    after 2(n−1)·α
+///     broadcast        total, all hops but the one back to the root, after the sum of their α
+///
+/// because chunk c starts at position c+1, is reduced all the way round to c, and from there goes
+/// round again. In a ring the slowest hop sets the pace of all its messages, and max-min sharing
+/// treats n steady streams and n flows of the same volume alike; so the last flow ends when the
+/// last message of the step-by-step ring arrives (checked: tests/sim/collectives_test.cpp).
+///
+/// Source of the ring: Patarasuk & Yuan 2009. Not for all_to_all.
+[[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,
+                                             const GroupRings& rings);
+
+/// The same step by step: bytes of message `step` over each hop.
+struct RingMessages {
+  std::size_t steps = 0;             ///< messages over each hop, one after another
+  std::vector<Bytes> chunks;         ///< by position
+  std::size_t first_all_gather = 0;  ///< the step with which the gathering half begins
+
+  /// Message `step` of the hop out of `position`. It may start when the message before it has left
+  /// and message step−1 of the hop into `position` has arrived.
+  [[nodiscard]] Bytes payload(std::size_t step, std::size_t position) const;
+};
+/// By ring. For all_reduce, all_gather and reduce_scatter.
+[[nodiscard]] std::vector<RingMessages> ring_messages(const CollectivePayload& payload,
+                                                      const GroupRings& rings);
+
+/// Payload of one pair of an all_to_all; positions in the group.
+struct PairFlow {
+  std::size_t from = 0, to = 0;
+  Bytes payload;
+  friend bool operator==(const PairFlow&, const PairFlow&) = default;
+};
+/// needs_to ∩ regions_from for every pair of different members that is not empty, by receiver, then
+/// sender.
+[[nodiscard]] std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares);
+
+/// Bytes of each member's region.
+[[nodiscard]] std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares);
+
+/// Time of a collective on an otherwise idle network, equal shares:
+///
+///     max over its flows of   wait + max over the flow's links of  (bytes of all flows over the
+///     link) / rate
+///
+/// For rings over separate links that is what the simulator gives; where the flows of one
+/// collective share links it is a close lower bound.
+[[nodiscard]] Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group,
+                                      Bytes payload, Ways& ways);
+
+}  // namespace parsim

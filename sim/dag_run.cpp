@@ -1,0 +1,240 @@
+#include "sim/dag_run.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "sim/flow_engine.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// A transfer or collective on its way.
+struct Active {
+  struct Flow {
+    std::size_t route = 0;
+    Bytes payload;
+    Seconds wait{};
+  };
+  /// A hop of a ring that runs message by message.
+  struct Hop {
+    std::size_t sent = 0;  ///< messages that have arrived at its end
+    bool busy = false;
+  };
+
+  OpId op;
+  std::size_t left = 0;     ///< flows or messages that have not ended
+  std::vector<Flow> flows;  ///< by wait
+  // Message by message only:
+  const RouteTable::Group* group = nullptr;
+  std::vector<RingMessages> messages;  ///< by ring
+  std::vector<Hop> hops;               ///< by ring, then position
+  Seconds start{};
+};
+
+/// The engine's tokens: an active operation and one of its flows or hops.
+constexpr std::int64_t token(std::size_t active, std::size_t part) {
+  return static_cast<std::int64_t>(active << 32 | part);
+}
+constexpr std::size_t active_of(std::int64_t t) { return static_cast<std::size_t>(t) >> 32; }
+constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(t) & 0xFFFFFFFFU; }
+
+class DagRun {
+ public:
+  DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster, Fidelity fidelity,
+         std::span<Span> spans, std::span<double> hop_bytes)
+      : dag_(dag),
+        prepared_(prepared),
+        fidelity_(fidelity),
+        spans_(spans),
+        hop_bytes_(hop_bytes),
+        waiting_(prepared.successors.waiting),
+        engine_(
+            cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
+            [this](std::int64_t t) { on_end(t); }) {}
+
+  void run() {
+    std::fill(spans_.begin(), spans_.end(), Span{Seconds{0}, Seconds{-1}});
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      if (waiting_[i] == 0) ready_.push_back(i);
+    }
+    start_ready();
+    engine_.run();
+  }
+
+ private:
+  /// Gives every kernel that is ready its end, and theirs, until only communication is left.
+  void start_ready() {
+    while (!ready_.empty()) {
+      const std::size_t op = ready_.back();
+      ready_.pop_back();
+      const double seconds = prepared_.seconds[op];
+      if (seconds < 0) {
+        start_communication(OpId{op});
+      } else {
+        end_operation(op, spans_[op].start + Seconds{seconds});
+      }
+    }
+  }
+
+  void end_operation(std::size_t op, Seconds end) {
+    spans_[op].end = end;
+    for (const std::int32_t successor : prepared_.successors.of(op)) {
+      const auto next = static_cast<std::size_t>(successor);
+      spans_[next].start = std::max(spans_[next].start, end);
+      if (--waiting_[next] == 0) ready_.push_back(next);
+    }
+  }
+
+  std::size_t new_active(OpId op) {
+    if (free_.empty()) {
+      free_.push_back(actives_.size());
+      actives_.emplace_back();
+    }
+    const std::size_t index = free_.back();
+    free_.pop_back();
+    Active& active = actives_[index];
+    active.op = op;
+    active.start = spans_[op.index()].start;
+    active.flows.clear();
+    active.hops.clear();
+    active.messages.clear();
+    active.group = nullptr;
+    return index;
+  }
+
+  void start_communication(OpId op) {
+    const std::size_t index = new_active(op);
+    Active& active = actives_[index];
+    const OpRecord& record = dag_.record(op);
+    const RouteTable& table = prepared_.table;
+    if (dag_.kind(op) == OpKind::transfer) {
+      const std::size_t route = table.pair(DeviceId{record.device}, DeviceId{record.to});
+      active.flows.push_back({route, dag_.payload(op), table.routes[route]->latency});
+    } else if (const auto kind = static_cast<CollectiveKind>(record.sub);
+               kind == CollectiveKind::all_to_all) {
+      const std::vector<DeviceId>& group = dag_.group(GroupId{record.device});
+      for (const PairFlow& flow : pair_flows(dag_, dag_.shares(op))) {
+        const std::size_t route = table.pair(group[flow.from], group[flow.to]);
+        active.flows.push_back({route, flow.payload, table.routes[route]->latency});
+      }
+    } else {
+      const RouteTable::Group& group = table.groups.at(record.device);
+      const CollectivePayload payload{kind, dag_.payload(op), share_bytes(dag_, dag_.shares(op))};
+      // A broadcast has no step-by-step form of its own: its pieces may be as small as one likes.
+      if (fidelity_ == Fidelity::p2p && kind != CollectiveKind::broadcast) {
+        start_messages(index, group, payload);
+        return;
+      }
+      const std::size_t n = dag_.group(GroupId{record.device}).size();
+      for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
+        active.flows.push_back({group.first + flow.ring * n + flow.hop, flow.payload, flow.wait});
+      }
+    }
+    start_flows(index);
+  }
+
+  /// Flows that wait equally long share one date.
+  void start_flows(std::size_t index) {
+    Active& active = actives_[index];
+    std::stable_sort(active.flows.begin(), active.flows.end(),
+                     [](const auto& a, const auto& b) { return a.wait < b.wait; });
+    active.left = active.flows.size();
+    if (active.flows.empty()) {  // an all-to-all in which nobody needs anything
+      free_.push_back(index);
+      end_operation(active.op.index(), active.start);
+      return;
+    }
+    for (std::size_t i = 0; i < active.flows.size(); ++i) {
+      if (i > 0 && active.flows[i].wait == active.flows[i - 1].wait) continue;
+      engine_.wake_at(active.start + active.flows[i].wait, token(index, i));
+    }
+  }
+
+  void start_messages(std::size_t index, const RouteTable::Group& group,
+                      const CollectivePayload& payload) {
+    Active& active = actives_[index];
+    active.group = &group;
+    active.messages = ring_messages(payload, *group.rings);
+    for (const RingMessages& ring : active.messages) active.left += ring.steps * ring.chunks.size();
+    active.hops.resize(active.messages.size() * active.messages.front().chunks.size());
+    for (std::size_t hop = 0; hop < active.hops.size(); ++hop) {
+      try_message(index, hop, active.start);
+    }
+  }
+
+  /// Sends a hop's next message at `date` if the one before has left and its content has come.
+  void try_message(std::size_t index, std::size_t at, Seconds date) {
+    Active& active = actives_[index];
+    const std::size_t n = active.messages.front().chunks.size();
+    const std::size_t ring = at / n, position = at % n;
+    const Active::Hop& before = active.hops[ring * n + (position + n - 1) % n];
+    Active::Hop& hop = active.hops[at];
+    if (hop.busy || hop.sent == active.messages[ring].steps || before.sent < hop.sent) return;
+    hop.busy = true;
+    const Seconds latency = active.group->rings->rings[ring].hops[position].latency;
+    engine_.wake_at(date + latency, token(index, at));
+  }
+
+  void start_flow(std::size_t route, Bytes payload, std::int64_t t) {
+    for (const Hop hop : prepared_.table.routes[route]->hops) {
+      hop_bytes_[hop.index()] += static_cast<double>(payload.value);
+    }
+    engine_.start(route, payload, t);
+  }
+
+  void on_date(std::int64_t t) {
+    const std::size_t index = active_of(t), part = part_of(t);
+    const Active& active = actives_[index];
+    if (active.group != nullptr) {
+      const std::size_t n = active.messages.front().chunks.size();
+      start_flow(active.group->first + part,
+                 active.messages[part / n].payload(active.hops[part].sent, part % n), t);
+      return;
+    }
+    const Seconds wait = active.flows[part].wait;
+    for (std::size_t i = part; i < active.flows.size() && active.flows[i].wait == wait; ++i) {
+      start_flow(active.flows[i].route, active.flows[i].payload, t);
+    }
+  }
+
+  void on_end(std::int64_t t) {
+    const std::size_t index = active_of(t), part = part_of(t);
+    Active& active = actives_[index];
+    const Seconds now = engine_.now();
+    if (active.group != nullptr) {
+      const std::size_t n = active.messages.front().chunks.size();
+      active.hops[part].busy = false;
+      ++active.hops[part].sent;
+      try_message(index, part, now);
+      try_message(index, part / n * n + (part % n + 1) % n, now);
+    }
+    if (--active.left > 0) return;
+    const std::size_t op = active.op.index();
+    free_.push_back(index);
+    end_operation(op, now);
+    start_ready();
+  }
+
+  const ExecDag& dag_;
+  const PreparedDag& prepared_;
+  const Fidelity fidelity_;
+  const std::span<Span> spans_;
+  const std::span<double> hop_bytes_;
+  std::vector<std::uint32_t> waiting_;
+  std::vector<std::size_t> ready_;
+  std::vector<Active> actives_;
+  std::vector<std::size_t> free_;
+  FlowEngine engine_;
+};
+
+}  // namespace
+
+void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
+              Fidelity fidelity, std::span<Span> spans, std::span<double> hop_bytes) {
+  DagRun(dag, prepared, cluster, fidelity, spans, hop_bytes).run();
+}
+
+}  // namespace parsim

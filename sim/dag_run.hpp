@@ -1,0 +1,22 @@
+// One simulation of a prepared DAG, in the process that calls it.
+#pragma once
+
+#include <span>
+
+#include "core/timeline.hpp"
+#include "sim/prepared_dag.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+/// Runs the DAG. Fills `spans` by operation and adds to `hop_bytes` by Hop::index(). An operation
+/// that never ended keeps a negative end.
+///
+/// Kernels take the time that the cost model says, whatever else runs, so their ends follow from
+/// those of their predecessors by addition; only flows are left to SimGrid. That is exact to the
+/// bit, makes nothing of a million kernels, and no event of a kernel is there to be merged with
+/// another less than 1 ns away.
+void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
+              Fidelity fidelity, std::span<Span> spans, std::span<double> hop_bytes);
+
+}  // namespace parsim

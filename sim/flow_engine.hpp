@@ -1,0 +1,48 @@
+// SimGrid behind three verbs: wake me at a date, move bytes along a route, run until nothing is
+// left. The only file that knows SimGrid is flow_engine.cpp; differences between its releases end
+// there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "core/routes.hpp"
+
+namespace parsim {
+
+/// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; whoever
+/// starts a flow waits for its latency first (wake_at), because SimGrid's TCP-minded models share a
+/// link inversely to latency: of two flows of 1 and 5 us, one would get five times the rate.
+///
+/// SimGrid's clock outlives its engine, so make one per process (see sim/child.hpp).
+class FlowEngine {
+ public:
+  /// Receives the caller's token. Must not throw: SimGrid's C code is on the stack.
+  using Handler = std::function<void(std::int64_t token)>;
+
+  /// routes   what flows may use, by index; at least one hop each. Not kept.
+  /// on_date  called at a date asked for by wake_at
+  /// on_end   called when a flow has carried its last byte
+  FlowEngine(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,
+             Handler on_end);
+  ~FlowEngine();
+  FlowEngine(const FlowEngine&) = delete;
+  FlowEngine& operator=(const FlowEngine&) = delete;
+
+  [[nodiscard]] Seconds now() const;
+  /// Calls on_date(token) at `date`, or as soon as possible if that is past.
+  void wake_at(Seconds date, std::int64_t token);
+  /// Starts a flow now; on_end(token) follows, never from within this call. Nothing at all to carry
+  /// takes no time.
+  void start(std::size_t route, Bytes payload, std::int64_t token);
+  /// Returns when no date and no flow is left.
+  void run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace parsim

@@ -1,0 +1,133 @@
+#include "sim/prepared_dag.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Calls visit(source) once for each operation that `id` waits for, in walks over the DAG in id
+/// order.
+class Sources {
+ public:
+  Sources(const ExecDag& dag, std::size_t devices)
+      : dag_(dag),
+        last_in_queue_(devices * static_cast<std::size_t>(queues_per_device), -1),
+        visited_for_(dag.size(), -1) {}
+
+  template <class Visit>
+  void of(OpId id, Visit visit) {
+    const auto once = [&](std::int32_t source) {
+      ensure(source >= 0 && static_cast<std::size_t>(source) < visited_for_.size(),
+             "predecessors are operations of the DAG");
+      std::int32_t& mark = visited_for_[static_cast<std::size_t>(source)];
+      if (mark == id.value) return;
+      mark = id.value;
+      visit(static_cast<std::size_t>(source));
+    };
+    for (const OpId source : dag_.predecessors(id)) once(source.value);
+    queues(dag_, id, queues_);
+    for (const Queue& queue : queues_) {
+      std::int32_t& last = last_in_queue_[queue.device.index() * queues_per_device +
+                                          static_cast<std::size_t>(queue.queue)];
+      // A transfer from a device to itself is listed in both of its queues.
+      if (last >= 0 && last != id.value) once(last);
+      last = id.value;
+    }
+  }
+
+ private:
+  const ExecDag& dag_;
+  std::vector<std::int32_t> last_in_queue_, visited_for_;
+  std::vector<Queue> queues_;
+};
+
+bool communicates(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  if (dag.kind(id) == OpKind::transfer) return record.device != record.to;
+  return dag.kind(id) == OpKind::collective && dag.group(GroupId{record.device}).size() > 1;
+}
+
+double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
+  if (dag.kind(id) == OpKind::transfer) {  // within a device: read and written once
+    return cost.memory(DeviceId{dag.record(id).device}, 2 * dag.payload(id)).time.count();
+  }
+  if (dag.kind(id) == OpKind::collective) return 0;  // of a single device
+  return device_time(dag, id, cost).time.count();
+}
+
+void add_routes(const ExecDag& dag, OpId id, Ways& ways, RouteTable& table) {
+  const OpRecord& record = dag.record(id);
+  const auto add_pair = [&](DeviceId from, DeviceId to) {
+    if (table.pairs.try_emplace(RouteTable::pair_key(from, to), table.routes.size()).second) {
+      table.routes.push_back(&ways.between(from, to));
+    }
+  };
+  if (dag.kind(id) == OpKind::transfer) {
+    add_pair(DeviceId{record.device}, DeviceId{record.to});
+    return;
+  }
+  const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
+  if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
+    for (const PairFlow& flow : pair_flows(dag, dag.shares(id))) {
+      add_pair(group[flow.from], group[flow.to]);
+    }
+    return;
+  }
+  const auto [entry, fresh] = table.groups.try_emplace(record.device);
+  if (!fresh) return;
+  const GroupRings& rings = ways.rings(group);
+  entry->second = {&rings, table.routes.size()};
+  for (const Ring& ring : rings.rings) {
+    for (const Route& route : ring.hops) table.routes.push_back(&route);
+  }
+}
+
+}  // namespace
+
+Successors successors(const ExecDag& dag, std::size_t devices) {
+  const std::size_t n = dag.size();
+  Successors all;
+  all.first.assign(n + 2, 0);
+  all.waiting.assign(n, 0);
+  Sources counted(dag, devices);
+  for (std::size_t i = 0; i < n; ++i) {
+    counted.of(OpId{i}, [&](std::size_t source) {
+      ++all.first[source + 2];
+      ++all.waiting[i];
+    });
+  }
+  for (std::size_t i = 2; i < all.first.size(); ++i) all.first[i] += all.first[i - 1];
+  all.list.resize(all.first.back());
+  Sources listed(dag, devices);
+  // first[s + 1] is where the next successor of s goes; in the end that is where those of s+1
+  // begin.
+  for (std::size_t i = 0; i < n; ++i) {
+    listed.of(OpId{i}, [&](std::size_t source) {
+      all.list[all.first[source + 1]++] = static_cast<std::int32_t>(i);
+    });
+  }
+  all.first.pop_back();
+  return all;
+}
+
+PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways) {
+  PreparedDag prepared;
+  prepared.successors = successors(dag, ways.cluster().devices.size());
+  prepared.seconds.resize(dag.size());
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    if (communicates(dag, id)) {
+      prepared.seconds[i] = -1;
+      add_routes(dag, id, ways, prepared.table);
+    } else {
+      prepared.seconds[i] = seconds_on_device(dag, id, cost);
+      ensure(prepared.seconds[i] >= 0, "a cost is not negative");
+    }
+  }
+  return prepared;
+}
+
+}  // namespace parsim

@@ -1,0 +1,62 @@
+// A DAG made ready for simulation: who waits for whom, how long kernels take, which routes are
+// used.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/exec_dag.hpp"
+#include "sim/collectives.hpp"
+
+namespace parsim {
+
+/// Everything an operation waits for, turned round: who may go on when it ends.
+///
+/// In-order queues are part of it. An operation starts when it heads all its queues and its
+/// predecessors have ended; queues are in id order and an operation leaves its queues when it ends;
+/// so to head a queue is to wait for the operation before in that queue, one more predecessor.
+/// (Operations' priorities are not looked at: they would make the order depend on time.)
+struct Successors {
+  std::vector<std::uint32_t> first;    ///< successors of i: list[first[i]] … list[first[i+1]-1]
+  std::vector<std::int32_t> list;      ///< operation ids
+  std::vector<std::uint32_t> waiting;  ///< by operation: how many it waits for
+
+  [[nodiscard]] std::span<const std::int32_t> of(std::size_t op) const {
+    return std::span(list).subspan(first[op], first[op + 1] - first[op]);
+  }
+};
+[[nodiscard]] Successors successors(const ExecDag& dag, std::size_t devices);
+
+/// A route of the cluster, numbered for the flow engine.
+struct RouteTable {
+  std::vector<const Route*> routes;
+
+  /// Rings of a group; hop h of ring r is route first + r · n + h.
+  struct Group {
+    const GroupRings* rings = nullptr;
+    std::size_t first = 0;
+  };
+  std::unordered_map<std::int32_t, Group> groups;        ///< by GroupId; looked up only
+  std::unordered_map<std::uint64_t, std::size_t> pairs;  ///< by pair_key; looked up only
+
+  [[nodiscard]] static std::uint64_t pair_key(DeviceId from, DeviceId to) {
+    return (std::uint64_t{static_cast<std::uint32_t>(from.value)} << 32) |
+           static_cast<std::uint32_t>(to.value);
+  }
+  [[nodiscard]] std::size_t pair(DeviceId from, DeviceId to) const {
+    return pairs.at(pair_key(from, to));
+  }
+};
+
+struct PreparedDag {
+  Successors successors;
+  /// By operation: how long it keeps its device busy; negative if it communicates.
+  std::vector<double> seconds;
+  RouteTable table;
+};
+[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways);
+
+}  // namespace parsim

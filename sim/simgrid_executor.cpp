@@ -1,0 +1,49 @@
+// The executor that simulates: prepares a DAG here, runs it in a child.
+#include <array>
+
+#include "core/errors.hpp"
+#include "sim/blocked.hpp"
+#include "sim/child.hpp"
+#include "sim/dag_run.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+namespace {
+
+class SimGridExecutor final : public Executor {
+ public:
+  SimGridExecutor(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
+      : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
+
+  [[nodiscard]] Timeline run(const ExecDag& dag) override {
+    const PreparedDag prepared = prepare(dag, cost_, ways_);
+    Timeline timeline;
+    timeline.spans.resize(dag.size());
+    timeline.hop_bytes.resize(2 * cluster_.links.size());
+    const std::array results{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes)};
+    run_in_child(
+        [&] {
+          simulate(dag, prepared, cluster_, options_.fidelity, timeline.spans, timeline.hop_bytes);
+        },
+        results);
+    const std::string blocked = blocked_operations(dag, cluster_, timeline);
+    if (!blocked.empty()) throw SimulationError(blocked);
+    return timeline;
+  }
+
+ private:
+  const Cluster& cluster_;
+  const CostModel& cost_;
+  SimOptions options_;
+  Ways ways_;  ///< kept between runs
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster, const CostModel& cost,
+                                                const SimOptions& options) {
+  return std::make_unique<SimGridExecutor>(cluster, cost, options);
+}
+
+}  // namespace parsim
