@@ -134,8 +134,8 @@ std::vector<std::size_t> switch_islands(const Cluster& cluster) {
   };
   for (const Link& link : cluster.links) {
     if (link.a.kind == Port::Kind::device || link.b.kind == Port::Kind::device) continue;
-    const auto [low, high] = std::minmax(root(static_cast<std::size_t>(link.a.index)),
-                                         root(static_cast<std::size_t>(link.b.index)));
+    const auto [low, high] = std::minmax({root(static_cast<std::size_t>(link.a.index)),
+                                          root(static_cast<std::size_t>(link.b.index))});
     parent[high] = low;
   }
   for (std::size_t i = 0; i < parent.size(); ++i) parent[i] = root(i);

@@ -18,15 +18,23 @@ struct Exit {
   Hop hop;
 };
 
-/// What a search knows about a vertex; valid if `search` is the number of the running one, so that
-/// nothing needs clearing between searches.
+/// A hop of some shortest path, from the source towards the target.
+struct Step {
+  std::int32_t from = -1, to = -1;
+  Hop hop;
+};
+/// The steps that lead from distance i of the source to distance i + 1.
+using Stages = std::vector<std::vector<Step>>;
+
+/// Vertices met by a search, with their distance. Valid while `search` is the number of the running
+/// one, so that nothing needs clearing between searches.
 struct Mark {
   std::uint64_t search = 0;
   std::int32_t distance = 0;
 };
 
 struct ToGo {
-  double rate = 0;     ///< widest bottleneck to the destination
+  double rate = 0;     ///< widest bottleneck to the target
   double latency = 0;  ///< shortest latency over links of that rate
 };
 
@@ -40,7 +48,9 @@ bool about_equal_or_less(double a, double b) { return a <= b * (1 + 1e-9); }
 /// Vertices are the devices, then the switches.
 ///
 /// A pair is searched from both ends until the two balls touch, which visits a few dozen vertices
-/// in a cluster of thousands of devices; so there is no tree per source to keep.
+/// in a cluster of thousands of devices; so there is no tree per source to keep. Nothing looks at
+/// all exits of a vertex except to expand it, or a switch with 65,536 ports would cost that much
+/// for every pair.
 struct Routes::State {
   const Cluster& cluster;
   std::vector<std::size_t> first_exit;  ///< exits of v: [first_exit[v], first_exit[v + 1])
@@ -48,7 +58,7 @@ struct Routes::State {
   std::unordered_map<std::uint64_t, Route> known;  ///< looked up only, never walked
 
   std::uint64_t search = 0;
-  std::vector<Mark> from_source, from_target, level;
+  std::vector<Mark> from_source, from_target, on_path;
   std::vector<ToGo> to_go;
 
   explicit State(const Cluster& c) : cluster(c) {
@@ -68,7 +78,7 @@ struct Routes::State {
     }
     from_source.resize(vertices);
     from_target.resize(vertices);
-    level.resize(vertices);
+    on_path.resize(vertices);
     to_go.resize(vertices);
   }
 
@@ -91,132 +101,131 @@ struct Routes::State {
   [[nodiscard]] bool marked(const std::vector<Mark>& marks, std::int32_t v) const {
     return marks[static_cast<std::size_t>(v)].search == search;
   }
-  [[nodiscard]] bool marked(const std::vector<Mark>& marks, std::int32_t v,
-                            std::int32_t distance) const {
-    return marked(marks, v) && marks[static_cast<std::size_t>(v)].distance == distance;
-  }
+  /// True if it was not marked before.
   bool mark(std::vector<Mark>& marks, std::int32_t v, std::int32_t distance) const {
     if (marked(marks, v)) return false;
     marks[static_cast<std::size_t>(v)] = {search, distance};
     return true;
   }
 
-  using Layers = std::vector<std::vector<std::int32_t>>;
-
-  /// Breadth first from both ends, always a whole layer of the narrower side. Returns the vertices
-  /// of every shortest path by distance from the source, with `level` set; empty if there is none.
-  Layers shortest_paths(std::int32_t source, std::int32_t target) {
+  /// Breadth first from both ends, always a whole layer of the narrower side. Returns the steps of
+  /// all shortest paths; empty if there is none.
+  Stages shortest_paths(std::int32_t source, std::int32_t target) {
     ++search;
-    std::vector<std::int32_t> near{source}, far{target}, next, meeting;
-    std::int32_t near_depth = 0, far_depth = 0;
+    Stages near, far;  // far[i] leads from distance i + 1 of the target to distance i
+    std::vector<std::int32_t> near_rim{source}, far_rim{target}, next;
     mark(from_source, source, 0);
     mark(from_target, target, 0);
-    while (meeting.empty()) {
-      if (near.empty() || far.empty()) return {};
-      const bool forwards = width(near) <= width(far);
-      auto& frontier = forwards ? near : far;
-      auto& own = forwards ? from_source : from_target;
-      auto& other = forwards ? from_target : from_source;
-      const std::int32_t depth = forwards ? ++near_depth : ++far_depth;
+    for (bool met = false; !met;) {
+      if (near_rim.empty() || far_rim.empty()) return {};
+      const bool forwards = width(near_rim) <= width(far_rim);
+      Stages& stages = forwards ? near : far;
+      std::vector<std::int32_t>& rim = forwards ? near_rim : far_rim;
+      std::vector<Mark>& own = forwards ? from_source : from_target;
+      const std::vector<Mark>& other = forwards ? from_target : from_source;
+      std::vector<Step>& steps = stages.emplace_back();
+      const auto depth = static_cast<std::int32_t>(stages.size());
       next.clear();
-      for (const std::int32_t v : frontier) {
+      for (const std::int32_t v : rim) {
         for (const Exit& exit : exits_of(v)) {
           // A device forwards nothing: it is on a path as its end only.
           if (is_device(exit.to) && exit.to != source && exit.to != target) continue;
-          if (!mark(own, exit.to, depth)) continue;
-          next.push_back(exit.to);
-          if (marked(other, exit.to)) meeting.push_back(exit.to);
+          if (mark(own, exit.to, depth)) next.push_back(exit.to);
+          if (own[static_cast<std::size_t>(exit.to)].distance != depth) continue;
+          met = met || marked(other, exit.to);
+          steps.push_back(forwards ? Step{v, exit.to, exit.hop}
+                                   : Step{exit.to, v, {exit.hop.link, !exit.hop.backwards}});
         }
       }
-      std::swap(frontier, next);
+      std::swap(rim, next);
     }
-    Layers layers(static_cast<std::size_t>(near_depth + far_depth) + 1);
-    layers[static_cast<std::size_t>(near_depth)] = meeting;
-    for (const std::int32_t v : meeting) mark(level, v, near_depth);
-    const auto spread = [&](const std::vector<Mark>& marks, std::int32_t at, std::int32_t to,
-                            std::int32_t distance) {
-      for (const std::int32_t v : layers[static_cast<std::size_t>(at)]) {
-        for (const Exit& exit : exits_of(v)) {
-          if (!marked(marks, exit.to, distance) || !mark(level, exit.to, to)) continue;
-          layers[static_cast<std::size_t>(to)].push_back(exit.to);
-        }
-      }
-    };
-    for (std::int32_t i = near_depth; i > 0; --i) spread(from_source, i, i - 1, i - 1);
-    for (std::int32_t i = far_depth; i > 0; --i) {
-      const std::int32_t at = near_depth + far_depth - i;
-      spread(from_target, at, at + 1, i - 1);
-    }
-    return layers;
+    return prune(std::move(near), std::move(far), source);
   }
 
-  [[nodiscard]] const Link& link(const Exit& exit) const { return cluster[exit.hop.link]; }
+  /// Joins the halves of a search where they meet and drops the steps that lead elsewhere.
+  Stages prune(Stages near, Stages far, std::int32_t source) {
+    const auto keep = [&](std::vector<Step>& steps, auto&& wanted) {
+      std::erase_if(steps, [&](const Step& step) { return !wanted(step); });
+      for (const Step& step : steps) {
+        mark(on_path, step.from, 0);
+        mark(on_path, step.to, 0);
+        to_go[static_cast<std::size_t>(step.from)] = {0, infinite};
+      }
+    };
+    mark(on_path, source, 0);
+    for (std::size_t i = near.size(); i-- > 0;) {
+      const auto& goal = i + 1 == near.size() ? from_target : on_path;
+      keep(near[i], [&](const Step& step) { return marked(goal, step.to); });
+    }
+    for (std::size_t i = far.size(); i-- > 0;) {
+      keep(far[i], [&](const Step& step) { return marked(on_path, step.from); });
+    }
+    near.insert(near.end(), std::make_move_iterator(far.rbegin()),
+                std::make_move_iterator(far.rend()));
+    return near;
+  }
+
+  [[nodiscard]] const Link& link(const Step& step) const { return cluster[step.hop.link]; }
   [[nodiscard]] ToGo& togo(std::int32_t v) { return to_go[static_cast<std::size_t>(v)]; }
+  [[nodiscard]] double latency(const Step& step) {
+    return link(step).latency.count() + togo(step.to).latency;
+  }
 
   /// Two passes from the target, because a path that is wider so far need not be the faster one
   /// once a later link narrows both: first the widest bottleneck, then latency over links that
-  /// have it.
-  void price(const Layers& layers) {
-    const auto last = static_cast<std::int32_t>(layers.size()) - 1;
-    togo(layers.back().front()) = {infinite, 0};
-    const auto each_exit = [&](auto&& use) {
-      for (std::int32_t i = last - 1; i >= 0; --i) {
-        for (const std::int32_t v : layers[static_cast<std::size_t>(i)]) {
-          use(v, -1, nullptr);
-          for (const Exit& exit : exits_of(v)) {
-            if (marked(level, exit.to, i + 1)) use(v, exit.to, &link(exit));
-          }
-        }
+  /// have it. Returns the widest.
+  double price(const Stages& stages, std::int32_t source, std::int32_t target) {
+    togo(target) = {infinite, 0};
+    const auto each_step_backwards = [&](auto&& use) {
+      for (auto steps = stages.rbegin(); steps != stages.rend(); ++steps) {
+        for (const Step& step : *steps) use(step, togo(step.from));
       }
     };
-    each_exit([&](std::int32_t v, std::int32_t to, const Link* over) {
-      double& rate = togo(v).rate;
-      rate = over == nullptr ? 0 : std::max(rate, std::min(over->rate.value, togo(to).rate));
+    each_step_backwards([&](const Step& step, ToGo& here) {
+      here.rate = std::max(here.rate, std::min(link(step).rate.value, togo(step.to).rate));
     });
-    const double widest = togo(layers.front().front()).rate;
-    each_exit([&](std::int32_t v, std::int32_t to, const Link* over) {
-      double& latency = togo(v).latency;
-      if (over == nullptr) {
-        latency = infinite;
-      } else if (over->rate.value >= widest) {
-        latency = std::min(latency, over->latency.count() + togo(to).latency);
-      }
+    const double widest = togo(source).rate;
+    each_step_backwards([&](const Step& step, ToGo& here) {
+      if (link(step).rate.value >= widest) here.latency = std::min(here.latency, latency(step));
     });
+    return widest;
   }
 
   Route find(std::int32_t source, std::int32_t target) {
-    const Layers layers = shortest_paths(source, target);
-    if (layers.empty()) {
+    const Stages stages = shortest_paths(source, target);
+    if (stages.empty()) {
       throw InputError(fmt::format("cluster '{}'", cluster.name),
                        fmt::format("no path from device '{}' to device '{}'",
                                    cluster.devices[static_cast<std::size_t>(source)].name,
                                    cluster.devices[static_cast<std::size_t>(target)].name),
                        "join them by a link or by switches");
     }
-    price(layers);
-    const double widest = togo(source).rate;
+    const double widest = price(stages, source, target);
     Route route{{}, Seconds{0}, BytesPerSecond{infinite}};
-    route.hops.reserve(layers.size() - 1);
-    std::vector<const Exit*> equal;
+    route.hops.reserve(stages.size());
+    std::vector<const Step*> equal;
     // Destination modulo, digit by digit, as fat trees are routed (D-mod-k): neighbours in id order
     // then take different ways, and a shift of all devices is free of contention.
     auto digits = static_cast<std::size_t>(target);
-    for (std::int32_t v = source, i = 1; v != target; ++i) {
+    std::int32_t at = source;
+    for (const std::vector<Step>& steps : stages) {
       equal.clear();
-      for (const Exit& exit : exits_of(v)) {
-        if (marked(level, exit.to, i) && link(exit).rate.value >= widest &&
-            about_equal_or_less(link(exit).latency.count() + togo(exit.to).latency,
-                                togo(v).latency)) {
-          equal.push_back(&exit);
+      for (const Step& step : steps) {
+        if (step.from == at && link(step).rate.value >= widest &&
+            about_equal_or_less(latency(step), togo(at).latency)) {
+          equal.push_back(&step);
         }
       }
       ensure(!equal.empty(), "a shortest path goes on to its end");
-      const Exit& chosen = *equal[digits % equal.size()];
+      // The order in which a search meets them depends on where it began.
+      std::sort(equal.begin(), equal.end(),
+                [](const Step* a, const Step* b) { return a->hop < b->hop; });
+      const Step& chosen = *equal[digits % equal.size()];
       digits /= equal.size();
       route.hops.push_back(chosen.hop);
       route.latency += link(chosen).latency;
       route.rate = std::min(route.rate, link(chosen).rate);
-      v = chosen.to;
+      at = chosen.to;
     }
     return route;
   }

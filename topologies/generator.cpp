@@ -213,6 +213,15 @@ std::vector<Option> with_common_options(std::vector<Option> own) {
   return own;
 }
 
+void add_host(ClusterBuilder& builder, const GeneratorCall& call, const DeviceModel& model,
+              SwitchId at, BytesPerSecond rate, Seconds latency, std::int32_t provenance) {
+  const std::size_t number = builder.cluster().nodes.size();
+  const NodeId node = builder.add_node(fmt::format("n{}", number));
+  const DeviceId device = builder.add_device(fmt::format("gpu{}", number), model, node);
+  builder.add_link(Port::of(device), Port::of(at), rate, latency, provenance);
+  add_cpu(builder, call, fmt::format("cpu{}", number), node, at, latency);
+}
+
 void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::string& name,
              NodeId node, SwitchId at, Seconds latency) {
   const DeviceModel* model = call.cpu();

@@ -97,12 +97,22 @@ class GeneratorCall {
 /// The options that every generator has (device, cpu, cpu-rate) around its own.
 [[nodiscard]] std::vector<Option> with_common_options(std::vector<Option> own);
 
+/// A machine of its own for each device, with the CPU of `cpu=` beside it: "n0", "gpu0", "cpu0".
+/// All of them hang on the switch `at`, over `rate` and `latency`; `provenance` is the links'.
+void add_host(ClusterBuilder& builder, const GeneratorCall& call, const DeviceModel& model,
+              SwitchId at, BytesPerSecond rate, Seconds latency, std::int32_t provenance);
+
 /// Hangs the device of `cpu=` on a switch, over a link of `cpu-rate`; nothing if it is not asked
 /// for.
 void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::string& name,
              NodeId node, SwitchId at, Seconds latency);
 
-[[nodiscard]] Cluster build_star(const GeneratorCall& call);
+[[nodiscard]] Cluster build_cube_mesh(const GeneratorCall& call);
+[[nodiscard]] Cluster build_dragonfly(const GeneratorCall& call);
+[[nodiscard]] Cluster build_fat_tree(const GeneratorCall& call);
 [[nodiscard]] Cluster build_nodes(const GeneratorCall& call);
+[[nodiscard]] Cluster build_pcie_tree(const GeneratorCall& call);
+[[nodiscard]] Cluster build_star(const GeneratorCall& call);
+[[nodiscard]] Cluster build_torus(const GeneratorCall& call);
 
 }  // namespace parsim
