@@ -1,0 +1,307 @@
+#include "tests/support/interpreter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "core/errors.hpp"
+#include "tests/support/reference.hpp"
+
+namespace parsim::testing {
+namespace {
+
+struct Place {
+  StoreKey key;
+  Region region;
+};
+
+/// Where a slice lies on a device: one place, or one for each part of a bucket. `narrowed`
+/// replaces the slice's region (shares of collectives).
+std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
+                          std::optional<RegionId> narrowed = {}) {
+  const Tensor& tensor = dag.tensor(slice.tensor);
+  if (tensor.kind != Tensor::Kind::bucket) {
+    return {{{device, tensor, slice.role, slice.micro_batch},
+             dag.region(narrowed.value_or(slice.region))}};
+  }
+  ensure(!narrowed, "shares of buckets are not defined");
+  std::vector<Place> all;
+  for (const auto& [parameter, region] : dag.bucket(tensor.index)) {
+    all.push_back(
+        {{device, {Tensor::Kind::parameter, parameter.value, -1}, slice.role, slice.micro_batch},
+         dag.region(region)});
+  }
+  return all;
+}
+
+class Interpreter {
+ public:
+  Interpreter(const ExecDag& dag, Memory& memory)
+      : dag_(dag), memory_(memory), trains_(leads_to_parameters(dag.network)) {}
+
+  void place_weights();
+  void run(OpId id) {
+    memory_.log_as(id);
+    const Op op = dag_.op(id);
+    if (const auto* collective = std::get_if<Collective>(&op)) {
+      run_collective(*collective, dag_.shares(id));
+    } else {
+      std::visit([this](const auto& o) { run_op(o); }, op);
+    }
+  }
+
+ private:
+  void run_op(const Compute& op);
+  void run_op(const Update& op);
+  void run_op(const Local& op);
+  void run_op(const Transfer& op);
+  void run_op(const Collective&) {}
+  void run_op(const Delay&) {}
+  void run_collective(const Collective& op, const Shares& shares);
+  void all_reduce(const Collective& op, const std::vector<DeviceId>& group);
+
+  [[nodiscard]] std::vector<Place> parameter_places(const Compute& op) const;
+  void give_weights(const std::vector<Place>& where);
+  void forward_pass(const Compute& op, const PartInput& input);
+  void backward_pass(const Compute& op, const PartInput& input, std::size_t operands);
+
+  const ExecDag& dag_;
+  Memory& memory_;
+  std::vector<bool> trains_;
+};
+
+std::vector<Place> Interpreter::parameter_places(const Compute& op) const {
+  const Work& work = dag_.work(op.work);
+  const Layer& layer = dag_.network[work.layer];
+  const std::vector<Shape> shapes = input_shapes(dag_.network, work.layer);
+  std::vector<Place> all;
+  for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
+    all.push_back(
+        {{op.device, {Tensor::Kind::parameter, layer.parameters[p].value, -1}, Role::weight, 0},
+         parameter_region(layer.kind, shapes, layer.out, p, dag_.part(op.work))});
+  }
+  return all;
+}
+
+void Interpreter::give_weights(const std::vector<Place>& where) {
+  for (const Place& place : where) {
+    const std::int32_t index = place.key.tensor.index;
+    const auto& extents = dag_.network.parameters[static_cast<std::size_t>(index)].extents;
+    StoreKey key = place.key;
+    key.role = Role::weight;
+    memory_.write(key, initial_parameter(index, extents).piece(place.region));
+  }
+}
+
+void Interpreter::place_weights() {
+  memory_.log_as({});
+  for (std::size_t i = 0; i < dag_.size(); ++i) {
+    const Op op = dag_.op(OpId{i});
+    if (const auto* compute = std::get_if<Compute>(&op)) give_weights(parameter_places(*compute));
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer != nullptr && transfer->target.role == Role::weight_gradient) {
+      give_weights(places(dag_, transfer->to, transfer->target));
+    }
+  }
+}
+
+void Interpreter::run_op(const Compute& op) {
+  const Work& work = dag_.work(op.work);
+  const Layer& layer = dag_.network[work.layer];
+  const std::vector<Shape> shapes = input_shapes(dag_.network, work.layer);
+  const Part part = dag_.part(op.work);
+  PartInput input{layer.kind, shapes, layer.out, part, {}, {}, op.micro_batch * memory_.samples(),
+                  dag_.batch};
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    const Region region = input_region(layer.kind, shapes, layer.out, i, part);
+    if (dag_.network[producer].kind.as<Input>() != nullptr) {
+      input.activations.push_back(
+          data_block(producer.value, shapes[i], region, input.first_sample));
+    } else {
+      input.activations.push_back(memory_.read(
+          {op.device, {Tensor::Kind::output, producer.value, -1}, Role::activation, op.micro_batch},
+          region));
+    }
+  }
+  for (const Place& place : parameter_places(op)) {
+    input.parameters.push_back(memory_.read(place.key, place.region));
+  }
+  if (op.pass == Pass::forward || op.pass == Pass::recompute) {
+    forward_pass(op, input);
+  } else {
+    backward_pass(op, input, layer.inputs.size());
+  }
+}
+
+void Interpreter::forward_pass(const Compute& op, const PartInput& input) {
+  const Work& work = dag_.work(op.work);
+  // Any share of the contraction but the whole one makes a partial sum.
+  const bool partial = work.contraction_end > work.contraction_begin;
+  const StoreKey to{op.device,
+                    {Tensor::Kind::output, work.layer.value, -1},
+                    partial ? Role::partial_sum : Role::activation,
+                    op.micro_batch};
+  partial ? memory_.add(to, forward(input)) : memory_.write(to, forward(input));
+}
+
+void Interpreter::backward_pass(const Compute& op, const PartInput& input, std::size_t operands) {
+  const Work& work = dag_.work(op.work);
+  const Layer& layer = dag_.network[work.layer];
+  Block out_gradient;
+  if (layer.kind.as<Loss>() == nullptr) {
+    out_gradient = memory_.read(
+        {op.device, {Tensor::Kind::output, work.layer.value, -1}, Role::gradient, op.micro_batch},
+        input.part.out);
+  }
+  const PartGradients gradients = backward(input, out_gradient);
+  for (std::size_t i = 0; op.pass != Pass::backward_weights && i < operands; ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (!trains_[producer.index()]) continue;
+    const bool travels = ((work.edges_to_partial_sum >> i) & 1U) != 0;
+    const Tensor target =
+        travels ? Tensor{Tensor::Kind::edge, work.layer.value, static_cast<std::int32_t>(i)}
+                : Tensor{Tensor::Kind::output, producer.value, -1};
+    memory_.add({op.device, target, travels ? Role::partial_sum : Role::gradient, op.micro_batch},
+                gradients.activations[i]);
+  }
+  if (op.pass == Pass::backward_data) return;
+  const std::vector<Place> weights = parameter_places(op);
+  for (std::size_t p = 0; p < weights.size(); ++p) {
+    StoreKey key = weights[p].key;
+    key.role = Role::weight_gradient;
+    memory_.add(key, gradients.parameters[p]);
+  }
+}
+
+void Interpreter::run_op(const Update& op) {
+  for (const Place& place : places(dag_, op.device, op.slice)) {
+    StoreKey gradient = place.key;
+    gradient.role = Role::weight_gradient;
+    Block weight = memory_.read(place.key, place.region);
+    const Block slope = memory_.read(gradient, place.region);
+    for (std::size_t i = 0; i < weight.values().size(); ++i) {
+      weight.values()[i] -= learning_rate * slope.values()[i];
+    }
+    memory_.write(place.key, weight);
+  }
+}
+
+void Interpreter::run_op(const Local& op) {
+  const std::vector<Place> to = places(dag_, op.device, op.to);
+  if (op.kind == LocalKind::zero) {
+    for (const Place& place : to) memory_.write(place.key, Block(place.region));
+    return;
+  }
+  // As in transfers, the regions are equal.
+  const std::vector<Place> from = places(dag_, op.device, op.from);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const Block block = memory_.read(from.at(i).key, to[i].region);
+    op.kind == LocalKind::add ? memory_.add(to[i].key, block) : memory_.write(to[i].key, block);
+  }
+}
+
+void Interpreter::run_op(const Transfer& op) {
+  const std::vector<Place> from = places(dag_, op.from, op.slice);
+  const std::vector<Place> to = places(dag_, op.to, op.target);
+  ensure(from.size() == to.size(), "a transfer moves between slices of one extent");
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    ensure(from[i].region == to[i].region, "the regions of a transfer are equal");
+    if (from[i].key == to[i].key) continue;  // a worker and its server share one store
+    const Block block = memory_.read(from[i].key, from[i].region);
+    op.add ? memory_.add(to[i].key, block) : memory_.write(to[i].key, block);
+  }
+}
+
+void Interpreter::all_reduce(const Collective& op, const std::vector<DeviceId>& group) {
+  std::vector<Block> sums;
+  for (const DeviceId device : group) {
+    const std::vector<Place> from = places(dag_, device, op.slice);
+    sums.resize(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const Block block = memory_.read(from[i].key, from[i].region);
+      if (sums[i].box() == block.box()) {
+        sums[i].add(block);
+      } else {
+        sums[i] = block;
+      }
+    }
+  }
+  for (const DeviceId device : group) {
+    const std::vector<Place> to = places(dag_, device, op.target);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      memory_.write(to[i].key, sums[i]);
+    }
+  }
+}
+
+void Interpreter::run_collective(const Collective& op, const Shares& shares) {
+  const std::vector<DeviceId>& group = dag_.group(op.group);
+  ensure(std::set<DeviceId>(group.begin(), group.end()).size() == group.size(),
+         "a device is in a group once");
+  switch (op.kind) {
+    case CollectiveKind::all_reduce:
+      return all_reduce(op, group);
+    case CollectiveKind::broadcast:
+      for (const Place& source : places(dag_, group[0], op.slice)) {
+        const Block block = memory_.read(source.key, source.region);
+        for (std::size_t i = 1; i < group.size(); ++i) {
+          StoreKey key = source.key;
+          key.device = group[i];
+          key.role = op.target.role;
+          memory_.write(key, block);
+        }
+      }
+      return;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::all_to_all: {
+      std::vector<Block> held;
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        const Place place = places(dag_, group[i], op.slice, shares.regions[i])[0];
+        held.push_back(memory_.read(place.key, place.region));
+      }
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        for (std::size_t j = 0; j < group.size(); ++j) {
+          if (i == j && op.slice == op.target) continue;  // it has its own share already
+          Region part = held[j].box();
+          if (op.kind == CollectiveKind::all_to_all) {
+            part = intersect(part, dag_.region(shares.needs[i]));
+          }
+          const Place to = places(dag_, group[i], op.target, shares.regions[j])[0];
+          op.target.role == Role::gradient ? memory_.add(to.key, held[j].piece(part))
+                                           : memory_.write(to.key, held[j].piece(part));
+        }
+      }
+      return;
+    }
+    case CollectiveKind::reduce_scatter: {
+      std::vector<Block> sums;
+      for (const RegionId region : shares.regions) {
+        sums.emplace_back(dag_.region(region));
+        for (const DeviceId device : group) {
+          sums.back().add(
+              memory_.read(places(dag_, device, op.slice, region)[0].key, sums.back().box()));
+        }
+      }
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        const Place to = places(dag_, group[i], op.target, shares.regions[i])[0];
+        op.slice == op.target ? memory_.write(to.key, sums[i]) : memory_.add(to.key, sums[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Memory interpret(const ExecDag& dag, const std::vector<OpId>& order) {
+  Memory memory(dag);
+  Interpreter interpreter(dag, memory);
+  interpreter.place_weights();
+  for (const OpId id : order) interpreter.run(id);
+  memory.log_as({});
+  return memory;
+}
+
+}  // namespace parsim::testing

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/errors.hpp"
+#include "tests/support/numeric_kinds.hpp"
+
+namespace parsim::testing {
+namespace {
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double bell(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
+
+/// Value and slope of an element-wise function.
+struct Curve {
+  double value = 0, slope = 0;
+};
+
+Curve curve(const std::string& function, double x) {
+  if (function == "relu") return x > 0 ? Curve{x, 1} : Curve{0, 0};
+  if (function == "leakyrelu") return x > 0 ? Curve{x, 1} : Curve{0.01 * x, 0.01};
+  if (function == "clip") return x > 0 && x < 6 ? Curve{x, 1} : Curve{std::clamp(x, 0.0, 6.0), 0};
+  if (function == "sigmoid") return {sigmoid(x), sigmoid(x) * (1 - sigmoid(x))};
+  if (function == "tanh") return {std::tanh(x), 1 - std::tanh(x) * std::tanh(x)};
+  if (function == "silu") return {x * sigmoid(x), sigmoid(x) * (1 + x * (1 - sigmoid(x)))};
+  if (function == "gelu") {
+    const double half = (1 + std::erf(x / std::numbers::sqrt2)) / 2;
+    return {x * half, half + x * bell(x)};
+  }
+  if (function == "hardswish") {
+    if (x <= -3) return {0, 0};
+    return x >= 3 ? Curve{x, 1} : Curve{x * (x + 3) / 6, (2 * x + 3) / 6};
+  }
+  ensure(false, "an activation function without mathematics: " + function);
+  return {};
+}
+
+/// The learned slope of a PRelu for an element: one for all, or one per channel.
+Index slope_index(const Activation& activation, const Index& index) {
+  return {activation.parameters == 1 ? 0 : index[1]};
+}
+
+/// ∂(combination)/∂(operand i) at the given operands.
+double combine_slope(const std::string& function, const std::vector<double>& v, std::size_t i) {
+  if (function == "add") return 1;
+  if (function == "sub") return i == 0 ? 1 : -1;
+  if (function == "div") return i == 0 ? 1 / v[1] : -v[0] / (v[1] * v[1]);
+  if (function == "mul") {
+    double product = 1;
+    for (std::size_t k = 0; k < v.size(); ++k) product *= k == i ? 1 : v[k];
+    return product;
+  }
+  // max, min: the first of the extreme operands
+  const auto extreme = function == "max" ? std::max_element(v.begin(), v.end())
+                                         : std::min_element(v.begin(), v.end());
+  return extreme == v.begin() + static_cast<std::ptrdiff_t>(i) ? 1 : 0;
+}
+
+double combine_value(const std::string& function, const std::vector<double>& v) {
+  if (function == "max") return *std::max_element(v.begin(), v.end());
+  if (function == "min") return *std::min_element(v.begin(), v.end());
+  double value = v[0];
+  for (std::size_t k = 1; k < v.size(); ++k) {
+    if (function == "add") {
+      value += v[k];
+    } else if (function == "sub") {
+      value -= v[k];
+    } else if (function == "mul") {
+      value *= v[k];
+    } else {
+      ensure(function == "div", "a combination without mathematics: " + function);
+      value /= v[k];
+    }
+  }
+  return value;
+}
+
+std::vector<double> operands_at(const PartInput& input, const Index& out) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < input.activations.size(); ++i) {
+    values.push_back(input.activations[i].at(broadcast_index(out, input.out, input.inputs[i])));
+  }
+  return values;
+}
+
+/// Softmax along `axis` of the line through `index`; the whole axis is read.
+std::vector<double> softmax_line(const Block& x, Index index, std::size_t axis,
+                                 std::int64_t extent) {
+  std::vector<double> line;
+  for (index[axis] = 0; index[axis] < extent; ++index[axis]) line.push_back(x.at(index));
+  const double top = *std::max_element(line.begin(), line.end());
+  double sum = 0;
+  for (double& v : line) sum += v = std::exp(v - top);
+  for (double& v : line) v /= sum;
+  return line;
+}
+
+std::int64_t table_row(double token, std::int64_t rows) {
+  // Training data lies in (−1, 1): spread it over the rows.
+  return std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::floor((token + 1) / 2 * static_cast<double>(rows))), 0,
+      rows - 1);
+}
+
+std::int64_t classes_of(const PartInput& input) {
+  ensure(input.inputs[0].axes.size() == 1, "the loss is taken of one vector per sample");
+  return input.inputs[0].axes[0].extent;
+}
+
+}  // namespace
+
+Index broadcast_index(const Index& out, const Shape& out_shape, const Shape& operand,
+                      std::size_t skip) {
+  Index index{};
+  index[0] = out[0];
+  const std::size_t missing = out_shape.axes.size() - operand.axes.size();
+  for (std::size_t a = 0; a + skip < operand.axes.size(); ++a) {
+    index[a + 1] = operand.axes[a].extent == 1 ? 0 : out[a + 1 + missing];
+  }
+  return index;
+}
+
+Block activation_forward(const PartInput& input, const Activation& activation) {
+  Block out(input.part.out);
+  for_each_index(out.box(), [&](const Index& i) {
+    const double x = input.activations[0].at(i);
+    if (activation.parameters == 0) {
+      out.at(i) = curve(activation.function, x).value;
+    } else {
+      out.at(i) = x > 0 ? x : x * input.parameters[0].at(slope_index(activation, i));
+    }
+  });
+  return out;
+}
+
+PartGradients activation_backward(const PartInput& input, const Activation& activation,
+                                  const Block& out_gradient) {
+  PartGradients result = zero_gradients(input);
+  for_each_index(input.part.out, [&](const Index& i) {
+    const double x = input.activations[0].at(i);
+    double slope = 1;
+    if (activation.parameters == 0) {
+      slope = curve(activation.function, x).slope;
+    } else if (x <= 0) {
+      slope = input.parameters[0].at(slope_index(activation, i));
+      result.parameters[0].at(slope_index(activation, i)) += out_gradient.at(i) * x;
+    }
+    result.activations[0].at(i) += out_gradient.at(i) * slope;
+  });
+  return result;
+}
+
+Block combine_forward(const PartInput& input, const Combine& combine) {
+  Block out(input.part.out);
+  for_each_index(out.box(), [&](const Index& i) {
+    out.at(i) = combine_value(combine.function, operands_at(input, i));
+  });
+  return out;
+}
+
+PartGradients combine_backward(const PartInput& input, const Combine& combine,
+                               const Block& out_gradient) {
+  PartGradients result = zero_gradients(input);
+  for_each_index(input.part.out, [&](const Index& i) {
+    const std::vector<double> values = operands_at(input, i);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      result.activations[k].at(broadcast_index(i, input.out, input.inputs[k])) +=
+          out_gradient.at(i) * combine_slope(combine.function, values, k);
+    }
+  });
+  return result;
+}
+
+Block softmax_forward(const PartInput& input, const Softmax& softmax) {
+  Block out(input.part.out);
+  const std::int64_t extent = input.out.axes[softmax.axis].extent;
+  for_each_index(out.box(), [&](const Index& i) {
+    const auto line = softmax_line(input.activations[0], i, softmax.axis + 1, extent);
+    out.at(i) = line[static_cast<std::size_t>(i[softmax.axis + 1])];
+  });
+  return out;
+}
+
+PartGradients softmax_backward(const PartInput& input, const Softmax& softmax,
+                               const Block& out_gradient) {
+  PartGradients result = zero_gradients(input);
+  const std::int64_t extent = input.out.axes[softmax.axis].extent;
+  for_each_index(input.part.out, [&](const Index& i) {
+    const auto line = softmax_line(input.activations[0], i, softmax.axis + 1, extent);
+    const double own = line[static_cast<std::size_t>(i[softmax.axis + 1])];
+    // ∂p_i/∂x_k = p_i (δ_ik − p_k)
+    Index k = i;
+    for (k[softmax.axis + 1] = 0; k[softmax.axis + 1] < extent; ++k[softmax.axis + 1]) {
+      const double other = line[static_cast<std::size_t>(k[softmax.axis + 1])];
+      result.activations[0].at(k) += out_gradient.at(i) * own * ((k == i ? 1 : 0) - other);
+    }
+  });
+  return result;
+}
+
+Block embedding_forward(const PartInput& input, const Embedding& embedding) {
+  Block out(input.part.out);
+  const std::size_t last = out.box().rank() - 1;
+  for_each_index(out.box(), [&](const Index& i) {
+    const double token = input.activations[0].at(i);
+    out.at(i) = input.parameters[0].at({table_row(token, embedding.rows), i[last]});
+  });
+  return out;
+}
+
+PartGradients embedding_backward(const PartInput& input, const Embedding& embedding,
+                                 const Block& out_gradient) {
+  PartGradients result = zero_gradients(input);
+  const std::size_t last = input.part.out.rank() - 1;
+  for_each_index(input.part.out, [&](const Index& i) {
+    const double token = input.activations[0].at(i);
+    result.parameters[0].at({table_row(token, embedding.rows), i[last]}) += out_gradient.at(i);
+  });
+  return result;
+}
+
+Block loss_forward(const PartInput& input) {
+  const std::int64_t classes = classes_of(input);
+  Block out(input.part.out);
+  for_each_index(out.box(), [&](const Index& i) {
+    const auto line = softmax_line(input.activations[0], i, 1, classes);
+    const std::int64_t truth = label(input.first_sample + i[0], classes);
+    out.at(i) = -std::log(line[static_cast<std::size_t>(truth)]);
+  });
+  return out;
+}
+
+PartGradients loss_backward(const PartInput& input) {
+  const std::int64_t classes = classes_of(input);
+  PartGradients result = zero_gradients(input);
+  for_each_index(input.part.out, [&](const Index& i) {
+    const auto line = softmax_line(input.activations[0], i, 1, classes);
+    const std::int64_t truth = label(input.first_sample + i[0], classes);
+    for (std::int64_t c = 0; c < classes; ++c) {
+      result.activations[0].at({i[0], c}) =
+          (line[static_cast<std::size_t>(c)] - (c == truth ? 1 : 0)) /
+          static_cast<double>(input.batch);
+    }
+  });
+  return result;
+}
+
+}  // namespace parsim::testing

@@ -1,0 +1,169 @@
+#include "tests/support/tiny_networks.hpp"
+
+#include "core/errors.hpp"
+
+namespace parsim::testing {
+namespace {
+
+Conv conv(std::int64_t filters, Window window, std::int64_t groups = 1, bool bias = true) {
+  return {filters, {window, window}, groups, bias};
+}
+Pool pool(PoolKind kind, Window window, bool ceil_mode = false, bool count_padding = true) {
+  return {kind, {window, window}, ceil_mode, count_padding};
+}
+constexpr Window same3{3, 1, 1, 1, 1};  // kernel 3 that keeps the extent
+constexpr Window point{1, 1, 0, 0, 1};
+constexpr Window halve{2, 2, 0, 0, 1};
+
+void classify(Network& net, LayerId last, std::int64_t classes) {
+  const LayerId flat = add_layer(net, "flatten", Flatten{}, {last});
+  const LayerId scores = add_layer(net, "classifier", Dense{classes}, {flat});
+  add_layer(net, "loss", Loss{}, {scores});
+}
+
+/// Convolution, activation, pooling, a flatten of 2 x 2 maps, two dense layers.
+Network plain() {
+  Network net{"plain", {}, {}, {}};
+  LayerId x = add_input(net, "image", image_shape(3, 4, 4));
+  x = add_layer(net, "conv", conv(6, same3), {x});
+  x = add_layer(net, "relu", Activation{"relu"}, {x});
+  x = add_layer(net, "pool", pool(PoolKind::max, halve), {x});
+  x = add_layer(net, "flatten", Flatten{}, {x});
+  x = add_layer(net, "hidden", Dense{7}, {x});
+  x = add_layer(net, "tanh", Activation{"tanh"}, {x});
+  x = add_layer(net, "dropout", Dropout{}, {x});
+  x = add_layer(net, "scores", Dense{5}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+/// A residual block with batch normalisation and a projection; its trunk is read twice, by layers
+/// that a plan may cut differently.
+Network residual() {
+  Network net{"residual", {}, {}, {}};
+  LayerId x = add_input(net, "image", image_shape(2, 6, 6));
+  x = add_layer(net, "stem", conv(4, same3, 1, false), {x});
+  x = add_layer(net, "stem_norm", Norm{NormKind::batch, true, 0}, {x});
+  const LayerId trunk = add_layer(net, "stem_relu", Activation{"relu"}, {x});
+  x = add_layer(net, "conv1", conv(4, same3, 1, false), {trunk});
+  x = add_layer(net, "norm1", Norm{NormKind::batch, true, 0}, {x});
+  x = add_layer(net, "add1", Combine{"add"}, {x, trunk});
+  const LayerId middle = add_layer(net, "relu1", Activation{"relu"}, {x});
+  x = add_layer(net, "conv2", conv(6, {3, 2, 1, 1, 1}, 1, false), {middle});
+  x = add_layer(net, "norm2", Norm{NormKind::batch, true, 0}, {x});
+  const LayerId shortcut = add_layer(net, "project", conv(6, {1, 2, 0, 0, 1}), {middle});
+  x = add_layer(net, "add2", Combine{"add"}, {x, shortcut});
+  x = add_layer(net, "pool", Reduce{"mean", {1, 2}, false}, {x});
+  x = add_layer(net, "scores", Dense{5}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+/// Grouped, depthwise and pointwise convolutions with a learned slope.
+Network grouped() {
+  Network net{"grouped", {}, {}, {}};
+  LayerId x = add_input(net, "image", image_shape(4, 5, 5));
+  x = add_layer(net, "expand", conv(8, point), {x});
+  x = add_layer(net, "prelu", Activation{"prelu", 8}, {x});
+  x = add_layer(net, "depthwise", conv(8, same3, 8), {x});
+  x = add_layer(net, "silu", Activation{"silu"}, {x});
+  x = add_layer(net, "grouped", conv(6, {3, 2, 1, 1, 1}, 2), {x});
+  x = add_layer(net, "norm", Norm{NormKind::group, true, 3}, {x});
+  classify(net, x, 4);
+  return net;
+}
+
+/// Branches of different kernels joined along the channel, and a slice of the result.
+Network branches() {
+  Network net{"branches", {}, {}, {}};
+  LayerId x = add_input(net, "image", image_shape(3, 5, 4));
+  const LayerId trunk = add_layer(net, "stem", conv(5, point), {x});
+  const LayerId one = add_layer(net, "branch1", conv(3, point), {trunk});
+  const LayerId two = add_layer(net, "branch2", conv(2, same3), {trunk});
+  const LayerId three =
+      add_layer(net, "branch3", pool(PoolKind::average, same3, false, false), {trunk});
+  x = add_layer(net, "concat", Concat{0}, {one, two, three});
+  x = add_layer(net, "relu", Activation{"leakyrelu"}, {x});
+  const LayerId cut = add_layer(net, "slice", Slicing{0, 1, 9, 2}, {x});
+  classify(net, cut, 4);
+  return net;
+}
+
+/// Odd extents, uneven padding, dilation, strides, windows that hang over the edge, and local
+/// response normalisation.
+Network windows() {
+  Network net{"windows", {}, {}, {}};
+  LayerId x = add_input(net, "image", image_shape(2, 7, 8));
+  x = add_layer(net, "conv1", Conv{4, {{3, 2, 1, 0, 1}, {2, 1, 0, 1, 2}}, 1, true}, {x});
+  x = add_layer(net, "lrn", Norm{NormKind::local_response, false, 3}, {x});
+  x = add_layer(net, "average", pool(PoolKind::average, {2, 2, 0, 0, 1}, true), {x});
+  x = add_layer(net, "conv2", conv(5, same3), {x});
+  x = add_layer(net, "max", pool(PoolKind::max, {3, 2, 1, 1, 1}, true), {x});
+  classify(net, x, 3);
+  return net;
+}
+
+/// Two layers share their weights, and one activation is read by three layers.
+Network tied() {
+  Network net{"tied", {}, {}, {}};
+  LayerId x = add_input(net, "vector", vector_shape(6));
+  const LayerId first = add_layer(net, "first", Dense{6}, {x});
+  const LayerId middle = add_layer(net, "gelu", Activation{"gelu"}, {first});
+  const LayerId second =
+      add_layer(net, "second", Dense{6}, {middle}, {ParameterId{0}, ParameterId{1}});
+  const LayerId gate = add_layer(net, "gate", Activation{"sigmoid"}, {middle});
+  x = add_layer(net, "product", Combine{"mul"}, {second, gate});
+  x = add_layer(net, "difference", Combine{"sub"}, {x, middle});
+  x = add_layer(net, "softmax", Softmax{0}, {x});
+  x = add_layer(net, "scores", Dense{4, false}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+/// Convolution and pooling over three spatial axes.
+Network volume() {
+  Network net{"volume", {}, {}, {}};
+  LayerId x = add_input(net, "clip", volume_shape(2, 4, 3, 4));
+  x = add_layer(net, "conv", Conv{4, {same3, same3, same3}, 1, true}, {x});
+  x = add_layer(net, "relu", Activation{"relu"}, {x});
+  x = add_layer(net, "pool", Pool{PoolKind::max, {halve, same3, halve}, false, true}, {x});
+  x = add_layer(net, "norm", Norm{NormKind::instance, true, 0}, {x});
+  classify(net, x, 3);
+  return net;
+}
+
+/// A block of a transformer in small: embedding, learned positions, layer norm, products of
+/// activations.
+Network tokens() {
+  Network net{"tokens", {}, {}, {}};
+  const Shape positions{{{Dim::token, 3}, {Dim::channel, 4}}};
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, 3}}});
+  x = add_layer(net, "embedding", Embedding{5, 4}, {x});
+  const LayerId place = add_layer(net, "positions", Learned{positions}, {});
+  x = add_layer(net, "add", Combine{"add"}, {x, place});
+  const LayerId norm = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  const LayerId left = add_layer(net, "left", Dense{3}, {norm});
+  const LayerId scores = add_layer(net, "weights", Softmax{1}, {left});
+  const LayerId mixed = add_layer(net, "mix", MatMul{}, {scores, norm});
+  x = add_layer(net, "residual", Combine{"add"}, {mixed, x});
+  x = add_layer(net, "reshape", Rearrange{"reshape", vector_shape(12), false}, {x});
+  x = add_layer(net, "scores", Dense{4}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+}  // namespace
+
+std::vector<Network> tiny_networks() {
+  return {plain(), residual(), grouped(), branches(), windows(), tied(), volume(), tokens()};
+}
+
+Network tiny_network(std::string_view name) {
+  for (Network& net : tiny_networks()) {
+    if (net.name == name) return std::move(net);
+  }
+  ensure(false, "a tiny network of this name");
+  return {};
+}
+
+}  // namespace parsim::testing

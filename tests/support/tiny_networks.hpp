@@ -1,0 +1,17 @@
+// Networks small enough to be computed in float64 thousands of times, each with something that a
+// plan or its lowering may get wrong.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "core/network.hpp"
+
+namespace parsim::testing {
+
+/// Every tiny network: at most 8 channels, maps of at most 8 x 8, a Loss at the end.
+[[nodiscard]] std::vector<Network> tiny_networks();
+/// One of them by name. Throws BrokenInvariant if there is none.
+[[nodiscard]] Network tiny_network(std::string_view name);
+
+}  // namespace parsim::testing
