@@ -1,0 +1,178 @@
+#include "app/cli.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <list>
+
+#include "app/report_runs.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::string_view common_options[] = {"--format", "--json", "--color", "--quiet"};
+
+bool takes(const Verb& verb, std::string_view flag) {
+  const auto in = [&](const auto& flags) {
+    return std::find(std::begin(flags), std::end(flags), flag) != std::end(flags);
+  };
+  return in(verb.options) || in(common_options);
+}
+
+/// The CLI11 side of one verb. Values are taken as plain text and read by our own functions, whose
+/// messages say what is accepted.
+struct VerbParser {
+  const Verb* verb = nullptr;
+  CLI::App* app = nullptr;
+  std::vector<std::string> words;
+  std::map<std::string, std::vector<std::string>, std::less<>> values;
+  std::map<std::string, bool, std::less<>> flags;
+};
+
+void declare(CLI::App& program, VerbParser& parser) {
+  const Verb& verb = *parser.verb;
+  parser.app = program.add_subcommand(std::string(verb.name), std::string(verb.summary));
+  parser.app->allow_extras();
+  if (!verb.words.empty()) {
+    parser.app->add_option(fmt::format("{}", fmt::join(verb.words, " ")), parser.words)
+        ->expected(0, static_cast<int>(verb.words.size()));
+  }
+  for (const OptionSpec& option : option_table()) {
+    if (!takes(verb, option.flag)) continue;
+    const std::string flag(option.flag);
+    if (option.value.empty()) {
+      parser.app->add_flag(flag, parser.flags[flag], std::string(option.help));
+      continue;
+    }
+    // All values are collected here, so that a second one is refused in our words.
+    parser.app->add_option(flag, parser.values[flag], std::string(option.help))
+        ->allow_extra_args(false)
+        ->type_name(std::string(option.value));
+  }
+}
+
+[[noreturn]] void refuse_extra(const Verb& verb, const std::string& extra) {
+  if (!extra.starts_with("-") || extra == "-") {
+    throw InputError(verb.name, fmt::format("unexpected argument '{}'", extra),
+                     fmt::format("accepted: options, see 'parsim {} --help'", verb.name));
+  }
+  const std::string flag = extra.substr(0, extra.find('='));
+  std::vector<std::string> known;
+  for (const OptionSpec& option : option_table()) {
+    if (takes(verb, option.flag)) known.emplace_back(option.flag);
+  }
+  std::vector<std::string> elsewhere;
+  for (const Verb& other : verbs()) {
+    if (takes(other, flag)) elsewhere.emplace_back(other.name);
+  }
+  if (!elsewhere.empty()) {
+    throw InputError(verb.name, fmt::format("option {} is not used by '{}'", flag, verb.name),
+                     fmt::format("accepted: with {}", join(elsewhere)));
+  }
+  throw InputError(
+      verb.name, fmt::format("unknown option '{}'", flag),
+      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, did_you_mean(flag, known)));
+}
+
+[[noreturn]] void refuse_verb(const std::string& word) {
+  std::vector<std::string> known;
+  for (const Verb& verb : verbs()) known.emplace_back(verb.name);
+  throw InputError("parsim",
+                   word.starts_with("-") ? fmt::format("option '{}' before the verb", word)
+                                         : fmt::format("unknown verb '{}'", word),
+                   fmt::format("accepted: {}{}", join(known), did_you_mean(word, known)));
+}
+
+Arguments arguments_of(const VerbParser& parser) {
+  const Verb& verb = *parser.verb;
+  const std::vector<std::string> extras = parser.app->remaining();
+  // An unknown option explains the word behind it, so it is named first.
+  const auto option = std::find_if(extras.begin(), extras.end(),
+                                   [](const std::string& word) { return word.starts_with("-"); });
+  if (!extras.empty()) refuse_extra(verb, option != extras.end() ? *option : extras.front());
+  if (parser.words.size() < verb.words.size()) {
+    throw InputError(verb.name,
+                     fmt::format("argument {} is missing", verb.words[parser.words.size()]),
+                     fmt::format("accepted: parsim {} {}", verb.name, fmt::join(verb.words, " ")));
+  }
+  Arguments arguments{std::string(verb.name), parser.words, {}};
+  for (const auto& [flag, texts] : parser.values) {
+    if (texts.empty()) continue;
+    const auto spec = std::find_if(option_table().begin(), option_table().end(),
+                                   [&](const OptionSpec& one) { return one.flag == flag; });
+    if (texts.size() > 1 && !spec->repeats) {
+      throw InputError(flag, fmt::format("given {} times", texts.size()), "accepted: once");
+    }
+    arguments.values[flag] = texts;
+  }
+  for (const auto& [flag, given] : parser.flags) {
+    if (given) arguments.values[flag] = {""};
+  }
+  return arguments;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& words) {
+  CLI::App program("How to train a neural network on a cluster, and how long a step takes.",
+                   "parsim");
+  program.allow_extras();
+  program.require_subcommand(0, 1);
+  program.set_version_flag("--version", version());
+  std::list<VerbParser> parsers;  // a list: CLI11 keeps addresses
+  for (const Verb& verb : verbs()) {
+    VerbParser& parser = parsers.emplace_back();
+    parser.verb = &verb;
+    declare(program, parser);
+  }
+  try {
+    program.parse(
+        std::vector<std::string>(words.rbegin(), words.rend()));  // it wants them reversed
+  } catch (const CLI::CallForHelp&) {
+    const std::vector<CLI::App*> chosen = program.get_subcommands();
+    return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help()};
+  } catch (const CLI::CallForVersion&) {
+    return {nullptr, {}, fmt::format("parsim {}\n", version())};
+  } catch (const CLI::ParseError& error) {
+    throw InputError("parsim", error.what(), "accepted: see 'parsim --help'");
+  }
+  if (!program.remaining().empty()) refuse_verb(program.remaining().front());
+  for (const VerbParser& parser : parsers) {
+    if (parser.app->parsed()) return {parser.verb, arguments_of(parser), {}};
+  }
+  throw InputError("parsim", "no verb", "accepted: see 'parsim --help'");
+}
+
+const Format& chosen_format(const Arguments& arguments) {
+  std::vector<std::string> known;
+  const std::optional<std::string> name = arguments.text("--format");
+  if (name && arguments.has("--json") && *name != "json") {
+    throw InputError("--json", fmt::format("given together with --format {}", *name),
+                     "accepted: one of the two");
+  }
+  const std::string wanted = name.value_or(arguments.has("--json") ? "json" : "table");
+  for (const Format& format : formats()) {
+    if (format.name == wanted) return format;
+    known.emplace_back(format.name);
+  }
+  refuse_word(wanted, "--format", known);
+}
+
+bool use_color(const Arguments& arguments, bool is_terminal) {
+  enum class When : std::uint8_t { automatic, always, never };
+  constexpr std::pair<std::string_view, When> words[] = {
+      {"auto", When::automatic}, {"always", When::always}, {"never", When::never}};
+  const When when = parse_word(arguments.text("--color").value_or("auto"), "--color", words);
+  if (when != When::automatic) return when == When::always;
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return is_terminal && (no_color == nullptr || *no_color == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+}  // namespace parsim

@@ -1,0 +1,30 @@
+// From argv to a verb's arguments, with a message for every mistake.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/options.hpp"
+#include "app/verbs.hpp"
+
+namespace parsim {
+
+/// What the command line asks for: a verb to run, or a text (help, version) to print.
+struct CommandLine {
+  const Verb* verb = nullptr;
+  Arguments arguments;
+  std::string text;  ///< to print if there is no verb
+};
+
+/// Throws InputError for an unknown verb or option (with a "did you mean"), a missing or surplus
+/// argument, an option given twice. Everything that CLI11 itself refuses is turned into one.
+[[nodiscard]] CommandLine parse_command_line(const std::vector<std::string>& words);
+
+/// The report's form: --format, --json, table. Throws InputError if they contradict each other.
+[[nodiscard]] const Format& chosen_format(const Arguments& arguments);
+
+/// Whether to colour: --color; if that is auto, `is_terminal` and neither NO_COLOR nor TERM=dumb.
+/// Source of NO_COLOR: no-color.org.
+[[nodiscard]] bool use_color(const Arguments& arguments, bool is_terminal);
+
+}  // namespace parsim

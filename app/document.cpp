@@ -1,0 +1,100 @@
+#include "app/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr Format format_table[] = {
+    {"table", "for people", render_table},
+    {"json", "everything, in SI base units", render_json},
+    {"csv", "the main table, in SI base units", render_csv},
+    {"md", "the tables in Markdown", render_md},
+};
+
+struct Scale {
+  double factor = 1.0;
+  std::string_view prefix;
+};
+
+/// Times and rates are decimal, memory is binary, as everywhere in this program.
+Scale scale_for(double largest, std::string_view unit) {
+  static constexpr Scale times[] = {{1.0, ""}, {1e-3, "m"}, {1e-6, "u"}, {1e-9, "n"}};
+  static constexpr Scale decimal[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1.0, ""}};
+  static constexpr Scale binary[] = {
+      {0x1p40, "Ti"}, {0x1p30, "Gi"}, {0x1p20, "Mi"}, {0x1p10, "Ki"}, {1.0, ""}};
+  std::span<const Scale> known = decimal;
+  if (unit == "s") known = times;
+  if (unit == "B") known = binary;
+  if (unit.empty() || unit == "%") return {};
+  for (const Scale& scale : known) {
+    if (largest >= scale.factor) return scale;
+  }
+  return largest > 0 ? known.back() : Scale{};
+}
+
+}  // namespace
+
+std::span<const Format> formats() { return format_table; }
+
+std::string render_json(const Document& document, bool /*color*/) { return document.json + "\n"; }
+
+std::string printable(std::string_view text) {
+  std::string clean(text);
+  for (char& c : clean) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return clean;
+}
+
+std::string three_digits(double value) {
+  if (std::isnan(value)) return "-";
+  if (value == 0.0) return "0";
+  // Rounding first, so that 9.996 becomes 10.0 and not 10.00.
+  const double magnitude = std::abs(value);
+  if (magnitude >= 99.95) return fmt::format("{:.0f}", value);
+  if (magnitude >= 9.995) return fmt::format("{:.1f}", value);
+  if (magnitude >= 0.9995) return fmt::format("{:.2f}", value);
+  if (magnitude >= 0.001) return fmt::format("{:.3f}", value);
+  return fmt::format("{:.2e}", value);
+}
+
+std::string exact(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
+
+void add_column(Table& table, Column column, std::vector<TableCell> cells) {
+  if (table.columns.empty()) table.rows.resize(cells.size());
+  ensure(cells.size() == table.rows.size(), "every column of a table has all rows");
+  table.columns.push_back(std::move(column));
+  for (std::size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
+}
+
+void add_numbers(Table& table, const std::string& title, const std::string& key,
+                 const std::string& unit, const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double value : values) {
+    if (!std::isnan(value)) largest = std::max(largest, value);
+  }
+  const Scale scale = scale_for(largest, unit);
+  std::vector<TableCell> cells;
+  for (const double value : values) {
+    cells.push_back({three_digits(value / scale.factor), exact(value)});
+  }
+  const std::string header =
+      unit.empty() ? title : fmt::format("{} [{}{}]", title, scale.prefix, unit);
+  add_column(table, {header, key, true}, std::move(cells));
+}
+
+void add_words(Table& table, const std::string& title, const std::string& key,
+               const std::vector<std::string>& words) {
+  std::vector<TableCell> cells;
+  for (const std::string& word : words) cells.push_back(TableCell::word(word));
+  add_column(table, {title, key, false}, std::move(cells));
+}
+
+}  // namespace parsim

@@ -1,0 +1,71 @@
+// A report before it has a form: lines and tables with every number twice, for people and for
+// programs. The forms (table, json, csv, md) are an explicit table of functions.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parsim {
+
+/// One entry of a table: rounded for people, exact in SI base units for programs.
+struct TableCell {
+  std::string text;
+  std::string raw;
+
+  static TableCell word(std::string text) { return {text, text}; }
+};
+
+struct Column {
+  std::string title;  ///< for people, with the unit: "step [ms]"
+  std::string key;    ///< for programs, as in JSON: "step_time_s"
+  bool is_number = true;
+};
+
+struct Table {
+  std::string title;  ///< "" for none
+  std::vector<Column> columns;
+  std::vector<std::vector<TableCell>> rows;
+};
+
+struct Document {
+  std::vector<std::string> head;   ///< lines above the tables
+  std::vector<Table> tables;       ///< the first is the result, the others say more
+  std::vector<std::string> notes;  ///< lines below
+  std::string json;                ///< the whole result for programs
+};
+
+struct Format {
+  std::string_view name, summary;
+  std::string (*render)(const Document& document, bool color);
+};
+[[nodiscard]] std::span<const Format> formats();
+
+[[nodiscard]] std::string render_table(const Document& document, bool color);
+[[nodiscard]] std::string render_json(const Document& document, bool color);
+/// The first table only, keys as header, raw numbers; RFC 4180 quoting.
+[[nodiscard]] std::string render_csv(const Document& document, bool color);
+[[nodiscard]] std::string render_md(const Document& document, bool color);
+
+/// The text with every control character as '?': names come from files, and a terminal obeys what
+/// it is sent.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// Appends a column; one cell per row, and the first column creates the rows.
+void add_column(Table& table, Column column, std::vector<TableCell> cells);
+/// Appends a column of numbers to the rows of `table` (one per row, created if there are none), all
+/// in the prefix that suits the largest: "step [ms]". NaN becomes "-" and an empty raw text.
+///
+/// unit   SI unit of the numbers: "s", "B", …; "" for a bare number
+void add_numbers(Table& table, const std::string& title, const std::string& key,
+                 const std::string& unit, const std::vector<double>& values);
+/// Appends a column of words.
+void add_words(Table& table, const std::string& title, const std::string& key,
+               const std::vector<std::string>& words);
+/// Three significant digits, more only where the integer part has more.
+[[nodiscard]] std::string three_digits(double value);
+/// The shortest decimal text that reads back as the same number.
+[[nodiscard]] std::string exact(double value);
+
+}  // namespace parsim

@@ -1,0 +1,64 @@
+// The program: runs a verb, prints its report, and turns every failure into a message and an exit
+// code. The only place that catches.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "app/cli.hpp"
+#include "app/document.hpp"
+#include "core/errors.hpp"
+
+namespace {
+
+using parsim::ExitCode;
+
+int fail(int exit_code, std::string_view kind, std::string_view message) {
+  std::string text;
+  // Line by line: a message may have several, but nothing else that a terminal would obey.
+  for (const char c : message) text += c == '\n' ? std::string("\n") : parsim::printable({&c, 1});
+  fmt::print(stderr, "parsim: {}{}\n", kind, text);
+  return exit_code;
+}
+
+/// Throws InputError if the report cannot be written, for instance to a full disk.
+void print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) != 0 || !written) {
+    throw parsim::InputError("standard output", "cannot be written", "accepted: a place with room");
+  }
+}
+
+int run(const std::vector<std::string>& words) {
+  const parsim::CommandLine command = parsim::parse_command_line(words);
+  if (command.verb == nullptr) {
+    print(command.text);
+    return ExitCode::ok;
+  }
+  // Both are read before the work starts: a typo must not cost a long simulation.
+  const parsim::Format& format = parsim::chosen_format(command.arguments);
+  const bool color = parsim::use_color(command.arguments, ::isatty(STDOUT_FILENO) == 1);
+  const parsim::Outcome outcome = command.verb->run(command.arguments);
+  print(format.render(outcome.document, color));
+  return outcome.exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (const parsim::InputError& error) {
+    return fail(ExitCode::usage, "", error.what());
+  } catch (const parsim::SimulationError& error) {
+    return fail(ExitCode::unfinished, "simulation did not finish: ", error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::unfinished, "", "out of memory; try fewer devices or a smaller network");
+  } catch (const std::exception& error) {
+    return fail(ExitCode::bug, "bug: ", error.what());
+  }
+}

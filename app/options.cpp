@@ -1,0 +1,82 @@
+#include "app/options.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace parsim {
+
+namespace {
+
+constexpr OptionSpec options[] = {
+    {"--network", "NAME|FILE", "built-in network (see 'parsim list networks') or an ONNX file"},
+    {"--dim", "NAME=N", "value of a symbolic dimension of the ONNX file", true},
+    {"--cluster", "NAME|CALL|FILE", "built-in cluster, generator call or TOML file"},
+    {"--override", "devices.NAME.memory=SIZE", "change one number of the cluster", true},
+    {"--strategy", "NAME", "parallelization strategy (see 'parsim list strategies')", true},
+    {"--plan", "FILE", "simulate this plan instead of asking a strategy"},
+    {"--batch", "N", "samples of one step over all devices (default: 32 x GPUs)"},
+    {"--precision", "fp32|tf32|fp16|bf16", "number format of the training step (default: fp32)"},
+    {"--optimizer", "sgd|momentum|adam", "decides the optimizer's memory (default: momentum)"},
+    {"--sync", "ring|ps|auto", "how gradients are added up (default: auto)"},
+    {"--server", "DEVICE", "the parameter server's device, with --sync ps"},
+    {"--micro-batches", "N", "parts of the batch in a pipeline (default: the strategy's choice)"},
+    {"--schedule", "gpipe|1f1b", "order of a pipeline's micro-batches (default: 1f1b)"},
+    {"--bucket", "SIZE", "gradients travel in buckets of this size, 0B: one per layer"},
+    {"--fidelity", "hops|p2p",
+     "a collective is one flow per hop, or every message (default: hops)"},
+    {"--collectives", "ideal", "cost of a collective's steps beyond the links (default: ideal)"},
+    {"--size", "SIZE", "payload of the collective (default: 100MiB)"},
+    {"--sizes", "FROM..TO", "payloads from FROM to TO, doubling"},
+    {"--devices", "N", "the first N GPUs of the cluster (default: all)"},
+    {"--seed", "N", "seed of everything random (default: 1)"},
+    {"-o", "FILE", "write the plan to this file"},
+    {"--dag", "FILE", "write the execution DAG to this file"},
+    {"--trace", "FILE", "write a Chrome trace; compressed if the name ends in .gz"},
+    {"--no-timings", "", "leave out what a clock measured, so that runs compare byte for byte"},
+    {"--format", "table|json|csv|md", "form of the result (default: table)"},
+    {"--json", "", "the same as --format json"},
+    {"--color", "auto|always|never", "colour the table (default: auto, only on a terminal)"},
+    {"--quiet", "", "no progress and no warnings on standard error"},
+};
+
+}  // namespace
+
+std::span<const OptionSpec> option_table() { return options; }
+
+std::optional<std::string> Arguments::text(std::string_view flag) const {
+  const auto found = values.find(flag);
+  if (found == values.end()) return std::nullopt;
+  return found->second.back();
+}
+
+std::vector<std::string> Arguments::texts(std::string_view flag) const {
+  const auto found = values.find(flag);
+  return found == values.end() ? std::vector<std::string>{} : found->second;
+}
+
+std::optional<std::int64_t> Arguments::number(std::string_view flag, std::int64_t least,
+                                              std::int64_t most) const {
+  const std::optional<std::string> given = text(flag);
+  if (!given) return std::nullopt;
+  return parse_whole(*given, flag, least, most);
+}
+
+std::int64_t parse_whole(std::string_view text, std::string_view where, std::int64_t least,
+                         std::int64_t most) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most) {
+    throw InputError(where, fmt::format("'{}'", text),
+                     fmt::format("accepted: a whole number from {} to {}", least, most));
+  }
+  return number;
+}
+
+void refuse_word(std::string_view text, std::string_view where,
+                 const std::vector<std::string>& accepted) {
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: {}{}", join(accepted), did_you_mean(text, accepted)));
+}
+
+}  // namespace parsim

@@ -1,0 +1,39 @@
+#include "app/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/units.hpp"
+
+namespace parsim {
+
+namespace {
+constexpr std::string_view erase_line = "\r\x1b[K";
+}  // namespace
+
+Progress::Progress(std::size_t total, bool quiet)
+    : total_(total),
+      enabled_(!quiet && ::isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() {
+  if (!printed_) return;
+  std::fwrite(erase_line.data(), 1, erase_line.size(), stderr);
+  std::fflush(stderr);
+}
+
+void Progress::next(std::string_view name) {
+  const Seconds elapsed = std::chrono::steady_clock::now() - start_;
+  const std::size_t done = done_++;
+  if (!enabled_ || elapsed < Seconds{1.0}) return;
+  const Seconds each = elapsed / static_cast<double>(done);
+  fmt::print(stderr, "{}{} of {} done, {} ({} each, {} left)", erase_line, done, total_, name,
+             to_text(each), to_text(each * static_cast<double>(total_ - done)));
+  // Flushed before the simulation forks, or the child would print it again.
+  std::fflush(stderr);
+  printed_ = true;
+}
+
+}  // namespace parsim

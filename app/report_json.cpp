@@ -1,0 +1,179 @@
+#include <nlohmann/json.hpp>
+
+#include "app/files.hpp"
+#include "app/report_runs.hpp"
+#include "core/json.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Names may hold bytes that are no UTF-8; they must not stop a report.
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Json or_null(const std::optional<Seconds>& time) {
+  return time ? Json(time->count()) : Json(nullptr);
+}
+
+/// A name and, if it is a file, the hash of its content.
+Json source(const std::string& given, const std::string& name) {
+  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
+  if (file_exists(given)) json["fnv1a64"] = fnv1a64(read_file(given, given));
+  return json;
+}
+
+Json inputs(const Scene& scene) {
+  const Request& request = scene.request;
+  const StrategyInput strategy = scene.strategy_input();
+  Json json;
+  json["verb"] = request.verb;
+  json["network"] = source(request.network, scene.network.name);
+  json["dims"] = Json::object();
+  for (const auto& [name, value] : request.dims) json["dims"][name] = value;
+  json["cluster"] = source(request.cluster, scene.cluster.name);
+  json["overrides"] = request.overrides;
+  json["batch"] = scene.batch;
+  json["precision"] = to_text(request.precision);
+  json["optimizer"] = to_text(request.optimizer);
+  if (scene.plan) {
+    json["plan"] = source(request.plan_file, request.plan_file);
+  } else {
+    json["plan"] = nullptr;
+    json["sync"] = to_text(strategy.sync);
+    json["server"] = request.server.empty() ? Json(nullptr) : Json(request.server);
+    json["micro_batches"] = request.micro_batches ? Json(*request.micro_batches) : Json(nullptr);
+    json["schedule"] = to_text(strategy.schedule);
+    json["bucket_bytes"] = strategy.bucket.value;
+  }
+  json["fidelity"] = to_text(request.sim.fidelity);
+  json["collectives"] = "ideal";
+  json["seed"] = request.seed;
+  json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
+  return json;
+}
+
+Json device_json(const DeviceResult& device) {
+  Json json;
+  json["name"] = device.name;
+  json["model"] = device.model;
+  json["compute_s"] = device.use.compute.count();
+  json["exposed_communication_s"] = device.use.exposed_communication.count();
+  json["idle_s"] = device.use.idle.count();
+  json["peak_memory_bytes"] = device.memory.total().value;
+  json["memory_bytes"] = device.capacity.value;
+  json["lacking_memory_bytes"] = device.lacking().value;
+  json["memory"] = {{"weights_bytes", device.memory.weights.value},
+                    {"gradients_bytes", device.memory.gradients.value},
+                    {"optimizer_state_bytes", device.memory.optimizer_state.value},
+                    {"activations_bytes", device.memory.activations.value},
+                    {"communication_bytes", device.memory.communication.value}};
+  return json;
+}
+
+Json costs_json(const RunResult& result) {
+  Json json;
+  for (const Origin origin :
+       {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+    json[to_text(origin)] = result.cost_shares[static_cast<std::size_t>(origin)];
+  }
+  json["summary"] = result.cost_summary;
+  return json;
+}
+
+/// A row of a strategy without a plan has the same keys, with null for what there is not.
+Json failed_json(const RunResult& result) {
+  Json json = {{"strategy", result.strategy}};
+  for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages"}) {
+    json[key] = nullptr;
+  }
+  json["devices"] = Json::array();
+  json["fits"] = false;
+  for (const char* key :
+       {"bottleneck", "search_time_s", "simulation_time_s", "cost_sources", "bounds"}) {
+    json[key] = nullptr;
+  }
+  json["notes"] = Json::array();
+  json["error"] = result.error;
+  return json;
+}
+
+Json succeeded_json(const RunResult& result) {
+  Json json;
+  json["strategy"] = result.strategy;
+  json["step_time_s"] = result.step_time.count();
+  json["throughput_samples_per_s"] = result.samples_per_second;
+  json["bytes_moved"] = result.moved.value;
+  json["messages"] = result.messages;
+  json["devices"] = Json::array();
+  for (const DeviceResult& device : result.devices) {
+    json["devices"].push_back(device_json(device));
+  }
+  json["fits"] = result.fits();
+  json["bottleneck"] = {
+      {"link", nullptr}, {"from", nullptr}, {"to", nullptr}, {"utilisation", 0.0}};
+  if (result.bottleneck) {
+    json["bottleneck"] = {{"link", result.bottleneck->link},
+                          {"from", result.bottleneck->from},
+                          {"to", result.bottleneck->to},
+                          {"utilisation", result.bottleneck->utilisation}};
+  }
+  json["search_time_s"] = or_null(result.search_time);
+  json["simulation_time_s"] = or_null(result.simulation_time);
+  json["cost_sources"] = costs_json(result);
+  json["bounds"] = {{"critical_path_s", result.bounds.critical_path.count()},
+                    {"busiest_device_s", result.bounds.busiest_device.count()},
+                    {"busiest_link_s", result.bounds.busiest_link.count()}};
+  json["notes"] = result.notes;
+  json["error"] = nullptr;
+  return json;
+}
+
+Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
+  Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
+  json["warnings"] = scene.network.warnings;
+  json["seed"] = scene.request.seed;
+  json["version"] = version();
+  json["inputs"] = shared;
+  return json;
+}
+
+}  // namespace
+
+std::string version() { return PARSIM_VERSION; }
+
+std::string simulation_json(const Scene& scene, const RunResult& result) {
+  return text_of(result_json(scene, result, inputs(scene)));
+}
+
+std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+                            const std::string& best) {
+  const Json shared = inputs(scene);
+  Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
+  for (const RunResult& result : results) {
+    json["results"].push_back(result_json(scene, result, shared));
+  }
+  return text_of(json);
+}
+
+std::string plan_summary_json(const Scene& scene, const Planned& planned,
+                              const std::string& plan_path, const std::string& dag_path) {
+  Json json;
+  json["strategy"] = planned.plan.strategy;
+  json["micro_batches"] = planned.plan.schedule.micro_batches;
+  json["plan_file"] = plan_path.empty() ? Json(nullptr) : Json(plan_path);
+  json["dag_file"] = dag_path.empty() ? Json(nullptr) : Json(dag_path);
+  json["search_time_s"] = scene.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
+  json["notes"] = planned.plan.notes;
+  json["warnings"] = scene.network.warnings;
+  json["seed"] = scene.request.seed;
+  json["version"] = version();
+  json["inputs"] = inputs(scene);
+  return text_of(json);
+}
+
+}  // namespace parsim

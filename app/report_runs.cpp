@@ -1,0 +1,208 @@
+#include "app/report_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "core/json.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double absent = std::numeric_limits<double>::quiet_NaN();
+
+/// "2 x p100-pcie, 2 x v100-pcie", in the order of the devices.
+std::string device_mix(const Cluster& cluster) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const std::string& model = cluster.model(DeviceId{i}).name;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == model; });
+    if (known == counts.end()) {
+      counts.emplace_back(model, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : counts) words.push_back(fmt::format("{} x {}", count, model));
+  return join(words);
+}
+
+std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& results) {
+  const Request& request = scene.request;
+  const std::size_t gpus = devices_of(scene.cluster, DeviceKind::gpu).size();
+  const bool chosen = !request.batch && !scene.plan;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", scene.network.name,
+                              scene.cluster.name, device_mix(scene.cluster), scene.batch,
+                              chosen ? fmt::format(" (32 x {})", gpus) : "",
+                              to_text(request.precision), to_text(request.optimizer)));
+  for (const RunResult& result : results) {
+    if (!result.error.empty()) continue;
+    std::vector<std::string> shares;
+    for (const Origin origin :
+         {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+      const double share = result.cost_shares[static_cast<std::size_t>(origin)];
+      if (share > 0) {
+        shares.push_back(fmt::format("{} % {}", three_digits(100 * share), to_text(origin)));
+      }
+    }
+    lines.push_back(
+        fmt::format("predicted; device times: {} ({})", join(shares), result.cost_summary));
+    break;
+  }
+  lines.push_back(fmt::format("collectives: ideal, {}; simulated by SimGrid {}",
+                              to_text(request.sim.fidelity), simgrid_version()));
+  return lines;
+}
+
+/// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
+double mean(const RunResult& result, Seconds DeviceUse::*part) {
+  Seconds sum{};
+  double gpus = 0;
+  for (const DeviceResult& device : result.devices) {
+    if (device.kind != DeviceKind::gpu) continue;
+    sum += device.use.*part;
+    gpus += 1;
+  }
+  return sum.count() / gpus;
+}
+
+/// The device whose memory is fullest, or most overfull; ties go to the lower id.
+double peak_memory(const RunResult& result) {
+  std::int64_t peak = 0;
+  for (const DeviceResult& device : result.devices) {
+    peak = std::max(peak, device.memory.total().value);
+  }
+  return static_cast<double>(peak);
+}
+
+std::string link_text(const RunResult& result) {
+  if (!result.error.empty()) return "-";
+  if (!result.bottleneck) return "none";
+  const LinkUse& use = *result.bottleneck;
+  return fmt::format("{} ({} to {}) {} %", use.link, use.from, use.to,
+                     three_digits(100 * use.utilisation));
+}
+
+Table result_table(const std::vector<RunResult>& results) {
+  const auto numbers = [&](auto of) {
+    std::vector<double> values;
+    for (const RunResult& result : results) {
+      values.push_back(result.error.empty() ? static_cast<double>(of(result)) : absent);
+    }
+    return values;
+  };
+  const auto words = [&](auto of) {
+    std::vector<std::string> texts;
+    for (const RunResult& result : results) texts.push_back(of(result));
+    return texts;
+  };
+  Table table;
+  add_words(table, "strategy", "strategy", words([](const RunResult& r) { return r.strategy; }));
+  add_numbers(table, "step", "step_time_s", "s",
+              numbers([](const RunResult& r) { return r.step_time.count(); }));
+  add_numbers(table, "samples/s", "throughput_samples_per_s", "",
+              numbers([](const RunResult& r) { return r.samples_per_second; }));
+  add_numbers(table, "compute", "mean_compute_s", "s",
+              numbers([](const RunResult& r) { return mean(r, &DeviceUse::compute); }));
+  add_numbers(
+      table, "exposed comm.", "mean_exposed_communication_s", "s",
+      numbers([](const RunResult& r) { return mean(r, &DeviceUse::exposed_communication); }));
+  add_numbers(table, "idle", "mean_idle_s", "s",
+              numbers([](const RunResult& r) { return mean(r, &DeviceUse::idle); }));
+  add_numbers(table, "moved", "bytes_moved", "B",
+              numbers([](const RunResult& r) { return r.moved.value; }));
+  add_numbers(table, "peak memory", "peak_memory_bytes", "B", numbers(peak_memory));
+  add_words(table, "memory", "memory", words([](const RunResult& r) {
+              return r.error.empty() ? memory_verdict(r) : std::string("-");
+            }));
+  add_words(table, "busiest link", "busiest_link", words(link_text));
+  return table;
+}
+
+Table device_table(const RunResult& result) {
+  const auto numbers = [&](auto of) {
+    std::vector<double> values;
+    for (const DeviceResult& device : result.devices) {
+      values.push_back(static_cast<double>(of(device)));
+    }
+    return values;
+  };
+  const auto words = [&](auto of) {
+    std::vector<std::string> texts;
+    for (const DeviceResult& device : result.devices) texts.push_back(of(device));
+    return texts;
+  };
+  using D = const DeviceResult&;
+  Table table;
+  add_words(table, "device", "name", words([](D d) { return d.name; }));
+  add_words(table, "model", "model", words([](D d) { return d.model; }));
+  add_numbers(table, "compute", "compute_s", "s",
+              numbers([](D d) { return d.use.compute.count(); }));
+  add_numbers(table, "exposed comm.", "exposed_communication_s", "s",
+              numbers([](D d) { return d.use.exposed_communication.count(); }));
+  add_numbers(table, "idle", "idle_s", "s", numbers([](D d) { return d.use.idle.count(); }));
+  add_numbers(table, "weights", "weights_bytes", "B",
+              numbers([](D d) { return d.memory.weights.value; }));
+  add_numbers(table, "gradients", "gradients_bytes", "B",
+              numbers([](D d) { return d.memory.gradients.value; }));
+  add_numbers(table, "optimizer", "optimizer_state_bytes", "B",
+              numbers([](D d) { return d.memory.optimizer_state.value; }));
+  add_numbers(table, "activations", "activations_bytes", "B",
+              numbers([](D d) { return d.memory.activations.value; }));
+  add_numbers(table, "buffers", "communication_bytes", "B",
+              numbers([](D d) { return d.memory.communication.value; }));
+  add_numbers(table, "peak", "peak_memory_bytes", "B",
+              numbers([](D d) { return d.memory.total().value; }));
+  add_numbers(table, "of", "memory_bytes", "B", numbers([](D d) { return d.capacity.value; }));
+  return table;
+}
+
+void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+  for (const RunResult& result : results) {
+    const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
+    for (const std::string& note : result.notes) document.notes.push_back(prefix + note);
+    if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
+  }
+  for (const std::string& warning : scene.network.warnings) {
+    document.notes.push_back("warning: " + warning);
+  }
+}
+
+}  // namespace
+
+Document report_simulation(const Scene& scene, const RunResult& result) {
+  Document document;
+  document.head = head(scene, {result});
+  document.tables = {result_table({result}), device_table(result)};
+  document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
+                    result.checks};
+  append_notes(document, scene, {result});
+  document.json = simulation_json(scene, result);
+  return document;
+}
+
+Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+                           const std::string& best) {
+  Document document;
+  document.head = head(scene, results);
+  document.tables = {result_table(results)};
+  document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
+  document.notes.push_back(best.empty() ? "best: none fits in memory" : "best: " + best);
+  const auto simulated = std::count_if(results.begin(), results.end(),
+                                       [](const RunResult& r) { return r.error.empty(); });
+  document.notes.push_back(fmt::format(
+      "checks: 4 bounds held in each of {} simulations (step ≥ critical path, ≥ busiest "
+      "device, ≥ busiest link; bytes delivered as asked)",
+      simulated));
+  append_notes(document, scene, results);
+  document.json = comparison_json(scene, results, best);
+  return document;
+}
+
+}  // namespace parsim

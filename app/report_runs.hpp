@@ -1,0 +1,34 @@
+// The reports of simulate and compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/document.hpp"
+#include "app/request.hpp"
+#include "app/run.hpp"
+
+namespace parsim {
+
+/// "0.1.0".
+[[nodiscard]] std::string version();
+
+/// One strategy in detail: its row, then the devices.
+[[nodiscard]] Document report_simulation(const Scene& scene, const RunResult& result);
+/// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "".
+[[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+                                         const std::string& best);
+
+/// JSON of the contract: one result, or {"results": […], "best": …}.
+[[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result);
+[[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+                                          const std::string& best);
+/// What a strategy decided, and where it was written; a path is "" if it was not. With neither path
+/// the JSON is the plan itself, else a summary.
+[[nodiscard]] Document report_plan(const Scene& scene, const Planned& planned,
+                                   const std::string& plan_path, const std::string& dag_path);
+[[nodiscard]] std::string plan_summary_json(const Scene& scene, const Planned& planned,
+                                            const std::string& plan_path,
+                                            const std::string& dag_path);
+
+}  // namespace parsim

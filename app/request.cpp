@@ -1,0 +1,168 @@
+#include "app/request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace parsim {
+
+namespace {
+
+constexpr std::pair<std::string_view, Precision> precisions[] = {{"fp32", Precision::fp32},
+                                                                 {"tf32", Precision::tf32},
+                                                                 {"fp16", Precision::fp16},
+                                                                 {"bf16", Precision::bf16}};
+constexpr std::pair<std::string_view, Optimizer> optimizers[] = {
+    {"sgd", Optimizer::sgd}, {"momentum", Optimizer::momentum}, {"adam", Optimizer::adam}};
+constexpr std::pair<std::string_view, Sync::Kind> syncs[] = {
+    {"ring", Sync::Kind::ring}, {"ps", Sync::Kind::server}, {"auto", Sync::Kind::automatic}};
+constexpr std::pair<std::string_view, PipelineSchedule> schedules[] = {
+    {"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}};
+constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"hops", Fidelity::hops},
+                                                                {"p2p", Fidelity::p2p}};
+constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
+    {"ideal", CollectiveCost::ideal}};
+
+// Keeps batch x activations x 8 bytes within 64 bits.
+constexpr std::int64_t largest_batch = 1'000'000'000;
+constexpr std::int64_t largest_micro_batches = 1'000'000;
+
+/// The word of a value in one of the tables above.
+template <class Value, std::size_t count>
+std::string word_of(Value value, const std::pair<std::string_view, Value> (&words)[count]) {
+  for (const auto& [word, meaning] : words) {
+    if (meaning == value) return std::string(word);
+  }
+  throw BrokenInvariant("every value of an option has a word");
+}
+
+/// Options that a plan file answers already.
+constexpr std::string_view decided_by_plan[] = {
+    "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
+    "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed"};
+
+void check_combinations(const Arguments& arguments, const Request& request) {
+  const bool planned = arguments.has("--plan");
+  for (const std::string_view flag : decided_by_plan) {
+    if (planned && arguments.has(flag)) {
+      throw InputError(flag, "given together with --plan",
+                       "accepted: one of the two, the plan decides it already");
+    }
+  }
+  if (!planned && request.network.empty()) {
+    throw InputError("--network", "missing",
+                     "accepted: a name (see 'parsim list networks') or an ONNX file");
+  }
+  if (!planned && request.cluster.empty()) {
+    throw InputError("--cluster", "missing",
+                     "accepted: a name, a generator call (see 'parsim list clusters') or a file");
+  }
+  if (!request.server.empty() && request.sync != Sync::Kind::server) {
+    throw InputError("--server", "unused without a parameter server",
+                     "accepted: together with --sync ps");
+  }
+}
+
+}  // namespace
+
+Request make_request(const Arguments& arguments) {
+  Request request;
+  request.verb = arguments.verb;
+  request.network = arguments.text("--network").value_or("");
+  request.cluster = arguments.text("--cluster").value_or("");
+  request.dims = parse_dims(arguments.texts("--dim"));
+  request.overrides = arguments.texts("--override");
+  request.strategies = arguments.texts("--strategy");
+  request.plan_file = arguments.text("--plan").value_or("");
+  request.batch = arguments.number("--batch", 1, largest_batch);
+  if (const auto word = arguments.text("--precision")) {
+    request.precision = parse_word(*word, "--precision", precisions);
+  }
+  if (const auto word = arguments.text("--optimizer")) {
+    request.optimizer = parse_word(*word, "--optimizer", optimizers);
+  }
+  if (const auto word = arguments.text("--sync")) {
+    request.sync = parse_word(*word, "--sync", syncs);
+  }
+  request.server = arguments.text("--server").value_or("");
+  if (const auto count = arguments.number("--micro-batches", 1, largest_micro_batches)) {
+    request.micro_batches = static_cast<std::int32_t>(*count);
+  }
+  if (const auto word = arguments.text("--schedule")) {
+    request.schedule = parse_word(*word, "--schedule", schedules);
+  }
+  if (const auto size = arguments.text("--bucket")) {
+    request.bucket = parse_bytes(*size, "--bucket");
+  }
+  request.sim = parse_sim_options(arguments);
+  if (const auto seed = arguments.number("--seed", 0, std::numeric_limits<std::int64_t>::max())) {
+    request.seed = static_cast<std::uint64_t>(*seed);
+  }
+  request.timings = !arguments.has("--no-timings");
+  check_combinations(arguments, request);
+  return request;
+}
+
+std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts) {
+  std::map<std::string, std::int64_t> dims;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw InputError("--dim", fmt::format("'{}'", text), "accepted: NAME=NUMBER");
+    }
+    const std::string name = text.substr(0, equals);
+    const std::int64_t value = parse_whole(std::string_view(text).substr(equals + 1),
+                                           fmt::format("--dim {}", name), 1, largest_batch);
+    if (!dims.emplace(name, value).second) {
+      throw InputError("--dim", fmt::format("'{}' given twice", name), "accepted: once");
+    }
+  }
+  return dims;
+}
+
+SimOptions parse_sim_options(const Arguments& arguments) {
+  SimOptions sim;
+  if (const auto word = arguments.text("--fidelity")) {
+    sim.fidelity = parse_word(*word, "--fidelity", fidelities);
+  }
+  if (const auto word = arguments.text("--collectives")) {
+    sim.collectives = parse_word(*word, "--collectives", collective_costs);
+  }
+  return sim;
+}
+
+void check_used(const Request& request, const std::vector<Plan>& plans) {
+  const auto no_plan = [&](auto uses) { return std::none_of(plans.begin(), plans.end(), uses); };
+  const std::string who = request.strategies.size() == 1
+                              ? fmt::format("unused by strategy '{}'", request.strategies.front())
+                              : std::string("unused by every strategy asked for");
+  if (request.micro_batches && no_plan([&](const Plan& plan) {
+        return plan.schedule.micro_batches == *request.micro_batches;
+      })) {
+    throw InputError("--micro-batches", who, "accepted: with a strategy that makes a pipeline");
+  }
+  if (request.schedule &&
+      no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {
+    throw InputError("--schedule", who,
+                     "accepted: with a strategy that makes a pipeline of several micro-batches");
+  }
+  if (request.sync && *request.sync != Sync::Kind::automatic && no_plan([&](const Plan& plan) {
+        return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
+          return layer.sync.kind == *request.sync;
+        });
+      })) {
+    throw InputError("--sync", who, "accepted: with a strategy that adds gradients up");
+  }
+  // 0 asks for no buckets, so that a plan without any obeys it.
+  if (request.bucket && request.bucket->value > 0 &&
+      no_plan([](const Plan& plan) { return !plan.buckets.empty(); })) {
+    throw InputError("--bucket", who, "accepted: with a strategy that puts gradients in buckets");
+  }
+}
+
+std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }
+std::string to_text(PipelineSchedule schedule) { return word_of(schedule, schedules); }
+std::string to_text(Fidelity fidelity) { return word_of(fidelity, fidelities); }
+
+}  // namespace parsim

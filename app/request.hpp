@@ -1,0 +1,95 @@
+// What the user wants simulated, as values: from the arguments of a command to a Request, and from
+// a Request to the Scene it plays in (network, cluster and costs, loaded and resolved).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/options.hpp"
+#include "core/cluster.hpp"
+#include "core/cost_model.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// What the user asked for. Absent optionals were not given.
+struct Request {
+  std::string verb;
+  std::string network, cluster;  ///< as given; empty: as the plan file says
+  std::map<std::string, std::int64_t> dims;
+  std::vector<std::string> overrides;   ///< "devices.gpu3.memory=8GiB"
+  std::vector<std::string> strategies;  ///< empty: all of the table
+  std::string plan_file;
+  std::optional<std::int64_t> batch;
+  Precision precision = Precision::fp32;
+  Optimizer optimizer = Optimizer::momentum;
+  std::optional<Sync::Kind> sync;
+  std::string server;
+  std::optional<std::int32_t> micro_batches;
+  std::optional<PipelineSchedule> schedule;
+  std::optional<Bytes> bucket;
+  SimOptions sim;
+  std::uint64_t seed = 1;
+  bool timings = true;
+};
+
+/// Reads the options of simulate, compare and plan. Throws InputError for a value that cannot be
+/// read and for options that exclude or need each other.
+[[nodiscard]] Request make_request(const Arguments& arguments);
+
+/// Everything a plan is made from and simulated on. Holds references into itself: never moves.
+class Scene {
+ public:
+  /// Loads network and cluster, applies overrides, reads the plan file if there is one. Throws
+  /// InputError for whatever does not exist, cannot be read or does not fit together.
+  explicit Scene(const Request& request);
+  Scene(const Scene&) = delete;
+  Scene& operator=(const Scene&) = delete;
+
+  [[nodiscard]] StrategyInput strategy_input() const;
+
+  Request request;  ///< network and cluster named in any case
+  Network network;
+  Cluster cluster;
+  std::unique_ptr<CostModel> cost;
+  std::optional<Plan> plan;  ///< of the plan file
+  std::int64_t batch = 0;    ///< chosen, not asked for; the plan's if there is a plan
+  DeviceId server;           ///< invalid unless named
+  Seconds preparation{};     ///< wall clock of building the cost model
+};
+
+/// `load_network`, but values for dimensions that a built-in network does not have are refused.
+[[nodiscard]] Network load_network_with(const std::string& name,
+                                        const std::map<std::string, std::int64_t>& dims,
+                                        std::string_view where);
+/// --fidelity and --collectives.
+[[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
+/// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
+[[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
+/// `load_cluster` with its overrides applied.
+[[nodiscard]] Cluster load_cluster_with(const std::string& name,
+                                        const std::vector<std::string>& overrides,
+                                        std::string_view where);
+/// Sets one number of a cluster: "devices.NAME.memory=8GiB". Throws InputError for another key, an
+/// unknown device or a size without a unit.
+void apply_override(Cluster& cluster, const std::string& text);
+
+/// Throws InputError if an option of the request made no difference to any of the plans: an option
+/// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
+void check_used(const Request& request, const std::vector<Plan>& plans);
+
+/// "auto", "ring" or "ps", as on the command line.
+[[nodiscard]] std::string to_text(Sync::Kind kind);
+/// "gpipe" or "1f1b".
+[[nodiscard]] std::string to_text(PipelineSchedule schedule);
+/// "hops" or "p2p".
+[[nodiscard]] std::string to_text(Fidelity fidelity);
+
+}  // namespace parsim

@@ -1,0 +1,130 @@
+#include "app/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/errors.hpp"
+#include "strategies/lower.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string port_name(const Cluster& cluster, const Port& port) {
+  const auto index = static_cast<std::size_t>(port.index);
+  return port.kind == Port::Kind::device ? cluster.devices[index].name
+                                         : cluster.switches[index].name;
+}
+
+/// Ties go to the lower link, forwards first.
+std::optional<LinkUse> busiest_link(const Cluster& cluster, const Timeline& timeline) {
+  const Seconds step = makespan(timeline);
+  if (timeline.hop_bytes.empty() || step <= Seconds{}) return std::nullopt;
+  std::optional<LinkUse> busiest;
+  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+    const Link& link = cluster.links[i];
+    for (const bool backwards : {false, true}) {
+      const double carried = timeline.hop_bytes[Hop{LinkId{i}, backwards}.index()];
+      const double utilisation = carried / (link.rate.value * step.count());
+      if (utilisation <= (busiest ? busiest->utilisation : 0.0)) continue;
+      busiest = {link.name, port_name(cluster, backwards ? link.b : link.a),
+                 port_name(cluster, backwards ? link.a : link.b), utilisation};
+    }
+  }
+  return busiest;
+}
+
+std::array<double, 4> cost_shares(const Durations& durations, const ExecDag& dag) {
+  std::array<double, 4> shares{};
+  double total = 0.0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpKind kind = dag.kind(OpId{i});
+    if (kind == OpKind::transfer || kind == OpKind::collective) continue;
+    const double time = durations.times[i].count();
+    shares[static_cast<std::size_t>(durations.origins[i])] += time;
+    total += time;
+  }
+  for (double& share : shares) share = total > 0.0 ? share / total : 0.0;
+  return shares;
+}
+
+std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, const Run& run) {
+  const Cluster& cluster = scene.cluster;
+  const std::vector<DeviceUse> use = device_use(run.dag, run.timeline, cluster.devices.size());
+  const std::vector<MemoryUse> memory = memory_use(scene.network, cluster, plan);
+  std::vector<DeviceResult> devices;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const DeviceModel& model = cluster.model(DeviceId{i});
+    devices.push_back({cluster.devices[i].name, model.name, model.kind, use[i], memory[i],
+                       cluster.devices[i].memory});
+  }
+  return devices;
+}
+
+}  // namespace
+
+bool RunResult::fits() const {
+  return error.empty() && std::all_of(devices.begin(), devices.end(),
+                                      [](const DeviceResult& d) { return d.lacking().value == 0; });
+}
+
+Planned make_plan(const Scene& scene, const Strategy& strategy) {
+  const Clock::time_point start = Clock::now();
+  Plan plan = strategy.plan(scene.strategy_input());
+  validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
+  return {std::move(plan), scene.preparation + (Clock::now() - start)};
+}
+
+Run run_plan(const Scene& scene, const Planned& planned) {
+  const Clock::time_point start = Clock::now();
+  const Plan& plan = planned.plan;
+  Run run;
+  run.dag = lower(scene.network, scene.cluster, plan);
+  run.timeline = make_simgrid_executor(scene.cluster, *scene.cost, scene.request.sim)->run(run.dag);
+  const Seconds simulated = Clock::now() - start;
+
+  RunResult& result = run.result;
+  const Durations times = durations(run.dag, scene.cluster, *scene.cost);
+  result.strategy = plan.strategy;
+  result.step_time = makespan(run.timeline);
+  if (result.step_time > Seconds{}) {
+    result.samples_per_second = static_cast<double>(plan.batch) / result.step_time.count();
+  }
+  result.moved = bytes_moved(run.dag);
+  result.messages = messages(run.dag);
+  result.devices = device_results(scene, plan, run);
+  result.bottleneck = busiest_link(scene.cluster, run.timeline);
+  result.cost_shares = cost_shares(times, run.dag);
+  result.cost_summary = scene.cost->summary();
+  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline);
+  result.checks = check_bounds(result.bounds, result.step_time);
+  result.notes = plan.notes;
+  result.micro_batches = plan.schedule.micro_batches;
+  if (scene.request.timings) {
+    result.search_time = planned.search_time;
+    result.simulation_time = simulated;
+  }
+  return run;
+}
+
+std::string memory_verdict(const RunResult& result) {
+  constexpr std::size_t named = 2;
+  std::vector<std::string> lacking;
+  std::size_t more = 0;
+  for (const DeviceResult& device : result.devices) {
+    if (device.lacking().value == 0) continue;
+    if (lacking.size() == named) {
+      ++more;
+    } else {
+      lacking.push_back(fmt::format("{} lacks {}", device.name, to_text(device.lacking())));
+    }
+  }
+  if (lacking.empty()) return "fits";
+  return join(lacking) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+}  // namespace parsim

@@ -1,0 +1,78 @@
+// One run: a plan is lowered, simulated, checked and summed up. What reports are made of.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/checks.hpp"
+#include "app/request.hpp"
+#include "core/timeline.hpp"
+#include "strategies/memory.hpp"
+
+namespace parsim {
+
+struct DeviceResult {
+  std::string name, model;
+  DeviceKind kind = DeviceKind::gpu;
+  DeviceUse use;
+  MemoryUse memory;
+  Bytes capacity{};
+
+  /// What is missing; 0 if the plan fits.
+  [[nodiscard]] Bytes lacking() const {
+    return memory.total() > capacity ? memory.total() - capacity : Bytes{};
+  }
+};
+
+/// The directed link that works the largest part of the step.
+struct LinkUse {
+  std::string link, from, to;
+  double utilisation = 0.0;  ///< bytes / (rate x step time), 0 to 1
+};
+
+/// A strategy's row. With `error` the strategy has no plan for this input and only the name counts.
+struct RunResult {
+  std::string strategy, error;
+  Seconds step_time{};
+  double samples_per_second = 0.0;
+  Bytes moved{};
+  std::int64_t messages = 0;
+  std::vector<DeviceResult> devices;                    ///< by DeviceId
+  std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
+  std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
+  std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
+  std::string cost_summary;
+  Bounds bounds;
+  std::string checks;              ///< one line
+  std::vector<std::string> notes;  ///< of the plan
+  std::int64_t micro_batches = 1;
+
+  [[nodiscard]] bool fits() const;
+};
+
+/// A run with what it was made from, for traces and files.
+struct Run {
+  RunResult result;
+  ExecDag dag;
+  Timeline timeline;
+};
+
+/// A plan and the wall clock of finding it.
+struct Planned {
+  Plan plan;
+  Seconds search_time{};
+};
+/// Asks a strategy. Throws InputError if it has no plan for the input.
+[[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy);
+
+/// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
+/// that cannot be.
+[[nodiscard]] Run run_plan(const Scene& scene, const Planned& planned);
+
+/// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits".
+[[nodiscard]] std::string memory_verdict(const RunResult& result);
+
+}  // namespace parsim

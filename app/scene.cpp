@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "app/files.hpp"
+#include "app/request.hpp"
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "networks/networks.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+// A weak-scaling habit of the measurements in the literature: 32 samples a GPU.
+constexpr std::int64_t samples_per_gpu = 32;
+
+DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    if (cluster.devices[i].name == name) return DeviceId{i};
+    names.push_back(cluster.devices[i].name);
+  }
+  constexpr std::size_t listed = 16;
+  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
+  throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
+                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
+                               did_you_mean(name, names)));
+}
+
+Plan read_plan(const Request& request) {
+  return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
+}
+
+/// The names a plan file gives stand in for absent --network and --cluster; it may be about another
+/// cluster, but never about another network.
+Request with_names(Request request, const std::optional<Plan>& plan) {
+  if (!plan) return request;
+  if (request.network.empty()) request.network = plan->network;
+  if (request.cluster.empty()) request.cluster = plan->cluster;
+  return request;
+}
+
+}  // namespace
+
+Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
+                          std::string_view where) {
+  const std::vector<NetworkEntry>& known = networks();
+  const bool built_in = std::any_of(known.begin(), known.end(),
+                                    [&](const NetworkEntry& entry) { return entry.name == name; });
+  if (built_in && !dims.empty()) {
+    throw InputError("--dim", fmt::format("unused: network '{}' has no symbolic dimensions", name),
+                     "accepted: with an ONNX file");
+  }
+  return load_network(name, dims, where);
+}
+
+Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
+                          std::string_view where) {
+  Cluster cluster = load_cluster(name, where);
+  for (const std::string& text : overrides) apply_override(cluster, text);
+  return cluster;
+}
+
+void apply_override(Cluster& cluster, const std::string& text) {
+  constexpr std::string_view accepted = "accepted: devices.NAME.memory=SIZE";
+  constexpr std::string_view prefix = "devices.";
+  const std::size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  const std::size_t dot = key.rfind('.');
+  if (equals == std::string::npos || !key.starts_with(prefix) || dot < prefix.size()) {
+    throw InputError("--override", fmt::format("'{}'", text), accepted);
+  }
+  const std::string number = key.substr(dot + 1);
+  if (number != "memory") {
+    const std::vector<std::string> known = {"memory"};
+    throw InputError("--override", fmt::format("unknown number '{}' of a device", number),
+                     fmt::format("{}{}", accepted, did_you_mean(number, known)));
+  }
+  const std::string name = key.substr(prefix.size(), dot - prefix.size());
+  const DeviceId device = find_device(cluster, name, "--override");
+  cluster.devices[device.index()].memory =
+      parse_bytes(text.substr(equals + 1), fmt::format("--override {}", key));
+}
+
+Scene::Scene(const Request& asked)
+    : request(asked),
+      plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {
+  request = with_names(std::move(request), plan);
+  network = load_network_with(request.network, request.dims, "--network");
+  cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  if (plan) {
+    if (plan->network != network.name) {
+      throw InputError(
+          request.plan_file,
+          fmt::format("a plan for network '{}', not for '{}'", plan->network, network.name),
+          fmt::format("accepted: --network {}", plan->network));
+    }
+    validate(*plan, network, cluster, request.plan_file);
+    request.precision = plan->precision;
+    request.optimizer = plan->optimizer;
+    batch = plan->batch;
+  } else {
+    const std::size_t gpus = devices_of(cluster, DeviceKind::gpu).size();
+    if (gpus == 0) {
+      throw InputError("--cluster", fmt::format("'{}' has no GPU", cluster.name),
+                       "accepted: a cluster with at least one GPU");
+    }
+    batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
+  }
+  if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
+  const auto start = std::chrono::steady_clock::now();
+  cost = make_constant_efficiency(cluster);
+  preparation = std::chrono::steady_clock::now() - start;
+}
+
+StrategyInput Scene::strategy_input() const {
+  const PipelineSchedule schedule = request.schedule.value_or(PipelineSchedule::one_f_one_b);
+  constexpr Bytes bucket_of_ddp{25 * 1024 * 1024};  // PyTorch's DistributedDataParallel
+  return {network,
+          cluster,
+          *cost,
+          batch,
+          request.precision,
+          request.optimizer,
+          request.sync.value_or(Sync::Kind::automatic),
+          server,
+          request.micro_batches,
+          schedule,
+          request.bucket.value_or(bucket_of_ddp),
+          request.seed};
+}
+
+}  // namespace parsim

@@ -1,0 +1,22 @@
+// Chrome trace of a timeline, for chrome://tracing and Perfetto.
+#pragma once
+
+#include <string>
+
+#include "core/cluster.hpp"
+#include "core/exec_dag.hpp"
+#include "core/timeline.hpp"
+
+namespace parsim {
+
+/// Trace Event Format: a process per device, a track per stream, sending and receiving apart, so
+/// that no two events of a track overlap. Times are rounded to nanoseconds. Events carry layer,
+/// pass and micro-batch.
+/// Source: "Trace Event Format", Google, complete events ("X") and metadata ("M").
+[[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
+                                       const Timeline& timeline);
+
+/// What an operation is, in words: "conv1 forward, micro-batch 2".
+[[nodiscard]] std::string operation_name(const ExecDag& dag, OpId id);
+
+}  // namespace parsim

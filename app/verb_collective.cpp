@@ -1,0 +1,101 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/collective.hpp"
+#include "app/request.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::pair<std::string_view, CollectiveKind> kinds[] = {
+    {"all-reduce", CollectiveKind::all_reduce},
+    {"all-gather", CollectiveKind::all_gather},
+    {"reduce-scatter", CollectiveKind::reduce_scatter},
+    {"broadcast", CollectiveKind::broadcast},
+    {"all-to-all", CollectiveKind::all_to_all}};
+
+std::vector<Bytes> chosen_sizes(const Arguments& arguments) {
+  const std::optional<std::string> range = arguments.text("--sizes");
+  const std::optional<std::string> one = arguments.text("--size");
+  if (range && one) {
+    throw InputError("--sizes", "given together with --size", "accepted: one of the two");
+  }
+  if (range) return parse_sizes(*range);
+  return {parse_bytes(one.value_or("100MiB"), "--size")};
+}
+
+std::vector<DeviceId> chosen_devices(const Arguments& arguments, const Cluster& cluster) {
+  std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  const auto count = static_cast<std::int64_t>(gpus.size());
+  if (count < 2) {
+    throw InputError("--cluster", fmt::format("'{}' has {} GPU", cluster.name, count),
+                     "accepted: a cluster with at least two GPUs");
+  }
+  gpus.resize(static_cast<std::size_t>(arguments.number("--devices", 2, count).value_or(count)));
+  return gpus;
+}
+
+TableCell scaled(double value, double unit) { return {three_digits(value / unit), exact(value)}; }
+
+Document report(std::string_view kind, const Cluster& cluster, std::size_t devices,
+                const std::vector<CollectiveTime>& rows) {
+  const std::string algorithm = kind == "all-to-all" ? "pairwise" : "ring";
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const CollectiveTime& row : rows) {
+    json.push_back({{"size_bytes", row.size.value},
+                    {"time_s", row.time.count()},
+                    {"algbw_bytes_per_s", row.algorithm_rate.value},
+                    {"busbw_bytes_per_s", row.bus_rate.value},
+                    {"algorithm", algorithm},
+                    {"protocol", "ideal"}});
+  }
+  Document document;
+  document.head = {fmt::format("{} over {} devices of {}: {}, ideal; simulated by SimGrid {}", kind,
+                               devices, cluster.name, algorithm, simgrid_version())};
+  // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
+  Table table;
+  std::vector<TableCell> sizes, times, algorithm_rates, bus_rates;
+  for (const CollectiveTime& row : rows) {
+    sizes.push_back(TableCell::word(fmt::format("{}", row.size.value)));
+    times.push_back(scaled(row.time.count(), 1e-6));
+    algorithm_rates.push_back(scaled(row.algorithm_rate.value, 1e9));
+    bus_rates.push_back(scaled(row.bus_rate.value, 1e9));
+  }
+  add_column(table, {"size [B]", "size_bytes"}, std::move(sizes));
+  add_column(table, {"time [us]", "time_s"}, std::move(times));
+  add_column(table, {"algbw [GB/s]", "algbw_bytes_per_s"}, std::move(algorithm_rates));
+  add_column(table, {"busbw [GB/s]", "busbw_bytes_per_s"}, std::move(bus_rates));
+  document.tables = {std::move(table)};
+  document.notes = {"checks: 4 bounds held at every size"};
+  document.json = json.dump(2);
+  return document;
+}
+
+}  // namespace
+
+Outcome run_collective(const Arguments& arguments) {
+  const CollectiveKind kind = parse_word(arguments.words.at(0), "collective", kinds);
+  const std::vector<Bytes> sizes = chosen_sizes(arguments);
+  const SimOptions options = parse_sim_options(arguments);
+  const std::optional<std::string> name = arguments.text("--cluster");
+  if (!name) {
+    throw InputError("--cluster", "missing",
+                     "accepted: a name, a generator call (see 'parsim list clusters') or a file");
+  }
+  const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
+  const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
+  const std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  const std::unique_ptr<Executor> executor = make_simgrid_executor(cluster, *cost, options);
+  std::vector<CollectiveTime> rows;
+  for (const Bytes size : sizes) {
+    rows.push_back(time_collective(kind, devices, size, {cluster, *cost, *executor}));
+  }
+  return {report(arguments.words.at(0), cluster, devices.size(), rows), ExitCode::ok};
+}
+
+}  // namespace parsim

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <utility>
+
+#include "app/progress.hpp"
+#include "app/report_runs.hpp"
+#include "app/run.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// The strategies asked for, in the order of the table; all if none is named.
+std::vector<const Strategy*> chosen_strategies(const Request& request) {
+  std::vector<const Strategy*> named;
+  for (const std::string& name : request.strategies) {
+    named.push_back(&strategy(name, "--strategy"));
+  }
+  std::vector<const Strategy*> chosen;
+  for (const Strategy& entry : strategies()) {
+    const auto times = std::count(named.begin(), named.end(), &entry);
+    if (times > 1) {
+      throw InputError("--strategy", "'" + entry.name + "' given twice", "accepted: once each");
+    }
+    if (times == 1 || named.empty()) chosen.push_back(&entry);
+  }
+  return chosen;
+}
+
+struct Candidate {
+  const Strategy* strategy = nullptr;
+  Planned planned;
+  std::string error;  ///< why there is no plan; empty if there is one
+};
+
+/// A strategy that has no plan for this input must not hide what the others can do: its refusal
+/// becomes a row. If none has one, the first refusal is the program's answer.
+std::vector<Candidate> plan_all(const Scene& scene,
+                                const std::vector<const Strategy*>& strategies) {
+  std::vector<Candidate> candidates;
+  std::exception_ptr first;
+  for (const Strategy* strategy : strategies) {
+    Candidate& candidate = candidates.emplace_back();
+    candidate.strategy = strategy;
+    try {
+      candidate.planned = make_plan(scene, *strategy);
+    } catch (const InputError& error) {
+      candidate.error = error.what();
+      if (!first) first = std::current_exception();
+    }
+  }
+  const bool none = std::none_of(candidates.begin(), candidates.end(),
+                                 [](const Candidate& c) { return c.error.empty(); });
+  if (none && first) std::rethrow_exception(first);
+  return candidates;
+}
+
+/// Fastest first; rows without a plan last. Ties keep the table's order.
+void sort_by_time(std::vector<RunResult>& results) {
+  std::stable_sort(results.begin(), results.end(), [](const RunResult& a, const RunResult& b) {
+    if (a.error.empty() != b.error.empty()) return a.error.empty();
+    return a.step_time < b.step_time;
+  });
+}
+
+std::string best_of(const std::vector<RunResult>& sorted) {
+  for (const RunResult& result : sorted) {
+    // `best` only repeats the winner among the others.
+    if (result.fits() && result.strategy != "best") return result.strategy;
+  }
+  return {};
+}
+
+}  // namespace
+
+Outcome run_compare(const Arguments& arguments) {
+  const Request request = make_request(arguments);
+  const std::vector<const Strategy*> chosen = chosen_strategies(request);
+  const Scene scene(request);
+  const std::vector<Candidate> candidates = plan_all(scene, chosen);
+  std::vector<Plan> plans;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.error.empty()) plans.push_back(candidate.planned.plan);
+  }
+  check_used(request, plans);
+
+  std::vector<RunResult> results;
+  {
+    Progress progress(candidates.size(), arguments.has("--quiet"));
+    for (const Candidate& candidate : candidates) {
+      progress.next(candidate.strategy->name);
+      if (candidate.error.empty()) {
+        results.push_back(run_plan(scene, candidate.planned).result);
+      } else {
+        results.emplace_back();
+        results.back().error = candidate.error;
+      }
+      results.back().strategy = candidate.strategy->name;
+    }
+  }
+  sort_by_time(results);
+  const bool fits = std::any_of(results.begin(), results.end(),
+                                [](const RunResult& result) { return result.fits(); });
+  return {report_comparison(scene, results, best_of(results)),
+          fits ? ExitCode::ok : ExitCode::does_not_fit};
+}
+
+}  // namespace parsim

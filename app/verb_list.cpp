@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/verbs.hpp"
+#include "networks/networks.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+struct Entry {
+  std::string name, summary;
+};
+
+template <class Catalogue>
+std::vector<Entry> entries(const Catalogue& catalogue) {
+  std::vector<Entry> list;
+  for (const auto& item : catalogue) list.push_back({item.name, item.summary});
+  return list;
+}
+
+std::vector<Entry> device_entries() {
+  std::vector<Entry> list;
+  for (const DeviceModel& model : device_models()) {
+    list.push_back({model.name, fmt::format("{}, {} fp32, memory {} at {}",
+                                            model.kind == DeviceKind::gpu ? "GPU" : "CPU",
+                                            to_text(model.peak_at(Precision::fp32)),
+                                            to_text(model.memory), to_text(model.memory_rate))});
+  }
+  return list;
+}
+
+}  // namespace
+
+Outcome run_list(const Arguments& arguments) {
+  using List = std::vector<Entry> (*)();
+  const std::pair<std::string_view, List> lists[] = {
+      {"strategies", [] { return entries(strategies()); }},
+      {"networks", [] { return entries(networks()); }},
+      {"clusters", [] { return entries(clusters()); }},
+      {"devices", device_entries},
+  };
+  const std::vector<Entry> list = parse_word(arguments.words.at(0), "list", lists)();
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  std::vector<std::string> names;
+  std::vector<std::string> summaries;
+  for (const Entry& entry : list) {
+    json.push_back({{"name", entry.name}, {"summary", entry.summary}});
+    names.push_back(entry.name);
+    summaries.push_back(entry.summary);
+  }
+  Outcome outcome;
+  Table table;
+  add_words(table, "name", "name", names);
+  add_words(table, "summary", "summary", summaries);
+  outcome.document.tables = {std::move(table)};
+  outcome.document.json = json.dump(2);
+  return outcome;
+}
+
+}  // namespace parsim

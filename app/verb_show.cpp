@@ -1,0 +1,201 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/bisection.hpp"
+#include "app/request.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+void refuse_unused(const Arguments& arguments, std::string_view flag, std::string_view where) {
+  if (!arguments.has(flag)) return;
+  throw InputError(flag, fmt::format("unused by 'show {}'", arguments.words.at(0)),
+                   fmt::format("accepted: with 'show {}'", where));
+}
+
+Document show_network(const Arguments& arguments) {
+  refuse_unused(arguments, "--override", "cluster");
+  const Network network = load_network_with(arguments.words.at(1),
+                                            parse_dims(arguments.texts("--dim")), "show network");
+  Document document;
+  document.head = {fmt::format("{}: {} layers, {} parameters, {} GFLOP forward per sample",
+                               network.name, network.layers.size(), parameter_count(network),
+                               three_digits(forward_flops_per_sample(network).value / 1e9))};
+  std::vector<std::string> names, kinds, shapes;
+  std::vector<double> parameters, flops;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const Layer& layer = network.layers[i];
+    names.push_back(layer.name);
+    kinds.emplace_back(kind_name(layer.kind));
+    shapes.push_back(to_text(layer.out));
+    std::int64_t own = 0;
+    for (const ParameterId id : layer.parameters) own += network[id].elements();
+    parameters.push_back(static_cast<double>(own));
+    const std::vector<Shape> inputs = input_shapes(network, LayerId{i});
+    flops.push_back(forward_flops(layer.kind, inputs, layer.out, {whole(layer.out, 1), {}}).value);
+  }
+  Table table;
+  add_words(table, "layer", "layer", names);
+  add_words(table, "kind", "kind", kinds);
+  add_words(table, "output", "output", shapes);
+  add_numbers(table, "parameters", "parameters", "", parameters);
+  add_numbers(table, "forward", "forward_flops_per_sample", "FLOP", flops);
+  document.tables = {std::move(table)};
+  for (const std::string& warning : network.warnings) {
+    document.notes.push_back("warning: " + warning);
+  }
+  document.json = text_of({{"name", network.name},
+                           {"layers", network.layers.size()},
+                           {"parameters", parameter_count(network)},
+                           {"forward_flops_per_sample", forward_flops_per_sample(network).value},
+                           {"warnings", network.warnings}});
+  return document;
+}
+
+std::string port_name(const Cluster& cluster, const Port& port) {
+  const auto index = static_cast<std::size_t>(port.index);
+  return port.kind == Port::Kind::device ? cluster.devices[index].name
+                                         : cluster.switches[index].name;
+}
+
+Json provenance_json(const Provenance& provenance) {
+  return {{"number", provenance.key},
+          {"label", to_text(provenance.label)},
+          {"source", provenance.source}};
+}
+
+Json device_json(const Cluster& cluster, DeviceId id) {
+  const Device& device = cluster[id];
+  const DeviceModel& model = cluster.model(id);
+  Json json;
+  json["name"] = device.name;
+  json["model"] = model.name;
+  json["kind"] = model.kind == DeviceKind::gpu ? "gpu" : "cpu";
+  json["node"] =
+      device.node.valid() ? Json(cluster.nodes[device.node.index()].name) : Json(nullptr);
+  json["memory_bytes"] = device.memory.value;
+  json["memory_bytes_per_s"] = model.memory_rate.value;
+  json["peak_flops_per_s"] = {{"fp32", model.peak_at(Precision::fp32).value},
+                              {"tf32", model.peak_at(Precision::tf32).value},
+                              {"fp16", model.peak_at(Precision::fp16).value},
+                              {"bf16", model.peak_at(Precision::bf16).value}};
+  json["sources"] = Json::array();
+  for (const Provenance& one : model.provenance) json["sources"].push_back(provenance_json(one));
+  return json;
+}
+
+Json link_json(const Cluster& cluster, const Link& link) {
+  Json json;
+  json["name"] = link.name;
+  json["a"] = port_name(cluster, link.a);
+  json["b"] = port_name(cluster, link.b);
+  json["rate_bytes_per_s"] = link.rate.value;
+  json["latency_s"] = link.latency.count();
+  json["source"] =
+      link.provenance < 0
+          ? Json(nullptr)
+          : provenance_json(cluster.provenances[static_cast<std::size_t>(link.provenance)]);
+  return json;
+}
+
+/// Label of a model's worst-founded number: a chain is as strong as that.
+std::string worst_label(const DeviceModel& model) {
+  Label worst = Label::measured;
+  for (const Provenance& one : model.provenance) worst = std::max(worst, one.label);
+  return model.provenance.empty() ? to_text(Label::guessed) : to_text(worst);
+}
+
+Table device_table(const Cluster& cluster) {
+  std::vector<std::string> names, models, nodes, labels;
+  std::vector<double> memory, memory_rate, fp32, fp16;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const Device& device = cluster.devices[i];
+    const DeviceModel& model = cluster.model(DeviceId{i});
+    names.push_back(device.name);
+    models.push_back(model.name);
+    nodes.push_back(device.node.valid() ? cluster.nodes[device.node.index()].name : "-");
+    memory.push_back(static_cast<double>(device.memory.value));
+    memory_rate.push_back(model.memory_rate.value);
+    fp32.push_back(model.peak_at(Precision::fp32).value);
+    fp16.push_back(model.peak_at(Precision::fp16).value);
+    labels.push_back(worst_label(model));
+  }
+  Table table;
+  add_words(table, "device", "name", names);
+  add_words(table, "model", "model", models);
+  add_words(table, "node", "node", nodes);
+  add_numbers(table, "memory", "memory_bytes", "B", memory);
+  add_numbers(table, "memory rate", "memory_bytes_per_s", "B/s", memory_rate);
+  add_numbers(table, "fp32", "fp32_flops_per_s", "FLOP/s", fp32);
+  add_numbers(table, "fp16", "fp16_flops_per_s", "FLOP/s", fp16);
+  add_words(table, "numbers", "label", labels);
+  return table;
+}
+
+Table link_table(const Cluster& cluster) {
+  std::vector<std::string> names, from, to, labels;
+  std::vector<double> rates, latencies;
+  for (const Link& link : cluster.links) {
+    names.push_back(link.name);
+    from.push_back(port_name(cluster, link.a));
+    to.push_back(port_name(cluster, link.b));
+    rates.push_back(link.rate.value);
+    latencies.push_back(link.latency.count());
+    labels.push_back(
+        link.provenance < 0
+            ? "-"
+            : to_text(cluster.provenances[static_cast<std::size_t>(link.provenance)].label));
+  }
+  Table table;
+  add_words(table, "link", "name", names);
+  add_words(table, "a", "a", from);
+  add_words(table, "b", "b", to);
+  add_numbers(table, "rate each way", "rate_bytes_per_s", "B/s", rates);
+  add_numbers(table, "latency", "latency_s", "s", latencies);
+  add_words(table, "numbers", "label", labels);
+  return table;
+}
+
+Document show_cluster(const Arguments& arguments) {
+  refuse_unused(arguments, "--dim", "network");
+  const Cluster cluster =
+      load_cluster_with(arguments.words.at(1), arguments.texts("--override"), "show cluster");
+  const std::optional<BytesPerSecond> bisection = bisection_rate(cluster);
+  Document document;
+  document.head = {fmt::format("{}: {} devices, {} switches, {} links, bisection {}", cluster.name,
+                               cluster.devices.size(), cluster.switches.size(),
+                               cluster.links.size(), bisection ? to_text(*bisection) : "none")};
+  document.tables = {device_table(cluster), link_table(cluster)};
+  document.notes = {
+      "bisection: rate from the first half of the GPUs to the second, in order of their ids"};
+  Json json = {{"name", cluster.name}, {"devices", Json::array()}, {"links", Json::array()}};
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    json["devices"].push_back(device_json(cluster, DeviceId{i}));
+  }
+  for (const Link& link : cluster.links) json["links"].push_back(link_json(cluster, link));
+  json["bisection_bytes_per_s"] = bisection ? Json(bisection->value) : Json(nullptr);
+  document.json = text_of(json);
+  return document;
+}
+
+}  // namespace
+
+Outcome run_show(const Arguments& arguments) {
+  using Show = Document (*)(const Arguments&);
+  const std::pair<std::string_view, Show> kinds[] = {{"network", show_network},
+                                                     {"cluster", show_cluster}};
+  return {parse_word(arguments.words.at(0), "show", kinds)(arguments), ExitCode::ok};
+}
+
+}  // namespace parsim

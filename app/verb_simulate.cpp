@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "app/files.hpp"
+#include "app/report_runs.hpp"
+#include "app/run.hpp"
+#include "app/trace.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "strategies/lower.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// The one strategy that simulate and plan want.
+const Strategy& only_strategy(const Request& request) {
+  if (request.strategies.size() != 1) {
+    throw InputError("--strategy",
+                     request.strategies.empty()
+                         ? std::string("missing")
+                         : fmt::format("given {} times", request.strategies.size()),
+                     fmt::format("accepted: one name (see 'parsim list strategies'); 'parsim "
+                                 "compare' takes several"));
+  }
+  return strategy(request.strategies.front(), "--strategy");
+}
+
+Planned chosen_plan(const Scene& scene, const Strategy* strategy) {
+  if (strategy == nullptr) return {*scene.plan, scene.preparation};
+  Planned planned = make_plan(scene, *strategy);
+  check_used(scene.request, {planned.plan});
+  return planned;
+}
+
+}  // namespace
+
+Outcome run_simulate(const Arguments& arguments) {
+  const Request request = make_request(arguments);
+  const Strategy* strategy = request.plan_file.empty() ? &only_strategy(request) : nullptr;
+  std::optional<OutputFile> trace;
+  const std::string path = arguments.text("--trace").value_or("");
+  if (arguments.has("--trace")) trace.emplace(path, "--trace");
+
+  const Scene scene(request);
+  const Run run = run_plan(scene, chosen_plan(scene, strategy));
+  Document document = report_simulation(scene, run.result);
+  if (trace) {
+    const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline);
+    trace->commit(path.ends_with(".gz") ? gzip(text) : text);
+    document.notes.push_back(fmt::format("trace written to {}", path));
+  }
+  return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
+}
+
+Outcome run_plan_verb(const Arguments& arguments) {
+  const Request request = make_request(arguments);
+  const Strategy& strategy = only_strategy(request);
+  const std::string plan_path = arguments.text("-o").value_or("");
+  const std::string dag_path = arguments.text("--dag").value_or("");
+  if (arguments.has("-o") && plan_path == dag_path) {
+    throw InputError("--dag", fmt::format("'{}' is the file of -o, too", dag_path),
+                     "accepted: another name");
+  }
+  std::optional<OutputFile> plan_file;
+  std::optional<OutputFile> dag_file;
+  if (arguments.has("-o")) plan_file.emplace(plan_path, "-o");
+  if (arguments.has("--dag")) dag_file.emplace(dag_path, "--dag");
+
+  const Scene scene(request);
+  const Planned planned = chosen_plan(scene, &strategy);
+  std::string dag_text;
+  if (dag_file) dag_text = to_json(lower(scene.network, scene.cluster, planned.plan));
+  const std::string plan_text = to_json(planned.plan);
+  // Both texts exist before the first file appears.
+  if (plan_file) plan_file->commit(plan_text);
+  if (dag_file) dag_file->commit(dag_text);
+  return {report_plan(scene, planned, plan_path, dag_path), ExitCode::ok};
+}
+
+}  // namespace parsim

@@ -1,0 +1,43 @@
+#include "app/verbs.hpp"
+
+namespace parsim {
+
+std::span<const Verb> verbs() {
+  static const std::vector<Verb> table = {
+      {"compare",
+       "simulate several strategies and list them side by side",
+       {},
+       {"--network", "--dim", "--cluster", "--override", "--strategy", "--batch", "--precision",
+        "--optimizer", "--sync", "--server", "--micro-batches", "--schedule", "--bucket",
+        "--fidelity", "--collectives", "--seed", "--no-timings"},
+       run_compare},
+      {"simulate",
+       "simulate one strategy, or a saved plan, in detail",
+       {},
+       {"--network", "--dim", "--cluster", "--override", "--strategy", "--plan", "--batch",
+        "--precision", "--optimizer", "--sync", "--server", "--micro-batches", "--schedule",
+        "--bucket", "--fidelity", "--collectives", "--seed", "--trace", "--no-timings"},
+       run_simulate},
+      {"plan",
+       "make a plan and write it, and its execution DAG, to files",
+       {},
+       {"--network", "--dim", "--cluster", "--override", "--strategy", "--batch", "--precision",
+        "--optimizer", "--sync", "--server", "--micro-batches", "--schedule", "--bucket", "--seed",
+        "-o", "--dag", "--no-timings"},
+       run_plan_verb},
+      {"collective",
+       "time one collective: all-reduce, all-gather, reduce-scatter, broadcast or all-to-all",
+       {"KIND"},
+       {"--cluster", "--override", "--devices", "--size", "--sizes", "--fidelity", "--collectives"},
+       run_collective},
+      {"list", "list strategies, networks, clusters or devices", {"WHAT"}, {}, run_list},
+      {"show",
+       "describe a network or a cluster",
+       {"WHAT", "NAME"},
+       {"--dim", "--override"},
+       run_show},
+  };
+  return table;
+}
+
+}  // namespace parsim

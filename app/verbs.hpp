@@ -1,0 +1,39 @@
+// The verbs of the command line as a table: what each takes and the function that does it.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "app/document.hpp"
+#include "app/options.hpp"
+
+namespace parsim {
+
+/// Exit codes; scripts rely on them.
+struct ExitCode {
+  static constexpr int ok = 0, bug = 1, usage = 2, hardware = 3, unfinished = 4, does_not_fit = 5;
+};
+
+/// What a verb hands back: printed in the form asked for, then the program ends with `exit_code`.
+struct Outcome {
+  Document document;
+  int exit_code = ExitCode::ok;
+};
+
+struct Verb {
+  std::string_view name, summary;
+  std::vector<std::string_view> words;    ///< positional arguments, all required
+  std::vector<std::string_view> options;  ///< flags beside those that every verb takes
+  Outcome (*run)(const Arguments& arguments);
+};
+[[nodiscard]] std::span<const Verb> verbs();
+
+[[nodiscard]] Outcome run_simulate(const Arguments& arguments);
+[[nodiscard]] Outcome run_compare(const Arguments& arguments);
+[[nodiscard]] Outcome run_plan_verb(const Arguments& arguments);
+[[nodiscard]] Outcome run_collective(const Arguments& arguments);
+[[nodiscard]] Outcome run_list(const Arguments& arguments);
+[[nodiscard]] Outcome run_show(const Arguments& arguments);
+
+}  // namespace parsim
