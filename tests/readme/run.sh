@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs what the READMEs tell people to type, in an empty folder with links to the tree.
+#
+#   tests/readme/run.sh            every ```sh block ends with exit code 0, or with N if it says
+#                                  `# exit code N`; every block marked `<!-- output of: COMMAND -->`
+#                                  shows what COMMAND prints
+#   tests/readme/run.sh --update   writes the marked blocks anew
+#
+# Lines that call ./test are left out: it is what runs this.
+tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
+place=$(mktemp -d) || exit 1
+trap 'rm -rf "$place"' EXIT
+ln -s "$tree"/* "$place"
+rm -f "$place/build"
+cd "$place" || exit 1
+failures=0
+
+# Prints the ```sh blocks of a file, each ended by a NUL.
+blocks_of() {
+  awk '/^```sh$/ {inside = 1; next}
+       /^```$/ {if (inside) printf "%c", 0; inside = 0}
+       inside && !/^\.\/test( |$)/' "$1"
+}
+
+run_blocks() {
+  local block code wanted
+  while IFS= read -r -d '' block; do
+    wanted=0
+    [[ $block =~ \#\ exit\ code\ ([0-9]+) ]] && wanted=${BASH_REMATCH[1]}
+    code=0
+    bash -e -o pipefail -c "$block" > "$place/.out" 2> "$place/.err" < /dev/null || code=$?
+    if [[ $code != "$wanted" ]]; then
+      printf '%s: exit code %s, not %s, of\n%s\n' "$1" "$code" "$wanted" "$block"
+      tail -n 20 "$place/.err"
+      failures=$((failures + 1))
+    fi
+  done < <(blocks_of "$tree/$1")
+}
+
+# Prints the file with every marked block replaced by what its command prints.
+with_outputs() {
+  local line command
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    if [[ $line =~ ^'<!-- output of: '(.*)' -->'$ ]]; then
+      command=${BASH_REMATCH[1]}
+      printf '```text\n'
+      bash -c "$command" 2> "$place/.err" < /dev/null || cat "$place/.err"
+      printf '```\n'
+      while IFS= read -r line && [[ $line != '<!-- end of output -->' ]]; do :; done
+      printf '%s\n' "$line"
+    fi
+  done < "$tree/$1"
+}
+
+cd "$tree" && readmes=(README.md */README.md) && cd "$place" || exit 1
+for file in "${readmes[@]}"; do
+  with_outputs "$file" > "$place/.readme"
+  if [[ ${1:-} == --update ]]; then
+    cmp -s "$place/.readme" "$tree/$file" || cp "$place/.readme" "$tree/$file"
+  elif ! diff -u --label "$file" --label "$file, run now" "$tree/$file" "$place/.readme"; then
+    echo "$file shows other output than the program; see tests/readme/run.sh --update"
+    failures=$((failures + 1))
+  fi
+  run_blocks "$file"
+done
+((failures == 0))
