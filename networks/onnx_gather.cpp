@@ -1,0 +1,234 @@
+// Operators that look up, repeat, pad and resample.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "networks/onnx_fold.hpp"
+#include "networks/onnx_operators.hpp"
+
+namespace parsim::onnx_reader {
+
+namespace {
+
+using Kind = Value::Kind;
+
+/// Extents of a Gather: the data's, with those of the indices in place of axis `axis`.
+Extents gathered(const Value& data, const Value& indices, std::size_t axis) {
+  Extents dims = data.dims();
+  dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis));
+  dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), indices.dims().begin(),
+              indices.dims().end());
+  return dims;
+}
+
+/// Indices that the network computes (tokens) into a table.
+void look_up(Builder& builder, const Node& node, const Value& data, const Value& indices,
+             std::size_t axis) {
+  if (data.is(Kind::weight) && data.rank() == 2 && axis == 0 && data.base == data.dims()) {
+    const Embedding table{data.dims()[0], data.dims()[1]};
+    return builder.output(node, 0, builder.emit(node, table, {indices}, indices.batch, {data}));
+  }
+  const Value from = builder.activation(node, data);
+  if (!from.batch.none()) {
+    builder.refuse(node, "it picks by computed indices from a tensor of samples",
+                   "constant indices, or a table");
+  }
+  Batch batch = indices.batch;
+  if (!batch.none()) batch.axis += static_cast<int>(axis);
+  const Extents dims = gathered(data, indices, axis);
+  if (!elements(dims) || dims.size() > most_axes) {
+    builder.refuse(node, fmt::format("it makes extents {}", to_text(dims)), "fewer elements");
+  }
+  Shape out;
+  for (const std::int64_t extent : builder.sample_extents(dims, batch)) {
+    out.axes.push_back({Dim::other, extent});
+  }
+  builder.output(node, 0,
+                 builder.emit(node, Rearrange{"gather", out, true}, {from, indices}, batch));
+}
+
+/// Constant indices: a slice if they follow one another, else a rearrangement.
+void select(Builder& builder, const Node& node, const Value& data, const Value& indices,
+            std::size_t axis) {
+  const Value x = builder.activation(node, data);
+  if (static_cast<int>(axis) == x.batch.axis) {
+    builder.refuse(node, "it picks samples of the batch", "all samples alike");
+  }
+  const std::int64_t extent = x.dims()[axis];
+  const Tensor& at = indices.tensor;
+  std::int64_t first = 0;
+  bool run = at.known && at.element != Element::real && at.count() > 0 && indices.rank() <= 1;
+  for (std::size_t i = 0; run && i < at.count(); ++i) {
+    if (at.integers[i] < -extent || at.integers[i] >= extent) {
+      builder.refuse(node, fmt::format("index {} into an axis of {}", at.integers[i], extent),
+                     "indices inside the axis");
+    }
+    const std::int64_t index = at.integers[i] < 0 ? at.integers[i] + extent : at.integers[i];
+    if (i == 0) first = index;
+    run = index == first + static_cast<std::int64_t>(i);
+  }
+  const Extents dims = gathered(x, indices, axis);
+  Batch batch = x.batch;
+  if (static_cast<int>(axis) < batch.axis) batch.axis += static_cast<int>(indices.rank()) - 1;
+  if (!run) {
+    // One row of positions per sample, all alike, picks the same for every sample.
+    const bool per_sample = batch.none() && builder.batch() > 1 && axis == 0 &&
+                            indices.rank() > 1 && indices.dims()[0] == builder.batch();
+    if (per_sample) batch = {0, 1, 1};
+    std::vector<Dim> roles;
+    if (indices.rank() == 1) roles = builder.roles(x);
+    return builder.output(node, 0, builder.rearrange(node, "gather", x, dims, batch, roles));
+  }
+  const auto count = static_cast<std::int64_t>(at.count());
+  Value out = x;
+  if (count != extent) {
+    const std::size_t own = builder.sample_axis(node, x, axis);
+    out = builder.emit(node, Slicing{own, first, first + count, 1}, {x}, x.batch);
+  }
+  builder.output(node, 0, builder.reshape(node, out, dims, batch));
+}
+
+void gather(Builder& builder, const Node& node) {
+  const Value& data = builder.operand(node, 0);
+  const Value& indices = builder.operand(node, 1);
+  const std::size_t axis = normal_axis(node.integer("axis", 0), data.rank());
+  if (indices.is(Kind::constant)) return select(builder, node, data, indices, axis);
+  look_up(builder, node, data, builder.activation(node, indices), axis);
+}
+
+void expand(Builder& builder, const Node& node) {
+  const Value& value = builder.operand(node, 0);
+  const auto in = constants(builder, node);
+  const Extents dims =
+      broadcast(value.dims(), integers(parsim::onnx_reader::operand(in, 1), "extents"));
+  if (!value.is(Kind::weight)) {
+    return builder.output(node, 0, builder.expand(node, builder.activation(node, value), dims));
+  }
+  // Still the weight: what it meets decides whether the copies are one per sample.
+  Value out = value;
+  out.base.insert(out.base.begin(), dims.size() - value.rank(), 1);
+  out.tensor.dims = dims;
+  builder.output(node, 0, std::move(out));
+}
+
+void tile(Builder& builder, const Node& node) {
+  const Value& value = builder.operand(node, 0);
+  const auto in = constants(builder, node);
+  const auto times = integers(operand(in, 1), "repeats");
+  Extents dims = value.dims();
+  bool copies = times.size() == dims.size();  // of axes of one element only, as Expand makes them
+  for (std::size_t i = 0; i < dims.size() && i < times.size(); ++i) {
+    if (times[i] < 1 || times[i] > most_elements / dims[i]) {
+      builder.refuse(node, fmt::format("{} repeats of an axis of {}", times[i], dims[i]),
+                     "1 or more");
+    }
+    copies = copies && (times[i] == 1 || dims[i] == 1);
+    dims[i] *= times[i];
+  }
+  if (times.size() != dims.size() || !elements(dims)) {
+    builder.refuse(node,
+                   fmt::format("repeats {} of extents {}", to_text(times), to_text(value.dims())),
+                   "one number per axis");
+  }
+  if (value.is(Kind::weight) && copies) {
+    Value out = value;
+    out.tensor.dims = dims;
+    return builder.output(node, 0, std::move(out));
+  }
+  const Value x = builder.activation(node, value);
+  if (copies) return builder.output(node, 0, builder.expand(node, x, dims));
+  if (!x.batch.none() && times[static_cast<std::size_t>(x.batch.axis)] != 1) {
+    builder.refuse(node, "it repeats the samples of the batch", "one sample at a time");
+  }
+  builder.output(node, 0, builder.rearrange(node, "tile", x, dims, x.batch, builder.roles(x)));
+}
+
+void pad(Builder& builder, const Node& node) {
+  const Value x = builder.activation(node, builder.operand(node, 0));
+  if (builder.find(node, 1) != nullptr && !builder.operand(node, 1).is(Kind::constant)) {
+    builder.refuse(node, "its paddings are computed by the network", "constant paddings");
+  }
+  const auto pads = pads_of(node, constants(builder, node), x.rank());
+  Extents dims = x.dims();
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const std::int64_t before = pads[i], after = pads[dims.size() + i];
+    if ((before != 0 || after != 0) && static_cast<int>(i) == x.batch.axis) {
+      builder.refuse(node, "it pads the batch", "all samples alike");
+    }
+    dims[i] += before + after;
+    if (dims[i] < 1) builder.refuse(node, "its padding leaves nothing", "at least one index");
+  }
+  builder.output(
+      node, 0,
+      dims == x.dims() ? x : builder.rearrange(node, "pad", x, dims, x.batch, builder.roles(x)));
+}
+
+/// Resize has roi, scales, sizes as operands 1 to 3; Upsample and the first Resize scales at 1.
+void resize(Builder& builder, const Node& node) {
+  const Value x = builder.activation(node, builder.operand(node, 0));
+  const auto in = constants(builder, node);
+  Extents dims = x.dims();
+  const auto numbers = [&](std::size_t i) {
+    return i < in.size() && in[i] != nullptr && in[i]->known && in[i]->count() == x.rank();
+  };
+  const auto* attribute = node.find<std::vector<double>>("scales");
+  const std::size_t scales = in.size() > 2 ? 2 : 1;
+  if (numbers(3)) {
+    dims = integers(*in[3], "sizes");
+  } else if (numbers(scales) || (attribute != nullptr && attribute->size() == x.rank())) {
+    for (std::size_t i = 0; i < x.rank(); ++i) {
+      const double scale = attribute != nullptr ? (*attribute)[i] : in[scales]->real(i);
+      const double extent = std::floor(static_cast<double>(dims[i]) * scale);
+      if (!(extent >= 1 && extent < static_cast<double>(most_elements))) {
+        builder.refuse(node, fmt::format("a scale of {}", scale), "at least one element is left");
+      }
+      dims[i] = static_cast<std::int64_t>(extent);
+    }
+  } else {
+    builder.refuse(node, "neither sizes nor scales are known, one per axis", "constant ones");
+  }
+  for (std::size_t i = 0; i < x.rank(); ++i) {
+    if (static_cast<int>(i) == x.batch.axis && dims[i] != x.dims()[i]) {
+      builder.refuse(node, "it resizes the batch", "all samples alike");
+    }
+  }
+  builder.output(node, 0, builder.rearrange(node, "resize", x, dims, x.batch, builder.roles(x)));
+}
+
+/// Blocks of channels become blocks of pixels, or back.
+void depth_and_space(Builder& builder, const Node& node) {
+  const Value x = builder.activation(node, builder.operand(node, 0));
+  const std::int64_t block = node.integer("blocksize", 0);
+  const bool to_space = node.op == "DepthToSpace";
+  Extents dims = x.dims();
+  const bool fits =
+      dims.size() == 4 && x.batch.axis == 0 && block > 0 && block < (1 << 20) &&
+      (to_space ? dims[1] % (block * block) == 0 : dims[2] % block == 0 && dims[3] % block == 0);
+  if (!fits) {
+    builder.refuse(node, fmt::format("blocks of {} in extents {}", block, to_text(dims)),
+                   "blocks that divide batch × channel × height × width");
+  }
+  dims[1] = to_space ? dims[1] / (block * block) : dims[1] * block * block;
+  for (const std::size_t i : {2U, 3U}) dims[i] = to_space ? dims[i] * block : dims[i] / block;
+  builder.output(node, 0,
+                 builder.rearrange(node, to_space ? "depth-to-space" : "space-to-depth", x, dims,
+                                   x.batch, builder.roles(x)));
+}
+
+constexpr Operator table[] = {
+    {"Gather", gather},
+    {"Expand", expand},
+    {"Tile", tile},
+    {"Pad", pad},
+    {"Resize", resize},
+    {"Upsample", resize},
+    {"DepthToSpace", depth_and_space},
+    {"SpaceToDepth", depth_and_space},
+};
+
+}  // namespace
+
+std::span<const Operator> gather_operators() { return table; }
+
+}  // namespace parsim::onnx_reader

@@ -1,0 +1,428 @@
+#include "networks/onnx_graph.hpp"
+
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "core/errors.hpp"
+
+namespace parsim::onnx_reader {
+
+namespace {
+
+using onnx::TensorProto;
+
+Element element_of(int type, const std::string& where) {
+  switch (type) {
+    case TensorProto::FLOAT:
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16:
+    case TensorProto::DOUBLE:
+      return Element::real;
+    case TensorProto::BOOL:
+      return Element::boolean;
+    case TensorProto::INT8:
+    case TensorProto::INT16:
+    case TensorProto::INT32:
+    case TensorProto::INT64:
+    case TensorProto::UINT8:
+    case TensorProto::UINT16:
+    case TensorProto::UINT32:
+    case TensorProto::UINT64:
+      return Element::integer;
+    default:
+      throw InputError(where, fmt::format("element type {}", type),
+                       "numbers: float, float16, bfloat16, double, integers, bool");
+  }
+}
+
+std::size_t bytes_of(int type) {
+  switch (type) {
+    case TensorProto::DOUBLE:
+    case TensorProto::INT64:
+    case TensorProto::UINT64:
+      return 8;
+    case TensorProto::FLOAT:
+    case TensorProto::INT32:
+    case TensorProto::UINT32:
+      return 4;
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16:
+    case TensorProto::INT16:
+    case TensorProto::UINT16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+template <class Type>
+Type load(const char* bytes) {
+  Type value;
+  std::memcpy(&value, bytes, sizeof value);  // ONNX stores little-endian, as this machine does
+  return value;
+}
+
+/// A 16-bit IEEE float.
+double half(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const double mantissa = bits & 1023;
+  const double sign = (bits & 0x8000) != 0 ? -1 : 1;
+  if (exponent == 31) return mantissa == 0 ? sign * HUGE_VAL : std::nan("");
+  return sign *
+         (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25));
+}
+
+double bfloat(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+void append_raw(Tensor& tensor, int type, const char* bytes) {
+  switch (type) {
+    case TensorProto::FLOAT:
+      return tensor.reals.push_back(load<float>(bytes));
+    case TensorProto::DOUBLE:
+      return tensor.reals.push_back(load<double>(bytes));
+    case TensorProto::FLOAT16:
+      return tensor.reals.push_back(half(load<std::uint16_t>(bytes)));
+    case TensorProto::BFLOAT16:
+      return tensor.reals.push_back(bfloat(load<std::uint16_t>(bytes)));
+    case TensorProto::INT8:
+      return tensor.integers.push_back(load<std::int8_t>(bytes));
+    case TensorProto::INT16:
+      return tensor.integers.push_back(load<std::int16_t>(bytes));
+    case TensorProto::UINT16:
+      return tensor.integers.push_back(load<std::uint16_t>(bytes));
+    case TensorProto::INT32:
+      return tensor.integers.push_back(load<std::int32_t>(bytes));
+    case TensorProto::UINT32:
+      return tensor.integers.push_back(load<std::uint32_t>(bytes));
+    case TensorProto::INT64:
+    case TensorProto::UINT64:
+      return tensor.integers.push_back(load<std::int64_t>(bytes));
+    default:
+      return tensor.integers.push_back(load<std::uint8_t>(bytes));
+  }
+}
+
+/// The numbers of the typed fields, whichever of them is in use for this type.
+void append_typed(Tensor& tensor, const TensorProto& proto) {
+  const int type = proto.data_type();
+  for (const float x : proto.float_data()) tensor.reals.push_back(x);
+  for (const double x : proto.double_data()) tensor.reals.push_back(x);
+  for (const std::int64_t x : proto.int64_data()) tensor.integers.push_back(x);
+  for (const std::uint64_t x : proto.uint64_data())
+    tensor.integers.push_back(static_cast<std::int64_t>(x));
+  for (const std::int32_t x : proto.int32_data()) {
+    const auto bits = static_cast<std::uint16_t>(x);
+    if (type == TensorProto::FLOAT16) {
+      tensor.reals.push_back(half(bits));
+    } else if (type == TensorProto::BFLOAT16) {
+      tensor.reals.push_back(bfloat(bits));
+    } else {
+      tensor.integers.push_back(x);
+    }
+  }
+}
+
+Tensor to_tensor(const TensorProto& proto, const std::string& where) {
+  Tensor tensor = Tensor::unknown(element_of(proto.data_type(), where),
+                                  {proto.dims().begin(), proto.dims().end()});
+  const auto count = elements(tensor.dims);
+  if (!count || tensor.dims.size() > most_axes) {
+    throw InputError(
+        where, fmt::format("extents {}", to_text(tensor.dims)),
+        fmt::format("at most {} axes, none negative, at most 2^40 elements in all", most_axes));
+  }
+  if (proto.data_location() == TensorProto::EXTERNAL || *count > most_known_elements) return tensor;
+  const std::string& raw = proto.raw_data();
+  if (!raw.empty()) {
+    const std::size_t size = bytes_of(proto.data_type());
+    if (raw.size() != static_cast<std::size_t>(*count) * size) {
+      throw InputError(
+          where, fmt::format("{} bytes of data for extents {}", raw.size(), to_text(tensor.dims)),
+          fmt::format("{} bytes", static_cast<std::size_t>(*count) * size));
+    }
+    for (std::size_t i = 0; i < raw.size(); i += size)
+      append_raw(tensor, proto.data_type(), raw.data() + i);
+  } else {
+    append_typed(tensor, proto);
+  }
+  // Files whose weights were stripped have neither kind of data.
+  tensor.known = tensor.count() == static_cast<std::size_t>(*count);
+  if (!tensor.known && tensor.integers.size() + tensor.reals.size() > 0) {
+    throw InputError(
+        where,
+        fmt::format("{} numbers for extents {}", tensor.integers.size() + tensor.reals.size(),
+                    to_text(tensor.dims)),
+        fmt::format("{} numbers", *count));
+  }
+  return tensor;
+}
+
+/// The attribute's value; nothing for kinds that no supported operator has (subgraphs, types).
+std::optional<AttributeValue> to_value(const onnx::AttributeProto& proto,
+                                       const std::string& where) {
+  switch (proto.type()) {
+    case onnx::AttributeProto::INT:
+      return proto.i();
+    case onnx::AttributeProto::FLOAT:
+      return double{proto.f()};
+    case onnx::AttributeProto::STRING:
+      return proto.s();
+    case onnx::AttributeProto::INTS:
+      return std::vector<std::int64_t>(proto.ints().begin(), proto.ints().end());
+    case onnx::AttributeProto::FLOATS:
+      return std::vector<double>(proto.floats().begin(), proto.floats().end());
+    case onnx::AttributeProto::TENSOR:
+      return to_tensor(proto.t(), where);
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Explains why a file could not be parsed, from the lengths of its outermost fields.
+std::string broken(const std::string& bytes) {
+  std::size_t at = 0;
+  const auto varint = [&]() -> std::optional<std::uint64_t> {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64 && at < bytes.size(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(bytes[at++]);
+      value |= std::uint64_t{byte & 127U} << shift;
+      if (byte < 128) return value;
+    }
+    return std::nullopt;
+  };
+  while (at < bytes.size()) {
+    const std::size_t begin = at;
+    const auto tag = varint();
+    // ModelProto's fields: 1 to 8, 14, 20, 25; numbers are stored as wire type 0, the rest as 2.
+    const std::uint64_t field = tag ? *tag >> 3 : 0, wire = tag ? *tag & 7 : 0;
+    if (field == 0 || field > 25 || (wire != 0 && wire != 2)) {
+      return begin == 0 ? "is not an ONNX file" : fmt::format("is broken at byte {}", begin);
+    }
+    const auto value = varint();
+    if (!value) return "is truncated";
+    if (wire == 2) {
+      if (*value > bytes.size() - at) {
+        return fmt::format("is truncated: field {} needs {} bytes, {} are left", field, *value,
+                           bytes.size() - at);
+      }
+      at += static_cast<std::size_t>(*value);
+    }
+  }
+  return "is broken or nested too deeply";
+}
+
+onnx::ModelProto parse(const std::string& path) {
+  const std::string accepted = "an ONNX model (with or without its weights)";
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) throw InputError(path, "cannot be read as a file", accepted);
+  if (size == 0) throw InputError(path, "is empty", accepted);
+  if (size >= (std::uintmax_t{1} << 31)) {
+    throw InputError(path, "is larger than 2 GiB", "save the weights as external data");
+  }
+  onnx::ModelProto model;
+  if (!model.ParseFromIstream(&file)) {
+    constexpr std::size_t enough = std::size_t{1} << 31;
+    std::ifstream again(path, std::ios::binary);
+    std::string bytes(std::min<std::size_t>(static_cast<std::size_t>(size), enough), '\0');
+    again.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    throw InputError(path, broken(bytes), accepted);
+  }
+  if (!model.has_graph()) throw InputError(path, "has no graph", accepted);
+  if (model.graph().node().empty()) throw InputError(path, "has a graph without nodes", accepted);
+  return model;
+}
+
+std::int64_t opset_of(const onnx::ModelProto& model) {
+  for (const auto& set : model.opset_import()) {
+    if (set.domain().empty() || set.domain() == "ai.onnx") return set.version();
+  }
+  return Graph{}.opset;
+}
+
+/// Binds one dimension of a graph input.
+std::int64_t bind(const onnx::TensorShapeProto::Dimension& dim, const std::string& where, int axis,
+                  const std::map<std::string, std::int64_t>& dims) {
+  std::int64_t extent = 0;
+  if (dim.has_dim_value()) {
+    extent = dim.dim_value();
+  } else if (dim.dim_param().empty()) {
+    throw InputError(where, fmt::format("axis {} has neither an extent nor a name", axis),
+                     "export it with a name and bind that with --dim NAME=VALUE");
+  } else {
+    const auto bound = dims.find(dim.dim_param());
+    if (bound == dims.end()) {
+      throw InputError(where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
+                       fmt::format("--dim {}=VALUE", dim.dim_param()));
+    }
+    extent = bound->second;
+  }
+  if (extent < 1) {
+    throw InputError(where, fmt::format("axis {} has extent {}", axis, extent), "1 or more");
+  }
+  return extent;
+}
+
+void read_inputs(Graph& graph, const onnx::GraphProto& proto,
+                 const std::map<std::string, std::int64_t>& dims) {
+  std::set<std::string> symbols;
+  for (const auto& input : proto.input()) {
+    if (graph.initializers.contains(input.name())) continue;
+    for (const auto& dim : input.type().tensor_type().shape().dim()) {
+      if (!dim.dim_param().empty()) symbols.insert(dim.dim_param());
+    }
+  }
+  const std::vector<std::string> known(symbols.begin(), symbols.end());
+  for (const auto& [name, value] : dims) {
+    if (symbols.contains(name)) continue;
+    throw InputError(fmt::format("--dim {}={}", name, value),
+                     fmt::format("{} has no dimension '{}'", graph.file, name),
+                     known.empty() ? "all its dimensions are numbers"
+                                   : fmt::format("its dimensions: {};{}", join(known),
+                                                 did_you_mean(name, known)));
+  }
+  for (const auto& input : proto.input()) {
+    if (graph.initializers.contains(input.name())) continue;
+    const std::string where = fmt::format("{}: input '{}'", graph.file, input.name());
+    if (!input.type().has_tensor_type() || !input.type().tensor_type().has_shape()) {
+      throw InputError(where, "it has no shape", "a tensor with a shape");
+    }
+    const auto& type = input.type().tensor_type();
+    GraphInput out{input.name(), element_of(type.elem_type(), where), {}, {}};
+    if (type.shape().dim_size() > static_cast<int>(most_axes)) {
+      throw InputError(where, fmt::format("{} axes", type.shape().dim_size()),
+                       fmt::format("at most {}", most_axes));
+    }
+    for (int i = 0; i < type.shape().dim_size(); ++i) {
+      out.dims.push_back(bind(type.shape().dim(i), where, i, dims));
+    }
+    if (!elements(out.dims)) {
+      throw InputError(where, fmt::format("extents {}", to_text(out.dims)),
+                       "at most 2^40 elements in all");
+    }
+    if (!out.dims.empty()) out.batch_symbol = type.shape().dim(0).dim_param();
+    graph.inputs.push_back(std::move(out));
+  }
+  if (graph.inputs.empty() || graph.inputs[0].dims.empty()) {
+    throw InputError(graph.file, "has no input with a batch dimension", "at least one");
+  }
+}
+
+std::vector<Node> read_nodes(const Graph& graph, const onnx::GraphProto& proto) {
+  std::vector<Node> nodes;
+  nodes.reserve(static_cast<std::size_t>(proto.node_size()));
+  for (const auto& from : proto.node()) {
+    Node node;
+    const bool own = from.domain().empty() || from.domain() == "ai.onnx";
+    node.op = own ? from.op_type() : fmt::format("{}::{}", from.domain(), from.op_type());
+    node.name = from.name().empty() ? fmt::format("{}_{}", node.op, nodes.size()) : from.name();
+    node.inputs.assign(from.input().begin(), from.input().end());
+    node.outputs.assign(from.output().begin(), from.output().end());
+    for (const auto& attribute : from.attribute()) {
+      if (auto value = to_value(
+              attribute, fmt::format("{}: attribute '{}'", place(graph, node), attribute.name()))) {
+        node.attributes.push_back({attribute.name(), std::move(*value)});
+      }
+    }
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+/// Puts every node after the nodes it reads; of two that are ready, the one first in the file.
+std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
+  std::unordered_map<std::string, std::size_t> maker;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const std::string& output : nodes[i].outputs) {
+      if (output.empty()) continue;
+      const auto [twin, fresh] = maker.emplace(output, i);
+      if (!fresh) {
+        throw InputError(place(graph, nodes[i]), fmt::format("it makes '{}' again", output),
+                         fmt::format("node '{}' makes it already", nodes[twin->second].name));
+      }
+    }
+  }
+  std::set<std::string> sources;
+  for (const GraphInput& input : graph.inputs) sources.insert(input.name);
+  for (const auto& [name, tensor] : graph.initializers) sources.insert(name);
+  std::vector<std::vector<std::size_t>> readers(nodes.size());
+  std::vector<std::size_t> waiting(nodes.size(), 0);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const std::string& input : nodes[i].inputs) {
+      if (const auto found = maker.find(input); found != maker.end()) {
+        readers[found->second].push_back(i);
+        ++waiting[i];
+      } else if (!input.empty() && !sources.contains(input)) {
+        throw InputError(place(graph, nodes[i]), fmt::format("nothing makes its input '{}'", input),
+                         "an input of the graph, an initializer or another node's output");
+      }
+    }
+  }
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (waiting[i] == 0) ready.push(i);
+  }
+  std::vector<Node> ordered;
+  ordered.reserve(nodes.size());
+  std::vector<bool> done(nodes.size(), false);
+  while (!ready.empty()) {
+    const std::size_t i = ready.top();
+    ready.pop();
+    done[i] = true;
+    for (const std::size_t reader : readers[i]) {
+      if (--waiting[reader] == 0) ready.push(reader);
+    }
+    ordered.push_back(std::move(nodes[i]));
+  }
+  const auto stuck = std::find(done.begin(), done.end(), false);
+  if (stuck != done.end()) {
+    throw InputError(place(graph, nodes[static_cast<std::size_t>(stuck - done.begin())]),
+                     "it waits for its own output: the graph has a cycle", "an acyclic graph");
+  }
+  return ordered;
+}
+
+}  // namespace
+
+std::string place(const Graph& graph, const Node& node) {
+  return fmt::format("{}: node '{}'", graph.file, node.name);
+}
+
+Graph load_graph(const std::string& path, const std::map<std::string, std::int64_t>& dims) {
+  const onnx::ModelProto model = parse(path);
+  const onnx::GraphProto& proto = model.graph();
+  Graph graph;
+  graph.file = path;
+  graph.opset = opset_of(model);
+  for (const auto& initializer : proto.initializer()) {
+    const std::string where = fmt::format("{}: initializer '{}'", path, initializer.name());
+    if (!graph.initializers.emplace(initializer.name(), to_tensor(initializer, where)).second) {
+      throw InputError(where, "it is there twice", "unique names");
+    }
+  }
+  if (proto.sparse_initializer_size() > 0) {
+    throw InputError(path, "has sparse initializers", "dense ones");
+  }
+  read_inputs(graph, proto, dims);
+  for (const auto& output : proto.output()) graph.outputs.push_back(output.name());
+  if (graph.outputs.empty()) throw InputError(path, "has no output", "at least one");
+  graph.nodes = in_order(graph, read_nodes(graph, proto));
+  return graph;
+}
+
+}  // namespace parsim::onnx_reader
