@@ -87,8 +87,13 @@ std::optional<Batch> follow(const Value& value, const Extents& dims, std::int64_
   std::optional<Batch> best;
   std::int64_t suffix = 1;
   // More than one axis fits only if the batch is 1. Then a clean axis is the best guess, next one
-  // with the batch outermost, as in merged heads or windows; the first of equals.
-  const auto rank_of = [](const Batch& b) { return b.merged() == 1 ? 0 : b.outer == 1 ? 1 : 2; };
+  // with the batch outermost, as in merged heads or windows, and the last axis, which holds the
+  // features, is the worst; the first of equals.
+  const auto rank_of = [&](const Batch& b) {
+    if (b.merged() == 1) return 0;
+    if (b.axis + 1 == static_cast<int>(dims.size())) return 3;
+    return b.outer == 1 ? 1 : 2;
+  };
   for (std::size_t i = dims.size(); i-- > 0;) {
     if (after % suffix == 0 && (suffix * dims[i]) % (after * samples) == 0) {
       const Batch found{static_cast<int>(i), suffix * dims[i] / (after * samples), after / suffix};

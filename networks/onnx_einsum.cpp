@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "networks/onnx_operators.hpp"
@@ -79,16 +80,24 @@ void einsum(Builder& builder, const Node& node) {
                                eq.left, eq.right, eq.out),
                    "sums over axes that both operands have");
   }
-  const auto extent = [&](char c) {
-    return has(eq.left, c) ? left.dims()[eq.left.find(c)] : right.dims()[eq.right.find(c)];
-  };
+  std::map<char, std::int64_t> extent;
+  for (std::size_t i = 0; i < eq.left.size(); ++i) extent[eq.left[i]] = left.dims()[i];
+  for (std::size_t i = 0; i < eq.right.size(); ++i) {
+    const auto [axis, fresh] = extent.try_emplace(eq.right[i], right.dims()[i]);
+    if (axis->second != right.dims()[i]) {
+      builder.refuse(node,
+                     fmt::format("axis '{}' of the equation has extents {} and {}", eq.right[i],
+                                 axis->second, right.dims()[i]),
+                     "equal ones");
+    }
+  }
   const auto joined = [&](const std::string& letters) {
     std::int64_t count = 1;
-    for (const char c : letters) count *= extent(c);
+    for (const char c : letters) count *= extent.at(c);
     return count;
   };
   Extents leading;
-  for (const char c : shared) leading.push_back(extent(c));
+  for (const char c : shared) leading.push_back(extent.at(c));
   const auto matrix = [&](std::int64_t m, std::int64_t n) {
     Extents dims = leading;
     dims.insert(dims.end(), {m, n});
@@ -100,7 +109,7 @@ void einsum(Builder& builder, const Node& node) {
   right = builder.reshape(node, right, matrix(joined(summed), joined(columns)));
   Value out = product(builder, node, left, right);
   Extents apart = leading;
-  for (const char c : rows + columns) apart.push_back(extent(c));
+  for (const char c : rows + columns) apart.push_back(extent.at(c));
   out = builder.reshape(node, out, apart);
   builder.output(node, 0, ordered(builder, node, out, shared + rows + columns, eq.out));
 }

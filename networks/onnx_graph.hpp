@@ -1,5 +1,5 @@
 // An ONNX file as plain data: nodes in topological order, inputs with bound dimensions,
-// initializers. The only place that knows protobuf is this header's .cpp.
+// initializers. Protobuf stays behind this header.
 #pragma once
 
 #include <cstdint>

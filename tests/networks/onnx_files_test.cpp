@@ -1,0 +1,128 @@
+// Graphs exported by torchvision and PyTorch, weights stripped.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+
+using namespace parsim;
+
+namespace {
+
+std::string data(const std::string& name) {
+  return fmt::format("{}/tests/networks/data/{}.onnx", PARSIM_SOURCE_DIR, name);
+}
+
+Network read(const std::string& name, const std::map<std::string, std::int64_t>& dims = {}) {
+  return read_onnx(data(name), dims);
+}
+
+double gmac(const Network& network) { return forward_flops_per_sample(network).value / 2e9; }
+
+}  // namespace
+
+TEST_CASE("onnx: parameters are those that torchvision publishes") {
+  const std::map<std::string, std::int64_t> published{
+      {"lenet5", 61'706},       {"alexnet", 61'100'840},    {"vgg16", 138'357'544},
+      {"resnet18", 11'689'512}, {"resnet50", 25'557'032},   {"inception_v3", 23'834'568},
+      {"googlenet", 6'624'904}, {"densenet121", 7'978'856}, {"mobilenet_v2", 3'504'872},
+      {"r3d_18", 33'371'472}};
+  for (const auto& [name, count] : published) {
+    CAPTURE(name);
+    const Network network = read(name);
+    CHECK(network.name == name);
+    CHECK(parameter_count(network) == count);
+    CHECK(network.warnings == std::vector<std::string>{});
+    CHECK(network.layers.back().kind == LayerKind(Loss{}));
+    CHECK(network.layers.back().name == "loss");
+  }
+}
+
+TEST_CASE("onnx: parameters and work equal those of the built-in network of the name") {
+  for (const NetworkEntry& entry : networks()) {
+    const bool exported = std::ifstream(data(entry.name)).good();
+    if (!exported) continue;
+    CAPTURE(entry.name);
+    const Network ours = entry.build(), theirs = read(entry.name);
+    CHECK(parameter_count(theirs) == parameter_count(ours));
+    CHECK(forward_flops_per_sample(theirs) == forward_flops_per_sample(ours));
+  }
+}
+
+TEST_CASE("onnx: multiply-accumulates are those that torchvision publishes") {
+  // In 1e9, as in torchvision's tables of weights, to the digits given there or counted by fvcore.
+  const std::map<std::string, double> published{
+      {"alexnet", 0.714},     {"resnet50", 4.089},     {"vgg16", 15.470}, {"inception_v3", 5.713},
+      {"densenet121", 2.834}, {"mobilenet_v2", 0.301}, {"r3d_18", 40.697}};
+  for (const auto& [name, giga] : published) {
+    CAPTURE(name);
+    CHECK(gmac(read(name)) == doctest::Approx(giga).epsilon(0.0005 / giga));
+  }
+}
+
+TEST_CASE("onnx: bert_tiny has the parameters that its export kept") {
+  // Tokens 30522·128, positions 128·128 (the exporter cut the model's 512 rows to the sequence's
+  // 128), five layer norms of 2·128, the pooler's dense layer, and two blocks of four 128 × 128 and
+  // two 128 × 512 dense layers with biases.
+  const std::int64_t block = 4 * (128 * 128 + 128) + 128 * 512 + 512 + 512 * 128 + 128;
+  CHECK(parameter_count(read("bert_tiny")) ==
+        30522 * 128 + 128 * 128 + 5 * 2 * 128 + 128 * 128 + 128 + 2 * block);
+  // Per token the dense layers' weights; scores and their use 2·128·128·128 per block; the pooler
+  // sees one token.
+  const double dense = 128.0 * 2 * (4 * 128 * 128 + 2 * 128 * 512);
+  CHECK(gmac(read("bert_tiny")) * 1e9 ==
+        doctest::Approx(dense + 2 * 2 * 128.0 * 128 * 128 + 128 * 128));
+}
+
+TEST_CASE("onnx: a symbolic batch is bound by name and leaves no trace in the network") {
+  Network bound = read("resnet50_dynbatch", {{"batch", 8}});
+  bound.name = "resnet50";
+  CHECK(bound == read("resnet50"));
+  const std::string path = data("resnet50_dynbatch");
+  CHECK_THROWS_WITH_AS(read("resnet50_dynbatch"),
+                       fmt::format("{}: input 'input': dimension 'batch' is not bound; "
+                                   "--dim batch=VALUE",
+                                   path)
+                           .c_str(),
+                       InputError);
+  CHECK_THROWS_WITH_AS(
+      read("resnet50_dynbatch", {{"bach", 8}}),
+      fmt::format("--dim bach=8: {} has no dimension 'bach'; its dimensions: batch; did you mean "
+                  "'batch'?",
+                  path)
+          .c_str(),
+      InputError);
+  CHECK_THROWS_WITH_AS(
+      read("resnet50_dynbatch", {{"batch", 0}}),
+      fmt::format("{}: input 'input': axis 0 has extent 0; 1 or more", path).c_str(), InputError);
+  CHECK_THROWS_WITH_AS(
+      read("resnet50", {{"batch", 8}}),
+      fmt::format("--dim batch=8: {} has no dimension 'batch'; all its dimensions are numbers",
+                  data("resnet50"))
+          .c_str(),
+      InputError);
+}
+
+TEST_CASE("onnx: weights that the exporter merged by value are parameters of their own") {
+  // All norms start at ones and zeros, so that 72 of 80 of their tensors are written as Identity.
+  const Network merged = read("resnet18_identity"), plain = read("resnet18");
+  CHECK(parameter_count(merged) == parameter_count(plain));
+  CHECK(forward_flops_per_sample(merged) == forward_flops_per_sample(plain));
+  CHECK(merged.layers.size() == plain.layers.size());
+}
+
+TEST_CASE("onnx: an export whose norms were folded into its convolutions is warned of") {
+  const Network folded = read("resnet50_bnfused");
+  REQUIRE(folded.warnings.size() == 1);
+  CHECK(folded.warnings[0] ==
+        "batch normalisation has been folded into the convolutions: this is an inference export, "
+        "and its parameters and layers are not those that are trained; export it in training mode");
+  // Biases in place of scale and shift: 26,560 channels are normalised.
+  CHECK(parameter_count(folded) == 25'557'032 - 26'560);
+  CHECK(read("vgg16").warnings.empty());
+  CHECK(read("alexnet").warnings.empty());
+}
