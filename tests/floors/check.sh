@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the tree's layout: which folder includes what, how long files are, where READMEs stand.
+# Checks the tree's layout: which folder includes what, how long files are, where READMEs stand, that
+# test names are fit for ctest.
 # Prints one line for each breach, `file:line: rule`, and fails if there is any.
 #
 #   tests/floors/check.sh [ROOT]
@@ -95,5 +96,19 @@ while IFS= read -r hit; do
   [[ ${BASH_REMATCH[3]} == '"' ]] && quoted=yes
   check_include "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]}" "$quoted"
 done < <(((${#files[@]})) && grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null "${files[@]}")
+
+# ctest makes phantom tests of a name with a semicolon, and mixes up two of one name.
+declare -A first_use
+test_case='^([^:]+:[0-9]+):TEST_CASE\("(.*)"\)'
+while IFS= read -r hit; do
+  [[ $hit =~ $test_case ]] || continue
+  place=${BASH_REMATCH[1]} name=${BASH_REMATCH[2]}
+  [[ $name == *\;* ]] && breach "$place: a test's name has no semicolon"
+  if [[ -n ${first_use[$name]-} ]]; then
+    breach "$place: ${first_use[$name]} has a test of this name already"
+  else
+    first_use[$name]=$place
+  fi
+done < <(((${#files[@]})) && grep -nE '^TEST_CASE\(' /dev/null "${files[@]}")
 
 ((breaches == 0))

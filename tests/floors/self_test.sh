@@ -61,6 +61,10 @@ refuse utils/README.md 'odds and ends\n' 'utils:1: unknown top-level folder'
 refuse sim/README.md "$(printf 'x\\n%.0s' {1..41})" \
   "sim/README.md:41: a folder's README has at most 40 lines"
 refuse sim/a.cpp "$(printf '\\n%.0s' {1..601})" 'sim/a.cpp:601: above 600 lines; split it'
+refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a; b") {}\n' \
+  "tests/sim/a_test.cpp:1: a test's name has no semicolon"
+refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a") {}\nTEST_CASE("sim: a") {}\n' \
+  'tests/sim/a_test.cpp:2: tests/sim/a_test.cpp:1 has a test of this name already'
 good_tree && rm "$tree/sim/README.md" && expect 'sim:1: the folder has no README.md'
 
 ((failures == 0))
