@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <list>
+#include <memory>
 
 #include "app/report_runs.hpp"
 
@@ -15,6 +16,7 @@ namespace parsim {
 
 namespace {
 
+constexpr std::string_view command_line = "command line";  ///< the place of messages
 constexpr std::string_view common_options[] = {"--format", "--json", "--color", "--quiet"};
 
 bool takes(const Verb& verb, std::string_view flag) {
@@ -29,28 +31,42 @@ bool takes(const Verb& verb, std::string_view flag) {
 struct VerbParser {
   const Verb* verb = nullptr;
   CLI::App* app = nullptr;
-  std::vector<std::string> words;
+  std::vector<std::vector<std::string>> words;  ///< at most one each
   std::map<std::string, std::vector<std::string>, std::less<>> values;
   std::map<std::string, bool, std::less<>> flags;
+};
+
+/// CLI11 would write "..." behind every option, because all are collected as lists.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_name().empty() ? "" : " " + option->get_type_name();
+  }
 };
 
 void declare(CLI::App& program, VerbParser& parser) {
   const Verb& verb = *parser.verb;
   parser.app = program.add_subcommand(std::string(verb.name), std::string(verb.summary));
   parser.app->allow_extras();
-  if (!verb.words.empty()) {
-    parser.app->add_option(fmt::format("{}", fmt::join(verb.words, " ")), parser.words)
-        ->expected(0, static_cast<int>(verb.words.size()));
+  parser.words.resize(verb.words.size());
+  for (std::size_t i = 0; i < verb.words.size(); ++i) {
+    parser.app
+        ->add_option(std::string(verb.words[i].name), parser.words[i],
+                     std::string(verb.words[i].help))
+        ->expected(0, 1)
+        ->type_name("");
   }
   for (const OptionSpec& option : option_table()) {
     if (!takes(verb, option.flag)) continue;
     const std::string flag(option.flag);
+    const std::string help =
+        std::string(option.help) + (option.repeats ? "; may be given several times" : "");
     if (option.value.empty()) {
-      parser.app->add_flag(flag, parser.flags[flag], std::string(option.help));
+      parser.app->add_flag(flag, parser.flags[flag], help)->type_name("");
       continue;
     }
     // All values are collected here, so that a second one is refused in our words.
-    parser.app->add_option(flag, parser.values[flag], std::string(option.help))
+    parser.app->add_option(flag, parser.values[flag], help)
         ->allow_extra_args(false)
         ->type_name(std::string(option.value));
   }
@@ -76,16 +92,16 @@ void declare(CLI::App& program, VerbParser& parser) {
   }
   throw InputError(
       verb.name, fmt::format("unknown option '{}'", flag),
-      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, did_you_mean(flag, known)));
+      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, suggestion(flag, known)));
 }
 
 [[noreturn]] void refuse_verb(const std::string& word) {
   std::vector<std::string> known;
   for (const Verb& verb : verbs()) known.emplace_back(verb.name);
-  throw InputError("parsim",
+  throw InputError(command_line,
                    word.starts_with("-") ? fmt::format("option '{}' before the verb", word)
                                          : fmt::format("unknown verb '{}'", word),
-                   fmt::format("accepted: {}{}", join(known), did_you_mean(word, known)));
+                   fmt::format("accepted: {}{}", join(known), suggestion(word, known)));
 }
 
 Arguments arguments_of(const VerbParser& parser) {
@@ -95,12 +111,14 @@ Arguments arguments_of(const VerbParser& parser) {
   const auto option = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& word) { return word.starts_with("-"); });
   if (!extras.empty()) refuse_extra(verb, option != extras.end() ? *option : extras.front());
-  if (parser.words.size() < verb.words.size()) {
-    throw InputError(verb.name,
-                     fmt::format("argument {} is missing", verb.words[parser.words.size()]),
-                     fmt::format("accepted: parsim {} {}", verb.name, fmt::join(verb.words, " ")));
+  Arguments arguments{std::string(verb.name), {}, {}};
+  for (std::size_t i = 0; i < verb.words.size(); ++i) {
+    if (parser.words[i].empty()) {
+      throw InputError(verb.name, fmt::format("{} is missing", verb.words[i].name),
+                       fmt::format("accepted: {}", verb.words[i].help));
+    }
+    arguments.words.push_back(parser.words[i].front());
   }
-  Arguments arguments{std::string(verb.name), parser.words, {}};
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;
     const auto spec = std::find_if(option_table().begin(), option_table().end(),
@@ -121,6 +139,8 @@ Arguments arguments_of(const VerbParser& parser) {
 CommandLine parse_command_line(const std::vector<std::string>& words) {
   CLI::App program("How to train a neural network on a cluster, and how long a step takes.",
                    "parsim");
+  program.formatter(std::make_shared<HelpFormatter>());
+  program.footer("Example: parsim compare --network resnet50 --cluster mixed-p100-v100");
   program.allow_extras();
   program.require_subcommand(0, 1);
   program.set_version_flag("--version", version());
@@ -135,17 +155,17 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
         std::vector<std::string>(words.rbegin(), words.rend()));  // it wants them reversed
   } catch (const CLI::CallForHelp&) {
     const std::vector<CLI::App*> chosen = program.get_subcommands();
-    return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help()};
+    return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help("parsim")};
   } catch (const CLI::CallForVersion&) {
     return {nullptr, {}, fmt::format("parsim {}\n", version())};
   } catch (const CLI::ParseError& error) {
-    throw InputError("parsim", error.what(), "accepted: see 'parsim --help'");
+    throw InputError(command_line, error.what(), "accepted: see 'parsim --help'");
   }
   if (!program.remaining().empty()) refuse_verb(program.remaining().front());
   for (const VerbParser& parser : parsers) {
     if (parser.app->parsed()) return {parser.verb, arguments_of(parser), {}};
   }
-  throw InputError("parsim", "no verb", "accepted: see 'parsim --help'");
+  throw InputError(command_line, "no verb", "accepted: see 'parsim --help'");
 }
 
 const Format& chosen_format(const Arguments& arguments) {

@@ -74,20 +74,23 @@ void add_column(Table& table, Column column, std::vector<TableCell> cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
 }
 
-void add_numbers(Table& table, const std::string& title, const std::string& key,
-                 const std::string& unit, const std::vector<double>& values) {
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns) {
   double largest = 0.0;
-  for (const double value : values) {
-    if (!std::isnan(value)) largest = std::max(largest, value);
+  for (const Numbers& column : columns) {
+    for (const double value : column.values) {
+      if (!std::isnan(value)) largest = std::max(largest, value);
+    }
   }
   const Scale scale = scale_for(largest, unit);
-  std::vector<TableCell> cells;
-  for (const double value : values) {
-    cells.push_back({three_digits(value / scale.factor), exact(value)});
+  for (const Numbers& column : columns) {
+    std::vector<TableCell> cells;
+    for (const double value : column.values) {
+      cells.push_back({three_digits(value / scale.factor), exact(value)});
+    }
+    const std::string title =
+        unit.empty() ? column.title : fmt::format("{} [{}{}]", column.title, scale.prefix, unit);
+    add_column(table, {title, column.key, true}, std::move(cells));
   }
-  const std::string header =
-      unit.empty() ? title : fmt::format("{} [{}{}]", title, scale.prefix, unit);
-  add_column(table, {header, key, true}, std::move(cells));
 }
 
 void add_words(Table& table, const std::string& title, const std::string& key,

@@ -54,12 +54,16 @@ struct Format {
 
 /// Appends a column; one cell per row, and the first column creates the rows.
 void add_column(Table& table, Column column, std::vector<TableCell> cells);
-/// Appends a column of numbers to the rows of `table` (one per row, created if there are none), all
-/// in the prefix that suits the largest: "step [ms]". NaN becomes "-" and an empty raw text.
+/// Numbers of a column, one per row; NaN becomes "-" and an empty raw text.
+struct Numbers {
+  std::string title, key;
+  std::vector<double> values;
+};
+/// Appends columns of numbers, all in the prefix that suits the largest of them: "step [ms]". What
+/// is compared with each other goes into one call.
 ///
-/// unit   SI unit of the numbers: "s", "B", …; "" for a bare number
-void add_numbers(Table& table, const std::string& title, const std::string& key,
-                 const std::string& unit, const std::vector<double>& values);
+/// unit   SI unit of the numbers: "s", "B", …; "" for bare numbers
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns);
 /// Appends a column of words.
 void add_words(Table& table, const std::string& title, const std::string& key,
                const std::vector<std::string>& words);

@@ -48,7 +48,7 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   add_words(table, "layer", "layer", layers);
   add_words(table, "cuts", "cuts", cuts);
   add_words(table, "devices", "devices", devices);
-  add_numbers(table, "stage", "stage", "", stages);
+  add_numbers(table, "", {{"stage", "stage", stages}});
 
   Document document;
   document.head = {fmt::format("{} of {} on {}, batch {} in {} micro-batches", plan.strategy,

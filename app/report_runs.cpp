@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "core/json.hpp"
 
@@ -102,25 +101,23 @@ Table result_table(const std::vector<RunResult>& results) {
     for (const RunResult& result : results) texts.push_back(of(result));
     return texts;
   };
+  using R = const RunResult&;
   Table table;
-  add_words(table, "strategy", "strategy", words([](const RunResult& r) { return r.strategy; }));
-  add_numbers(table, "step", "step_time_s", "s",
-              numbers([](const RunResult& r) { return r.step_time.count(); }));
-  add_numbers(table, "samples/s", "throughput_samples_per_s", "",
-              numbers([](const RunResult& r) { return r.samples_per_second; }));
-  add_numbers(table, "compute", "mean_compute_s", "s",
-              numbers([](const RunResult& r) { return mean(r, &DeviceUse::compute); }));
+  add_words(table, "strategy", "strategy", words([](R r) { return r.strategy; }));
   add_numbers(
-      table, "exposed comm.", "mean_exposed_communication_s", "s",
-      numbers([](const RunResult& r) { return mean(r, &DeviceUse::exposed_communication); }));
-  add_numbers(table, "idle", "mean_idle_s", "s",
-              numbers([](const RunResult& r) { return mean(r, &DeviceUse::idle); }));
-  add_numbers(table, "moved", "bytes_moved", "B",
-              numbers([](const RunResult& r) { return r.moved.value; }));
-  add_numbers(table, "peak memory", "peak_memory_bytes", "B", numbers(peak_memory));
-  add_words(table, "memory", "memory", words([](const RunResult& r) {
-              return r.error.empty() ? memory_verdict(r) : std::string("-");
-            }));
+      table, "s",
+      {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
+       {"compute", "mean_compute_s", numbers([](R r) { return mean(r, &DeviceUse::compute); })},
+       {"exposed comm.", "mean_exposed_communication_s",
+        numbers([](R r) { return mean(r, &DeviceUse::exposed_communication); })},
+       {"idle", "mean_idle_s", numbers([](R r) { return mean(r, &DeviceUse::idle); })}});
+  add_numbers(table, "", {{"samples/s", "throughput_samples_per_s", numbers([](R r) {
+                             return r.samples_per_second;
+                           })}});
+  add_numbers(table, "B", {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; })}});
+  add_numbers(table, "B", {{"peak memory", "peak_memory_bytes", numbers(peak_memory)}});
+  add_words(table, "memory", "memory",
+            words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }));
   add_words(table, "busiest link", "busiest_link", words(link_text));
   return table;
 }
@@ -142,24 +139,23 @@ Table device_table(const RunResult& result) {
   Table table;
   add_words(table, "device", "name", words([](D d) { return d.name; }));
   add_words(table, "model", "model", words([](D d) { return d.model; }));
-  add_numbers(table, "compute", "compute_s", "s",
-              numbers([](D d) { return d.use.compute.count(); }));
-  add_numbers(table, "exposed comm.", "exposed_communication_s", "s",
-              numbers([](D d) { return d.use.exposed_communication.count(); }));
-  add_numbers(table, "idle", "idle_s", "s", numbers([](D d) { return d.use.idle.count(); }));
-  add_numbers(table, "weights", "weights_bytes", "B",
-              numbers([](D d) { return d.memory.weights.value; }));
-  add_numbers(table, "gradients", "gradients_bytes", "B",
-              numbers([](D d) { return d.memory.gradients.value; }));
-  add_numbers(table, "optimizer", "optimizer_state_bytes", "B",
-              numbers([](D d) { return d.memory.optimizer_state.value; }));
-  add_numbers(table, "activations", "activations_bytes", "B",
-              numbers([](D d) { return d.memory.activations.value; }));
-  add_numbers(table, "buffers", "communication_bytes", "B",
-              numbers([](D d) { return d.memory.communication.value; }));
-  add_numbers(table, "peak", "peak_memory_bytes", "B",
-              numbers([](D d) { return d.memory.total().value; }));
-  add_numbers(table, "of", "memory_bytes", "B", numbers([](D d) { return d.capacity.value; }));
+  add_numbers(table, "s",
+              {{"compute", "compute_s", numbers([](D d) { return d.use.compute.count(); })},
+               {"exposed comm.", "exposed_communication_s",
+                numbers([](D d) { return d.use.exposed_communication.count(); })},
+               {"idle", "idle_s", numbers([](D d) { return d.use.idle.count(); })}});
+  add_numbers(
+      table, "B",
+      {{"weights", "weights_bytes", numbers([](D d) { return d.memory.weights.value; })},
+       {"gradients", "gradients_bytes", numbers([](D d) { return d.memory.gradients.value; })},
+       {"optimizer", "optimizer_state_bytes",
+        numbers([](D d) { return d.memory.optimizer_state.value; })},
+       {"activations", "activations_bytes",
+        numbers([](D d) { return d.memory.activations.value; })},
+       {"buffers", "communication_bytes",
+        numbers([](D d) { return d.memory.communication.value; })},
+       {"peak", "peak_memory_bytes", numbers([](D d) { return d.memory.total().value; })},
+       {"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
   return table;
 }
 

@@ -27,7 +27,7 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
   const std::string some = join(std::span(names).first(std::min(listed, names.size())));
   throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               did_you_mean(name, names)));
+                               suggestion(name, names)));
 }
 
 Plan read_plan(const Request& request) {
@@ -77,7 +77,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   if (number != "memory") {
     const std::vector<std::string> known = {"memory"};
     throw InputError("--override", fmt::format("unknown number '{}' of a device", number),
-                     fmt::format("{}{}", accepted, did_you_mean(number, known)));
+                     fmt::format("{}{}", accepted, suggestion(number, known)));
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
   const DeviceId device = find_device(cluster, name, "--override");

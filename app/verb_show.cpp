@@ -49,8 +49,8 @@ Document show_network(const Arguments& arguments) {
   add_words(table, "layer", "layer", names);
   add_words(table, "kind", "kind", kinds);
   add_words(table, "output", "output", shapes);
-  add_numbers(table, "parameters", "parameters", "", parameters);
-  add_numbers(table, "forward", "forward_flops_per_sample", "FLOP", flops);
+  add_numbers(table, "", {{"parameters", "parameters", parameters}});
+  add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
   for (const std::string& warning : network.warnings) {
     document.notes.push_back("warning: " + warning);
@@ -135,10 +135,10 @@ Table device_table(const Cluster& cluster) {
   add_words(table, "device", "name", names);
   add_words(table, "model", "model", models);
   add_words(table, "node", "node", nodes);
-  add_numbers(table, "memory", "memory_bytes", "B", memory);
-  add_numbers(table, "memory rate", "memory_bytes_per_s", "B/s", memory_rate);
-  add_numbers(table, "fp32", "fp32_flops_per_s", "FLOP/s", fp32);
-  add_numbers(table, "fp16", "fp16_flops_per_s", "FLOP/s", fp16);
+  add_numbers(table, "B", {{"memory", "memory_bytes", memory}});
+  add_numbers(table, "B/s", {{"memory rate", "memory_bytes_per_s", memory_rate}});
+  add_numbers(table, "FLOP/s", {{"fp32", "fp32_flops_per_s", fp32}});
+  add_numbers(table, "FLOP/s", {{"fp16", "fp16_flops_per_s", fp16}});
   add_words(table, "numbers", "label", labels);
   return table;
 }
@@ -161,8 +161,8 @@ Table link_table(const Cluster& cluster) {
   add_words(table, "link", "name", names);
   add_words(table, "a", "a", from);
   add_words(table, "b", "b", to);
-  add_numbers(table, "rate each way", "rate_bytes_per_s", "B/s", rates);
-  add_numbers(table, "latency", "latency_s", "s", latencies);
+  add_numbers(table, "B/s", {{"rate each way", "rate_bytes_per_s", rates}});
+  add_numbers(table, "s", {{"latency", "latency_s", latencies}});
   add_words(table, "numbers", "label", labels);
   return table;
 }

@@ -21,9 +21,14 @@ struct Outcome {
   int exit_code = ExitCode::ok;
 };
 
+/// A positional argument.
+struct Word {
+  std::string_view name, help;
+};
+
 struct Verb {
   std::string_view name, summary;
-  std::vector<std::string_view> words;    ///< positional arguments, all required
+  std::vector<Word> words;                ///< all required
   std::vector<std::string_view> options;  ///< flags beside those that every verb takes
   Outcome (*run)(const Arguments& arguments);
 };

@@ -1,0 +1,76 @@
+#include "app/cli.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST_CASE("cli: values, repeated options, flags and positional arguments") {
+  const CommandLine line = parse_command_line({"compare", "--strategy", "data", "--batch=8",
+                                               "--strategy", "owt", "--json", "--network", "n"});
+  CHECK(line.verb->name == "compare");
+  CHECK(line.arguments.texts("--strategy") == Words{"data", "owt"});
+  CHECK(line.arguments.text("--batch") == "8");
+  CHECK(line.arguments.has("--json"));
+  CHECK_FALSE(line.arguments.has("--cluster"));
+  const CommandLine show = parse_command_line({"show", "network", "list"});
+  CHECK(show.arguments.words == Words{"network", "list"});
+}
+
+TEST_CASE("cli: a value may look like an option, and an empty one is a value") {
+  const CommandLine line = parse_command_line({"compare", "--batch", "-4", "--server", ""});
+  CHECK(line.arguments.text("--batch") == "-4");
+  CHECK(line.arguments.text("--server") == "");
+}
+
+TEST_CASE("cli: help and version are texts, not failures") {
+  CHECK(parse_command_line({"--version"}).text.starts_with("parsim "));
+  CHECK(parse_command_line({"--help"}).text.find("collective") != std::string::npos);
+  const std::string help = parse_command_line({"simulate", "--help"}).text;
+  CHECK(help.find("--micro-batches") != std::string::npos);
+  CHECK(help.find("--sizes") == std::string::npos);
+}
+
+TEST_CASE("cli: every verb parses every option it claims") {
+  for (const Verb& verb : verbs()) {
+    for (const std::string_view flag : verb.options) {
+      CAPTURE(verb.name);
+      CAPTURE(flag);
+      Words words = {std::string(verb.name)};
+      for (const Word& word : verb.words) words.emplace_back(word.name);
+      words.emplace_back(flag);
+      for (const OptionSpec& option : option_table()) {
+        if (option.flag == flag && !option.value.empty()) words.emplace_back("value");
+      }
+      CHECK(parse_command_line(words).arguments.has(flag));
+    }
+  }
+}
+
+TEST_CASE("cli: the form of the report") {
+  const auto format = [](const Words& words) {
+    Words all = {"list", "networks"};
+    all.insert(all.end(), words.begin(), words.end());
+    return std::string(chosen_format(parse_command_line(all).arguments).name);
+  };
+  CHECK(format({}) == "table");
+  CHECK(format({"--json"}) == "json");
+  CHECK(format({"--format", "md"}) == "md");
+  CHECK(format({"--format", "json", "--json"}) == "json");
+  CHECK_THROWS_WITH_AS(format({"--format", "csv", "--json"}),
+                       "--json: given together with --format csv; accepted: one of the two",
+                       InputError);
+  CHECK_THROWS_WITH_AS(format({"--format", "jsn"}),
+                       "--format: 'jsn'; accepted: table, json, csv, md; did you mean 'json'?",
+                       InputError);
+}
+
+}  // namespace
+}  // namespace parsim

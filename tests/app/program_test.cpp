@@ -1,0 +1,273 @@
+// The built program as a user runs it: what it prints, what it writes, how it ends.
+#include "tests/support/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parsim {
+namespace {
+
+using nlohmann::json;
+using testing::Finished;
+using Words = std::vector<std::string>;
+
+const std::string star = "star:2,device=p100-sxm2*1+v100-sxm2*1,rate=25GB/s,latency=1us";
+
+Finished parsim_with(Words words) { return testing::run_program(PARSIM_PROGRAM, words); }
+
+/// Runs with --json and --no-timings; the exit code must be `exit_code`.
+json result_of(Words words, int exit_code = 0) {
+  words.insert(words.end(), {"--json", "--no-timings"});
+  const Finished finished = parsim_with(words);
+  CAPTURE(finished.err);
+  REQUIRE(finished.exit_code == exit_code);
+  CHECK(finished.err.empty());
+  return json::parse(finished.out);
+}
+
+std::set<std::string> keys(const json& object) {
+  std::set<std::string> names;
+  for (const auto& [key, value] : object.items()) names.insert(key);
+  return names;
+}
+
+bool has_all(const json& object, const std::set<std::string>& wanted) {
+  const std::set<std::string> found = keys(object);
+  return std::includes(found.begin(), found.end(), wanted.begin(), wanted.end());
+}
+
+const Words compare_lenet = {"compare", "--network", "lenet5", "--cluster", star};
+const Words simulate_lenet = {"simulate", "--network",  "lenet5", "--cluster",
+                              star,       "--strategy", "data"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_CASE("program: list gives names and summaries") {
+  for (const char* what : {"strategies", "networks", "clusters", "devices"}) {
+    const json list = json::parse(parsim_with({"list", what, "--json"}).out);
+    CHECK(list.size() >= 4);
+    for (const json& entry : list) {
+      CHECK(keys(entry) == std::set<std::string>{"name", "summary"});
+      CHECK_FALSE(entry["summary"].get<std::string>().empty());
+    }
+  }
+}
+
+TEST_CASE("program: show network has the contract's keys") {
+  const json network = json::parse(parsim_with({"show", "network", "lenet5", "--json"}).out);
+  CHECK(keys(network) == std::set<std::string>{"name", "layers", "parameters",
+                                               "forward_flops_per_sample", "warnings"});
+  CHECK(network["name"] == "lenet5");
+}
+
+TEST_CASE("program: show cluster has the contract's keys and a bisection by hand") {
+  const json cluster = json::parse(parsim_with({"show", "cluster", star, "--json"}).out);
+  CHECK(has_all(cluster, {"name", "devices", "links", "bisection_bytes_per_s"}));
+  CHECK(cluster["devices"].size() == 2);
+  CHECK(cluster["links"].size() == 2);
+  CHECK(cluster["bisection_bytes_per_s"] == 25e9);  // one device on each side
+}
+
+TEST_CASE("program: simulate has every key of the contract") {
+  const json result = result_of(simulate_lenet);
+  CHECK(has_all(result,
+                {"strategy", "step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
+                 "devices", "fits", "bottleneck", "search_time_s", "simulation_time_s",
+                 "cost_sources", "bounds", "seed", "version", "inputs"}));
+  CHECK(keys(result["bounds"]) ==
+        std::set<std::string>{"critical_path_s", "busiest_device_s", "busiest_link_s"});
+  CHECK(has_all(result["bottleneck"], {"link", "utilisation"}));
+  CHECK(has_all(result["cost_sources"], {"measured", "scaled", "modelled", "guessed"}));
+  for (const json& device : result["devices"]) {
+    CHECK(has_all(device, {"name", "compute_s", "exposed_communication_s", "idle_s",
+                           "peak_memory_bytes", "memory_bytes"}));
+  }
+  CHECK(result["strategy"] == "data");
+  CHECK(result["fits"] == true);
+  CHECK(result["inputs"]["batch"] == 64);  // 32 x 2 GPUs
+  CHECK(result["search_time_s"].is_null());
+  CHECK(result["simulation_time_s"].is_null());
+}
+
+TEST_CASE("program: the parts of a device's step add up to the step") {
+  const json result = result_of(simulate_lenet);
+  const double step = result["step_time_s"];
+  for (const json& device : result["devices"]) {
+    const double sum = device["compute_s"].get<double>() +
+                       device["exposed_communication_s"].get<double>() +
+                       device["idle_s"].get<double>();
+    CHECK(sum == doctest::Approx(step).epsilon(1e-9));
+  }
+  CHECK(result["throughput_samples_per_s"].get<double>() ==
+        doctest::Approx(64 / step).epsilon(1e-12));
+}
+
+TEST_CASE("program: data parallelism by ring moves 2(G-1)P bytes") {
+  // LeNet-5 has P = 4 x 61,706 bytes of parameters: 2·(2-1)·P.
+  CHECK(result_of(simulate_lenet)["bytes_moved"] == 2 * 4 * 61706);
+}
+
+TEST_CASE("program: timings are numbers unless they are left out") {
+  const json result = json::parse(parsim_with(with(simulate_lenet, {"--json"})).out);
+  CHECK(result["search_time_s"].get<double>() > 0);
+  CHECK(result["simulation_time_s"].get<double>() > 0);
+}
+
+TEST_CASE("program: compare lists every strategy with every key, fastest first") {
+  const json comparison = result_of(compare_lenet);
+  CHECK(has_all(comparison, {"results", "best"}));
+  const json known = json::parse(parsim_with({"list", "strategies", "--json"}).out);
+  CHECK(comparison["results"].size() == known.size());
+  const std::set<std::string> all = keys(comparison["results"][0]);
+  double before = 0;
+  for (const json& row : comparison["results"]) {
+    CHECK(keys(row) == all);
+    CHECK(row["step_time_s"].get<double>() >= before);
+    before = row["step_time_s"];
+  }
+  CHECK(all == keys(result_of(simulate_lenet)));
+  CHECK(comparison["best"] == comparison["results"][0]["strategy"]);
+}
+
+TEST_CASE("program: a row of compare equals simulate") {
+  const json comparison = result_of(compare_lenet);
+  for (json row : comparison["results"]) {
+    json alone = result_of({"simulate", "--network", "lenet5", "--cluster", star, "--strategy",
+                            row["strategy"].get<std::string>()});
+    CHECK(row["inputs"]["verb"] == "compare");
+    row["inputs"].erase("verb");
+    alone["inputs"].erase("verb");
+    CHECK(row == alone);
+  }
+}
+
+TEST_CASE("program: the same run twice gives the same bytes") {
+  const Words words = with(compare_lenet, {"--no-timings", "--json"});
+  CHECK(parsim_with(words) == parsim_with(words));
+}
+
+TEST_CASE("program: what does not fit is a complete result and exit code 5") {
+  const Words tiny = {"--override", "devices.gpu0.memory=1KiB"};
+  const json result = result_of(with(simulate_lenet, tiny), 5);
+  CHECK(result["fits"] == false);
+  CHECK(result["step_time_s"] == result_of(simulate_lenet)["step_time_s"]);
+  CHECK(result["devices"][0]["memory_bytes"] == 1024);
+  CHECK(result["devices"][0]["lacking_memory_bytes"] ==
+        result["devices"][0]["peak_memory_bytes"].get<std::int64_t>() - 1024);
+  CHECK(result["devices"][1]["lacking_memory_bytes"] == 0);
+  const json comparison = result_of(with(compare_lenet, tiny), 5);
+  CHECK(comparison["best"].is_null());
+  const Finished table = parsim_with(with(simulate_lenet, tiny));
+  CHECK(table.out.find("gpu0 lacks ") != std::string::npos);
+  CHECK(table.exit_code == 5);
+}
+
+TEST_CASE("program: a saved plan gives the same numbers as its strategy") {
+  for (const char* name : {"data", "model-even", "owt", "pipeline"}) {
+    CAPTURE(name);
+    const testing::TemporaryFolder folder;
+    const std::string path = folder.path("plan.json");
+    const Words input = {"--network", "lenet5", "--cluster", star, "--strategy", name};
+    const Finished planned =
+        parsim_with(with({"plan", "-o", path, "--dag", folder.path("dag.json")}, input));
+    REQUIRE(planned.exit_code == 0);
+    CHECK(folder.names() == Words{"dag.json", "plan.json"});
+    CHECK(json::accept(testing::read_text(folder.path("dag.json"))));
+    json direct = result_of(with({"simulate"}, input));
+    json saved = result_of({"simulate", "--plan", path, "--cluster", star});
+    CHECK(saved["inputs"]["plan"]["given"] == path);
+    direct.erase("inputs");
+    saved.erase("inputs");
+    CHECK(direct == saved);
+  }
+}
+
+TEST_CASE("program: plan without -o prints the plan itself as JSON") {
+  const Finished printed = parsim_with(
+      {"plan", "--network", "lenet5", "--cluster", star, "--strategy", "data", "--json"});
+  CHECK(json::parse(printed.out)["format"] == "parsim-plan");
+}
+
+TEST_CASE("program: no two events of a trace's track overlap") {
+  const testing::TemporaryFolder folder;
+  for (const char* strategy : {"data", "pipeline"}) {
+    const std::string path = folder.path(std::string(strategy) + ".json");
+    const Finished finished = parsim_with({"simulate", "--network", "lenet5", "--cluster", star,
+                                           "--strategy", strategy, "--trace", path});
+    REQUIRE(finished.exit_code == 0);
+    std::map<std::pair<int, int>, std::vector<std::pair<std::int64_t, std::int64_t>>> tracks;
+    const json trace = json::parse(testing::read_text(path));
+    for (const json& event : trace["traceEvents"]) {
+      if (event["ph"] != "X") continue;
+      const auto start = std::llround(event["ts"].get<double>() * 1000);
+      const auto length = std::llround(event["dur"].get<double>() * 1000);
+      tracks[{event["pid"], event["tid"]}].emplace_back(start, start + length);
+    }
+    CHECK(tracks.size() >= 4);
+    for (auto& [track, spans] : tracks) {
+      std::sort(spans.begin(), spans.end());
+      for (std::size_t i = 1; i < spans.size(); ++i) CHECK(spans[i - 1].second <= spans[i].first);
+    }
+  }
+}
+
+TEST_CASE("program: colour only where it is asked for") {
+  CHECK(parsim_with({"list", "strategies"}).out.find('\x1b') == std::string::npos);
+  CHECK(parsim_with({"list", "strategies", "--color", "always"}).out.find('\x1b') !=
+        std::string::npos);
+}
+
+TEST_CASE("program: csv has one line for each strategy") {
+  const Finished finished = parsim_with(with(compare_lenet, {"--format", "csv"}));
+  const std::string header = finished.out.substr(0, finished.out.find('\n'));
+  CHECK(header.starts_with("strategy,step_time_s,mean_compute_s,"));
+  const json known = json::parse(parsim_with({"list", "strategies", "--json"}).out);
+  const auto lines = std::count(finished.out.begin(), finished.out.end(), '\n');
+  CHECK(lines == static_cast<std::ptrdiff_t>(known.size()) + 1);
+}
+
+TEST_CASE("program: ring all-reduce of 100 MiB on one switch, by hand") {
+  // t = 2(n-1)·2 us + 2(n-1)/n · 104,857,600 B / 25e9 B/s (two links a hop, 1 us each):
+  //   n = 8:   28 us + 7.34003200 ms = 7.36803200 ms
+  //   n = 64: 252 us + 8.25753600 ms = 8.50953600 ms
+  for (const auto& [devices, milliseconds] :
+       std::vector<std::pair<int, double>>{{8, 7.368032}, {64, 8.509536}}) {
+    const std::string cluster =
+        "star:" + std::to_string(devices) + ",device=p100-sxm2,rate=25GB/s,latency=1us";
+    const json rows =
+        json::parse(parsim_with({"collective", "all-reduce", "--cluster", cluster, "--size",
+                                 "100MiB", "--collectives", "ideal", "--json"})
+                        .out);
+    REQUIRE(rows.size() == 1);
+    CHECK(keys(rows[0]) == std::set<std::string>{"size_bytes", "time_s", "algbw_bytes_per_s",
+                                                 "busbw_bytes_per_s", "algorithm", "protocol"});
+    const double time = rows[0]["time_s"];
+    CHECK(time == doctest::Approx(milliseconds * 1e-3).epsilon(1e-6));
+    CHECK(rows[0]["algbw_bytes_per_s"].get<double>() ==
+          doctest::Approx(104857600 / time).epsilon(1e-12));
+    CHECK(rows[0]["busbw_bytes_per_s"].get<double>() ==
+          doctest::Approx(104857600 / time * 2 * (devices - 1) / devices).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("program: sizes double from first to last") {
+  const json rows = json::parse(
+      parsim_with({"collective", "broadcast", "--cluster", star, "--sizes", "8B..8KiB", "--json"})
+          .out);
+  REQUIRE(rows.size() == 11);
+  CHECK(rows.front()["size_bytes"] == 8);
+  CHECK(rows.back()["size_bytes"] == 8192);
+}
+
+}  // namespace
+}  // namespace parsim
