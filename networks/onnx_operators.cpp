@@ -103,10 +103,11 @@ void apply(Builder& builder, const Node& node) {
   if (found == table().end()) {
     std::vector<std::string> known;
     for (const auto& [name, function] : table()) known.emplace_back(name);
+    const std::string meant = did_you_mean(node.op, known);
     throw InputError(place(builder.graph(), node),
                      fmt::format("operator '{}' is not known", node.op),
-                     fmt::format("one of ONNX's operators that can be trained;{}",
-                                 did_you_mean(node.op, known)));
+                     fmt::format("{} operators of ONNX are{}", known.size(),
+                                 meant.empty() ? meant : ";" + meant));
   }
   try {
     if (!fold_node(builder, node)) found->second(builder, node);
