@@ -20,10 +20,9 @@ void Lowering::emit_sync(std::size_t g) {
   }
   std::vector<OpId> after;
   for (const DeviceId device : group.devices) after.push_back(last[device]);
+  for (const DeviceId device : group.mirrors) state.mirrors_done.push_back(last[device]);
   const Slice gradient{state.bucket, Role::weight_gradient, 0, {}};
-  if (group.devices.size() == 1) {
-    state.summed = after;
-  } else if (group.sync.kind == Sync::Kind::server) {
+  if (group.served()) {
     for (std::size_t d = 0; d < group.devices.size(); ++d) {
       state.summed.push_back(
           dag_.add(Transfer{group.devices[d], group.sync.server, gradient, gradient, true},
@@ -36,6 +35,8 @@ void Lowering::emit_sync(std::size_t g) {
                          [&](const Cell& cell) { return cell.device == group.sync.server; });
     };
     if (std::none_of(layers_.begin(), layers_.end(), computes)) emit_server_return(g);
+  } else if (group.devices.size() == 1) {
+    state.summed = after;
   } else {
     const OpId op = dag_.add(
         Collective{CollectiveKind::all_reduce, dag_.intern(group.devices), gradient, gradient}, {},
@@ -53,6 +54,11 @@ void Lowering::emit_server_return(std::size_t g) {
     dag_.add(Transfer{group.sync.server, device, weight, weight, false}, Stream::gradient,
              std::vector<OpId>{update});
   }
+  // A mirror has sent nothing that says it no longer needs its old weights.
+  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
+    dag_.add(Transfer{group.sync.server, group.mirrors[d], weight, weight, false}, Stream::gradient,
+             std::vector<OpId>{update, state.mirrors_done[d]});
+  }
   state.returned = true;
 }
 
@@ -60,7 +66,7 @@ void Lowering::finish_group(std::size_t g) {
   const SyncGroup& group = groups_[g];
   GroupState& state = group_states_[g];
   if (state.summed.empty() || state.returned) return;
-  if (group.devices.size() > 1 && group.sync.kind == Sync::Kind::server) {
+  if (group.served()) {
     emit_server_return(g);
     return;
   }

@@ -96,7 +96,8 @@ class Lowering {
   struct GroupState {
     std::int64_t backward_left = 0;
     TensorId bucket;
-    std::vector<OpId> summed;  ///< by device of the group, or pushes to the server
+    std::vector<OpId> summed;        ///< by device of the group, or pushes to the server
+    std::vector<OpId> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
     bool returned = false;
   };
   std::vector<GroupState> group_states_;

@@ -126,8 +126,9 @@ void Accounting::states() {
   for (const SyncGroup& group : sync_groups(network_, plan_, cells_)) {
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
-    const bool served = group.devices.size() > 1 && group.sync.kind == Sync::Kind::server;
+    const bool served = group.served();
     std::set<DeviceId> holders(group.devices.begin(), group.devices.end());
+    holders.insert(group.mirrors.begin(), group.mirrors.end());
     if (served) holders.insert(group.sync.server);
     for (const DeviceId device : holders) {
       MemoryUse& use = use_[device.index()];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "core/errors.hpp"
 
@@ -71,6 +72,41 @@ Holders holders(const std::vector<Use>& uses) {
   return result;
 }
 
+/// One sum of a piece of a parameter; mirrors as at SyncGroup.
+struct Sum {
+  Region piece;
+  std::vector<DeviceId> devices, mirrors;
+};
+
+/// Every replica sums for itself. But a server has one store for a piece: of several replicas only
+/// one sends it gradients, the server's own if it has one (its contributions are in that store
+/// already), else the first.
+std::vector<Sum> sums(const std::vector<Use>& uses, const Sync& sync) {
+  const Holders all = holders(uses);
+  std::map<Region, std::vector<const std::vector<DeviceId>*>> replicas_of;
+  for (const auto& [key, devices] : all) replicas_of[key.second].push_back(&devices);
+  std::vector<Sum> result;
+  for (const auto& [key, devices] : all) {
+    const auto& replicas = replicas_of[key.second];
+    const bool alone = std::all_of(replicas.begin(), replicas.end(),
+                                   [](const auto* members) { return members->size() == 1; });
+    Sum sum{key.second, devices, {}};
+    if (sync.kind == Sync::Kind::server && !alone) {
+      const auto own = std::find_if(replicas.begin(), replicas.end(), [&](const auto* members) {
+        return std::binary_search(members->begin(), members->end(), sync.server);
+      });
+      const auto* sender = own == replicas.end() ? replicas[0] : *own;
+      if (sender != &devices) continue;
+      for (const auto* members : replicas) {
+        if (members != sender)
+          sum.mirrors.insert(sum.mirrors.end(), members->begin(), members->end());
+      }
+    }
+    result.push_back(std::move(sum));
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
@@ -101,7 +137,8 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
 
   std::vector<SyncGroup> groups;
   for (const std::vector<ParameterId>& bucket : order) {
-    std::map<std::pair<std::vector<DeviceId>, std::pair<int, DeviceId>>, std::size_t> index;
+    std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId>, std::size_t>
+        index;
     for (const ParameterId id : bucket) {
       if (uses[id.index()].empty()) continue;
       std::map<DeviceId, std::int64_t> replica_of;
@@ -112,12 +149,12 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
                          "the same devices for the same replica");
       }
       const Sync sync = plan.layers[users[id.index()][0].index()].sync;
-      for (const auto& [key, devices] : holders(uses[id.index()])) {
-        const auto [at, fresh] =
-            index.try_emplace({devices, {static_cast<int>(sync.kind), sync.server}}, groups.size());
-        if (fresh) groups.push_back({devices, sync, {}, {}});
+      for (const auto& [piece, devices, mirrors] : sums(uses[id.index()], sync)) {
+        const auto [at, fresh] = index.try_emplace(
+            {devices, mirrors, static_cast<int>(sync.kind), sync.server}, groups.size());
+        if (fresh) groups.push_back({devices, mirrors, sync, {}, {}});
         SyncGroup& group = groups[at->second];
-        group.contents.emplace_back(id, key.second);
+        group.contents.emplace_back(id, piece);
         group.layers.insert(group.layers.end(), users[id.index()].begin(), users[id.index()].end());
       }
     }

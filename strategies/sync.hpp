@@ -14,14 +14,22 @@ namespace parsim {
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {
   std::vector<DeviceId> devices;  ///< ascending; one device: nothing to sum
+  /// Under a parameter server: holders that belong to further replicas. Their sum is the same, so
+  /// they send nothing and only get the new weights.
+  std::vector<DeviceId> mirrors;
   Sync sync;
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
+
+  /// Gradients go to a parameter server; otherwise every device updates for itself.
+  [[nodiscard]] bool served() const {
+    return sync.kind == Sync::Kind::server && (devices.size() > 1 || !mirrors.empty());
+  }
 };
 
 /// The groups of a plan in the order of its buckets, then by parameter. Different devices may hold
-/// different parts of a parameter; each part forms its own group. Replicas are summed separately:
-/// each has the full gradient already.
+/// different parts of a parameter; each part forms its own group. Replicas are not summed with each
+/// other: each has the full gradient already.
 ///
 /// cells_of_layer   cells(…) of every layer
 ///
