@@ -1,0 +1,50 @@
+#include "sim/child.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <numeric>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+namespace {
+
+TEST_CASE("child: its results come back, larger than a pipe holds, and nothing else does") {
+  std::vector<std::int32_t> numbers(300'000);
+  std::vector<double> more(3);
+  int other = 1;
+  const std::array results{bytes_of(numbers), bytes_of(more)};
+  run_in_child(
+      [&] {
+        std::iota(numbers.begin(), numbers.end(), 7);
+        more = {1.5, -2.5, 1e300};
+        other = 2;
+      },
+      results);
+  std::vector<std::int32_t> expected(300'000);
+  std::iota(expected.begin(), expected.end(), 7);
+  CHECK(numbers == expected);
+  CHECK(more == std::vector<double>{1.5, -2.5, 1e300});
+  CHECK(other == 1);
+}
+
+TEST_CASE("child: its errors are thrown here, ours as ours") {
+  CHECK_THROWS_WITH_AS(run_in_child([] { throw SimulationError("stuck at 3"); }, {}), "stuck at 3",
+                       SimulationError);
+  CHECK_THROWS_WITH_AS(run_in_child([] { ensure(false, "up is up"); }, {}), "up is up",
+                       BrokenInvariant);
+}
+
+TEST_CASE("child: its death is an error that names the signal, never a hang") {
+  CHECK_THROWS_WITH_AS(run_in_child([] { raise(SIGKILL); }, {}),
+                       "the simulation died of signal 9 (Killed)", SimulationError);
+  CHECK_THROWS_WITH_AS(run_in_child([] { _exit(3); }, {}),
+                       "the simulation ended early, with exit code 3", SimulationError);
+}
+
+}  // namespace
+}  // namespace parsim
