@@ -17,7 +17,7 @@ namespace {
 /// device or a switch.
 class Names {
  public:
-  explicit Names(const std::string& where) : where_(where) {}
+  Names(const std::string& where, std::size_t count) : where_(where) { seen_.reserve(count); }
 
   void add(std::string_view kind, std::size_t index, const std::string& name) {
     if (name.empty()) {
@@ -32,7 +32,7 @@ class Names {
 
  private:
   const std::string& where_;
-  std::unordered_set<std::string> seen_;
+  std::unordered_set<std::string_view> seen_;
 };
 
 template <class Vector>
@@ -41,7 +41,9 @@ bool in_range(std::int32_t index, const Vector& owner) {
 }
 
 void check_names(const Cluster& cluster, const std::string& where) {
-  Names ports(where), nodes(where), links(where), models(where);
+  Names ports(where, cluster.devices.size() + cluster.switches.size());
+  Names nodes(where, cluster.nodes.size()), links(where, cluster.links.size());
+  Names models(where, cluster.models.size());
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
     nodes.add("node", i, cluster.nodes[i].name);
   }

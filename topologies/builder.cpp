@@ -14,7 +14,7 @@ ClusterBuilder::ClusterBuilder(std::string name, std::string where) : where_(std
 
 ClusterBuilder::ClusterBuilder(Cluster cluster, std::string where)
     : cluster_(std::move(cluster)), where_(std::move(where)) {
-  for (const Link& link : cluster_.links) link_names_.insert(link.name);
+  for (const Link& link : cluster_.links) ++link_names_[link.name];
 }
 
 void ClusterBuilder::refuse_beyond(std::size_t count, std::int64_t most,
@@ -69,15 +69,15 @@ const std::string& ClusterBuilder::name_of(Port port) const {
 void ClusterBuilder::add_link(Port a, Port b, BytesPerSecond rate, Seconds latency,
                               std::int32_t provenance, std::int64_t cables) {
   const std::string ends = fmt::format("{}-{}", name_of(a), name_of(b));
-  std::int64_t& number = cables_[ends];
   for (std::int64_t i = 0; i < cables; ++i) {
     refuse_beyond(cluster_.links.size(), most_links, "links");
-    std::string name;
-    // Names of devices may themselves contain '-' and '#', so a name may be taken already.
-    do {
-      ++number;
-      name = number == 1 ? ends : fmt::format("{}#{}", ends, number);
-    } while (!link_names_.insert(name).second);
+    std::int64_t number = ++link_names_[ends];
+    std::string name = ends;
+    // Names of devices may themselves contain '-' and '#', so "a-b#2" may be taken already.
+    while (number > 1 &&
+           !link_names_.emplace(name = fmt::format("{}#{}", ends, number), 1).second) {
+      number = ++link_names_[ends];
+    }
     cluster_.links.push_back({std::move(name), a, b, rate, latency, provenance});
   }
 }

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "core/cluster.hpp"
 
@@ -52,8 +51,8 @@ class ClusterBuilder {
 
   Cluster cluster_;
   std::string where_;
-  std::unordered_set<std::string> link_names_;
-  std::map<std::string, std::int64_t, std::less<>> cables_;  ///< so far, by the name of their ends
+  /// Names of links that are taken, each with how many cables were named after it.
+  std::unordered_map<std::string, std::int64_t> link_names_;
 };
 
 }  // namespace parsim

@@ -35,6 +35,17 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
 
 }  // namespace
 
+Cluster run_generator(const std::string& call, const std::string& where) {
+  const std::string_view name = std::string_view(call).substr(0, call.find(':'));
+  std::vector<std::string> names;
+  for (const Generator& generator : generators()) {
+    if (generator.name == name) return generator.build(GeneratorCall(generator, call, where));
+    names.emplace_back(generator.name);
+  }
+  throw InputError(where, fmt::format("unknown generator '{}'", name),
+                   fmt::format("accepted: {}{}", join(names), suggestion(name, names)));
+}
+
 std::string summary(const Generator& generator) {
   std::string text =
       fmt::format("{}:{} {}; options:", generator.name, generator.shape, generator.meaning);

@@ -33,7 +33,10 @@ struct Generator {
 /// All of them, in the order in which they are listed.
 [[nodiscard]] const std::vector<Generator>& generators();
 
-/// "name:shape — meaning; options key=default (meaning), …".
+/// Runs a call, "star:8,device=t4". Throws InputError for an unknown generator.
+[[nodiscard]] Cluster run_generator(const std::string& call, const std::string& where);
+
+/// "name:shape meaning; options: key=default (meaning), …".
 [[nodiscard]] std::string summary(const Generator& generator);
 
 /// A parsed call: known keys only, each at most once, defaults filled in.

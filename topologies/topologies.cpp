@@ -5,17 +5,23 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "topologies/cluster_file.hpp"
 #include "topologies/document.hpp"
+#include "topologies/embedded.hpp"
 #include "topologies/generator.hpp"
 
 namespace parsim {
 
 namespace {
 
-std::vector<std::string> names() {
-  std::vector<std::string> found;
-  for (const ClusterEntry& entry : clusters()) found.push_back(entry.name);
-  return found;
+/// All embedded files but the device table, which is the first.
+std::span<const EmbeddedFile> machines() { return embedded_files().subspan(1); }
+
+/// "dgx-v100" of "topologies/clusters/dgx-v100.toml".
+std::string_view machine_name(const EmbeddedFile& file) {
+  const std::string_view path = file.path;
+  const std::size_t begin = path.rfind('/') + 1;
+  return path.substr(begin, path.rfind('.') - begin);
 }
 
 }  // namespace
@@ -23,6 +29,10 @@ std::vector<std::string> names() {
 const std::vector<ClusterEntry>& clusters() {
   static const std::vector<ClusterEntry> table = [] {
     std::vector<ClusterEntry> entries;
+    for (const EmbeddedFile& file : machines()) {
+      entries.push_back(
+          {std::string(machine_name(file)), summary_of(file.text, std::string(file.path))});
+    }
     for (const Generator& generator : generators()) {
       entries.push_back({std::string(generator.name), summary(generator)});
     }
@@ -34,15 +44,23 @@ const std::vector<ClusterEntry>& clusters() {
 Cluster load_cluster(const std::string& name_call_or_path, std::string_view where) {
   const std::string& text = name_call_or_path;
   const std::string_view word = std::string_view(text).substr(0, text.find(':'));
-  const auto generator =
-      std::find_if(generators().begin(), generators().end(),
-                   [&](const Generator& candidate) { return candidate.name == word; });
-  if (generator != generators().end()) {
-    return generator->build(GeneratorCall(*generator, text, std::string(where)));
+  for (const EmbeddedFile& file : machines()) {
+    if (machine_name(file) == text) return parse_cluster(file.text, std::string(file.path));
   }
-  const std::vector<std::string> known = names();
+  // Calls before paths: "25GB/s" has a slash, too.
+  for (const Generator& generator : generators()) {
+    if (generator.name == word) return run_generator(text, std::string(where));
+  }
+  const bool like_a_call = word.size() < text.size() && word.find('/') == std::string_view::npos &&
+                           !word.ends_with(".toml") && !word.ends_with(".json");
+  const bool like_a_path =
+      text.find('/') != std::string::npos || text.ends_with(".toml") || text.ends_with(".json");
+  if (like_a_path && !like_a_call) return parse_cluster(read_cluster_text(text, where), text);
+  std::vector<std::string> known;
+  for (const ClusterEntry& entry : clusters()) known.push_back(entry.name);
   throw InputError(where, fmt::format("unknown cluster '{}'", text),
-                   fmt::format("accepted: {}, or a file{}", join(known), suggestion(word, known)));
+                   fmt::format("accepted: {}, or a file (.toml, .json, or with a /){}", join(known),
+                               suggestion(word, known)));
 }
 
 }  // namespace parsim

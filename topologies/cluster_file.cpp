@@ -1,0 +1,281 @@
+#include "topologies/cluster_file.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <unordered_map>
+
+#include "core/errors.hpp"
+#include "topologies/builder.hpp"
+#include "topologies/device_types.hpp"
+#include "topologies/document.hpp"
+#include "topologies/generator.hpp"
+#include "topologies/pattern.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::int64_t most_cables = 1024;
+
+class FileReader {
+ public:
+  FileReader(const Value& root, std::string file)
+      : file_(std::move(file)),
+        top_(root, file_, "",
+             {"name", "summary", "generator", "device_types", "nodes", "switches", "links",
+              "overrides"}),
+        types_(device_models()),
+        builder_(base()) {}
+
+  Cluster read() && {
+    for (const Value& entry : top_.list("device_types")) read_type(entry);
+    for (const Value& entry : top_.list("nodes")) read_nodes(entry);
+    for (const std::string& name : names_of(top_, "switches")) builder_.add_switch(name);
+    PortNames everything;
+    const Cluster& cluster = builder_.cluster();
+    for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+      everything.add(cluster.devices[i].name, Port::of(DeviceId{i}));
+    }
+    for (std::size_t i = 0; i < cluster.switches.size(); ++i) {
+      everything.add(cluster.switches[i].name, Port::of(SwitchId{i}));
+    }
+    for (const Value& entry : top_.list("links")) read_link(entry, "links", everything);
+    for (const Value& entry : top_.list("overrides")) read_override(entry);
+    return std::move(builder_).finish();
+  }
+
+ private:
+  /// Where the file starts from: nothing, or the cluster of a generator.
+  ClusterBuilder base() {
+    const std::string name = top_.text_or("name", std::filesystem::path(file_).stem().string());
+    const auto call = top_.maybe_text("generator");
+    if (!call) return {name, file_};
+    const std::string where = top_.where("generator");
+    Cluster cluster = run_generator(*call, where);
+    cluster.name = name;
+    return {std::move(cluster), file_};
+  }
+
+  std::vector<std::string> names_of(const Fields& fields, std::string_view key) const {
+    std::vector<std::string> names;
+    for (const Value& item : fields.list(key)) {
+      if (item.kind == Value::Kind::text) {
+        names.push_back(item.text);
+        continue;
+      }
+      throw InputError(fmt::format("{}:{}:{}", file_, item.line, key),
+                       fmt::format("{} stands where a name must be", item.described()),
+                       "names in quotes: switches = [\"pcie0\", \"pcie1\"]");
+    }
+    return names;
+  }
+
+  void read_type(const Value& entry) {
+    DeviceModel model = read_device_type(entry, file_, types_);
+    for (const DeviceModel& known : types_) {
+      if (known.name != model.name) continue;
+      throw InputError(fmt::format("{}:{}:device_types.name", file_, entry.line),
+                       fmt::format("there is a device type '{}' already", model.name),
+                       fmt::format("another name; base = \"{}\" starts from that one", model.name));
+    }
+    types_.push_back(std::move(model));
+  }
+
+  /// The provenance of a link or override: `label` and `source` are of the rate.
+  std::int32_t provenance(const Fields& fields) {
+    const auto label = fields.maybe_text("label");
+    return builder_.add_provenance(
+        {"*", label ? parse_label(*label, fields.where("label")) : Label::guessed,
+         fields.text_or("source", "given in " + file_)});
+  }
+
+  BytesPerSecond rate(const Fields& fields) const {
+    const BytesPerSecond rate = parse_rate(fields.text("rate"), fields.where("rate"));
+    if (rate.value > 0) return rate;
+    throw InputError(fields.where("rate"), "the rate is 0", "a positive rate");
+  }
+  Seconds latency(const Fields& fields) const {
+    return parse_seconds(fields.text("latency"), fields.where("latency"));
+  }
+
+  void read_link(const Value& entry, const std::string& path, const PortNames& scope) {
+    const Fields fields(entry, file_, path,
+                        {"a", "b", "rate", "latency", "count", "label", "source"});
+    const std::vector<Port> from = scope.match(fields.text("a"), fields.where("a"));
+    const std::vector<Port> to = scope.match(fields.text("b"), fields.where("b"));
+    const BytesPerSecond cable_rate = rate(fields);
+    const Seconds cable_latency = latency(fields);
+    const std::int64_t cables = fields.integer_or("count", 1, 1, most_cables);
+    const std::int32_t source = provenance(fields);
+    if (from.size() * to.size() > static_cast<std::size_t>(most_links)) {
+      throw InputError(fields.where("a"),
+                       fmt::format("'{}' and '{}' match {} x {} ends", fields.text("a"),
+                                   fields.text("b"), from.size(), to.size()),
+                       fmt::format("at most {} links", most_links));
+    }
+    // Each pair once, though both patterns may match both ends: a mesh is "gpu*" with "gpu*".
+    std::set<std::pair<Port, Port>> joined;
+    for (const Port a : from) {
+      for (const Port b : to) {
+        if (a == b || !joined.insert(std::minmax(a, b)).second) continue;
+        builder_.add_link(a, b, cable_rate, cable_latency, source, cables);
+      }
+    }
+    if (joined.empty()) {
+      throw InputError(fields.where("b"), "the link joins nothing but an end with itself",
+                       "two different ends");
+    }
+  }
+
+  void read_nodes(const Value& entry) {
+    const Fields fields(entry, file_, "nodes", {"name", "count", "devices", "switches", "links"});
+    const std::string name = fields.text("name");
+    const bool several = fields.find("count") != nullptr;
+    const std::int64_t count = fields.integer_or("count", 1, 1, most_devices);
+    for (std::int64_t i = 0; i < count; ++i) {
+      read_node(fields, several ? fmt::format("{}{}", name, i) : name);
+    }
+  }
+
+  /// Inside a node things go by their own names, outside with the node's before it: "box0.gpu1".
+  void read_node(const Fields& fields, const std::string& node_name) {
+    const NodeId node = builder_.add_node(node_name);
+    PortNames inside;
+    std::int64_t gpus = 0, cpus = 0;
+    for (const Value& entry : fields.list("devices")) {
+      const Fields device(entry, file_, "nodes.devices", {"name", "model", "count", "memory"});
+      const DeviceModel& model =
+          find_device_type(types_, device.text("model"), device.where("model"));
+      std::optional<Bytes> memory;
+      if (const auto text = device.maybe_text("memory")) {
+        memory = parse_bytes(*text, device.where("memory"));
+      }
+      const auto own_name = device.maybe_text("name");
+      const std::int64_t count = device.integer_or("count", 1, 1, most_devices);
+      std::int64_t& number = model.kind == DeviceKind::gpu ? gpus : cpus;
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::string name;
+        if (!own_name) {
+          name = fmt::format("{}{}", model.kind == DeviceKind::gpu ? "gpu" : "cpu", number++);
+        } else {
+          name = device.find("count") == nullptr ? *own_name : fmt::format("{}{}", *own_name, i);
+        }
+        const DeviceId id =
+            builder_.add_device(fmt::format("{}.{}", node_name, name), model, node, memory);
+        inside.add(name, Port::of(id));
+      }
+    }
+    for (const std::string& name : names_of(fields, "switches")) {
+      const std::string full = name.empty() ? name : fmt::format("{}.{}", node_name, name);
+      inside.add(name, Port::of(builder_.add_switch(full, node)));
+    }
+    for (const Value& entry : fields.list("links")) read_link(entry, "nodes.links", inside);
+  }
+
+  void read_override(const Value& entry) {
+    const Fields fields(
+        entry, file_, "overrides",
+        {"devices", "links", "model", "memory", "rate", "latency", "label", "source"});
+    const bool of_devices = fields.find("devices") != nullptr;
+    if (of_devices == (fields.find("links") != nullptr)) {
+      throw InputError(fmt::format("{}:{}:overrides", file_, entry.line),
+                       "an override is of devices or of links, not of both or neither",
+                       "devices = \"pattern\" or links = \"pattern\"");
+    }
+    for (const std::string_view wrong :
+         of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
+                    : std::vector<std::string_view>{"model", "memory"}) {
+      if (fields.find(wrong) == nullptr) continue;
+      throw InputError(fields.where(wrong),
+                       fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
+                       of_devices ? "model, memory" : "rate, latency, label, source");
+    }
+    of_devices ? override_devices(fields) : override_links(fields);
+  }
+
+  void override_devices(const Fields& fields) {
+    std::optional<std::int32_t> model;
+    std::optional<Bytes> memory;
+    if (const auto name = fields.maybe_text("model")) {
+      const DeviceModel& found = find_device_type(types_, *name, fields.where("model"));
+      model = builder_.add_model(found);
+      memory = found.memory;
+    }
+    if (const auto text = fields.maybe_text("memory")) {
+      memory = parse_bytes(*text, fields.where("memory"));
+    }
+    std::vector<Device>& devices = builder_.change().devices;
+    for (const std::size_t i : matching(devices, fields.text("devices"), fields.where("devices"))) {
+      devices[i].model = model.value_or(devices[i].model);
+      devices[i].memory = memory.value_or(devices[i].memory);
+    }
+  }
+
+  void override_links(const Fields& fields) {
+    const bool has_rate = fields.find("rate") != nullptr;
+    const bool has_latency = fields.find("latency") != nullptr;
+    const std::int32_t source = provenance(fields);
+    std::vector<Link>& links = builder_.change().links;
+    for (const std::size_t i : matching(links, fields.text("links"), fields.where("links"))) {
+      if (has_rate) links[i].rate = rate(fields);
+      if (has_latency) links[i].latency = latency(fields);
+      links[i].provenance = source;
+    }
+  }
+
+  std::string file_;
+  Fields top_;
+  std::vector<DeviceModel> types_;
+  ClusterBuilder builder_;
+};
+
+bool is_json(std::string_view text, const std::string& file) {
+  if (file.ends_with(".json")) return true;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return !file.ends_with(".toml") && first != std::string_view::npos && text[first] == '{';
+}
+
+}  // namespace
+
+Cluster parse_cluster(std::string_view text, const std::string& file) {
+  const Value root = is_json(text, file) ? parse_json(text, file) : parse_toml(text, file);
+  return FileReader(root, file).read();
+}
+
+std::string summary_of(std::string_view text, const std::string& file) {
+  const Value root = parse_toml(text, file);
+  for (std::size_t i = 0; i < root.keys.size(); ++i) {
+    if (root.keys[i] == "summary") return root.items[i].text;
+  }
+  return {};
+}
+
+std::string read_cluster_text(const std::string& path, std::string_view where) {
+  constexpr std::size_t largest = 64 << 20;
+  std::error_code ignored;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || std::filesystem::is_directory(path, ignored)) {
+    throw InputError(where, fmt::format("cannot read the file '{}'", path),
+                     "a cluster in TOML or JSON");
+  }
+  // Not by the file's size: it may be a pipe or a device.
+  std::string text(1 << 16, '\0');
+  std::size_t length = 0;
+  while (stream.read(text.data() + length, static_cast<std::streamsize>(text.size() - length)),
+         stream.gcount() > 0) {
+    length += static_cast<std::size_t>(stream.gcount());
+    if (length > largest) {
+      throw InputError(where, fmt::format("the file '{}' is larger than 64 MiB", path),
+                       "a cluster in TOML or JSON");
+    }
+    if (length == text.size()) text.resize(2 * text.size());
+  }
+  text.resize(length);
+  return text;
+}
+
+}  // namespace parsim
