@@ -102,32 +102,61 @@ class FileReader {
     return parse_seconds(fields.text("latency"), fields.where("latency"));
   }
 
+  using Ends = std::pair<std::vector<Port>, std::vector<Port>>;
+
+  /// What the entry joins with what: `a` with `b`, or each of `pairs`.
+  std::vector<Ends> ends_of(const Fields& fields, const PortNames& scope) const {
+    const Value* pairs = fields.find("pairs");
+    if (pairs == nullptr) {
+      return {{scope.match(fields.text("a"), fields.where("a")),
+               scope.match(fields.text("b"), fields.where("b"))}};
+    }
+    if (fields.find("a") != nullptr || fields.find("b") != nullptr) {
+      throw InputError(fields.where("pairs"), "pairs is given beside a or b",
+                       "either a and b, or pairs");
+    }
+    std::vector<Ends> found;
+    for (const Value& pair : fields.list("pairs")) {
+      const std::string where = fmt::format("{}:{}:links.pairs", file_, pair.line);
+      const bool is_pair = pair.kind == Value::Kind::list && pair.items.size() == 2 &&
+                           pair.items[0].kind == Value::Kind::text &&
+                           pair.items[1].kind == Value::Kind::text;
+      if (!is_pair) {
+        throw InputError(where, fmt::format("{} stands where a pair must be", pair.described()),
+                         "two names: [\"gpu0\", \"gpu1\"]");
+      }
+      found.emplace_back(scope.match(pair.items[0].text, where),
+                         scope.match(pair.items[1].text, where));
+    }
+    return found;
+  }
+
   void read_link(const Value& entry, const std::string& path, const PortNames& scope) {
     const Fields fields(entry, file_, path,
-                        {"a", "b", "rate", "latency", "count", "label", "source"});
-    const std::vector<Port> from = scope.match(fields.text("a"), fields.where("a"));
-    const std::vector<Port> to = scope.match(fields.text("b"), fields.where("b"));
+                        {"a", "b", "pairs", "rate", "latency", "count", "label", "source"});
+    const std::vector<Ends> ends = ends_of(fields, scope);
     const BytesPerSecond cable_rate = rate(fields);
     const Seconds cable_latency = latency(fields);
     const std::int64_t cables = fields.integer_or("count", 1, 1, most_cables);
     const std::int32_t source = provenance(fields);
-    if (from.size() * to.size() > static_cast<std::size_t>(most_links)) {
-      throw InputError(fields.where("a"),
-                       fmt::format("'{}' and '{}' match {} x {} ends", fields.text("a"),
-                                   fields.text("b"), from.size(), to.size()),
-                       fmt::format("at most {} links", most_links));
-    }
-    // Each pair once, though both patterns may match both ends: a mesh is "gpu*" with "gpu*".
-    std::set<std::pair<Port, Port>> joined;
-    for (const Port a : from) {
-      for (const Port b : to) {
-        if (a == b || !joined.insert(std::minmax(a, b)).second) continue;
-        builder_.add_link(a, b, cable_rate, cable_latency, source, cables);
+    const std::string where = fmt::format("{}:{}:{}", file_, entry.line, path);
+    for (const auto& [from, to] : ends) {
+      if (from.size() * to.size() > static_cast<std::size_t>(most_links)) {
+        throw InputError(where, fmt::format("{} x {} ends match", from.size(), to.size()),
+                         fmt::format("at most {} links", most_links));
       }
-    }
-    if (joined.empty()) {
-      throw InputError(fields.where("b"), "the link joins nothing but an end with itself",
-                       "two different ends");
+      // Each pair once, though both patterns may match both ends: a mesh is "gpu*" with "gpu*".
+      std::set<std::pair<Port, Port>> joined;
+      for (const Port a : from) {
+        for (const Port b : to) {
+          if (a == b || !joined.insert(std::minmax(a, b)).second) continue;
+          builder_.add_link(a, b, cable_rate, cable_latency, source, cables);
+        }
+      }
+      if (joined.empty()) {
+        throw InputError(where, "the link joins nothing but an end with itself",
+                         "two different ends");
+      }
     }
   }
 
