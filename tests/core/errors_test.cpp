@@ -1,0 +1,40 @@
+#include "core/errors.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace parsim;
+
+TEST_CASE("errors: a message has place, finding and what is accepted") {
+  CHECK(std::string(InputError("--batch", "'many'", "a whole number").what()) ==
+        "--batch: 'many'; a whole number");
+  CHECK(std::string(InputError("net.onnx", "no layers").what()) == "net.onnx: no layers");
+}
+
+TEST_CASE("errors: ensure throws a broken invariant with its meaning") {
+  CHECK_NOTHROW(ensure(true, "never seen"));
+  CHECK_THROWS_WITH_AS(ensure(false, "a layer has inputs"), "a layer has inputs", BrokenInvariant);
+}
+
+TEST_CASE("errors: the nearest known word is suggested, the first of equally near ones") {
+  const std::vector<std::string> known{"resnet50", "resnet18", "vgg16"};
+  CHECK(did_you_mean("resnet5", known) == " did you mean 'resnet50'?");
+  CHECK(did_you_mean("resnt18", known) == " did you mean 'resnet18'?");
+  CHECK(did_you_mean("resnet", known) == " did you mean 'resnet50'?");  // two letters from both
+  CHECK(did_you_mean("vgg61", known) == " did you mean 'vgg16'?");
+}
+
+TEST_CASE("errors: nothing is suggested for a word like no other, or a hostile one") {
+  const std::vector<std::string> known{"resnet50", "vgg16"};
+  CHECK(did_you_mean("transformer", known).empty());
+  CHECK(did_you_mean(std::string(1'000'000, 'v'), known).empty());
+  CHECK(did_you_mean("vgg16", std::vector<std::string>{}).empty());
+}
+
+TEST_CASE("errors: words are joined") {
+  CHECK(join(std::vector<std::string>{"a", "b"}) == "a, b");
+  CHECK(join(std::vector<std::string>{"a", "b"}, "|") == "a|b");
+  CHECK(join(std::vector<std::string>{}).empty());
+}
