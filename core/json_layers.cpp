@@ -198,7 +198,7 @@ Shape get_shape(const Node& node) {
   node.each([&](const Node& item) {
     Axis axis;
     get(item.item(0, 2), axis.dim);
-    get(item.item(1, 2), axis.extent, positive);
+    get(item.item(1, 2), axis.extent, extents);
     shape.axes.push_back(axis);
   });
   return shape;

@@ -25,7 +25,7 @@ template <>
 struct Fields<Parameter> {
   static void list(auto& visit, auto& parameter) {
     visit("name", parameter.name);
-    visit("extents", parameter.extents, Limits{1});
+    visit("extents", parameter.extents, extents);
   }
 };
 

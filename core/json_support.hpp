@@ -44,6 +44,9 @@ struct Words<Dim> {
   static std::array<std::string_view, 11> all() { return words_by_to_text<Dim, 11>(); }
 };
 
+/// Extents of tensors. Products are checked apart (most_elements).
+inline constexpr Limits extents{1, std::int64_t{1} << 44};
+
 /// Fields<T>::list(visit, value) calls `visit(key, member)` for a required member,
 /// `visit(key, member, limits)` for one with a range of its own, and `visit.optional(key, member)`
 /// for one that is left out where it has its default.

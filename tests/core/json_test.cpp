@@ -1,0 +1,334 @@
+// Networks, plans and timelines as JSON; DAGs are in json_dag_test.cpp.
+#include "core/json.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include "core/errors.hpp"
+#include "tests/support/notation.hpp"
+
+using namespace parsim;
+
+namespace {
+
+/// The message of the InputError that `read` throws for `text`.
+template <class Read>
+std::string message(Read read, const std::string& text) {
+  try {
+    static_cast<void>(read(text, "f.json"));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// `text` with the first `from` replaced by `to`.
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  REQUIRE_MESSAGE(at != std::string::npos, "the text has no ", from);
+  return text.replace(at, from.size(), to);
+}
+
+/// One layer of every kind, no member left at its default.
+Network every_kind() {
+  Network network;
+  network.name = "every \"kind\" \\ µ\n";
+  network.warnings = {"made up", ""};
+  const auto add = [&](const char* name, LayerKind kind, std::vector<LayerId> inputs) {
+    return add_layer(network, name, std::move(kind), std::move(inputs));
+  };
+  const LayerId x = add_input(network, "x", image_shape(6, 9, 9));
+  const LayerId conv = add("conv", Conv{4, {{3, 2, 1, 0, 2}, {3, 2, 0, 1, 1}}, 2, false}, {x});
+  const LayerId pool =
+      add("pool", Pool{PoolKind::average, {2, {2, 1, 0, 1, 1}}, true, false}, {conv});
+  const LayerId norm = add("norm", Norm{NormKind::group, false, 2}, {pool});
+  const LayerId prelu = add("prelu", Activation{"prelu", 4}, {norm});
+  const LayerId drop = add("drop", Dropout{0.1}, {prelu});
+  const LayerId sum = add("sum", Combine{"mul"}, {drop, prelu});
+  const LayerId joined = add("joined", Concat{1}, {sum, sum});
+  const LayerId slice = add("slice", Slicing{1, 1, 5, 2}, {joined});
+  const LayerId moved = add("moved", Rearrange{"transpose", image_shape(3, 2, 4), false}, {slice});
+  const LayerId mean = add("mean", Reduce{"max", {1, 2}, true}, {moved});
+  const LayerId flat = add("flat", Flatten{}, {mean});
+  const LayerId table = add("table", Embedding{100, 5}, {flat});
+  const LayerId learned = add("learned", Learned{{{{Dim::token, 5}, {Dim::other, 7}}}}, {});
+  const LayerId product = add("product", MatMul{}, {table, learned});
+  const LayerId soft = add("soft", Softmax{1}, {product});
+  const LayerId fc = add("fc", Dense{3, true}, {soft});
+  add_layer(network, "tied", Dense{3, false}, {soft}, {network[fc].parameters[0]});
+  add("loss", Loss{}, {fc});
+  return network;
+}
+
+template <class Enum>
+Enum any_of(std::int32_t count) {
+  return static_cast<Enum>(*rc::gen::inRange(0, count));
+}
+
+std::int32_t any_number() { return *rc::gen::inRange(0, 1000); }
+
+template <class Make>
+auto any_list(Make make) {
+  std::vector<decltype(make())> list;
+  const int size = *rc::gen::inRange(0, 4);
+  for (int i = 0; i < size; ++i) list.push_back(make());
+  return list;
+}
+
+std::string any_text() { return *rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127)); }
+
+/// Any plan that a file can say, whether it makes sense or not.
+Plan any_plan() {
+  const auto device = [] { return DeviceId{any_number()}; };
+  const auto placement = [] {
+    return StatePlacement{any_of<StatePlacement::Kind>(2),
+                          any_list([] { return std::int64_t{any_number()}; })};
+  };
+  Plan plan;
+  plan.strategy = any_text();
+  plan.network = any_text();
+  plan.cluster = any_text();
+  plan.batch = any_number();
+  plan.precision = any_of<Precision>(4);
+  plan.optimizer = any_of<Optimizer>(3);
+  plan.layers = any_list([&] {
+    LayerPlan layer;
+    layer.cuts = any_list([] {
+      return Cut{any_of<Dim>(11), any_list([] { return std::int64_t{any_number()}; })};
+    });
+    layer.devices = any_list(device);
+    layer.weights = placement();
+    layer.gradients = placement();
+    layer.optimizer = placement();
+    layer.recompute = *rc::gen::arbitrary<bool>();
+    layer.sync.kind = any_of<Sync::Kind>(3);
+    if (*rc::gen::arbitrary<bool>()) layer.sync.server = device();
+    return layer;
+  });
+  plan.schedule.micro_batches = 1 + any_number();
+  plan.schedule.stage_of_layer = any_list(any_number);
+  plan.schedule.lanes = any_list([&] {
+    return Lane{any_list(device), any_list([] {
+                  return Slot{any_number(), any_number(), any_of<Direction>(2)};
+                })};
+  });
+  plan.buckets = any_list([] { return any_list([] { return ParameterId{any_number()}; }); });
+  plan.notes = any_list(any_text);
+  return plan;
+}
+
+/// A small plan as text, to be broken in tests.
+std::string plan_text() {
+  Plan plan;
+  plan.strategy = "data";
+  plan.network = "tiny";
+  plan.cluster = "star";
+  plan.batch = 8;
+  LayerPlan layer;
+  layer.cuts = {{Dim::height, {5, 3}}};
+  layer.devices = {DeviceId{0}, DeviceId{1}};
+  layer.recompute = true;
+  plan.layers = {layer};
+  plan.schedule = {1, {0}, {}};
+  return to_json(plan);
+}
+
+}  // namespace
+
+TEST_CASE("json: a plan file by hand") {
+  CHECK(plan_text() == R"({
+"format": "parsim-plan",
+"version": 1,
+"strategy": "data",
+"network": "tiny",
+"cluster": "star",
+"batch": 8,
+"precision": "fp32",
+"optimizer": "momentum",
+"layers": [
+{"cuts": [{"dim": "height", "sizes": [5, 3]}], "devices": [0, 1], "recompute": true}
+],
+"schedule": {
+"micro_batches": 1,
+"stage_of_layer": [0],
+"lanes": []
+},
+"buckets": [],
+"notes": []
+}
+)");
+}
+
+TEST_CASE("json: any plan is read back equal") {
+  CHECK(rc::check([] {
+    const Plan plan = any_plan();
+    RC_ASSERT(plan_from_json(to_json(plan), "") == plan);
+  }));
+}
+
+TEST_CASE("json: a network with every kind of layer is read back equal") {
+  const Network network = every_kind();
+  REQUIRE(network.layers.size() == std::variant_size_v<LayerKind::Variant> + 1);  // two Dense
+  CHECK(network_from_json(to_json(network), "") == network);
+  CHECK(network_from_json(to_json(Network{}), "") == Network{});
+}
+
+TEST_CASE("json: timelines keep every bit of their times") {
+  CHECK(rc::check([] {
+    Timeline timeline;
+    for (int i = 0; i < 5; ++i) {
+      const double start = std::abs(*rc::gen::arbitrary<double>());
+      timeline.spans.push_back({Seconds{start}, Seconds{start * 1.1}});
+      timeline.hop_bytes.push_back(std::abs(*rc::gen::arbitrary<double>()));
+    }
+    RC_ASSERT(timeline_from_json(to_json(timeline), "") == timeline);
+  }));
+  const Timeline timeline{{{Seconds{0.1}, Seconds{1.0 / 3}}}, {}};
+  CHECK(to_json(timeline).find(R"({"start_s": 0.1, "end_s": 0.3333333333333333})") !=
+        std::string::npos);
+}
+
+TEST_CASE("json: words of the enums") {
+  CHECK(to_text(Precision::bf16) == "bf16");
+  CHECK(to_text(Precision::fp32) == "fp32");
+  CHECK(to_text(Optimizer::sgd) == "sgd");
+  CHECK(to_text(Optimizer::adam) == "adam");
+}
+
+TEST_CASE("json: what is not JSON is refused with line and column") {
+  CHECK(message(plan_from_json, "").find("f.json:1:1: not JSON: ") == 0);
+  CHECK(message(plan_from_json, "{\n  \"format\": \"parsim-plan\",\n  version: 1}")
+            .find("f.json:3:3: not JSON: ") == 0);
+  CHECK(message(plan_from_json, "{\"a\": 1} {").find("f.json:1:10: not JSON: ") == 0);
+  CHECK(message(plan_from_json, "{\"a\": \"\xff\"}").find("f.json:1:8: not JSON: ") == 0);
+  CHECK(message(plan_from_json, "{\"a\": 1e999}").find("not JSON: ") != std::string::npos);
+}
+
+TEST_CASE("json: another format or version is refused") {
+  CHECK(message(plan_from_json, to_json(Timeline{})) ==
+        "f.json:/format: 'parsim-timeline'; accepted: 'parsim-plan'");
+  CHECK(message(plan_from_json, with(plan_text(), "\"version\": 1", "\"version\": 2")) ==
+        "f.json:/version: 2; accepted: version 1");
+  CHECK(message(plan_from_json, "{}") == "f.json: key 'format' is missing");
+  CHECK(message(plan_from_json, "[1]") == "f.json: an array of 1 items; accepted: an object");
+  CHECK(message(plan_from_json, "17") == "f.json: 17; accepted: an object");
+}
+
+TEST_CASE("json: unknown, missing and repeated keys are refused") {
+  CHECK(
+      message(plan_from_json, with(plan_text(), "\"batch\"", "\"bacth\"")) ==
+      "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, cluster, batch, "
+      "precision, optimizer, layers, schedule, buckets, notes; did you mean 'batch'?");
+  CHECK(message(plan_from_json, with(plan_text(), "\"batch\": 8,\n", "")) ==
+        "f.json: key 'batch' is missing");
+  CHECK(message(plan_from_json, with(plan_text(), "\"recompute\"", "\"recomptue\"")) ==
+        "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, weights, gradients, "
+        "optimizer, recompute, sync; did you mean 'recompute'?");
+  CHECK(message(plan_from_json, with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
+        "f.json: key 'batch' twice in an object; every key once");
+}
+
+TEST_CASE("json: values of the wrong type or out of range are refused with their place") {
+  const auto refusal = [](const std::string& from, const std::string& to) {
+    return message(plan_from_json, with(plan_text(), from, to));
+  };
+  CHECK(refusal("\"height\"", "\"heigth\"") ==
+        "f.json:/layers/0/cuts/0/dim: 'heigth'; accepted: sample, channel, depth, height, width, "
+        "token, head, expert, in_channel, replica, other; did you mean 'height'?");
+  CHECK(refusal("[5, 3]", "[5, -3]") ==
+        "f.json:/layers/0/cuts/0/sizes/1: -3; accepted: a whole number from 0 to 2147483647");
+  CHECK(refusal("[5, 3]", "[5, 3.0]") ==
+        "f.json:/layers/0/cuts/0/sizes/1: 3; accepted: a whole number from 0 to 2147483647");
+  CHECK(
+      refusal("[5, 3]", "[5, 18446744073709551615]") ==
+      "f.json:/layers/0/cuts/0/sizes/1: 1.8446744073709552e+19; accepted: a whole number from 0 to "
+      "2147483647");
+  CHECK(refusal("[5, 3]", "{}") ==
+        "f.json:/layers/0/cuts/0/sizes: an object of 0 members; accepted: an array");
+  CHECK(refusal("[0, 1]", "[0, null]") ==
+        "f.json:/layers/0/devices/1: null; accepted: a whole number from 0 to 2147483647");
+  CHECK(refusal("\"recompute\": true", "\"recompute\": \"yes\"") ==
+        "f.json:/layers/0/recompute: 'yes'; accepted: true or false");
+  CHECK(refusal("\"data\"", "[\"data\"]") ==
+        "f.json:/strategy: an array of 1 items; accepted: a text");
+  CHECK(refusal("\"micro_batches\": 1", "\"micro_batches\": 0") ==
+        "f.json:/schedule/micro_batches: 0; accepted: a whole number from 1 to 2147483647");
+  CHECK(refusal("\"fp32\"", "\"fp23\"") ==
+        "f.json:/precision: 'fp23'; accepted: fp32, tf32, fp16, bf16; did you mean 'fp32'?");
+}
+
+TEST_CASE("json: hostile texts are refused and never crash") {
+  CHECK(message(plan_from_json, std::string(1'000'000, '[')) ==
+        "f.json: nested deeper than 32 levels");
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+  CHECK(message(plan_from_json, deep) == "f.json: nested deeper than 32 levels");
+  std::string wide = "{";
+  for (int i = 0; i < 100; ++i) wide += "\"k" + std::to_string(i) + "\": 0, ";
+  CHECK(message(plan_from_json, wide) == "f.json: an object with more than 64 members");
+  CHECK(
+      message(plan_from_json, with(plan_text(), "\"tiny\"", "7" + std::string(5000, '0'))).size() <
+      300);
+  const std::string long_word(100'000, 'x');
+  CHECK(message(plan_from_json, with(plan_text(), "fp32", long_word)).size() < 300);
+  CHECK(message(plan_from_json, with(plan_text(), "batch", long_word)).size() < 400);
+}
+
+TEST_CASE("json: every prefix of a file is refused") {
+  const std::string text = to_json(every_kind());
+  for (std::size_t length = 0; length + 1 < text.size(); length += 7) {
+    CHECK_THROWS_AS(static_cast<void>(network_from_json(text.substr(0, length), "")), InputError);
+  }
+}
+
+TEST_CASE("json: a changed byte is refused or gives a network that is read back equal") {
+  CHECK(rc::check([] {
+    std::string text = to_json(every_kind());
+    for (int i = 0; i < 3; ++i) {
+      text[*rc::gen::inRange<std::size_t>(0, text.size())] = *rc::gen::inRange<char>(' ', '~');
+    }
+    try {
+      const Network network = network_from_json(text, "");
+      RC_ASSERT(network_from_json(to_json(network), "") == network);
+    } catch (const InputError&) {
+    }
+  }));
+}
+
+TEST_CASE("json: a network that does not hold together is refused") {
+  const std::string text = to_json(testing::network_of("x: vector 6; fc: dense 4; loss: loss"));
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    return message(network_from_json, with(text, from, to));
+  };
+  CHECK(message(network_from_json, text) == "accepted");
+  CHECK(refusal("\"inputs\": [0]", "\"inputs\": [1]") ==
+        "f.json:/layers/1/inputs/0: 1; accepted: a whole number from 0 to 0");
+  CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [0, 2]") ==
+        "f.json:/layers/1/parameters/1: 2; accepted: a whole number from 0 to 1");
+  CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [0]") ==
+        "f.json:/layers/1/parameters: an array of 1 items; accepted: 2 parameters");
+  CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [1, 1]") ==
+        "f.json:/layers/1/parameters: parameter 'fc.bias' of extents [4]; the layer's weights have "
+        "extents [4, 6]");
+  CHECK(refusal("\"out\": [[\"channel\", 4]]", "\"out\": [[\"channel\", 5]]") ==
+        "f.json:/layers/1/out: 5; the layer makes 4");
+  CHECK(refusal("\"out\": [[\"channel\", 4]]", "\"out\": [[\"channel\"]]") ==
+        "f.json:/layers/1/out/0: an array of 1 items; accepted: 2 items");
+  CHECK(refusal("\"dense\"", "\"dens\"").find("f.json:/layers/1/kind/kind: 'dens'; accepted: ") ==
+        0);
+  CHECK(refusal("\"dense\"", "\"dens\"").find("did you mean 'dense'?") != std::string::npos);
+  CHECK(refusal("\"units\": 4", "\"units\": 0") ==
+        "f.json:/layers/1/kind/units: 0; accepted: a whole number from 1 to 2147483647");
+  CHECK(refusal("\"inputs\": [0]", "\"inputs\": [0, 0]") ==
+        "f.json:/layers/1: 2 inputs; it takes 1");
+  CHECK(refusal("[\"channel\", 6]", "[\"channel\", 17592186044416], [\"width\", 2]") ==
+        "f.json:/layers/0/out: 3.52e+13 elements; accepted: at most 1.76e+13");
+}
+
+TEST_CASE("json: a timeline that runs backwards is refused") {
+  const std::string text = to_json(Timeline{{{Seconds{1}, Seconds{2}}}, {}});
+  CHECK(message(timeline_from_json, with(text, "\"end_s\": 2", "\"end_s\": 0.5")) ==
+        "f.json:/spans/0: ends before it starts; start_s <= end_s");
+  CHECK(message(timeline_from_json, with(text, "\"end_s\": 2", "\"end_s\": -2")) ==
+        "f.json:/spans/0/end_s: -2; accepted: a number of at least 0");
+}
