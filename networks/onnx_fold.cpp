@@ -5,12 +5,71 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 namespace parsim::onnx_reader {
 
+namespace {
+
+/// The same numbers under other extents.
+std::optional<std::vector<Tensor>> fold_views(const Node& node, Operands in, std::int64_t opset) {
+  if (node.op == "Identity" || node.op == "Dropout") return {{operand(in, 0)}};
+  if (node.op != "Reshape" && node.op != "Flatten" && node.op != "Squeeze" &&
+      node.op != "Unsqueeze") {
+    return std::nullopt;
+  }
+  const Tensor& data = operand(in, 0);
+  Extents dims;
+  if (node.op == "Reshape") {
+    const auto* attribute = node.find<std::vector<std::int64_t>>("shape");  // opset 1
+    const auto& target =
+        opset < 5 && attribute != nullptr ? *attribute : integers(operand(in, 1), "extents");
+    dims = reshaped(data, target, node.integer("allowzero", 0) == 0);
+  } else if (node.op == "Flatten") {
+    const std::int64_t given = node.integer("axis", 1);
+    const auto rank = static_cast<std::int64_t>(data.dims.size());
+    const auto axis = given == rank
+                          ? data.dims.size()
+                          : normal_axis(given, std::max<std::size_t>(1, data.dims.size()));
+    const std::span<const std::int64_t> all(data.dims);
+    dims = {elements(all.first(axis)).value_or(0), elements(all.subspan(axis)).value_or(0)};
+  } else {
+    const Tensor* given = in.size() > 1 ? in[1] : nullptr;
+    dims = data.dims;
+    if (node.op == "Squeeze") {
+      auto axes = axes_of(node, given, dims.size());
+      if (axes.empty()) {
+        for (std::size_t i = 0; i < dims.size(); ++i) {
+          if (dims[i] == 1) axes.push_back(i);
+        }
+      }
+      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+        if (dims[*axis] != 1) throw FoldError(fmt::format("axis {} is not 1", *axis));
+        dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(*axis));
+      }
+    } else {
+      const auto* attribute = node.find<std::vector<std::int64_t>>("axes");
+      const std::size_t added = given != nullptr       ? integers(*given, "axes").size()
+                                : attribute != nullptr ? attribute->size()
+                                                       : 0;
+      if (added + dims.size() > most_axes) throw FoldError("it makes too many axes");
+      for (const std::size_t axis : axes_of(node, given, dims.size() + added)) {
+        if (axis > dims.size()) throw FoldError("its axes repeat");
+        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), 1);
+      }
+    }
+  }
+  Tensor out = data;
+  out.dims = std::move(dims);
+  return {{std::move(out)}};
+}
+
+}  // namespace
+
 std::optional<std::vector<Tensor>> fold(const Node& node, Operands in, std::int64_t opset) {
   auto result = fold_arithmetic(node, in);
-  if (!result) result = fold_layout(node, in, opset);
+  if (!result) result = fold_layout(node, in);
+  if (!result) result = fold_views(node, in, opset);
   if (!result) return std::nullopt;
   for (const Tensor& tensor : *result) {
     if (!elements(tensor.dims) || tensor.dims.size() > most_axes) {

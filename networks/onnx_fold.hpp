@@ -29,8 +29,7 @@ using Operands = std::span<const Tensor* const>;
 /// Element-wise operators, casts and reductions; one of the parts of fold().
 [[nodiscard]] std::optional<std::vector<Tensor>> fold_arithmetic(const Node& node, Operands in);
 /// Operators that move, select or make numbers; the other part of fold().
-[[nodiscard]] std::optional<std::vector<Tensor>> fold_layout(const Node& node, Operands in,
-                                                             std::int64_t opset);
+[[nodiscard]] std::optional<std::vector<Tensor>> fold_layout(const Node& node, Operands in);
 
 /// Extents of an element-wise result in NumPy's way. Throws FoldError if they do not fit.
 [[nodiscard]] Extents broadcast(std::span<const std::int64_t> a, std::span<const std::int64_t> b);

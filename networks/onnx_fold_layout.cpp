@@ -295,60 +295,30 @@ Tensor trilu(const Node& node, Operands in) {
   return out;
 }
 
-Results reshape_like(const Node& node, Operands in, std::int64_t opset) {
-  const Tensor& data = operand(in, 0);
-  Extents dims;
-  if (node.op == "Reshape") {
-    const auto* attribute = node.find<std::vector<std::int64_t>>("shape");  // opset 1
-    const auto& target =
-        opset < 5 && attribute != nullptr ? *attribute : integers(operand(in, 1), "extents");
-    dims = reshaped(data, target, node.integer("allowzero", 0) == 0);
-  } else if (node.op == "Flatten") {
-    const std::int64_t given = node.integer("axis", 1);
-    const auto rank = static_cast<std::int64_t>(data.dims.size());
-    const auto axis = given == rank
-                          ? data.dims.size()
-                          : normal_axis(given, std::max<std::size_t>(1, data.dims.size()));
-    const std::span<const std::int64_t> all(data.dims);
-    dims = {elements(all.first(axis)).value_or(0), elements(all.subspan(axis)).value_or(0)};
-  } else {
-    const Tensor* given = in.size() > 1 ? in[1] : nullptr;
-    dims = data.dims;
-    if (node.op == "Squeeze") {
-      auto axes = axes_of(node, given, dims.size());
-      if (axes.empty()) {
-        for (std::size_t i = 0; i < dims.size(); ++i) {
-          if (dims[i] == 1) axes.push_back(i);
-        }
-      }
-      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-        if (dims[*axis] != 1) throw FoldError(fmt::format("axis {} is not 1", *axis));
-        dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(*axis));
-      }
-    } else {
-      const auto* attribute = node.find<std::vector<std::int64_t>>("axes");
-      const std::size_t added = given != nullptr       ? integers(*given, "axes").size()
-                                : attribute != nullptr ? attribute->size()
-                                                       : 0;
-      if (added + dims.size() > most_axes) throw FoldError("it makes too many axes");
-      for (const std::size_t axis : axes_of(node, given, dims.size() + added)) {
-        if (axis > dims.size()) throw FoldError("its axes repeat");
-        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), 1);
-      }
+/// Positions of the elements that are not zero: rank × count.
+Tensor non_zero(const Tensor& data) {
+  if (!data.known) throw FoldError("its operand is not known before training");
+  const auto stride = strides(data.dims);
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < data.count(); ++i) {
+    if (data.real(i) != 0) found.push_back(i);
+  }
+  Tensor out = Tensor::of(
+      {static_cast<std::int64_t>(data.dims.size()), static_cast<std::int64_t>(found.size())}, {});
+  for (std::size_t axis = 0; axis < data.dims.size(); ++axis) {
+    const auto extent = static_cast<std::size_t>(data.dims[axis]);
+    for (const std::size_t i : found) {
+      out.integers.push_back(static_cast<std::int64_t>(i / stride[axis] % extent));
     }
   }
-  return {{with_dims(data, dims)}};
+  return out;
 }
 
 }  // namespace
 
-Results fold_layout(const Node& node, Operands in, std::int64_t opset) {
+Results fold_layout(const Node& node, Operands in) {
   const auto one = [](Tensor tensor) { return Results({std::move(tensor)}); };
   const std::string& op = node.op;
-  if (op == "Reshape" || op == "Flatten" || op == "Squeeze" || op == "Unsqueeze") {
-    return reshape_like(node, in, opset);
-  }
-  if (op == "Identity" || op == "Dropout") return one(operand(in, 0));
   if (op == "Constant") return one(constant(node));
   if (op == "ConstantOfShape") return one(constant_of_shape(node, in));
   if (op == "Range") return one(range(in));
@@ -358,6 +328,7 @@ Results fold_layout(const Node& node, Operands in, std::int64_t opset) {
   if (op == "Concat") return one(concat(node, in));
   if (op == "Split") return split(node, in);
   if (op == "Tile") return one(tile(in));
+  if (op == "NonZero") return one(non_zero(operand(in, 0)));
   if (op == "Trilu") return one(trilu(node, in));
   if (op == "Expand") {
     const auto& target = integers(operand(in, 1), "extents");

@@ -99,6 +99,8 @@ TEST_CASE("onnx fold: numbers are moved, selected and made") {
   CHECK(one(node("Trilu", {{"upper", std::int64_t{0}}}), {m}) ==
         Tensor::of({2, 3}, {1, 0, 0, 4, 5, 0}));
   CHECK(one(node("Trilu"), {m, scalar(1)}) == Tensor::of({2, 3}, {0, 2, 3, 0, 0, 6}));
+  CHECK(one(node("NonZero"), {Tensor::of({2, 3}, {0, 1, 0, 4, 0, 6})}) ==
+        Tensor::of({2, 3}, {0, 1, 1, 1, 0, 2}));
   CHECK(all(node("Split", {}, {"a", "b"}), {vector({1, 2, 3}), vector({1, 2})}) ==
         std::vector{vector({1}), vector({2, 3})});
 }
