@@ -24,9 +24,9 @@ class CyclePacking {
   [[nodiscard]] const std::vector<Cycle>& best() const { return best_; }
 
  private:
-  // Some milliseconds. Without a bound a hostile graph takes exponential time; when it runs out,
+  // A few milliseconds. Without a bound a hostile graph takes exponential time; when it runs out,
   // the best packing so far stands.
-  static constexpr std::size_t most_steps = 200'000;
+  static constexpr std::size_t most_steps = 50'000;
 
   /// Cycles that the free cables could still give: every cycle needs two at every device.
   [[nodiscard]] std::size_t at_most_more() const {
