@@ -32,8 +32,7 @@ struct Tensor {
 
 enum class Role : std::uint8_t {
   activation,  ///< values of an output
-  gradient,  ///< complete gradient of an output, or sums of contributions on their way to complete
-             ///< it
+  gradient,    ///< of an output: complete, or sums on their way; of an edge: received contributions
   partial_sum,      ///< of an output: forward sums over a part of the contraction; of an edge:
                     ///< contributions
   weight,           ///< values of a parameter or bucket

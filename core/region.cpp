@@ -42,8 +42,8 @@ Region intersect(const Region& a, const Region& b) {
 }
 
 Region hull(const Region& a, const Region& b) {
-  if (a.empty()) return b;
-  if (b.empty()) return a;
+  if (a.empty() || a.rank() == 0) return b;
+  if (b.empty() || b.rank() == 0) return a;
   Region both = a;
   for (std::size_t i = 0; i < a.rank(); ++i) {
     both[i] = {std::min(a[i].begin, b[i].begin), std::max(a[i].end, b[i].end)};

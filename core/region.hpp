@@ -58,7 +58,7 @@ class Region {
 
 /// Common part of two boxes of equal rank; all axes are `[0,0)` if they have none.
 [[nodiscard]] Region intersect(const Region& a, const Region& b);
-/// Smallest box that holds both; an empty box adds nothing.
+/// Smallest box that holds both; an empty box, or one of rank 0 (the default), adds nothing.
 [[nodiscard]] Region hull(const Region& a, const Region& b);
 /// "[0:16, 0:64, 0:112]".
 [[nodiscard]] std::string to_text(const Region& region);

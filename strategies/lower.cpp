@@ -78,6 +78,7 @@ void Lowering::analyse() {
     if (!is_source(LayerId{l})) {
       state.layout = TensorLayout(state.cells);
       state.canonical.resize(state.cells.size());
+      state.additions.resize(state.cells.size());
       std::map<std::pair<DeviceId, Region>, std::int32_t> first;
       for (std::size_t c = 0; c < state.cells.size(); ++c) {
         state.canonical[c] = first
@@ -110,6 +111,7 @@ void Lowering::analyse() {
     for (MicroBatchState& m : micro_[l]) {
       m.arrivals.resize(layers_[l].layout.arrivals().size());
       m.gradients.resize(layers_[l].cells.size());
+      m.received.resize(layers_[l].cells.size());
     }
     const auto stage = static_cast<std::size_t>(plan_.schedule.stage_of_layer[l]);
     if (stage >= stage_layers_.size()) stage_layers_.resize(stage + 1);
@@ -136,6 +138,15 @@ void Lowering::analyse_edges(LayerId id) {
       edge.sources = producer.layout.bring(needs, cluster_);
       edge.gradient = producer.wants_gradient && state.reaches_loss;
       if (edge.gradient) edge.back = return_gradients(producer.layout, needs);
+      if (edge.gradient && edge.back.direct) {
+        for (std::int32_t& count : producer.additions) ++count;
+      }
+      for (const Movement& movement : edge.back.movements) {
+        for (const std::int32_t cell : movement.producers) {
+          ++producer.additions[static_cast<std::size_t>(
+              producer.canonical[static_cast<std::size_t>(cell)])];
+        }
+      }
       if (edge.gradient && !edge.back.direct) {
         if (i >= 32)
           throw InputError(fmt::format("layer '{}'", layer.name),

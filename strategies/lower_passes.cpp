@@ -103,6 +103,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
                            layer.kind.as<Learned>() != nullptr;
   std::vector<OpId> by_cell(state.cells.size());
   for (std::size_t c = 0; c < state.cells.size(); ++c) {
+    if (state.canonical[c] == static_cast<std::int32_t>(c)) emit_received(id, c, m);
     std::vector<OpId> after = now.gradients[static_cast<std::size_t>(state.canonical[c])];
     if (after.empty()) after.push_back(now.ready[c]);  // the loss starts the chain
     const auto add = [&](Pass pass) {
@@ -123,15 +124,28 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   }
 }
 
+void Lowering::emit_received(LayerId id, std::size_t cell, std::int32_t m) {
+  MicroBatchState& now = at(id, m);
+  for (const Received& received : now.received[cell]) {
+    const Slice to = slice(output(id), Role::gradient, m, received.region);
+    now.gradients[cell].push_back(
+        dag_.add(Local{LocalKind::add, layers_[id.index()].cells[cell].device, received.from, to},
+                 received.after));
+  }
+  now.received[cell].clear();
+}
+
 void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
                            const std::vector<OpId>& by_cell) {
   const LayerState& reader = layers_[id.index()];
   const Edge& edge = reader.edges[input];
   const LayerState& producer = layers_[edge.producer.index()];
   MicroBatchState& target = at(edge.producer, m);
+  const auto canonical = [&](std::int32_t cell) {
+    return static_cast<std::size_t>(producer.canonical[static_cast<std::size_t>(cell)]);
+  };
   const auto feed = [&](std::int32_t cell, OpId op) {
-    std::vector<OpId>& list = target.gradients[static_cast<std::size_t>(
-        producer.canonical[static_cast<std::size_t>(cell)])];
+    std::vector<OpId>& list = target.gradients[canonical(cell)];
     if (std::find(list.begin(), list.end(), op) == list.end()) list.push_back(op);
   };
   if (edge.back.direct) {
@@ -155,45 +169,67 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
   const TensorId home = output(edge.producer);
   const TensorId store =
       dag_.intern(Tensor{Tensor::Kind::edge, id.value, static_cast<std::int32_t>(input)});
+  /// What arrives for a cell waits in the edge's store until the cell's device adds it.
+  const auto receive = [&](std::int32_t cell, Role role, const Region& region, OpId op) {
+    for (Received& known : target.received[canonical(cell)]) {
+      if (known.from.tensor != store || known.from.role != role) continue;
+      known.region = hull(known.region, region);
+      known.from.region = dag_.intern(known.region);
+      known.after.push_back(op);
+      return;
+    }
+    target.received[canonical(cell)].push_back({slice(store, role, m, region), region, {op}});
+  };
   for (const Movement& movement : edge.back.movements) {
     Region all;
     for (const Region& region : movement.regions) all = hull(all, region);
+    // Alone, a movement completes the gradient itself.
+    const bool alone =
+        std::all_of(movement.producers.begin(), movement.producers.end(),
+                    [&](std::int32_t cell) { return producer.additions[canonical(cell)] == 1; });
     const Slice from = slice(store, Role::partial_sum, m, all);
-    const Slice to = slice(home, Role::gradient, m, all);
-    if (!is_collective(movement.pattern)) {
-      const std::vector<OpId> after = kernels_on(movement.devices[0]);
-      const OpId op =
-          movement.pattern == Pattern::local_add
-              ? dag_.add(Local{LocalKind::add, movement.devices[0], from, to}, after)
-              : dag_.add(Transfer{movement.devices[0], movement.devices[1], from, to, true}, stream,
-                         after);
-      feed(movement.producers[0], op);
-      continue;
-    }
+    const Slice home_gradient = slice(home, Role::gradient, m, all);
+    const Slice to = alone ? home_gradient : slice(store, Role::gradient, m, all);
     std::vector<OpId> after;
-    for (const DeviceId device : movement.devices) {
-      const std::vector<OpId> ops = kernels_on(device);
+    const std::size_t senders = is_collective(movement.pattern) ? movement.devices.size() : 1;
+    for (std::size_t d = 0; d < senders; ++d) {
+      const std::vector<OpId> ops = kernels_on(movement.devices[d]);
       after.insert(after.end(), ops.begin(), ops.end());
     }
-    const GroupId group = dag_.intern(movement.devices);
-    if (movement.pattern == Pattern::all_reduce) {
-      // Summed in the edge's own store first: other readers add to the gradient as well.
-      const OpId summed =
-          dag_.add(Collective{CollectiveKind::all_reduce, group, from, from}, {}, stream, after);
-      for (const std::int32_t cell : movement.producers) {
-        const DeviceId device = producer.cells[static_cast<std::size_t>(cell)].device;
-        feed(cell, dag_.add(Local{LocalKind::add, device, from, to}, std::vector<OpId>{summed}));
-      }
+    if (movement.pattern == Pattern::local_add) {
+      feed(movement.producers[0],
+           dag_.add(Local{LocalKind::add, movement.devices[0], from, home_gradient}, after));
       continue;
     }
-    Shares shares;
-    for (const Region& region : movement.regions) shares.regions.push_back(dag_.intern(region));
-    for (const Region& region : movement.needs) shares.needs.push_back(dag_.intern(region));
-    const CollectiveKind kind = movement.pattern == Pattern::reduce_scatter
-                                    ? CollectiveKind::reduce_scatter
-                                    : CollectiveKind::all_to_all;
-    const OpId op = dag_.add(Collective{kind, group, from, to}, shares, stream, after);
-    for (const std::int32_t cell : movement.producers) feed(cell, op);
+    OpId op;
+    Role role = Role::gradient;
+    if (!is_collective(movement.pattern)) {
+      op = dag_.add(Transfer{movement.devices[0], movement.devices[1], from, to, true}, stream,
+                    after);
+    } else if (movement.pattern == Pattern::all_reduce) {
+      const Slice& sum = alone ? home_gradient : from;  // else in place: it overwrites
+      op =
+          dag_.add(Collective{CollectiveKind::all_reduce, dag_.intern(movement.devices), from, sum},
+                   {}, stream, after);
+      role = Role::partial_sum;
+    } else {
+      Shares shares;
+      for (const Region& region : movement.regions) shares.regions.push_back(dag_.intern(region));
+      for (const Region& region : movement.needs) shares.needs.push_back(dag_.intern(region));
+      const CollectiveKind kind = movement.pattern == Pattern::reduce_scatter
+                                      ? CollectiveKind::reduce_scatter
+                                      : CollectiveKind::all_to_all;
+      op = dag_.add(Collective{kind, dag_.intern(movement.devices), from, to}, shares, stream,
+                    after);
+    }
+    for (const std::int32_t cell : movement.producers) {
+      if (alone) {
+        feed(cell, op);
+        continue;
+      }
+      const Region& part = producer.cells[static_cast<std::size_t>(cell)].part.out;
+      receive(cell, role, is_collective(movement.pattern) ? part : movement.regions[0], op);
+    }
   }
 }
 

@@ -30,17 +30,28 @@ struct LayerState {
   std::vector<Edge> edges;
   TensorLayout layout;
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
+  std::vector<std::int32_t> additions;  ///< by canonical cell: what adds to its gradient
   bool partial_sums = false;            ///< the contraction is cut
   bool wants_gradient = false;          ///< leads back to a parameter
   bool reaches_loss = false;
   std::vector<OpId> last_backward;  ///< by cell: the last kernel that added to weight gradients
 };
 
+/// Contributions of other devices that have arrived in a store of their own. The receiver adds them
+/// to its gradient when it needs it: in its own stream, so that no two additions run into each
+/// other.
+struct Received {
+  Slice from;
+  Region region;
+  std::vector<OpId> after;
+};
+
 /// What has been issued of a layer for one micro-batch.
 struct MicroBatchState {
   std::vector<OpId> ready;     ///< by cell: the operation after which its part is there
   std::vector<OpId> arrivals;  ///< by arrival; invalid until somebody asks
-  std::vector<std::vector<OpId>> gradients;  ///< by canonical cell: what completes its gradient
+  std::vector<std::vector<Received>> received;  ///< by canonical cell, not yet added
+  std::vector<std::vector<OpId>> gradients;     ///< by canonical cell: what completes its gradient
 };
 
 class Lowering {
@@ -58,6 +69,7 @@ class Lowering {
   void emit_forward(LayerId id, std::int32_t m, Pass pass);
   void emit_partial_sum_reduction(LayerId id, std::int32_t m);
   void emit_backward(LayerId id, std::int32_t m);
+  void emit_received(LayerId id, std::size_t cell, std::int32_t m);
   void emit_return(LayerId id, std::size_t input, std::int32_t m, const std::vector<OpId>& by_cell);
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);

@@ -27,7 +27,7 @@ struct StrategyInput {
   Sync::Kind sync = Sync::Kind::automatic;
   DeviceId
       server;  ///< for Sync::Kind::server; invalid = the first CPU, or the layer's first device
-  std::optional<std::int32_t> micro_batches;  ///< pipelines; chosen if absent
+  std::optional<std::int32_t> micro_batches{};  ///< pipelines; chosen if absent
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   std::uint64_t seed = 1;

@@ -1,0 +1,126 @@
+// What every row of the table of strategies promises.
+#include "strategies/strategies.hpp"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/memory.hpp"
+#include "tests/support/notation.hpp"
+#include "topologies/topologies.hpp"
+
+using namespace parsim;
+
+namespace {
+
+Cluster mixed() {
+  return load_cluster("star:4,device=p100-sxm2*2+v100-sxm2*2,rate=10GB/s,latency=1us", "test");
+}
+
+struct World {
+  Network network;
+  Cluster cluster = mixed();
+  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+
+  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
+    StrategyInput in{network, cluster, *cost};
+    in.batch = batch;
+    return in;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("strategies: every strategy plans every kind of network validly and repeatably") {
+  for (const char* name :
+       {"lenet5", "alexnet", "resnet18", "googlenet", "mobilenet_v2", "r3d_18"}) {
+    const World world{load_network(name, {}, "test")};
+    const StrategyInput input = world.input(8);
+    for (const Strategy& row : strategies()) {
+      CAPTURE(name);
+      CAPTURE(row.name);
+      const Plan plan = row.plan(input);
+      CHECK(plan.strategy == row.name);
+      CHECK_NOTHROW(validate(plan, world.network, world.cluster, "test"));
+      CHECK(to_json(plan) == to_json(row.plan(input)));
+      const ExecDag dag = lower(world.network, world.cluster, plan);
+      CHECK(dag.size() > 0);
+      CHECK(to_json(dag) == to_json(lower(world.network, world.cluster, plan)));
+    }
+  }
+}
+
+TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the strategy") {
+  const World world{load_network("alexnet", {}, "test")};
+  const double once = forward_flops_per_sample(world.network).value * 16;
+  for (const Strategy& row : strategies()) {
+    CAPTURE(row.name);
+    const ExecDag dag = lower(world.network, world.cluster, row.plan(world.input(16)));
+    double sum = 0;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const Op op = dag.op(OpId{i});
+      const auto* compute = std::get_if<Compute>(&op);
+      if (compute == nullptr || compute->pass != Pass::forward) continue;
+      const LayerId id = dag.work(compute->work).layer;
+      sum += forward_flops(world.network[id].kind, input_shapes(world.network, id),
+                           world.network[id].out, dag.part(compute->work))
+                 .value;
+    }
+    CHECK(sum == doctest::Approx(once).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("strategies: an unknown name is refused with the nearest one") {
+  CHECK_THROWS_WITH_AS((void)strategy("dta", "--strategy"),
+                       "--strategy: unknown strategy 'dta'; known: data, model-even, owt, "
+                       "pipeline. did you mean 'data'?",
+                       InputError);
+}
+
+TEST_CASE("strategies: a batch smaller than the devices is refused by the strategies that cut it") {
+  const World world{load_network("lenet5", {}, "test")};
+  CHECK_THROWS_WITH_AS(
+      plan_data(world.input(3)),
+      "strategy 'data': a batch of 3 for 4 devices; at least one sample for every device",
+      InputError);
+  CHECK_NOTHROW(plan_model_even(world.input(3)));
+}
+
+TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batches than GPipe") {
+  const World world{load_network("vgg16", {}, "test")};
+  StrategyInput input = world.input(64);
+  input.micro_batches = 16;
+  input.schedule = PipelineSchedule::gpipe;
+  const auto gpipe = memory_use(world.network, world.cluster, plan_pipeline(input));
+  input.schedule = PipelineSchedule::one_f_one_b;
+  const auto turns = memory_use(world.network, world.cluster, plan_pipeline(input));
+  // The last stage keeps 1 of 16 micro-batches instead of all.
+  CHECK(turns[3].activations.value < gpipe[3].activations.value / 4);
+  CHECK(turns[0].weights == gpipe[0].weights);
+}
+
+TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
+  const World world{load_network("lenet5", {}, "test")};
+  StrategyInput input = world.input(10);
+  input.micro_batches = 4;
+  CHECK_THROWS_WITH_AS(plan_pipeline(input),
+                       "strategy 'pipeline': batch 10 in 4 micro-batches; a number of "
+                       "micro-batches that divides the batch",
+                       InputError);
+}
+
+TEST_CASE("memory: a dense layer by hand") {
+  // 3 inputs, 5 units: 20 parameters. Batch 6 on two devices, 3 samples each, momentum.
+  World world{testing::network_of("x: vector 3; dense 5; loss")};
+  world.cluster = testing::star_of(2, "10 GB/s", "1 us");
+  const auto use = memory_use(world.network, world.cluster, plan_data(world.input(6)));
+  CHECK(use[0].weights == Bytes{80});
+  CHECK(use[0].gradients == Bytes{80});
+  CHECK(use[0].optimizer_state == Bytes{80});
+  // Kept: 3 x 3 inputs, 3 x 5 logits, 3 losses; the largest gradient, of the logits, twice.
+  CHECK(use[0].activations == Bytes{4 * (9 + 15 + 3 + 2 * 15)});
+  CHECK(use[0].communication == Bytes{80});  // one bucket
+}
