@@ -6,6 +6,7 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 
 #include "core/errors.hpp"
@@ -42,6 +43,9 @@ TEST_CASE("child: its errors are thrown here, ours as ours") {
 TEST_CASE("child: its death is an error that names the signal, never a hang") {
   CHECK_THROWS_WITH_AS(run_in_child([] { raise(SIGKILL); }, {}),
                        "the simulation died of signal 9 (Killed)", SimulationError);
+  // As an assertion inside SimGrid ends; this test program's own handler must stay silent.
+  CHECK_THROWS_WITH_AS(run_in_child([] { std::abort(); }, {}),
+                       "the simulation died of signal 6 (Aborted)", SimulationError);
   CHECK_THROWS_WITH_AS(run_in_child([] { _exit(3); }, {}),
                        "the simulation ended early, with exit code 3", SimulationError);
 }
