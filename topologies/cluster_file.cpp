@@ -105,7 +105,8 @@ class FileReader {
   using Ends = std::pair<std::vector<Port>, std::vector<Port>>;
 
   /// What the entry joins with what: `a` with `b`, or each of `pairs`.
-  std::vector<Ends> ends_of(const Fields& fields, const PortNames& scope) const {
+  std::vector<Ends> ends_of(const Fields& fields, const std::string& path,
+                            const PortNames& scope) const {
     const Value* pairs = fields.find("pairs");
     if (pairs == nullptr) {
       return {{scope.match(fields.text("a"), fields.where("a")),
@@ -117,7 +118,7 @@ class FileReader {
     }
     std::vector<Ends> found;
     for (const Value& pair : fields.list("pairs")) {
-      const std::string where = fmt::format("{}:{}:links.pairs", file_, pair.line);
+      const std::string where = fmt::format("{}:{}:{}.pairs", file_, pair.line, path);
       const bool is_pair = pair.kind == Value::Kind::list && pair.items.size() == 2 &&
                            pair.items[0].kind == Value::Kind::text &&
                            pair.items[1].kind == Value::Kind::text;
@@ -134,7 +135,7 @@ class FileReader {
   void read_link(const Value& entry, const std::string& path, const PortNames& scope) {
     const Fields fields(entry, file_, path,
                         {"a", "b", "pairs", "rate", "latency", "count", "label", "source"});
-    const std::vector<Ends> ends = ends_of(fields, scope);
+    const std::vector<Ends> ends = ends_of(fields, path, scope);
     const BytesPerSecond cable_rate = rate(fields);
     const Seconds cable_latency = latency(fields);
     const std::int64_t cables = fields.integer_or("count", 1, 1, most_cables);
@@ -160,11 +161,25 @@ class FileReader {
     }
   }
 
+  Fields device_fields(const Value& entry) const {
+    return {entry, file_, "nodes.devices", {"name", "model", "count", "memory"}};
+  }
+
   void read_nodes(const Value& entry) {
     const Fields fields(entry, file_, "nodes", {"name", "count", "devices", "switches", "links"});
     const std::string name = fields.text("name");
     const bool several = fields.find("count") != nullptr;
     const std::int64_t count = fields.integer_or("count", 1, 1, most_devices);
+    // Before any of them is built.
+    std::int64_t each = 0;
+    for (const Value& device : fields.list("devices")) {
+      each += device_fields(device).integer_or("count", 1, 1, most_devices);
+    }
+    if (each * count > most_devices) {
+      throw InputError(fields.where("count"),
+                       fmt::format("{} x {} are more than {} devices", count, each, most_devices),
+                       fmt::format("at most {} devices", most_devices));
+    }
     for (std::int64_t i = 0; i < count; ++i) {
       read_node(fields, several ? fmt::format("{}{}", name, i) : name);
     }
@@ -176,7 +191,7 @@ class FileReader {
     PortNames inside;
     std::int64_t gpus = 0, cpus = 0;
     for (const Value& entry : fields.list("devices")) {
-      const Fields device(entry, file_, "nodes.devices", {"name", "model", "count", "memory"});
+      const Fields device = device_fields(entry);
       const DeviceModel& model =
           find_device_type(types_, device.text("model"), device.where("model"));
       std::optional<Bytes> memory;

@@ -1,0 +1,230 @@
+// Cluster files that are right: what they say is what one gets.
+#include "topologies/cluster_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "core/errors.hpp"
+#include "core/routes.hpp"
+#include "topologies/document.hpp"
+#include "topologies/pattern.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+std::vector<std::string> device_names(const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const Device& device : cluster.devices) names.push_back(device.name);
+  return names;
+}
+
+std::vector<std::string> link_names(const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const Link& link : cluster.links) names.push_back(link.name);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+constexpr std::string_view two_boxes = R"(
+[[nodes]]
+name = "box"
+count = 2
+devices = [{ model = "v100-sxm2", count = 2 }, { model = "xeon-e5-2600" }]
+switches = ["pcie"]
+links = [
+  { a = "gpu0", b = "gpu1", rate = "25 GB/s", latency = "1 us", count = 2 },
+  { a = "*pu*", b = "pcie", rate = "12 GB/s", latency = "500 ns", label = "measured", source = "me" },
+]
+[[links]]
+a = "box0.pcie"
+b = "box1.pcie"
+rate = "100 Gbit/s"
+latency = "2 us"
+)";
+
+TEST_CASE("cluster files: two boxes by hand") {
+  const Cluster cluster = parse_cluster(two_boxes, "dir/boxes.toml");
+  CHECK(cluster.name == "boxes");
+  CHECK(device_names(cluster) ==
+        Names{"box0.gpu0", "box0.gpu1", "box0.cpu0", "box1.gpu0", "box1.gpu1", "box1.cpu0"});
+  CHECK(link_names(cluster) ==
+        Names{"box0.gpu0-box0.gpu1", "box0.gpu0-box0.gpu1#2", "box0.gpu0-box0.pcie",
+              "box0.gpu1-box0.pcie", "box0.cpu0-box0.pcie", "box1.gpu0-box1.gpu1",
+              "box1.gpu0-box1.gpu1#2", "box1.gpu0-box1.pcie", "box1.gpu1-box1.pcie",
+              "box1.cpu0-box1.pcie", "box0.pcie-box1.pcie"});
+  const Link& pcie = cluster.links[2];
+  CHECK(pcie.a == Port::of(DeviceId{0}));
+  CHECK(pcie.b == Port::of(SwitchId{0}));
+  CHECK(pcie.rate == BytesPerSecond{12e9});
+  CHECK(pcie.latency.count() == doctest::Approx(500e-9));
+  CHECK(cluster.provenances.at(static_cast<std::size_t>(pcie.provenance)) ==
+        Provenance{"*", Label::measured, "me"});
+  CHECK(cluster.provenances.at(static_cast<std::size_t>(cluster.links[0].provenance)) ==
+        Provenance{"*", Label::guessed, "given in dir/boxes.toml"});
+  CHECK(cluster.links[10].rate == BytesPerSecond{12.5e9});
+}
+
+TEST_CASE("cluster files: JSON says the same as TOML") {
+  const std::string json = R"({"nodes": [{
+    "name": "box", "count": 2,
+    "devices": [{"model": "v100-sxm2", "count": 2}, {"model": "xeon-e5-2600"}],
+    "switches": ["pcie"],
+    "links": [
+      {"a": "gpu0", "b": "gpu1", "rate": "25 GB/s", "latency": "1 us", "count": 2},
+      {"a": "*pu*", "b": "pcie", "rate": "12 GB/s", "latency": "500 ns", "label": "measured", "source": "me"}]}],
+   "links": [{"a": "box0.pcie", "b": "box1.pcie", "rate": "100 Gbit/s", "latency": "2 us"}]})";
+  // Named alike, because the name of the file is the source of its numbers.
+  CHECK(parse_cluster(json, "boxes") == parse_cluster(two_boxes, "boxes"));
+}
+
+TEST_CASE("cluster files: the example of the README") {
+  std::ifstream stream(std::string(PARSIM_SOURCE_DIR) + "/topologies/README.md");
+  std::stringstream all;
+  all << stream.rdbuf();
+  const std::string text = all.str();
+  const std::size_t begin = text.find("```toml\n") + 8;
+  REQUIRE(begin != std::string::npos + 8);
+  const Cluster cluster =
+      parse_cluster(text.substr(begin, text.find("```\n", begin) - begin), "README.md");
+  CHECK(cluster.name == "two-boxes");
+  CHECK(cluster.devices.size() == 8);
+  CHECK(cluster.links.size() == 2 * (6 + 4) + 2);  // meshes of 4, PCIe, network
+}
+
+TEST_CASE("cluster files: own device types, and built-in ones changed") {
+  const Cluster cluster = parse_cluster(R"(
+[[device_types]]
+name = "big-t4"
+base = "t4"
+memory = "32 GiB"
+sources.memory = "guessed: wishful thinking"
+
+[[device_types]]
+name = "mine"
+multiprocessors = 10
+fp32 = "2 TFLOP/s"
+bf16 = "8 TFLOP/s"
+memory = "4 GiB"
+memory_rate = "100 GB/s"
+label = "measured"
+source = "my bench"
+
+[[nodes]]
+name = "box"
+devices = [{ model = "big-t4" }, { model = "mine", name = "odd", memory = "1 GiB" }]
+links = [{ a = "gpu0", b = "odd", rate = "1 GB/s", latency = "1 us" }]
+)",
+                                        "own.toml");
+  REQUIRE(cluster.models.size() == 2);
+  DeviceModel big = device_model("t4", "here");
+  big.name = "big-t4";
+  big.memory = Bytes{std::int64_t{32} << 30};
+  big.provenance.push_back({"memory", Label::guessed, "wishful thinking"});
+  CHECK(cluster.models[0] == big);
+  CHECK(cluster.models[1].peak == std::array{FlopsPerSecond{2e12}, FlopsPerSecond{2e12},
+                                             FlopsPerSecond{2e12}, FlopsPerSecond{8e12}});
+  CHECK(cluster.models[1].provenance == std::vector{Provenance{"*", Label::measured, "my bench"}});
+  CHECK(device_names(cluster) == Names{"box.gpu0", "box.odd"});
+  CHECK(cluster.devices[1].memory == Bytes{std::int64_t{1} << 30});
+}
+
+TEST_CASE("cluster files: a generator as a base, extended and overridden") {
+  const Cluster cluster = parse_cluster(R"(
+name = "grown"
+generator = "nodes:2x2,device=t4,inter=10GB/s"
+
+[[nodes]]
+name = "new"
+devices = [{ model = "l4" }]
+
+[[links]]
+a = "new.gpu0"
+b = "network"
+rate = "5 GB/s"
+latency = "1 us"
+
+[[overrides]]
+devices = "n1.*"
+model = "k80"
+
+[[overrides]]
+devices = "n0.gpu0"
+memory = "1 GiB"
+
+[[overrides]]
+links = "n1.switch-network"
+rate = "1 GB/s"
+label = "measured"
+source = "a bad cable"
+)",
+                                        "grown.toml");
+  CHECK(cluster.name == "grown");
+  CHECK(device_names(cluster) == Names{"n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1", "new.gpu0"});
+  CHECK(cluster.model(DeviceId{2}).name == "k80");
+  CHECK(cluster.devices[2].memory == device_model("k80", "here").memory);
+  CHECK(cluster.model(DeviceId{0}).name == "t4");
+  CHECK(cluster.devices[0].memory == Bytes{std::int64_t{1} << 30});
+  Routes routes(cluster);
+  CHECK(routes.between(DeviceId{0}, DeviceId{2}).rate == BytesPerSecond{1e9});
+  CHECK(routes.between(DeviceId{0}, DeviceId{4}).rate == BytesPerSecond{5e9});
+}
+
+TEST_CASE("cluster files: names may hold odd characters") {
+  const Cluster cluster = parse_cluster(R"(
+[[nodes]]
+name = "Büro \"3\""
+devices = [{ model = "t4", name = "a-b" }, { model = "t4", name = "*" }, { model = "t4", name = "a" }]
+switches = ["c", "b-c"]
+links = [
+  { a = "a-b", b = "c", rate = "1 GB/s", latency = "1 us" },
+  { a = "a", b = "b-c", rate = "1 GB/s", latency = "1 us" },
+  { a = "*", b = "c", rate = "1 GB/s", latency = "1 us" },
+  { a = "c", b = "b-c", rate = "1 GB/s", latency = "1 us" },
+]
+)",
+                                        "odd.toml");
+  CHECK(device_names(cluster) == Names{"Büro \"3\".a-b", "Büro \"3\".*", "Büro \"3\".a"});
+  CHECK(cluster.links.size() == 4);  // "*" names the device of that name, not all
+}
+
+TEST_CASE("patterns: a star stands for any characters or none") {
+  CHECK(matches("gpu*", "gpu12"));
+  CHECK(matches("gpu*", "gpu"));
+  CHECK(matches("*.gpu*", "n0.gpu1"));
+  CHECK(matches("a*b*c", "aXbYbZc"));
+  CHECK(matches("**", ""));
+  CHECK_FALSE(matches("gpu*", "cpu0"));
+  CHECK_FALSE(matches("a*b", "abc"));
+  CHECK_FALSE(matches("", "a"));
+  // Takes a product of lengths, not an exponential.
+  CHECK_FALSE(matches(std::string(200, '*') + "b", std::string(20000, 'a')));
+}
+
+TEST_CASE("documents: JSON keeps lines and order") {
+  const Value root = parse_json("{\"b\": 1,\n \"a\": [true,\n  {\"x\":\n \"text\"}]}", "f.json");
+  CHECK(root.keys == Names{"b", "a"});
+  CHECK(root.items[0].integer == 1);
+  CHECK(root.items[0].line == 1);
+  CHECK(root.items[1].line == 2);
+  CHECK(root.items[1].items[0].described() == "a boolean");
+  CHECK(root.items[1].items[1].line == 3);
+  CHECK(root.items[1].items[1].items[0].text == "text");
+}
+
+TEST_CASE("documents: TOML keeps lines and order") {
+  const Value root = parse_toml("b = 1\na = [true,\n  {x = \"text\"}]\n[[c]]\n", "f.toml");
+  CHECK(root.keys == Names{"b", "a", "c"});
+  CHECK(root.items[1].line == 2);
+  CHECK(root.items[1].items[0].described() == "a boolean");
+  CHECK(root.items[1].items[1].line == 3);
+  CHECK(root.items[2].line == 4);
+  CHECK(root.items[2].kind == Value::Kind::list);
+}
+
+}  // namespace
+}  // namespace parsim
