@@ -24,7 +24,8 @@ bool reads_maps(const Node& node) {
 
 }  // namespace
 
-Builder::Builder(const Graph& graph, std::string network_name) : graph_(graph) {
+Builder::Builder(const Graph& graph, std::string network_name)
+    : graph_(graph), outputs_(graph.outputs.begin(), graph.outputs.end()) {
   network_.name = std::move(network_name);
   for (const Node& node : graph.nodes) {
     for (const std::string& input : node.inputs) {

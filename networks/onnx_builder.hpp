@@ -43,6 +43,10 @@ struct Value {
   Batch batch;         ///< of activations
   [[nodiscard]] const Extents& dims() const { return tensor.dims; }
   [[nodiscard]] std::size_t rank() const { return tensor.dims.size(); }
+  /// A copy without numbers: a node may have a hundred thousand operands.
+  [[nodiscard]] Value without_numbers() const {
+    return {kind, Tensor::unknown(tensor.element, tensor.dims), origin, base, layer, batch};
+  }
   [[nodiscard]] bool is(Kind other) const { return kind == other; }
 };
 
@@ -109,6 +113,7 @@ class Builder {
   Network& network() { return network_; }
   /// Nodes that read tensor `name`.
   [[nodiscard]] const std::vector<const Node*>& readers(const std::string& name) const;
+  [[nodiscard]] bool is_output(const std::string& name) const { return outputs_.contains(name); }
   /// Nodes whose work is part of an earlier layer (a bias joined to its product).
   std::set<const Node*> done;
 
@@ -127,6 +132,7 @@ class Builder {
   std::int64_t batch_ = 1;
   std::unordered_map<std::string, Value> values_;
   std::unordered_map<std::string, std::vector<const Node*>> readers_;
+  std::set<std::string> outputs_;  ///< of the graph
   std::set<std::string> layer_names_;
   std::map<std::string, std::int64_t> name_counts_;  ///< layers that wanted the same name
   std::map<std::string, ParameterId> parameters_;    ///< by origin

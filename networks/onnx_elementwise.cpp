@@ -23,7 +23,7 @@ std::string lower(std::string_view op) {
 std::vector<Value> operands(const Builder& builder, const Node& node) {
   std::vector<Value> out;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    if (const Value* value = builder.find(node, i)) out.push_back(*value);
+    if (const Value* value = builder.find(node, i)) out.push_back(value->without_numbers());
   }
   return out;
 }

@@ -86,7 +86,7 @@ void concat(Builder& builder, const Node& node) {
     const Value& part = builder.operand(node, i);
     const auto count = elements(part.dims());
     if (count && *count == 0) continue;  // an empty cache
-    parts.push_back(part);
+    parts.push_back(part.without_numbers());
     if (part.rank() != parts[0].rank()) {
       builder.refuse(
           node, fmt::format("extents {} and {}", to_text(parts[0].dims()), to_text(part.dims())),
@@ -147,9 +147,7 @@ void split(Builder& builder, const Node& node) {
        split_of(node, in.size() > 1 ? in[1] : nullptr, x.dims()[axis])) {
     const bool read = i < node.outputs.size() && !builder.readers(node.outputs[i]).empty();
     // Parts that nobody reads and the graph does not give need no layer.
-    const auto& outputs = builder.graph().outputs;
-    const bool given = i < node.outputs.size() &&
-                       std::find(outputs.begin(), outputs.end(), node.outputs[i]) != outputs.end();
+    const bool given = i < node.outputs.size() && builder.is_output(node.outputs[i]);
     if (read || given) builder.output(node, i, cut(builder, node, x, {axis, begin, 1, length}));
     begin += length;
     ++i;

@@ -37,9 +37,8 @@ const Node* following_bias(const Builder& builder, const Node& node, std::int64_
                            Value& bias) {
   const std::string& out = node.outputs.empty() ? node.name : node.outputs[0];
   const auto& readers = builder.readers(out);
-  const auto& outputs = builder.graph().outputs;
   if (readers.size() != 1 || readers[0]->op != "Add" || readers[0]->inputs.size() != 2 ||
-      std::find(outputs.begin(), outputs.end(), out) != outputs.end()) {
+      builder.is_output(out)) {
     return nullptr;
   }
   const Node& add = *readers[0];
