@@ -80,11 +80,10 @@ class Memory {
 /// `dag` must outlive the result.
 [[nodiscard]] Memory interpret(const ExecDag& dag, const std::vector<OpId>& order);
 
-/// Conflicts between operations that nothing orders: two touch one element of a store, not both
-/// reading. One line each, at most `limit`. Additions conflict with each other too, because a
-/// machine adds in several steps.
-[[nodiscard]] std::vector<std::string> races(const ExecDag& dag, const Memory& memory,
-                                             std::size_t limit = 5);
+/// What could go wrong because nothing orders two operations, one line each: an activation read
+/// before all of it is written; any other store touched by two operations at once, unless both read
+/// or both add (sums do not care for order; an engine must add atomically).
+[[nodiscard]] std::vector<std::string> races(const ExecDag& dag, const Memory& memory);
 
 /// "transfer 12 (device 0 to 1, activation of 'conv1')".
 [[nodiscard]] std::string describe(const ExecDag& dag, OpId id);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -136,6 +137,15 @@ Block Memory::read(const StoreKey& key, const Region& region) {
 void Memory::write(const StoreKey& key, const Block& block) {
   Store& to = store(key);
   note(key, Access::Kind::write, block.box());
+  if (key.role == Role::activation) {
+    std::size_t next = 0;
+    for_each_index(block.box(), [&](const Index& index) {
+      const double value = block.values()[next++];
+      const bool again = to.written[to.values.offset(index)] != 0;
+      ensure(!again || std::abs(to.values.at(index) - value) <= 1e-9 * (1 + std::abs(value)),
+             "an activation is written again with another value");
+    });
+  }
   to.values.paste(block);
   for_each_index(block.box(), [&](const Index& index) { to.written[to.values.offset(index)] = 1; });
 }
@@ -178,23 +188,52 @@ std::vector<OpId> random_order(const ExecDag& dag, std::uint64_t seed) {
   return order;
 }
 
-std::vector<std::string> races(const ExecDag& dag, const Memory& memory, std::size_t limit) {
+namespace {
+
+/// Activations may be written again (a recomputation, a larger piece that overlaps one that has
+/// arrived), always with the same values. So a read needs earlier writes of all its elements, and
+/// later ones do not disturb it.
+void find_early_reads(const ExecDag& dag, const HappensBefore& before, const StoreKey& key,
+                      const std::vector<Access>& accesses, std::vector<std::string>& found) {
+  for (const Access& read : accesses) {
+    if (read.kind != Access::Kind::read) continue;
+    Block seen(read.region);
+    for (const Access& write : accesses) {
+      if (write.kind == Access::Kind::read || write.op == read.op) continue;
+      if (write.op > read.op || !before.ordered(write.op, read.op)) continue;
+      for_each_index(intersect(read.region, write.region),
+                     [&](const Index& index) { seen.at(index) = 1; });
+    }
+    if (std::find(seen.values().begin(), seen.values().end(), 0) == seen.values().end()) continue;
+    found.push_back(fmt::format("{} may read {} over {} before it is written",
+                                describe(dag, read.op), describe(dag, key), to_text(read.region)));
+  }
+}
+
+void find_conflicts(const ExecDag& dag, const HappensBefore& before, const StoreKey& key,
+                    const std::vector<Access>& accesses, std::vector<std::string>& found) {
+  for (std::size_t a = 0; a < accesses.size(); ++a) {
+    for (std::size_t b = a + 1; b < accesses.size(); ++b) {
+      const Access& one = accesses[a];
+      const Access& two = accesses[b];
+      if (one.kind == two.kind && one.kind != Access::Kind::write) continue;
+      if (before.ordered(one.op, two.op)) continue;
+      if (intersect(one.region, two.region).empty()) continue;
+      found.push_back(fmt::format("{} and {} touch {} over {} and {} in no order",
+                                  describe(dag, one.op), describe(dag, two.op), describe(dag, key),
+                                  to_text(one.region), to_text(two.region)));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> races(const ExecDag& dag, const Memory& memory) {
   const HappensBefore before(dag);
   std::vector<std::string> found;
   for (const auto& [key, accesses] : memory.log()) {
-    for (std::size_t a = 0; a < accesses.size(); ++a) {
-      for (std::size_t b = a + 1; b < accesses.size(); ++b) {
-        const Access& one = accesses[a];
-        const Access& two = accesses[b];
-        const bool both_read = one.kind == Access::Kind::read && two.kind == Access::Kind::read;
-        if (both_read || before.ordered(one.op, two.op)) continue;
-        if (intersect(one.region, two.region).empty()) continue;
-        if (found.size() == limit) return found;
-        found.push_back(fmt::format("{} and {} touch {} over {} and {} in no order",
-                                    describe(dag, one.op), describe(dag, two.op),
-                                    describe(dag, key), to_text(one.region), to_text(two.region)));
-      }
-    }
+    const bool repeats = key.role == Role::activation;
+    (repeats ? find_early_reads : find_conflicts)(dag, before, key, accesses, found);
   }
   return found;
 }

@@ -1,0 +1,21 @@
+// Valid plans that no strategy would make: they meet the corners of lowering.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cluster.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim::testing {
+
+/// One layer on one device for the whole batch; every layer the same.
+[[nodiscard]] Plan single_device_plan(const Network& network, std::int64_t batch);
+
+/// A plan of at most `gpus` devices with random grids (uneven, empty parts, halos, cut
+/// contractions, replicas, repeated devices), stages, orders, buckets, synchronisation and
+/// recomputation. Device `gpus` may be a parameter server. The same seed gives the same plan.
+[[nodiscard]] Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch,
+                               std::uint64_t seed);
+
+}  // namespace parsim::testing
