@@ -1,6 +1,7 @@
 #include "sim/collectives.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <unordered_map>
 
@@ -16,7 +17,7 @@ Bytes part_of(Bytes total, const std::vector<double>& weights, std::size_t index
   double before = 0;
   for (std::size_t i = 0; i < index; ++i) before += weights[i];
   const auto boundary = [&](double share) {
-    return static_cast<std::int64_t>(static_cast<double>(total.value) * share + 0.5);
+    return std::int64_t{std::llround(static_cast<double>(total.value) * share)};
   };
   const bool last = index + 1 == weights.size();
   const std::int64_t begin = index == 0 ? 0 : boundary(before);

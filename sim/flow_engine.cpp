@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xbt/log.h>
 
+#include <deque>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
 #include <string>
@@ -21,7 +22,8 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
-// Differences between the releases of SimGrid: 3.32 (Debian 12) to 4.x.
+// Differences between the releases of SimGrid. Run with 3.32 (Debian 12); the branches for newer
+// releases follow their ChangeLog and headers.
 
 s4u::NetZone* star_zone(s4u::Engine& engine) {
 #if SIMGRID_VERSION >= 40000
@@ -77,7 +79,7 @@ std::string simgrid_version() {
                     : fmt::format("{}.{}.{}", major, minor, patch);
 }
 
-struct FlowEngine::State {
+struct FlowEngine::Impl {
   s4u::Engine engine{"parsim"};
   Handler on_date, on_end;
   std::vector<s4u::Host*> sources;  ///< by route
@@ -88,14 +90,14 @@ struct FlowEngine::State {
     s4u::CommPtr comm;
     std::int64_t token = 0;
   };
-  std::vector<Slot> slots;
-  std::vector<std::size_t> free_slots;
+  std::deque<Slot> slots;  ///< never move: SimGrid keeps their addresses for us
+  std::vector<Slot*> free_slots;
   s4u::CommPtr ended;  ///< kept until the next one ends
 
-  void comm_ended(std::size_t index) {
-    ended = std::move(slots[index].comm);
-    free_slots.push_back(index);
-    on_end(slots[index].token);
+  void comm_ended(Slot& slot) {
+    ended = std::move(slot.comm);
+    free_slots.push_back(&slot);
+    on_end(slot.token);
   }
 };
 
@@ -104,21 +106,21 @@ struct FlowEngine::State {
 // the square of the devices (a full zone's table takes 139 MB for 4096 devices).
 FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> routes,
                        Handler on_date, Handler on_end)
-    : state_(std::make_unique<State>()) {
+    : impl_(std::make_unique<Impl>()) {
   xbt_log_control_set("root.thres:error");  // each setting would print a line on stderr
   for (const std::string& setting : simgrid_settings()) s4u::Engine::set_config(setting);
-  state_->on_date = std::move(on_date);
-  state_->on_end = std::move(on_end);
+  impl_->on_date = std::move(on_date);
+  impl_->on_end = std::move(on_end);
 
-  s4u::NetZone* zone = star_zone(state_->engine);
+  s4u::NetZone* zone = star_zone(impl_->engine);
   std::vector<s4u::Link*> links(2 * cluster.links.size(), nullptr);
   std::vector<s4u::LinkInRoute> way;
   const auto add_route = [&](s4u::Host* from, s4u::Host* to) {
     const auto point = [](s4u::Host* h) { return h == nullptr ? nullptr : h->get_netpoint(); };
     zone->add_route(point(from), point(to), nullptr, nullptr, way, false);
   };
-  state_->sink = add_host(zone, "sink");
-  add_route(nullptr, state_->sink);
+  impl_->sink = add_host(zone, "sink");
+  add_route(nullptr, impl_->sink);
   for (std::size_t i = 0; i < routes.size(); ++i) {
     ensure(!routes[i]->hops.empty(), "a flow crosses at least one link");
     way.clear();
@@ -133,14 +135,12 @@ FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> rou
     s4u::Host* source = add_host(zone, fmt::format("r{}", i));
     source->seal();
     add_route(source, nullptr);
-    state_->sources.push_back(source);
+    impl_->sources.push_back(source);
   }
-  state_->sink->seal();
+  impl_->sink->seal();
   zone->seal();
-  on_comm_end([state = state_.get()](const s4u::Activity& activity) {
-    // The slot's index travels as the pointer that SimGrid keeps for its users.
-    state->comm_ended(
-        reinterpret_cast<std::uintptr_t>(static_cast<const s4u::Comm&>(activity).get_data<void>()));
+  on_comm_end([impl = impl_.get()](const s4u::Activity& activity) {
+    impl->comm_ended(*static_cast<const s4u::Comm&>(activity).get_data<Impl::Slot>());
   });
 }
 
@@ -149,32 +149,27 @@ FlowEngine::~FlowEngine() = default;
 Seconds FlowEngine::now() const { return Seconds{s4u::Engine::get_clock()}; }
 
 void FlowEngine::wake_at(Seconds date, std::int64_t token) {
-  simgrid::kernel::timer::Timer::set(date.count(),
-                                     [s = state_.get(), token] { s->on_date(token); });
+  simgrid::kernel::timer::Timer::set(date.count(), [s = impl_.get(), token] { s->on_date(token); });
 }
 
 void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
   if (payload.value <= 0) {  // a comm of zero bytes would never end
     simgrid::kernel::timer::Timer::set(now().count(),
-                                       [s = state_.get(), token] { s->on_end(token); });
+                                       [s = impl_.get(), token] { s->on_end(token); });
     return;
   }
-  if (state_->free_slots.empty()) {
-    state_->free_slots.push_back(state_->slots.size());
-    state_->slots.emplace_back();
-  }
-  const std::size_t index = state_->free_slots.back();
-  state_->free_slots.pop_back();
-  State::Slot& slot = state_->slots[index];
+  if (impl_->free_slots.empty()) impl_->free_slots.push_back(&impl_->slots.emplace_back());
+  Impl::Slot& slot = *impl_->free_slots.back();
+  impl_->free_slots.pop_back();
   slot.token = token;
   slot.comm = s4u::Comm::sendto_init();
   slot.comm->set_payload_size(static_cast<std::uint64_t>(payload.value));
-  slot.comm->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(index)));
+  slot.comm->set_data(&slot);
   // The last setter starts the comm; a start() after it would start it twice.
-  slot.comm->set_source(state_->sources[route]);
-  slot.comm->set_destination(state_->sink);
+  slot.comm->set_source(impl_->sources[route]);
+  slot.comm->set_destination(impl_->sink);
 }
 
-void FlowEngine::run() { state_->engine.run(); }
+void FlowEngine::run() { impl_->engine.run(); }
 
 }  // namespace parsim

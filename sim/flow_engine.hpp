@@ -41,8 +41,8 @@ class FlowEngine {
   void run();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace parsim
