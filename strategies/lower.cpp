@@ -28,7 +28,7 @@ ExecDag Lowering::run() {
   refuse_what_is_not_lowered();
   analyse();
   walk_schedule();
-  for (std::size_t g = 0; g < groups_.size(); ++g) finish_group(g);
+  finish();
   return std::move(dag_);
 }
 

@@ -62,17 +62,31 @@ void Lowering::emit_server_return(std::size_t g) {
   state.returned = true;
 }
 
-void Lowering::finish_group(std::size_t g) {
-  const SyncGroup& group = groups_[g];
-  GroupState& state = group_states_[g];
-  if (state.summed.empty() || state.returned) return;
-  if (group.served()) {
-    emit_server_return(g);
-    return;
+void Lowering::finish() {
+  // The optimizer steps when all gradients of its device are summed, as after loss.backward().
+  std::map<DeviceId, OpId> last_sum;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].served() || group_states_[g].summed.empty()) continue;
+    for (std::size_t d = 0; d < groups_[g].devices.size(); ++d) {
+      OpId& last = last_sum[groups_[g].devices[d]];
+      last = std::max(last, group_states_[g].summed[d]);
+    }
   }
-  const Slice weight{state.bucket, Role::weight, 0, {}};
-  for (std::size_t d = 0; d < group.devices.size(); ++d) {
-    dag_.add(Update{group.devices[d], weight}, std::span(state.summed).subspan(d, 1));
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const SyncGroup& group = groups_[g];
+    GroupState& state = group_states_[g];
+    if (state.summed.empty() || state.returned) continue;
+    if (group.served()) {
+      emit_server_return(g);
+      continue;
+    }
+    const Slice weight{state.bucket, Role::weight, 0, {}};
+    for (std::size_t d = 0; d < group.devices.size(); ++d) {
+      std::vector<OpId> after{state.summed[d]};
+      const OpId last = last_sum[group.devices[d]];
+      if (last != after[0]) after.push_back(last);
+      dag_.add(Update{group.devices[d], weight}, after);
+    }
   }
 }
 

@@ -74,7 +74,7 @@ class Lowering {
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
   void emit_sync(std::size_t group);
-  void finish_group(std::size_t group);
+  void finish();
   void emit_server_return(std::size_t group);
 
   [[nodiscard]] bool is_source(LayerId id) const {
