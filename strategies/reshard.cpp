@@ -175,9 +175,11 @@ void TensorLayout::bring_component(std::span<const Missing> missing, std::span<c
   if (boxes) {
     std::int64_t total = 0;
     bool gather = true;
+    std::vector<Region> shares;  // what of each part is wanted: a strided window skips the border
     for (std::size_t i = 0; i < n; ++i) {
-      total += has[i].volume();
-      gather = gather && wants[i] == wants[0] && wants[0].contains(has[i]);
+      shares.push_back(intersect(has[i], wants[0]));
+      total += shares[i].volume();
+      gather = gather && wants[i] == wants[0] && !shares[i].empty();
     }
     std::int64_t wanted_elsewhere = 0;
     for (const Missing& m : missing) wanted_elsewhere += m.piece.volume();
@@ -199,8 +201,11 @@ void TensorLayout::bring_component(std::span<const Missing> missing, std::span<c
     const bool exchange =
         n > 2 && device_pairs.size() == n * (n - 1) && exchanged == wanted_elsewhere;
     if (gather || exchange) {
-      Movement movement{
-          gather ? Pattern::all_gather : Pattern::all_to_all, members, has, {}, producers};
+      Movement movement{gather ? Pattern::all_gather : Pattern::all_to_all,
+                        members,
+                        gather ? shares : has,
+                        {},
+                        producers};
       if (!gather) movement.needs = wants;
       arrive(std::move(movement), members, wants);
       return;

@@ -77,18 +77,19 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
     pairs.insert({flow.from, flow.to});
     travelling += flow.piece.volume();
   }
-  bool same_gift = true, same_part = true, covered = true;
+  bool same_gift = true, same_part = true;
   std::int64_t parts = 0;
+  std::vector<Region> shares;  // the border that a strided window skips gets nothing
   for (std::size_t i = 0; i < n; ++i) {
     same_gift = same_gift && gives[i] == gives[0];
     same_part = same_part && owns[i] == owns[0];
-    covered = covered && gives[0].contains(owns[i]);
-    parts += owns[i].volume();
+    shares.push_back(intersect(owns[i], gives[0]));
+    parts += shares[i].volume();
   }
   const bool everybody = pairs.size() == n * n;
-  if (everybody && same_gift && covered && parts == gives[0].volume() &&
+  if (everybody && same_gift && parts == gives[0].volume() &&
       travelling == static_cast<std::int64_t>(n) * parts) {
-    return Movement{Pattern::reduce_scatter, members, owns, {}, producers};
+    return Movement{Pattern::reduce_scatter, members, shares, {}, producers};
   }
   const bool whole_parts = std::all_of(flows.begin(), flows.end(),
                                        [&](const Flow& flow) { return flow.piece == owns[0]; });

@@ -116,6 +116,20 @@ TEST_CASE("reshard: windows over a cut axis exchange halos of one row") {
   CHECK(halo == 6);
 }
 
+TEST_CASE("reshard: a window that skips the last row still gathers and scatters as one operation") {
+  std::vector<Need> needs;
+  for (std::int32_t d = 0; d < 4; ++d) {
+    needs.push_back({DeviceId{d}, Region{{0, 8}, {0, 8}, {0, 7}}, 0});
+  }
+  TensorLayout tensor(cut_along(1));
+  (void)tensor.bring(needs, four());
+  REQUIRE(patterns(tensor.arrivals()) == std::vector<Pattern>{Pattern::all_gather});
+  CHECK(tensor.arrivals()[0].regions[3] == Region{{0, 8}, {6, 8}, {0, 7}});
+  const GradientReturn back = return_gradients(tensor, needs);
+  REQUIRE(patterns(back.movements) == std::vector<Pattern>{Pattern::reduce_scatter});
+  CHECK(back.movements[0].regions[3] == Region{{0, 8}, {6, 8}, {0, 7}});
+}
+
 TEST_CASE("reshard: a second reader of the same pieces moves nothing again") {
   TensorLayout tensor(cut_along(1));
   (void)tensor.bring(everybody_all(), four());
