@@ -45,6 +45,7 @@ with_outputs() {
     if [[ $line =~ ^'<!-- output of: '(.*)' -->'$ ]]; then
       command=${BASH_REMATCH[1]}
       printf '```text\n'
+      # Messages are shown when there is nothing else.
       bash -c "$command" 2> "$place/.err" < /dev/null || cat "$place/.err"
       printf '```\n'
       while IFS= read -r line && [[ $line != '<!-- end of output -->' ]]; do :; done
@@ -55,6 +56,7 @@ with_outputs() {
 
 cd "$tree" && readmes=(README.md */README.md) && cd "$place" || exit 1
 for file in "${readmes[@]}"; do
+  run_blocks "$file"
   with_outputs "$file" > "$place/.readme"
   if [[ ${1:-} == --update ]]; then
     cmp -s "$place/.readme" "$tree/$file" || cp "$place/.readme" "$tree/$file"
@@ -62,6 +64,5 @@ for file in "${readmes[@]}"; do
     echo "$file shows other output than the program; see tests/readme/run.sh --update"
     failures=$((failures + 1))
   fi
-  run_blocks "$file"
 done
 ((failures == 0))

@@ -1,0 +1,26 @@
+// Fuzz target: a generator call or a cluster file of any content is refused with an InputError or
+// makes a valid cluster.
+#include "core/errors.hpp"
+#include "tests/fuzz/target.hpp"
+#include "topologies/topologies.hpp"
+
+using namespace parsim;
+
+namespace {
+
+void load(const std::string& text) {
+  try {
+    validate(load_cluster(text, "fuzz"), "fuzz");
+  } catch (const InputError&) {
+    // As it should be: the other outcome that is allowed.
+  }
+}
+
+}  // namespace
+
+void parsim::fuzz::run(const std::string& input) {
+  // A path would read whatever file has that name. Long calls ask for clusters of millions.
+  if (input.find('/') == std::string::npos && input.size() < 64) load(input);
+  const fuzz::TemporaryFile file("cluster.toml", input);
+  load(file.path());
+}
