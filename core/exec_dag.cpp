@@ -62,7 +62,37 @@ RegionId ExecDag::intern(const Region& region) {
 TensorId ExecDag::intern(const Tensor& tensor) {
   return intern_in<TensorId>(tensor, tensors_, tensor_index_);
 }
-WorkId ExecDag::intern(const Work& work) { return intern_in<WorkId>(work, works_, work_index_); }
+WorkId ExecDag::intern(const Work& work) {
+  const auto [entry, fresh] =
+      work_index_.try_emplace(work, static_cast<std::int32_t>(works_.size()));
+  if (fresh) works_.push_back(compact(work));
+  return WorkId{entry->second};
+}
+
+ExecDag::CompactWork ExecDag::compact(const Work& work) {
+  CompactWork row{work.layer, work.out, -1, work.edges_to_partial_sum};
+  const Interval contraction{work.contraction_begin, work.contraction_end};
+  if (contraction == Interval{}) return row;
+  const auto found = std::find(contractions_.begin(), contractions_.end(), contraction);
+  row.contraction = static_cast<std::int32_t>(found - contractions_.begin());
+  if (found == contractions_.end()) contractions_.push_back(contraction);
+  return row;
+}
+
+Work ExecDag::work(WorkId id) const {
+  const CompactWork& row = works_[id.index()];
+  Work work{row.layer, row.out, 0, 0, row.edges_to_partial_sum};
+  if (row.contraction < 0) return work;
+  const Interval contraction = contractions_[static_cast<std::size_t>(row.contraction)];
+  work.contraction_begin = static_cast<std::int32_t>(contraction.begin);
+  work.contraction_end = static_cast<std::int32_t>(contraction.end);
+  return work;
+}
+
+void ExecDag::reserve(std::size_t operations, std::size_t predecessors) {
+  records_.reserve(operations);
+  predecessors_.reserve(predecessors);
+}
 GroupId ExecDag::intern(const std::vector<DeviceId>& group) {
   return intern_in<GroupId>(group, groups_, group_index_);
 }
@@ -239,7 +269,7 @@ Part ExecDag::part(WorkId id) const {
 
 std::size_t ExecDag::bytes_in_memory() const {
   std::size_t bytes = records_.size() * sizeof(OpRecord) + predecessors_.size() * sizeof(OpId) +
-                      regions_.size() * sizeof(Region) + works_.size() * sizeof(Work) +
+                      regions_.size() * sizeof(Region) + works_.size() * sizeof(CompactWork) +
                       slices_.size() * sizeof(Slice) + tensors_.size() * sizeof(Tensor);
   for (const auto& group : groups_) bytes += group.size() * sizeof(DeviceId);
   for (const auto& bucket : buckets_) bytes += bucket.size() * sizeof(bucket[0]);
@@ -249,8 +279,12 @@ std::size_t ExecDag::bytes_in_memory() const {
 }
 
 ExecDag::Tables ExecDag::tables() const {
-  return {network,  batch,    precision, optimizer, strategy, cluster,  records_, predecessors_,
-          regions_, tensors_, works_,    slices_,   groups_,  buckets_, shares_};
+  std::vector<Work> works;
+  works.reserve(works_.size());
+  for (std::size_t w = 0; w < works_.size(); ++w) works.push_back(work(WorkId{w}));
+  return {network,          batch,    precision,     optimizer, strategy,
+          cluster,          records_, predecessors_, regions_,  tensors_,
+          std::move(works), slices_,  groups_,       buckets_,  shares_};
 }
 
 ExecDag ExecDag::from_tables(Tables tables) {
@@ -261,7 +295,7 @@ ExecDag ExecDag::from_tables(Tables tables) {
   dag.predecessors_ = std::move(tables.predecessors);
   dag.regions_ = std::move(tables.regions);
   dag.tensors_ = std::move(tables.tensors);
-  dag.works_ = std::move(tables.works);
+  for (const Work& work : tables.works) dag.works_.push_back(dag.compact(work));
   dag.slices_ = std::move(tables.slices);
   dag.groups_ = std::move(tables.groups);
   dag.buckets_ = std::move(tables.buckets);
@@ -272,7 +306,7 @@ ExecDag ExecDag::from_tables(Tables tables) {
   };
   index(dag.regions_, dag.region_index_);
   index(dag.tensors_, dag.tensor_index_);
-  index(dag.works_, dag.work_index_);
+  index(tables.works, dag.work_index_);
   index(dag.slices_, dag.slice_index_);
   index(dag.groups_, dag.group_index_);
   return dag;

@@ -168,7 +168,7 @@ enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, copy };
 inline constexpr std::size_t stream_count = 5;
 [[nodiscard]] std::string_view to_text(Stream stream);
 
-/// One row of the table; read it through ExecDag::op. 40 bytes.
+/// One row of the table; read it through ExecDag::op. 32 bytes.
 struct OpRecord {
   std::int64_t payload = 0;  ///< bytes that travel (transfer, collective: see there) or are touched
                              ///< (local, update); Delay: picoseconds
@@ -207,6 +207,10 @@ class ExecDag {
   /// Appends a bucket and returns its tensor.
   TensorId add_bucket(std::vector<std::pair<ParameterId, RegionId>> contents);
 
+  /// Makes room for about this many operations and predecessors, so that the tables need not grow
+  /// by doubling.
+  void reserve(std::size_t operations, std::size_t predecessors);
+
   /// Appends an operation. `after` lists operations that must end before it starts; they exist
   /// already, so the table is in topological order, and the id order is the issue order on every
   /// stream. Payload bytes follow from the slices. Throws BrokenInvariant for an unknown id.
@@ -236,7 +240,7 @@ class ExecDag {
 
   [[nodiscard]] const Region& region(RegionId id) const { return regions_[id.index()]; }
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_[id.index()]; }
-  [[nodiscard]] const Work& work(WorkId id) const { return works_[id.index()]; }
+  [[nodiscard]] Work work(WorkId id) const;
   [[nodiscard]] Part part(WorkId id) const;
   [[nodiscard]] const std::vector<DeviceId>& group(GroupId id) const { return groups_[id.index()]; }
   [[nodiscard]] const std::vector<std::pair<ParameterId, RegionId>>& bucket(
@@ -262,7 +266,17 @@ class ExecDag {
   std::vector<OpId> predecessors_;
   std::vector<Region> regions_;
   std::vector<Tensor> tensors_;
-  std::vector<Work> works_;
+  /// A Work in 16 bytes: there is one for nearly every third operation.
+  struct CompactWork {
+    LayerId layer;
+    RegionId out;
+    std::int32_t contraction = -1;  ///< index into contractions_
+    std::uint32_t edges_to_partial_sum = 0;
+    friend bool operator==(const CompactWork&, const CompactWork&) = default;
+  };
+  [[nodiscard]] CompactWork compact(const Work& work);
+  std::vector<CompactWork> works_;
+  std::vector<Interval> contractions_;  ///< few: one for each share of a cut contraction
   std::vector<Slice> slices_;
   std::vector<std::vector<DeviceId>> groups_;
   std::vector<std::vector<std::pair<ParameterId, RegionId>>> buckets_;

@@ -61,35 +61,34 @@ void Lowering::analyse() {
           layers_[l].reaches_loss || layers_[reader.layer.index()].reaches_loss;
     }
   }
-  std::vector<std::vector<Cell>> all_cells;
   for (std::size_t l = 0; l < count; ++l) {
     LayerState& state = layers_[l];
     const Layer& layer = network_.layers[l];
-    state.cells = cells(network_, LayerId{l}, plan_.layers[l], samples_);
-    state.partial_sums = std::any_of(state.cells.begin(), state.cells.end(), [](const Cell& cell) {
-      return !cell.part.contraction.empty();
-    });
+    state.layout = TensorLayout(cells(network_, LayerId{l}, plan_.layers[l], samples_));
+    state.partial_sums =
+        std::any_of(state.cells().begin(), state.cells().end(),
+                    [](const Cell& cell) { return !cell.part.contraction.empty(); });
     state.wants_gradient = !layer.parameters.empty();
     for (const LayerId input : layer.inputs) {
       state.wants_gradient = state.wants_gradient || layers_[input.index()].wants_gradient;
     }
     state.wants_gradient = state.wants_gradient && state.reaches_loss;
-    state.last_backward.resize(state.cells.size());
+    state.last_backward.resize(state.cells().size());
     if (!is_source(LayerId{l})) {
-      state.layout = TensorLayout(state.cells);
-      state.canonical.resize(state.cells.size());
-      state.additions.resize(state.cells.size());
+      state.canonical.resize(state.cells().size());
+      state.additions.resize(state.cells().size());
       std::map<std::pair<DeviceId, Region>, std::int32_t> first;
-      for (std::size_t c = 0; c < state.cells.size(); ++c) {
+      for (std::size_t c = 0; c < state.cells().size(); ++c) {
         state.canonical[c] = first
-                                 .try_emplace({state.cells[c].device, state.cells[c].part.out},
+                                 .try_emplace({state.cells()[c].device, state.cells()[c].part.out},
                                               static_cast<std::int32_t>(c))
                                  .first->second;
       }
     }
-    all_cells.push_back(state.cells);
     analyse_edges(LayerId{l});
   }
+  std::vector<std::span<const Cell>> all_cells;
+  for (const LayerState& state : layers_) all_cells.emplace_back(state.cells());
   groups_ = sync_groups(network_, plan_, all_cells);
   groups_of_layer_.resize(count);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -110,8 +109,8 @@ void Lowering::analyse() {
   for (std::size_t l = 0; l < count; ++l) {
     for (MicroBatchState& m : micro_[l]) {
       m.arrivals.resize(layers_[l].layout.arrivals().size());
-      m.gradients.resize(layers_[l].cells.size());
-      m.received.resize(layers_[l].cells.size());
+      m.gradients.resize(layers_[l].cells().size());
+      m.received.resize(layers_[l].cells().size());
     }
     const auto stage = static_cast<std::size_t>(plan_.schedule.stage_of_layer[l]);
     if (stage >= stage_layers_.size()) stage_layers_.resize(stage + 1);
@@ -130,8 +129,8 @@ void Lowering::analyse_edges(LayerId id) {
     LayerState& producer = layers_[edge.producer.index()];
     if (!is_source(edge.producer)) {
       std::vector<Need> needs;
-      needs.reserve(state.cells.size());
-      for (const Cell& cell : state.cells) {
+      needs.reserve(state.cells().size());
+      for (const Cell& cell : state.cells()) {
         needs.push_back(
             {cell.device, input_region(layer.kind, inputs, layer.out, i, cell.part), cell.replica});
       }
@@ -157,7 +156,7 @@ void Lowering::analyse_edges(LayerId id) {
     }
     state.edges.push_back(std::move(edge));
   }
-  for (const Cell& cell : state.cells) {
+  for (const Cell& cell : state.cells()) {
     state.works.push_back(dag_.intern(
         Work{id, dag_.intern(cell.part.out), static_cast<std::int32_t>(cell.part.contraction.begin),
              static_cast<std::int32_t>(cell.part.contraction.end), indirect}));

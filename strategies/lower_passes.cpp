@@ -39,8 +39,12 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
 std::vector<OpId> Lowering::operands(LayerId id, std::size_t cell, std::int32_t m) {
   std::vector<OpId> after;
   for (const Edge& edge : layers_[id.index()].edges) {
-    if (edge.sources.empty()) continue;
-    for (const std::int32_t source : edge.sources[cell]) {
+    if (is_source(edge.producer)) continue;
+    if (edge.sources.aligned) {
+      after.push_back(at(edge.producer, m).ready[cell]);
+      continue;
+    }
+    for (const std::int32_t source : edge.sources.by_need[cell]) {
       after.push_back(source >= 0
                           ? at(edge.producer, m).ready[static_cast<std::size_t>(source)]
                           : arrival(edge.producer, static_cast<std::size_t>(~source), m, id));
@@ -54,10 +58,10 @@ std::vector<OpId> Lowering::operands(LayerId id, std::size_t cell, std::int32_t 
 void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
   LayerState& state = layers_[id.index()];
   MicroBatchState& now = at(id, m);
-  now.ready.resize(state.cells.size());
-  for (std::size_t c = 0; c < state.cells.size(); ++c) {
+  now.ready.resize(state.cells().size());
+  for (std::size_t c = 0; c < state.cells().size(); ++c) {
     now.ready[c] =
-        dag_.add(Compute{state.works[c], pass, state.cells[c].device, m}, operands(id, c, m));
+        dag_.add(Compute{state.works[c], pass, state.cells()[c].device, m}, operands(id, c, m));
   }
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
 }
@@ -67,14 +71,14 @@ void Lowering::emit_partial_sum_reduction(LayerId id, std::int32_t m) {
   MicroBatchState& now = at(id, m);
   const TensorId tensor = output(id);
   std::map<std::pair<std::int64_t, Region>, std::vector<std::size_t>> sums;  // by replica and part
-  for (std::size_t c = 0; c < state.cells.size(); ++c) {
-    sums[{state.cells[c].replica, state.cells[c].part.out}].push_back(c);
+  for (std::size_t c = 0; c < state.cells().size(); ++c) {
+    sums[{state.cells()[c].replica, state.cells()[c].part.out}].push_back(c);
   }
   for (const auto& [key, members] : sums) {
     std::vector<DeviceId> devices;
     std::vector<OpId> after;
     for (const std::size_t c : members) {
-      devices.push_back(state.cells[c].device);
+      devices.push_back(state.cells()[c].device);
       after.push_back(now.ready[c]);
     }
     std::sort(devices.begin(), devices.end());
@@ -101,13 +105,13 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   const bool two_kernels = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
                            layer.kind.as<Embedding>() != nullptr ||
                            layer.kind.as<Learned>() != nullptr;
-  std::vector<OpId> by_cell(state.cells.size());
-  for (std::size_t c = 0; c < state.cells.size(); ++c) {
+  std::vector<OpId> by_cell(state.cells().size());
+  for (std::size_t c = 0; c < state.cells().size(); ++c) {
     if (state.canonical[c] == static_cast<std::int32_t>(c)) emit_received(id, c, m);
     std::vector<OpId> after = now.gradients[static_cast<std::size_t>(state.canonical[c])];
     if (after.empty()) after.push_back(now.ready[c]);  // the loss starts the chain
     const auto add = [&](Pass pass) {
-      return dag_.add(Compute{state.works[c], pass, state.cells[c].device, m}, after);
+      return dag_.add(Compute{state.works[c], pass, state.cells()[c].device, m}, after);
     };
     if (!two_kernels) {
       by_cell[c] = state.last_backward[c] = add(Pass::backward);
@@ -129,7 +133,7 @@ void Lowering::emit_received(LayerId id, std::size_t cell, std::int32_t m) {
   for (const Received& received : now.received[cell]) {
     const Slice to = slice(output(id), Role::gradient, m, received.region);
     now.gradients[cell].push_back(
-        dag_.add(Local{LocalKind::add, layers_[id.index()].cells[cell].device, received.from, to},
+        dag_.add(Local{LocalKind::add, layers_[id.index()].cells()[cell].device, received.from, to},
                  received.after));
   }
   now.received[cell].clear();
@@ -150,9 +154,13 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
   };
   if (edge.back.direct) {
     for (std::size_t c = 0; c < by_cell.size(); ++c) {
-      for (const std::int32_t source : edge.sources[c]) {
+      if (edge.sources.aligned) {
+        feed(static_cast<std::int32_t>(c), by_cell[c]);
+        continue;
+      }
+      for (const std::int32_t source : edge.sources.by_need[c]) {
         if (source >= 0 &&
-            producer.cells[static_cast<std::size_t>(source)].device == reader.cells[c].device)
+            producer.cells()[static_cast<std::size_t>(source)].device == reader.cells()[c].device)
           feed(source, by_cell[c]);
       }
     }
@@ -161,7 +169,7 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
   const auto kernels_on = [&](DeviceId device) {
     std::vector<OpId> ops;
     for (std::size_t c = 0; c < by_cell.size(); ++c) {
-      if (reader.cells[c].device == device) ops.push_back(by_cell[c]);
+      if (reader.cells()[c].device == device) ops.push_back(by_cell[c]);
     }
     return ops;
   };
@@ -227,7 +235,7 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
         feed(cell, op);
         continue;
       }
-      const Region& part = producer.cells[static_cast<std::size_t>(cell)].part.out;
+      const Region& part = producer.cells()[static_cast<std::size_t>(cell)].part.out;
       receive(cell, role, is_collective(movement.pattern) ? part : movement.regions[0], op);
     }
   }

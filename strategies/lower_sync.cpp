@@ -13,8 +13,8 @@ void Lowering::emit_sync(std::size_t g) {
   std::map<DeviceId, OpId> last;
   for (const LayerId id : group.layers) {
     const LayerState& layer = layers_[id.index()];
-    for (std::size_t c = 0; c < layer.cells.size(); ++c) {
-      OpId& op = last[layer.cells[c].device];
+    for (std::size_t c = 0; c < layer.cells().size(); ++c) {
+      OpId& op = last[layer.cells()[c].device];
       op = std::max(op, layer.last_backward[c]);
     }
   }
@@ -31,7 +31,7 @@ void Lowering::emit_sync(std::size_t g) {
     // A server that does nothing else answers at once; one on a busy device waits for its last
     // kernel.
     const auto computes = [&](const LayerState& layer) {
-      return std::any_of(layer.cells.begin(), layer.cells.end(),
+      return std::any_of(layer.cells().begin(), layer.cells().end(),
                          [&](const Cell& cell) { return cell.device == group.sync.server; });
     };
     if (std::none_of(layers_.begin(), layers_.end(), computes)) emit_server_return(g);
@@ -83,8 +83,11 @@ void Lowering::finish() {
     const Slice weight{state.bucket, Role::weight, 0, {}};
     for (std::size_t d = 0; d < group.devices.size(); ++d) {
       std::vector<OpId> after{state.summed[d]};
-      const OpId last = last_sum[group.devices[d]];
-      if (last != after[0]) after.push_back(last);
+      // Only a device's first update waits for the last sum: the others come after it in its
+      // stream.
+      OpId& last = last_sum[group.devices[d]];
+      if (last.valid() && last != after[0]) after.push_back(last);
+      last = {};
       dag_.add(Update{group.devices[d], weight}, after);
     }
   }

@@ -18,17 +18,16 @@ namespace parsim {
 struct Edge {
   LayerId producer;
   bool gradient = false;  ///< the producer wants one
-  std::vector<std::vector<std::int32_t>>
-      sources;  ///< by cell of the reader, see TensorLayout::bring
+  Sources sources;        ///< by cell of the reader
   GradientReturn back;
 };
 
 /// Everything about a layer that does not depend on the micro-batch.
 struct LayerState {
-  std::vector<Cell> cells;
   std::vector<WorkId> works;
   std::vector<Edge> edges;
   TensorLayout layout;
+  [[nodiscard]] const std::vector<Cell>& cells() const { return layout.cells(); }
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<std::int32_t> additions;  ///< by canonical cell: what adds to its gradient
   bool partial_sums = false;            ///< the contraction is cut

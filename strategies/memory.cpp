@@ -55,27 +55,34 @@ class Accounting {
   const Cluster& cluster_;
   const Plan& plan_;
   std::int64_t element_;
-  std::vector<std::vector<Cell>> cells_;
+  std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
 };
 
 void Accounting::activations() {
   const std::int64_t samples = plan_.batch / plan_.schedule.micro_batches;
-  std::vector<TensorLayout> layouts;
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
     const LayerId id{l};
     const Layer& layer = network_[id];
     const LayerPlan& plan = plan_.layers[l];
     const std::int32_t stage = plan_.schedule.stage_of_layer[l];
-    cells_.push_back(cells(network_, id, plan, samples));
+    layouts_.emplace_back(cells(network_, id, plan, samples));
+    const std::vector<Cell>& all = layouts_.back().cells();
     const bool source = layer.kind.as<Input>() != nullptr;
-    layouts.emplace_back(source ? std::vector<Cell>{} : cells_.back());
     const std::vector<Shape> inputs = input_shapes(network_, id);
-    for (const Owner& owner : layouts.back().owners()) {
-      const std::int64_t bytes = owner.region.volume() * element_;
-      for (const std::int32_t cell : owner.cells) {
-        Kept& kept = kept_[cells_[l][static_cast<std::size_t>(cell)].device.index()];
+    if (!source) {
+      for (std::size_t c = 0; c < all.size(); ++c) {
+        // Parts of the contraction on one device add up in one store.
+        const bool again =
+            all[c].contraction > 0 &&
+            std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(c),
+                        [&](const Cell& other) {
+                          return other.device == all[c].device && other.part.out == all[c].part.out;
+                        });
+        if (again) continue;
+        const std::int64_t bytes = all[c].part.out.volume() * element_;
+        Kept& kept = kept_[all[c].device.index()];
         kept.largest_gradient = std::max(kept.largest_gradient, 2 * bytes);  // of output and input
         if (in_place(layer.kind)) continue;
         (plan.recompute ? kept.once : kept.by_stage[stage]) += bytes;
@@ -84,7 +91,7 @@ void Accounting::activations() {
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
       const std::size_t producer = layer.inputs[i].index();
       std::vector<Need> needs;
-      for (const Cell& cell : cells_[l]) {
+      for (const Cell& cell : all) {
         needs.push_back(
             {cell.device, input_region(layer.kind, inputs, layer.out, i, cell.part), cell.replica});
       }
@@ -93,14 +100,14 @@ void Accounting::activations() {
           kept_[need.device.index()].by_stage[stage] += need.region.volume() * element_;
         continue;
       }
-      const std::size_t known = layouts[producer].arrivals().size();
-      (void)layouts[producer].bring(needs, cluster_);
-      for (std::size_t a = known; a < layouts[producer].arrivals().size(); ++a) {
-        const Movement& movement = layouts[producer].arrivals()[a];
-        std::int64_t all = 0;
-        for (const Region& region : movement.regions) all += region.volume();
+      const std::size_t known = layouts_[producer].arrivals().size();
+      (void)layouts_[producer].bring(needs, cluster_);
+      for (std::size_t a = known; a < layouts_[producer].arrivals().size(); ++a) {
+        const Movement& movement = layouts_[producer].arrivals()[a];
+        std::int64_t moved = 0;
+        for (const Region& region : movement.regions) moved += region.volume();
         for (std::size_t d = 0; d < movement.devices.size(); ++d) {
-          std::int64_t received = all;
+          std::int64_t received = moved;
           if (movement.pattern == Pattern::all_gather) received -= movement.regions[d].volume();
           if (movement.pattern == Pattern::all_to_all) {
             received = movement.needs[d].volume() -
@@ -123,7 +130,9 @@ void Accounting::states() {
   const std::int64_t master =
       element_ < state_bytes ? 1 : 0;  // and so is a master copy of 16-bit weights
   std::vector<std::vector<std::int64_t>> buckets(use_.size());
-  for (const SyncGroup& group : sync_groups(network_, plan_, cells_)) {
+  std::vector<std::span<const Cell>> cells;
+  for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
+  for (const SyncGroup& group : sync_groups(network_, plan_, cells)) {
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
     const bool served = group.served();

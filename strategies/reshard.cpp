@@ -32,7 +32,10 @@ std::string_view to_text(Pattern pattern) {
 
 bool is_collective(Pattern pattern) { return pattern <= Pattern::broadcast; }
 
-TensorLayout::TensorLayout(std::vector<Cell> cells) : cells_(std::move(cells)) {
+TensorLayout::TensorLayout(std::vector<Cell> cells) : cells_(std::move(cells)) {}
+
+const std::vector<Owner>& TensorLayout::owners() {
+  if (!owners_.empty()) return owners_;
   std::map<Region, std::size_t> index;
   for (std::size_t c = 0; c < cells_.size(); ++c) {
     const auto [at, fresh] = index.try_emplace(cells_[c].part.out, owners_.size());
@@ -46,6 +49,20 @@ TensorLayout::TensorLayout(std::vector<Cell> cells) : cells_(std::move(cells)) {
     owner.cells.push_back(static_cast<std::int32_t>(c));
     held(cells_[c].device).push_back({cells_[c].part.out, static_cast<std::int32_t>(c)});
   }
+  return owners_;
+}
+
+bool TensorLayout::aligned(std::span<const Need> needs) const {
+  if (needs.size() != cells_.size()) return false;
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    const Cell& cell = cells_[i];
+    // Only replicas and contraction parts repeat a part of the output.
+    const bool single = cell.replica == 0 && cell.contraction == 0;
+    if (!single || needs[i].device != cell.device || !cell.part.out.contains(needs[i].region)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::vector<TensorLayout::Held>& TensorLayout::held(DeviceId device) {
@@ -64,24 +81,17 @@ void TensorLayout::arrive(Movement movement, std::span<const DeviceId> receivers
     held(receivers[i]).push_back({boxes[i], ~index});
 }
 
-std::vector<std::vector<std::int32_t>> TensorLayout::bring(std::span<const Need> needs,
-                                                           const Cluster& cluster) {
-  std::vector<std::vector<std::int32_t>> sources(needs.size());
+Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster) {
   // The usual case, cell by cell where it already is, without comparing everybody with everybody.
-  bool aligned = needs.size() == cells_.size() && owners_.size() == cells_.size();
-  for (std::size_t i = 0; aligned && i < needs.size(); ++i) {
-    aligned = needs[i].device == cells_[i].device && cells_[i].part.out.contains(needs[i].region);
-    sources[i] = {static_cast<std::int32_t>(i)};
-  }
-  if (aligned) return sources;
-
+  if (aligned(needs)) return {true, {}};
+  const std::vector<Owner>& parts = owners();
   std::vector<Missing> missing;
   Components components;
   std::map<DeviceId, std::vector<Region>> asked;  // pieces already on the list, by device
   for (const Need& need : needs) {
     if (need.region.empty()) continue;
-    for (std::size_t o = 0; o < owners_.size(); ++o) {
-      const Region piece = intersect(owners_[o].region, need.region);
+    for (std::size_t o = 0; o < parts.size(); ++o) {
+      const Region piece = intersect(parts[o].region, need.region);
       if (piece.empty()) continue;
       const auto has = [&](const auto& region) { return region.contains(piece); };
       const auto& here = held(need.device);
@@ -90,7 +100,7 @@ std::vector<std::vector<std::int32_t>> TensorLayout::bring(std::span<const Need>
       std::vector<Region>& pieces = asked[need.device];
       if (std::any_of(pieces.begin(), pieces.end(), has)) continue;
       pieces.push_back(piece);
-      const std::int32_t source = nearest_copy(owners_[o], cells_, need.device, cluster);
+      const std::int32_t source = nearest_copy(parts[o], cells_, need.device, cluster);
       missing.push_back({o, source, need.device, piece});
       components.join(cells_[static_cast<std::size_t>(source)].device, need.device);
     }
@@ -99,10 +109,10 @@ std::vector<std::vector<std::int32_t>> TensorLayout::bring(std::span<const Need>
        group_by(missing, [&](const Missing& m) { return components.root(m.to); })) {
     bring_component(component, needs);
   }
+  std::vector<std::vector<std::int32_t>> sources(needs.size());
   for (std::size_t i = 0; i < needs.size(); ++i) {
-    sources[i].clear();
     if (needs[i].region.empty()) continue;
-    for (const Owner& owner : owners_) {
+    for (const Owner& owner : parts) {
       const Region piece = intersect(owner.region, needs[i].region);
       if (piece.empty()) continue;
       const std::vector<Held>& here = held(needs[i].device);
@@ -114,7 +124,7 @@ std::vector<std::vector<std::int32_t>> TensorLayout::bring(std::span<const Need>
       }
     }
   }
-  return sources;
+  return {false, std::move(sources)};
 }
 
 void TensorLayout::bring_component(std::span<const Missing> missing, std::span<const Need> needs) {

@@ -52,6 +52,13 @@ struct Owner {
   std::vector<std::int32_t> cells;
 };
 
+/// Where a reader's boxes come from, see TensorLayout::bring. `aligned`: cell i reads from cell i,
+/// and `by_need` is empty; clusters of thousands of devices must not keep a list for each.
+struct Sources {
+  bool aligned = false;
+  std::vector<std::vector<std::int32_t>> by_need;
+};
+
 /// Who holds what of one layer's output, including what readers have already received.
 class TensorLayout {
  public:
@@ -59,15 +66,18 @@ class TensorLayout {
   explicit TensorLayout(std::vector<Cell> cells);
 
   [[nodiscard]] const std::vector<Cell>& cells() const { return cells_; }
-  [[nodiscard]] const std::vector<Owner>& owners() const { return owners_; }
+  /// Distinct parts, in order of their first cell. Found when first asked for.
+  [[nodiscard]] const std::vector<Owner>& owners();
   /// Movements found so far, in the order in which readers asked.
   [[nodiscard]] const std::vector<Movement>& arrivals() const { return arrivals_; }
 
   /// By need: where its box comes from on its own device: the index of a cell (>= 0), or ~index of
   /// an arrival. Adds the arrivals that are missing; a piece that an earlier reader brought to a
   /// device is not moved again.
-  [[nodiscard]] std::vector<std::vector<std::int32_t>> bring(std::span<const Need> needs,
-                                                             const Cluster& cluster);
+  [[nodiscard]] Sources bring(std::span<const Need> needs, const Cluster& cluster);
+  /// True if every need lies in the cell of the same index, on its device, and no part has two
+  /// holders.
+  [[nodiscard]] bool aligned(std::span<const Need> needs) const;
 
  private:
   struct Held {
@@ -100,7 +110,6 @@ struct GradientReturn {
 
 /// Contributions by the reader's cells (their needs) to the tensor's parts. Where the reader has
 /// replicas, a part takes the contributions of one replica only: its own device's, else the first.
-[[nodiscard]] GradientReturn return_gradients(const TensorLayout& tensor,
-                                              std::span<const Need> needs);
+[[nodiscard]] GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> needs);
 
 }  // namespace parsim

@@ -110,15 +110,10 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
 
 }  // namespace
 
-GradientReturn return_gradients(const TensorLayout& tensor, std::span<const Need> needs) {
+GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> needs) {
   const std::vector<Cell>& cells = tensor.cells();
   GradientReturn result;
-  // Cell by cell in place, each part held once: nothing to compare.
-  bool aligned = needs.size() == cells.size() && tensor.owners().size() == cells.size();
-  for (std::size_t i = 0; aligned && i < needs.size(); ++i) {
-    aligned = needs[i].device == cells[i].device && cells[i].part.out.contains(needs[i].region);
-  }
-  if (aligned) return result;
+  if (tensor.aligned(needs)) return result;
 
   const std::map<DeviceId, Contribution> given = contributions(needs);
   std::vector<Flow> flows;

@@ -110,7 +110,7 @@ std::vector<Sum> sums(const std::vector<Use>& uses, const Sync& sync) {
 }  // namespace
 
 std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
-                                   const std::vector<std::vector<Cell>>& cells_of_layer) {
+                                   const std::vector<std::span<const Cell>>& cells_of_layer) {
   std::vector<std::vector<Use>> uses(network.parameters.size());
   std::vector<std::vector<LayerId>> users(network.parameters.size());
   for (std::size_t l = 0; l < network.layers.size(); ++l) {

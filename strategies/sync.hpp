@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct SyncGroup {
 ///
 /// Throws InputError if tied parameters are replicated differently by their layers.
 [[nodiscard]] std::vector<SyncGroup> sync_groups(
-    const Network& network, const Plan& plan, const std::vector<std::vector<Cell>>& cells_of_layer);
+    const Network& network, const Plan& plan,
+    const std::vector<std::span<const Cell>>& cells_of_layer);
 
 }  // namespace parsim
