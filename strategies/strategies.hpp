@@ -25,8 +25,9 @@ struct StrategyInput {
   Precision precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   Sync::Kind sync = Sync::Kind::automatic;
-  DeviceId
-      server;  ///< for Sync::Kind::server; invalid = the first CPU, or the layer's first device
+  /// Who adds up with Sync::Kind::server; invalid = the first CPU, or the first GPU if there is
+  /// none.
+  DeviceId server{};
   std::optional<std::int32_t> micro_batches{};  ///< pipelines; chosen if absent
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
