@@ -108,7 +108,7 @@ TEST_CASE("onnx: nonsense in a readable file is refused or read, nothing else") 
     std::ifstream stream(folder + "/" + name, std::ios::binary);
     REQUIRE(seed.ParseFromIstream(&stream));
     Random random(1);
-    for (int i = 0; i < 250; ++i) {
+    for (int i = 0; i < 80; ++i) {
       onnx::ModelProto model = seed;
       for (std::uint64_t more = 1 + random() % 3; more > 0; --more) {
         mutate(*model.mutable_graph(), random);
@@ -132,6 +132,6 @@ TEST_CASE("onnx: nonsense in a readable file is refused or read, nothing else") 
   std::error_code ignored;
   std::filesystem::remove(file, ignored);
   // Both ways are well trodden: the test tests something.
-  CHECK(read > 50);
-  CHECK(refused > 200);
+  CHECK(read > 20);
+  CHECK(refused > 80);
 }
