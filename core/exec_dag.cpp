@@ -41,11 +41,6 @@ std::size_t ExecDag::Hash::operator()(const Region& v) const noexcept {
 std::size_t ExecDag::Hash::operator()(const Tensor& v) const noexcept {
   return mix(mix(static_cast<std::size_t>(v.kind), v.index), v.input);
 }
-std::size_t ExecDag::Hash::operator()(const Work& v) const noexcept {
-  return mix(
-      mix(mix(mix(mix(1, v.layer.value), v.out.value), v.contraction_begin), v.contraction_end),
-      v.edges_to_partial_sum);
-}
 std::size_t ExecDag::Hash::operator()(const Slice& v) const noexcept {
   return mix(mix(mix(static_cast<std::size_t>(v.role), v.tensor.value), v.micro_batch),
              v.region.value);
@@ -63,10 +58,16 @@ TensorId ExecDag::intern(const Tensor& tensor) {
   return intern_in<TensorId>(tensor, tensors_, tensor_index_);
 }
 WorkId ExecDag::intern(const Work& work) {
-  const auto [entry, fresh] =
-      work_index_.try_emplace(work, static_cast<std::int32_t>(works_.size()));
-  if (fresh) works_.push_back(compact(work));
-  return WorkId{entry->second};
+  // Equal works stand close together, if there are any (replicas of a part). A lookup table of all
+  // of them would take more memory than the works themselves.
+  constexpr std::size_t looked_back = 64;
+  const CompactWork row = compact(work);
+  const std::size_t first = works_.size() > looked_back ? works_.size() - looked_back : 0;
+  const auto found =
+      std::find(works_.begin() + static_cast<std::ptrdiff_t>(first), works_.end(), row);
+  const auto index = static_cast<std::size_t>(found - works_.begin());
+  if (found == works_.end()) works_.push_back(row);
+  return WorkId{index};
 }
 
 ExecDag::CompactWork ExecDag::compact(const Work& work) {
@@ -306,7 +307,6 @@ ExecDag ExecDag::from_tables(Tables tables) {
   };
   index(dag.regions_, dag.region_index_);
   index(dag.tensors_, dag.tensor_index_);
-  index(tables.works, dag.work_index_);
   index(dag.slices_, dag.slice_index_);
   index(dag.groups_, dag.group_index_);
   return dag;

@@ -198,7 +198,7 @@ class ExecDag {
   Optimizer optimizer = Optimizer::momentum;
   std::string strategy, cluster;
 
-  // Interned tables. intern_* return the id of an equal entry if there is one.
+  // Interned tables: the id of an equal entry if there is one (for works: among the last ones).
   RegionId intern(const Region& region);
   TensorId intern(const Tensor& tensor);
   WorkId intern(const Work& work);
@@ -285,13 +285,11 @@ class ExecDag {
   struct Hash {
     std::size_t operator()(const Region& v) const noexcept;
     std::size_t operator()(const Tensor& v) const noexcept;
-    std::size_t operator()(const Work& v) const noexcept;
     std::size_t operator()(const Slice& v) const noexcept;
     std::size_t operator()(const std::vector<DeviceId>& v) const noexcept;
   };
   std::unordered_map<Region, std::int32_t, Hash> region_index_;
   std::unordered_map<Tensor, std::int32_t, Hash> tensor_index_;
-  std::unordered_map<Work, std::int32_t, Hash> work_index_;
   std::unordered_map<Slice, std::int32_t, Hash> slice_index_;
   std::unordered_map<std::vector<DeviceId>, std::int32_t, Hash> group_index_;
 };

@@ -56,11 +56,11 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
       const Interval share{offsets[c][index[c]], offsets[c][index[c] + 1]};
       switch (plan.cuts[c].dim) {
         case Dim::replica:
-          cell.replica = static_cast<std::int64_t>(index[c]);
+          cell.replica = static_cast<std::int32_t>(index[c]);
           continue;
         case Dim::in_channel:
           cell.part.contraction = share;
-          cell.contraction = static_cast<std::int64_t>(index[c]);
+          cell.contraction = static_cast<std::int32_t>(index[c]);
           break;
         case Dim::sample:
           cell.part.out[0] = share;

@@ -96,8 +96,8 @@ struct Plan {
 struct Cell {
   DeviceId device;
   Part part;
-  std::int64_t replica = 0;      ///< index along the replica cut
-  std::int64_t contraction = 0;  ///< index along the in_channel cut
+  std::int32_t replica = 0;      ///< index along the replica cut
+  std::int32_t contraction = 0;  ///< index along the in_channel cut
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 

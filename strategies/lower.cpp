@@ -109,8 +109,6 @@ void Lowering::analyse() {
   for (std::size_t l = 0; l < count; ++l) {
     for (MicroBatchState& m : micro_[l]) {
       m.arrivals.resize(layers_[l].layout.arrivals().size());
-      m.gradients.resize(layers_[l].cells().size());
-      m.received.resize(layers_[l].cells().size());
     }
     const auto stage = static_cast<std::size_t>(plan_.schedule.stage_of_layer[l]);
     if (stage >= stage_layers_.size()) stage_layers_.resize(stage + 1);

@@ -106,6 +106,8 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
                            layer.kind.as<Embedding>() != nullptr ||
                            layer.kind.as<Learned>() != nullptr;
   std::vector<OpId> by_cell(state.cells().size());
+  now.gradients.resize(state.cells().size());
+  now.received.resize(state.cells().size());
   for (std::size_t c = 0; c < state.cells().size(); ++c) {
     if (state.canonical[c] == static_cast<std::int32_t>(c)) emit_received(id, c, m);
     std::vector<OpId> after = now.gradients[static_cast<std::size_t>(state.canonical[c])];
@@ -123,6 +125,8 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   for (std::size_t i = 0; i < state.edges.size(); ++i) {
     if (state.edges[i].gradient) emit_return(id, i, m, by_cell);
   }
+  now.gradients = {};  // nobody asks again; thousands of devices make these lists long
+  now.received = {};
   for (const std::size_t g : groups_of_layer_[id.index()]) {
     if (--group_states_[g].backward_left == 0) emit_sync(g);
   }
@@ -145,6 +149,8 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
   const Edge& edge = reader.edges[input];
   const LayerState& producer = layers_[edge.producer.index()];
   MicroBatchState& target = at(edge.producer, m);
+  target.gradients.resize(producer.cells().size());
+  target.received.resize(producer.cells().size());
   const auto canonical = [&](std::int32_t cell) {
     return static_cast<std::size_t>(producer.canonical[static_cast<std::size_t>(cell)]);
   };
