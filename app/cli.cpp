@@ -31,7 +31,7 @@ bool takes(const Verb& verb, std::string_view flag) {
 struct VerbParser {
   const Verb* verb = nullptr;
   CLI::App* app = nullptr;
-  std::vector<std::vector<std::string>> words;  ///< at most one each
+  std::vector<std::string> words;  ///< empty: not given
   std::map<std::string, std::vector<std::string>, std::less<>> values;
   std::map<std::string, bool, std::less<>> flags;
 };
@@ -53,7 +53,6 @@ void declare(CLI::App& program, VerbParser& parser) {
     parser.app
         ->add_option(std::string(verb.words[i].name), parser.words[i],
                      std::string(verb.words[i].help))
-        ->expected(0, 1)
         ->type_name("");
   }
   for (const OptionSpec& option : option_table()) {
@@ -92,7 +91,7 @@ void declare(CLI::App& program, VerbParser& parser) {
   }
   throw InputError(
       verb.name, fmt::format("unknown option '{}'", flag),
-      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, suggestion(flag, known)));
+      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, spelling_hint(flag, known)));
 }
 
 [[noreturn]] void refuse_verb(const std::string& word) {
@@ -101,7 +100,7 @@ void declare(CLI::App& program, VerbParser& parser) {
   throw InputError(command_line,
                    word.starts_with("-") ? fmt::format("option '{}' before the verb", word)
                                          : fmt::format("unknown verb '{}'", word),
-                   fmt::format("accepted: {}{}", join(known), suggestion(word, known)));
+                   fmt::format("accepted: {}{}", join(known), spelling_hint(word, known)));
 }
 
 Arguments arguments_of(const VerbParser& parser) {
@@ -117,7 +116,7 @@ Arguments arguments_of(const VerbParser& parser) {
       throw InputError(verb.name, fmt::format("{} is missing", verb.words[i].name),
                        fmt::format("accepted: {}", verb.words[i].help));
     }
-    arguments.words.push_back(parser.words[i].front());
+    arguments.words.push_back(parser.words[i]);
   }
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;

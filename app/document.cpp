@@ -58,11 +58,10 @@ std::string three_digits(double value) {
   if (value == 0.0) return "0";
   // Rounding first, so that 9.996 becomes 10.0 and not 10.00.
   const double magnitude = std::abs(value);
-  if (magnitude >= 99.95) return fmt::format("{:.0f}", value);
-  if (magnitude >= 9.995) return fmt::format("{:.1f}", value);
-  if (magnitude >= 0.9995) return fmt::format("{:.2f}", value);
-  if (magnitude >= 0.001) return fmt::format("{:.3f}", value);
-  return fmt::format("{:.2e}", value);
+  if (magnitude < 1e-4) return fmt::format("{:.2e}", value);
+  int decimals = 0;
+  for (double limit = 99.95; magnitude < limit && decimals < 6; limit /= 10) ++decimals;
+  return fmt::format("{:.{}f}", value, decimals);
 }
 
 std::string exact(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }

@@ -30,10 +30,11 @@ struct Table {
 };
 
 struct Document {
-  std::vector<std::string> head;   ///< lines above the tables
-  std::vector<Table> tables;       ///< the first is the result, the others say more
-  std::vector<std::string> notes;  ///< lines below
-  std::string json;                ///< the whole result for programs
+  std::vector<std::string> head;      ///< lines above the tables
+  std::vector<Table> tables;          ///< the first is the result, the others say more
+  std::vector<std::string> notes;     ///< lines below
+  std::vector<std::string> warnings;  ///< for standard error; programs find them in the JSON
+  std::string json;                   ///< the whole result for programs
 };
 
 struct Format {

@@ -17,11 +17,15 @@ namespace {
 
 using parsim::ExitCode;
 
-int fail(int exit_code, std::string_view kind, std::string_view message) {
+void complain(std::string_view kind, std::string_view message) {
   std::string text;
-  // Line by line: a message may have several, but nothing else that a terminal would obey.
+  // A message may have several lines, but nothing else that a terminal would obey.
   for (const char c : message) text += c == '\n' ? std::string("\n") : parsim::printable({&c, 1});
   fmt::print(stderr, "parsim: {}{}\n", kind, text);
+}
+
+int fail(int exit_code, std::string_view kind, std::string_view message) {
+  complain(kind, message);
   return exit_code;
 }
 
@@ -43,6 +47,9 @@ int run(const std::vector<std::string>& words) {
   const parsim::Format& format = parsim::chosen_format(command.arguments);
   const bool color = parsim::use_color(command.arguments, ::isatty(STDOUT_FILENO) == 1);
   const parsim::Outcome outcome = command.verb->run(command.arguments);
+  if (!command.arguments.has("--quiet")) {
+    for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
+  }
   print(format.render(outcome.document, color));
   return outcome.exit_code;
 }

@@ -73,7 +73,7 @@ std::int64_t parse_whole(std::string_view text, std::string_view where, std::int
   return number;
 }
 
-std::string suggestion(std::string_view found, const std::vector<std::string>& known) {
+std::string spelling_hint(std::string_view found, const std::vector<std::string>& known) {
   const std::string hint = did_you_mean(found, known);
   return hint.empty() ? hint : ";" + hint;
 }
@@ -81,7 +81,7 @@ std::string suggestion(std::string_view found, const std::vector<std::string>& k
 void refuse_word(std::string_view text, std::string_view where,
                  const std::vector<std::string>& accepted) {
   throw InputError(where, fmt::format("'{}'", text),
-                   fmt::format("accepted: {}{}", join(accepted), suggestion(text, accepted)));
+                   fmt::format("accepted: {}{}", join(accepted), spelling_hint(text, accepted)));
 }
 
 }  // namespace parsim

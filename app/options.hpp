@@ -46,7 +46,8 @@ struct Arguments {
                                        std::int64_t least, std::int64_t most);
 
 /// "; did you mean 'x'?", or "" if nothing known is near.
-[[nodiscard]] std::string suggestion(std::string_view found, const std::vector<std::string>& known);
+[[nodiscard]] std::string spelling_hint(std::string_view found,
+                                        const std::vector<std::string>& known);
 
 /// Refuses a word that is none of `accepted`, listing them with a "did you mean".
 [[noreturn]] void refuse_word(std::string_view text, std::string_view where,

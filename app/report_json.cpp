@@ -135,7 +135,7 @@ Json succeeded_json(const RunResult& result) {
 
 Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
   Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
-  json["warnings"] = scene.network.warnings;
+  json["warnings"] = scene.warnings;
   json["seed"] = scene.request.seed;
   json["version"] = version();
   json["inputs"] = shared;
@@ -169,7 +169,7 @@ std::string plan_summary_json(const Scene& scene, const Planned& planned,
   json["dag_file"] = dag_path.empty() ? Json(nullptr) : Json(dag_path);
   json["search_time_s"] = scene.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
   json["notes"] = planned.plan.notes;
-  json["warnings"] = scene.network.warnings;
+  json["warnings"] = scene.warnings;
   json["seed"] = scene.request.seed;
   json["version"] = version();
   json["inputs"] = inputs(scene);

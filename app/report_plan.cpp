@@ -56,9 +56,7 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
                                plan.schedule.micro_batches)};
   document.tables = {std::move(table)};
   document.notes = plan.notes;
-  for (const std::string& warning : scene.network.warnings) {
-    document.notes.push_back("warning: " + warning);
-  }
+  document.warnings = scene.warnings;
   if (!plan_path.empty()) document.notes.push_back("plan written to " + plan_path);
   if (!dag_path.empty()) document.notes.push_back("execution DAG written to " + dag_path);
   document.json = plan_path.empty() && dag_path.empty()

@@ -154,8 +154,8 @@ Table device_table(const RunResult& result) {
         numbers([](D d) { return d.memory.activations.value; })},
        {"buffers", "communication_bytes",
         numbers([](D d) { return d.memory.communication.value; })},
-       {"peak", "peak_memory_bytes", numbers([](D d) { return d.memory.total().value; })},
-       {"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
+       {"peak", "peak_memory_bytes", numbers([](D d) { return d.memory.total().value; })}});
+  add_numbers(table, "B", {{"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
   return table;
 }
 
@@ -165,9 +165,7 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
     for (const std::string& note : result.notes) document.notes.push_back(prefix + note);
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
-  for (const std::string& warning : scene.network.warnings) {
-    document.notes.push_back("warning: " + warning);
-  }
+  document.warnings = scene.warnings;
 }
 
 }  // namespace

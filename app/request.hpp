@@ -59,10 +59,11 @@ class Scene {
   Network network;
   Cluster cluster;
   std::unique_ptr<CostModel> cost;
-  std::optional<Plan> plan;  ///< of the plan file
-  std::int64_t batch = 0;    ///< chosen, not asked for; the plan's if there is a plan
-  DeviceId server;           ///< invalid unless named
-  Seconds preparation{};     ///< wall clock of building the cost model
+  std::optional<Plan> plan;           ///< of the plan file
+  std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
+  DeviceId server;                    ///< invalid unless named
+  std::vector<std::string> warnings;  ///< what was not taken at face value
+  Seconds preparation{};              ///< wall clock of building the cost model
 };
 
 /// `load_network`, but values for dimensions that a built-in network does not have are refused.

@@ -27,7 +27,7 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
   const std::string some = join(std::span(names).first(std::min(listed, names.size())));
   throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               suggestion(name, names)));
+                               spelling_hint(name, names)));
 }
 
 Plan read_plan(const Request& request) {
@@ -77,7 +77,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   if (number != "memory") {
     const std::vector<std::string> known = {"memory"};
     throw InputError("--override", fmt::format("unknown number '{}' of a device", number),
-                     fmt::format("{}{}", accepted, suggestion(number, known)));
+                     fmt::format("{}{}", accepted, spelling_hint(number, known)));
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
   const DeviceId device = find_device(cluster, name, "--override");
@@ -91,7 +91,12 @@ Scene::Scene(const Request& asked)
   request = with_names(std::move(request), plan);
   network = load_network_with(request.network, request.dims, "--network");
   cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  warnings = network.warnings;
   if (plan) {
+    if (plan->cluster != cluster.name) {
+      warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'",
+                                     request.plan_file, plan->cluster, cluster.name));
+    }
     if (plan->network != network.name) {
       throw InputError(
           request.plan_file,

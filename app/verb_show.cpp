@@ -52,9 +52,7 @@ Document show_network(const Arguments& arguments) {
   add_numbers(table, "", {{"parameters", "parameters", parameters}});
   add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
-  for (const std::string& warning : network.warnings) {
-    document.notes.push_back("warning: " + warning);
-  }
+  document.warnings = network.warnings;
   document.json = text_of({{"name", network.name},
                            {"layers", network.layers.size()},
                            {"parameters", parameter_count(network)},

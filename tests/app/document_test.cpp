@@ -25,10 +25,19 @@ Document two_rows() {
 }
 
 TEST_CASE("document: three significant digits, rounded before the form is chosen") {
-  const std::vector<std::pair<double, std::string>> cases = {
-      {0.0, "0"},     {1.0, "1.00"},      {9.994, "9.99"},    {9.996, "10.0"},
-      {99.96, "100"}, {123456, "123456"}, {0.12345, "0.123"}, {0.00001, "1.00e-05"},
-      {nan, "-"},     {-12.34, "-12.3"}};
+  const std::vector<std::pair<double, std::string>> cases = {{0.0, "0"},
+                                                             {1.0, "1.00"},
+                                                             {9.994, "9.99"},
+                                                             {9.996, "10.0"},
+                                                             {99.96, "100"},
+                                                             {123456, "123456"},
+                                                             {0.12345, "0.123"},
+                                                             {0.0123456, "0.0123"},
+                                                             {0.00099996, "0.00100"},
+                                                             {0.00012345, "0.000123"},
+                                                             {0.00001, "1.00e-05"},
+                                                             {nan, "-"},
+                                                             {-12.34, "-12.3"}};
   for (const auto& [value, text] : cases) CHECK(three_digits(value) == text);
 }
 
@@ -59,7 +68,7 @@ TEST_CASE("document: table aligns words left and numbers right, without trailing
         "head\n"
         "\n"
         "name          time [s]\n"
-        "a                0.012\n"
+        "a               0.0123\n"
         "b, \"c\" | <d>      1.50\n"
         "\n"
         "note_1\n");
@@ -78,7 +87,7 @@ TEST_CASE("document: Markdown escapes what names could smuggle in") {
         "head\n\n"
         "| name | time \\[s] |\n"
         "| --- | ---: |\n"
-        "| a | 0.012 |\n"
+        "| a | 0.0123 |\n"
         "| b, \"c\" \\| \\<d> | 1.50 |\n"
         "\n"
         "- note\\_1\n");

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -156,6 +157,30 @@ TEST_CASE("program: the same run twice gives the same bytes") {
   CHECK(parsim_with(words) == parsim_with(words));
 }
 
+TEST_CASE("program: other device names change nothing but the names") {
+  const auto cluster = [](const std::string& first, const std::string& second) {
+    return "name = \"two\"\n[[nodes]]\nname = \"box\"\nswitches = [\"pcie\"]\ndevices = [{ model = "
+           "\"p100-sxm2\", name = \"" +
+           first + "\" }, { model = \"v100-sxm2\", name = \"" + second +
+           "\" }]\n[[nodes.links]]\na = \"gpu-*\"\nb = \"pcie\"\nrate = \"12 GB/s\"\nlatency = "
+           "\"1 us\"\n";
+  };
+  const testing::TemporaryFolder folder;
+  const auto numbers = [&](const std::string& text) {
+    const std::string path = folder.write("cluster.toml", text);
+    json comparison = result_of({"compare", "--network", "lenet5", "--cluster", path});
+    for (json& row : comparison["results"]) {
+      row.erase("inputs");
+      row["bottleneck"].erase("link");
+      row["bottleneck"].erase("from");
+      row["bottleneck"].erase("to");
+      for (json& device : row["devices"]) device.erase("name");
+    }
+    return comparison;
+  };
+  CHECK(numbers(cluster("gpu-x", "gpu-y")) == numbers(cluster("gpu-z", "gpu-x")));
+}
+
 TEST_CASE("program: what does not fit is a complete result and exit code 5") {
   const Words tiny = {"--override", "devices.gpu0.memory=1KiB"};
   const json result = result_of(with(simulate_lenet, tiny), 5);
@@ -190,6 +215,26 @@ TEST_CASE("program: a saved plan gives the same numbers as its strategy") {
     saved.erase("inputs");
     CHECK(direct == saved);
   }
+}
+
+TEST_CASE("program: a plan tried on another cluster is a warning, on another network a refusal") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("plan.json");
+  REQUIRE(parsim_with(
+              {"plan", "--network", "lenet5", "--cluster", star, "--strategy", "data", "-o", path})
+              .exit_code == 0);
+  const std::string slower = "star:2,device=p100-sxm2,rate=1GB/s,latency=1us";
+  const Words words = {"simulate", "--plan", path, "--cluster", slower};
+  const Finished warned = parsim_with(words);
+  CHECK(warned.exit_code == 0);
+  CHECK(warned.err == "parsim: warning: " + path + " was made for cluster '" + star +
+                          "', not for '" + slower + "'\n");
+  CHECK(parsim_with(with(words, {"--quiet"})).err.empty());
+  const Finished refused = parsim_with(with(words, {"--network", "alexnet"}));
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err == "parsim: " + path +
+                           ": a plan for network 'lenet5', not for 'alexnet'; accepted: --network "
+                           "lenet5\n");
 }
 
 TEST_CASE("program: plan without -o prints the plan itself as JSON") {

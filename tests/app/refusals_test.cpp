@@ -1,64 +1,26 @@
 // Every file of tests/bad_inputs/cli is a wrong command line, the exit code and the exact message.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/program.hpp"
+#include "tests/support/transcript.hpp"
 
 namespace parsim {
 namespace {
 
-/// Words between blanks; single quotes hold a word together.
-std::vector<std::string> words_of(const std::string& line) {
-  std::vector<std::string> words;
-  std::string word;
-  bool quoted = false;
-  bool any = false;
-  for (const char c : line) {
-    if (c == '\'') {
-      quoted = !quoted;
-      any = true;
-    } else if (c == ' ' && !quoted) {
-      if (any) words.push_back(word);
-      word.clear();
-      any = false;
-    } else {
-      word += c;
-      any = true;
-    }
-  }
-  if (any) words.push_back(word);
-  return words;
-}
-
 TEST_CASE("cli refusals: every bad command line gets its exit code and its exact message") {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(PARSIM_SOURCE_DIR "/tests/bad_inputs/cli")) {
-    files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  REQUIRE(files.size() > 40);
-  for (const fs::path& file : files) {
-    CAPTURE(file.filename().string());
-    std::istringstream lines(testing::read_text(file.string()));
-    std::string command;
-    std::string exit_line;
-    std::getline(lines, command);
-    std::getline(lines, exit_line);
-    std::ostringstream message;
-    message << lines.rdbuf();
-
-    REQUIRE(command.starts_with("$"));
+  const auto refusals = testing::transcripts(PARSIM_SOURCE_DIR "/tests/bad_inputs/cli");
+  REQUIRE(refusals.size() > 40);
+  for (const testing::Transcript& refusal : refusals) {
+    CAPTURE(refusal.path);
     const testing::TemporaryFolder folder;
     const testing::Finished finished =
-        testing::run_program(PARSIM_PROGRAM, words_of(command.substr(1)), folder.folder());
-    CHECK("exit " + std::to_string(finished.exit_code) == exit_line);
-    CHECK(finished.err == message.str());
+        testing::run_program(PARSIM_PROGRAM, testing::words_of(refusal.command), folder.folder());
+    if (testing::regenerating()) testing::rewrite(refusal, finished.exit_code, finished.err);
+    CHECK(finished.exit_code == refusal.exit_code);
+    CHECK(finished.err == refusal.text);
     CHECK(finished.out.empty());
     CHECK(folder.names().empty());  // nothing half-written stays
   }
