@@ -1,0 +1,139 @@
+// Laws that hold for every network, cluster and strategy, tried on random ones: from a generator
+// call to a checked result, as the program does it.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "app/run.hpp"
+#include "core/json.hpp"
+
+namespace parsim {
+namespace {
+
+/// A star of 1 to 5 devices of two types with any rate and latency, or two nodes of two.
+std::string any_cluster() {
+  const int rate = *rc::gen::inRange(1, 200);
+  const int latency = *rc::gen::inRange(0, 50);
+  if (*rc::gen::arbitrary<bool>()) {
+    return fmt::format("nodes:2x2,device=v100-sxm2*2+t4*2,intra={}GB/s,inter={}GB/s,latency={}us",
+                       rate, *rc::gen::inRange(1, rate + 1), latency);
+  }
+  const int devices = *rc::gen::inRange(1, 6);
+  const int first = *rc::gen::inRange(0, devices + 1);
+  std::string mix = first > 0 ? fmt::format("p100-sxm2*{}", first) : "";
+  if (first < devices) {
+    mix += fmt::format("{}v100-sxm2*{}", first > 0 ? "+" : "", devices - first);
+  }
+  return fmt::format("star:{},device={},rate={}GB/s,latency={}us", devices, mix, rate, latency);
+}
+
+Request any_request() {
+  Request request;
+  request.verb = "simulate";
+  request.network = *rc::gen::element<std::string>("lenet5", "mlp");
+  request.cluster = any_cluster();
+  request.batch = 8 * *rc::gen::inRange(1, 9);
+  request.precision = *rc::gen::element(Precision::fp32, Precision::fp16);
+  request.optimizer = *rc::gen::element(Optimizer::sgd, Optimizer::adam);
+  request.sync = *rc::gen::element(Sync::Kind::ring, Sync::Kind::server);
+  request.bucket = Bytes{*rc::gen::inRange(0, 1 << 20)};
+  RC_LOG() << request.network << " on " << request.cluster << ", batch " << *request.batch << "\n";
+  return request;
+}
+
+const Strategy& any_strategy() {
+  const std::size_t index = *rc::gen::inRange<std::size_t>(0, strategies().size());
+  RC_LOG() << "strategy " << strategies()[index].name << "\n";
+  return strategies()[index];
+}
+
+TEST_CASE("laws: every strategy keeps every bound, and a device's time adds up to the step") {
+  CHECK(rc::check([] {
+    const Scene scene(any_request());
+    const Planned planned = make_plan(scene, any_strategy());
+    const RunResult result = run_plan(scene, planned).result;  // throws if a bound is broken
+    RC_ASSERT(result.checks.starts_with("checks: 4 bounds held"));
+    for (const DeviceResult& device : result.devices) {
+      const Seconds sum = device.use.compute + device.use.exposed_communication + device.use.idle;
+      RC_ASSERT(std::abs((sum - result.step_time).count()) <= 1e-9 * result.step_time.count());
+    }
+  }));
+}
+
+TEST_CASE("laws: the same input gives the same plan and the same timeline, bit for bit") {
+  CHECK(rc::check([] {
+    const Request request = any_request();
+    const Strategy& strategy = any_strategy();
+    const Scene first(request);
+    const Scene second(request);
+    const Planned plan = make_plan(first, strategy);
+    RC_ASSERT(plan.plan == make_plan(second, strategy).plan);
+    RC_ASSERT(run_plan(first, plan).timeline == run_plan(second, plan).timeline);
+  }));
+}
+
+TEST_CASE("laws: names of devices and links change nothing") {
+  CHECK(rc::check([] {
+    const Request request = any_request();
+    const Strategy& strategy = any_strategy();
+    Scene plain(request);
+    Scene renamed(request);
+    for (std::size_t i = 0; i < renamed.cluster.devices.size(); ++i) {
+      renamed.cluster.devices[i].name = fmt::format("{}", 1000 - i);  // other order, too
+    }
+    for (std::size_t i = 0; i < renamed.cluster.links.size(); ++i) {
+      renamed.cluster.links[i].name = fmt::format("l{}", 1000 - i);
+    }
+    const Planned planned = make_plan(plain, strategy);
+    RC_ASSERT(planned.plan == make_plan(renamed, strategy).plan);
+    RC_ASSERT(run_plan(plain, planned).timeline == run_plan(renamed, planned).timeline);
+  }));
+}
+
+TEST_CASE("laws: on one device every strategy takes the sum of its kernels and moves nothing") {
+  CHECK(rc::check([] {
+    Request request = any_request();
+    request.cluster =
+        *rc::gen::element<std::string>("star:1,device=p100-sxm2,rate=25GB/s,latency=1us",
+                                       "star:1,device=t4,rate=1GB/s,latency=0us");
+    request.sync = Sync::Kind::ring;
+    const Scene scene(request);
+    const Run run = run_plan(scene, make_plan(scene, any_strategy()));
+    const std::vector<Seconds> times = durations(run.dag, scene.cluster, *scene.cost).times;
+    const Seconds sum = std::accumulate(times.begin(), times.end(), Seconds{});
+    const Seconds tolerance = Seconds{1e-9} * static_cast<double>(run.dag.size());
+    RC_ASSERT(run.result.moved == Bytes{});
+    RC_ASSERT(std::abs((run.result.step_time - sum).count()) <= tolerance.count());
+  }));
+}
+
+TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any cluster") {
+  CHECK(rc::check([] {
+    const Request request = any_request();
+    const Scene scene(request);
+    const auto devices = static_cast<std::int64_t>(scene.cluster.devices.size());
+    RC_PRE(scene.batch >= devices);
+    const Run run = run_plan(scene, make_plan(scene, strategy("data", "test")));
+    const Bytes model{parameter_count(scene.network) * element_bytes(request.precision)};
+    const std::int64_t copies = request.sync == Sync::Kind::ring ? devices - 1 : devices;
+    // A single device has nobody to agree with.
+    RC_ASSERT(run.result.moved == (devices == 1 ? Bytes{} : model * (2 * copies)));
+  }));
+}
+
+TEST_CASE("laws: a plan read back from its file is the plan, and gives the same timeline") {
+  CHECK(rc::check([] {
+    const Scene scene(any_request());
+    const Planned planned = make_plan(scene, any_strategy());
+    const Plan again = plan_from_json(to_json(planned.plan), "test");
+    RC_ASSERT(again == planned.plan);
+    RC_ASSERT(run_plan(scene, {again, {}}).timeline == run_plan(scene, planned).timeline);
+  }));
+}
+
+}  // namespace
+}  // namespace parsim
