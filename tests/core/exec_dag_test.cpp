@@ -44,6 +44,18 @@ TEST_CASE("exec dag: equal entries are interned once") {
   CHECK(dag.intern(std::vector{DeviceId{0}, DeviceId{2}}) != dag.intern(group));
 }
 
+TEST_CASE("exec dag: equal works that stand close together are one") {
+  ExecDag dag = dense_dag();
+  const RegionId all = dag.intern(Region{{0, 8}, {0, 4}});
+  const Work plain{LayerId{1}, all, 0, 0, 0}, summed{LayerId{1}, all, 2, 6, 1};
+  CHECK(dag.intern(plain) == WorkId{0});
+  CHECK(dag.intern(summed) == WorkId{1});
+  CHECK(dag.intern(plain) == WorkId{0});
+  CHECK(dag.intern(summed) == WorkId{1});
+  CHECK(dag.work(WorkId{0}) == plain);
+  CHECK(dag.work(WorkId{1}) == summed);
+}
+
 TEST_CASE("exec dag: operations are read as they were added") {
   ExecDag dag = dense_dag();
   const Slice slice = output_slice(dag, {{0, 8}, {0, 4}});

@@ -46,6 +46,8 @@ TEST_CASE("region: common part and hull by hand") {
   CHECK(intersect(a, Region{{4, 5}, {0, 4}}) == Region{{0, 0}, {0, 0}});
   CHECK(hull(a, Region{{9, 9}, {20, 30}}) == a);
   CHECK(hull(Region{{9, 9}, {20, 30}}, a) == a);
+  CHECK(hull(Region{}, a) == a);
+  CHECK(hull(a, Region{}) == a);
   CHECK_THROWS_AS(static_cast<void>(intersect(a, Region{{0, 1}})), BrokenInvariant);
 }
 
