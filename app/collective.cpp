@@ -19,10 +19,10 @@ Network one_tensor(Shape shape) {
   return network;
 }
 
-std::int64_t checked_elements(Bytes size, std::int64_t unit) {
-  if (size.value <= 0 || size.value % unit != 0) {
+std::int64_t checked_elements(Bytes size) {
+  if (size.value <= 0 || size.value % element != 0) {
     throw InputError("--size", fmt::format("{} B", size.value),
-                     fmt::format("accepted: a positive multiple of {} B", unit));
+                     fmt::format("accepted: a positive multiple of {} B", element));
   }
   return size.value / element;
 }
@@ -47,7 +47,7 @@ double bus_factor(CollectiveKind kind, std::size_t devices) {
 ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices, Bytes size) {
   const auto n = static_cast<std::int64_t>(devices.size());
   const bool exchange = kind == CollectiveKind::all_to_all;
-  const std::int64_t elements = checked_elements(size, exchange ? element * n : element);
+  const std::int64_t elements = checked_elements(size);
   // Row i of an all-to-all is what device i sends, column block j what j receives.
   const Shape shape =
       exchange ? Shape{{{Dim::other, n}, {Dim::other, elements}}} : vector_shape(elements);

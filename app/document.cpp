@@ -47,8 +47,13 @@ std::string render_json(const Document& document, bool /*color*/) { return docum
 
 std::string printable(std::string_view text) {
   std::string clean(text);
-  for (char& c : clean) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  for (std::size_t i = 0; i < clean.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(clean[i]);
+    const auto after = static_cast<unsigned char>(i + 1 < clean.size() ? clean[i + 1] : 0);
+    // U+0080 to U+009F are control characters, too: C2 80 to C2 9F in UTF-8.
+    const bool c1 = byte == 0xC2 && after >= 0x80 && after <= 0x9F;
+    if (c1) clean[i + 1] = '?';
+    if (c1 || byte < 0x20 || byte == 0x7F) clean[i] = '?';
   }
   return clean;
 }

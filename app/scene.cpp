@@ -122,20 +122,17 @@ Scene::Scene(const Request& asked)
 }
 
 StrategyInput Scene::strategy_input() const {
-  const PipelineSchedule schedule = request.schedule.value_or(PipelineSchedule::one_f_one_b);
-  constexpr Bytes bucket_of_ddp{25 * 1024 * 1024};  // PyTorch's DistributedDataParallel
-  return {network,
-          cluster,
-          *cost,
-          batch,
-          request.precision,
-          request.optimizer,
-          request.sync.value_or(Sync::Kind::automatic),
-          server,
-          request.micro_batches,
-          schedule,
-          request.bucket.value_or(bucket_of_ddp),
-          request.seed};
+  StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  input.precision = request.precision;
+  input.optimizer = request.optimizer;
+  input.server = server;
+  input.micro_batches = request.micro_batches;
+  input.seed = request.seed;
+  if (request.sync) input.sync = *request.sync;
+  if (request.schedule) input.schedule = *request.schedule;
+  if (request.bucket) input.bucket = *request.bucket;
+  return input;
 }
 
 }  // namespace parsim

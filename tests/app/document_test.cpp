@@ -95,6 +95,8 @@ TEST_CASE("document: Markdown escapes what names could smuggle in") {
 
 TEST_CASE("document: control characters never reach a terminal") {
   CHECK(printable("a\x1b[31mb\tc\x7f\n") == "a?[31mb?c??");
+  CHECK(printable("a\xc2\x9b"
+                  "b\xc2") == "a??b\xc2");
   CHECK(printable("µ ≥") == "µ ≥");
 }
 

@@ -140,6 +140,20 @@ TEST_CASE("program: compare lists every strategy with every key, fastest first")
   CHECK(comparison["best"] == comparison["results"][0]["strategy"]);
 }
 
+TEST_CASE("program: a strategy without a plan is a row with its reason, behind the others") {
+  const Words three = {"--batch", "64", "--micro-batches", "3"};
+  const json comparison = result_of(with(compare_lenet, three));
+  const json& last = comparison["results"].back();
+  CHECK(last["strategy"] == "pipeline");
+  CHECK(last["error"].get<std::string>().find("batch 64 in 3 micro-batches") != std::string::npos);
+  CHECK(last["step_time_s"].is_null());
+  CHECK(last["fits"] == false);
+  CHECK(keys(last) == keys(comparison["results"][0]));
+  CHECK(comparison["best"] == comparison["results"][0]["strategy"]);
+  // Where nothing else is asked for, the refusal is the answer.
+  CHECK(parsim_with(with(with(compare_lenet, three), {"--strategy", "pipeline"})).exit_code == 2);
+}
+
 TEST_CASE("program: a row of compare equals simulate") {
   const json comparison = result_of(compare_lenet);
   for (json row : comparison["results"]) {
@@ -264,6 +278,13 @@ TEST_CASE("program: no two events of a trace's track overlap") {
       for (std::size_t i = 1; i < spans.size(); ++i) CHECK(spans[i - 1].second <= spans[i].first);
     }
   }
+}
+
+TEST_CASE("program: a trace whose name ends in .gz is compressed") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("trace.json.gz");
+  REQUIRE(parsim_with(with(simulate_lenet, {"--trace", path})).exit_code == 0);
+  CHECK(testing::read_text(path).starts_with("\x1f\x8b"));
 }
 
 TEST_CASE("program: colour only where it is asked for") {
