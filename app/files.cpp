@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t largest_file = std::size_t{1} << 30U;
+
 [[noreturn]] void refuse_reading(const std::string& path, std::string_view where,
                                  const std::string& reason) {
   throw InputError(where, fmt::format("cannot read '{}': {}", path, reason),
@@ -41,6 +43,10 @@ std::string read_file(const std::string& path, std::string_view where) {
   char buffer[1 << 16];
   for (std::size_t got = 0; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) {
     content.append(buffer, got);
+    if (content.size() > largest_file) {  // /dev/zero never ends
+      std::fclose(file);
+      refuse_reading(path, where, "it is larger than 1 GiB");
+    }
   }
   const bool failed = std::ferror(file) != 0;
   std::fclose(file);
