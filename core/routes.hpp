@@ -19,7 +19,8 @@ struct Route {
 /// Shortest paths of a cluster, found on demand and remembered. Fewest hops first, then the larger
 /// bottleneck rate, then the smaller latency; among equals (parallel cables, the stages of a fat
 /// tree) one is chosen by the destination's id, digit by digit, as fat trees are routed (D-mod-k):
-/// a shift of all devices by the same distance is free of contention. Deterministic. Holds a reference to the cluster. Not thread-safe.
+/// a shift of all devices by the same distance is free of contention. Deterministic. Holds a
+/// reference to the cluster. Not thread-safe.
 class Routes {
  public:
   explicit Routes(const Cluster& cluster);

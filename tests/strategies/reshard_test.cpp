@@ -135,7 +135,8 @@ TEST_CASE("reshard: a second reader of the same pieces moves nothing again") {
   (void)tensor.bring(everybody_all(), four());
   const auto again = tensor.bring(everybody_all(), four());
   CHECK(tensor.arrivals().size() == 1);
-  CHECK(again.by_need[0] == std::vector<std::int32_t>{0, ~0});  // its own part, the rest from the arrival
+  CHECK(again.by_need[0] ==
+        std::vector<std::int32_t>{0, ~0});  // its own part, the rest from the arrival
 }
 
 TEST_CASE(
