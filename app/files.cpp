@@ -19,6 +19,9 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t largest_file = std::size_t{1} << 30U;
 
+// Plans of thousands of devices take some hundred megabytes; /dev/zero has no end.
+constexpr std::size_t largest_input = std::size_t{1} << 30;
+
 [[noreturn]] void refuse_reading(const std::string& path, std::string_view where,
                                  const std::string& reason) {
   throw InputError(where, fmt::format("cannot read '{}': {}", path, reason),

@@ -8,7 +8,8 @@
 
 namespace parsim {
 
-/// The content of a file. Throws InputError naming `where` and the path if it cannot be read.
+/// The content of a file. Throws InputError naming `where` and the path if it cannot be read
+/// or is larger than 1 GiB.
 [[nodiscard]] std::string read_file(const std::string& path, std::string_view where);
 
 /// True if the path names something that is not a directory.

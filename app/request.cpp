@@ -26,7 +26,8 @@ constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
 
 // Keeps batch x activations x 8 bytes within 64 bits.
 constexpr std::int64_t largest_batch = 1'000'000'000;
-constexpr std::int64_t largest_micro_batches = 1'000'000;
+// Each is an operation per layer and pass; more would only look like a hang.
+constexpr std::int64_t largest_micro_batches = 65'536;
 
 /// The word of a value in one of the tables above.
 template <class Value, std::size_t count>
@@ -35,6 +36,19 @@ std::string word_of(Value value, const std::pair<std::string_view, Value> (&word
     if (meaning == value) return std::string(word);
   }
   throw BrokenInvariant("every value of an option has a word");
+}
+
+/// True if several devices hold the same parameters, so that their gradients must become one sum.
+bool adds_gradients_up(const Network& network, const Plan& plan) {
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    if (network.layers[i].parameters.empty()) continue;
+    for (const Cut& cut : plan.layers[i].cuts) {
+      const bool splits_parameters = cut.dim == Dim::channel || cut.dim == Dim::in_channel ||
+                                     cut.dim == Dim::head || cut.dim == Dim::expert;
+      if (!splits_parameters && cut.sizes.size() > 1) return true;
+    }
+  }
+  return false;
 }
 
 /// Options that a plan file answers already.
@@ -132,7 +146,7 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   return sim;
 }
 
-void check_used(const Request& request, const std::vector<Plan>& plans) {
+void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans) {
   const auto no_plan = [&](auto uses) { return std::none_of(plans.begin(), plans.end(), uses); };
   const std::string who = request.strategies.size() == 1
                               ? fmt::format("unused by strategy '{}'", request.strategies.front())
@@ -147,11 +161,8 @@ void check_used(const Request& request, const std::vector<Plan>& plans) {
     throw InputError("--schedule", who,
                      "accepted: with a strategy that makes a pipeline of several micro-batches");
   }
-  if (request.sync && *request.sync != Sync::Kind::automatic && no_plan([&](const Plan& plan) {
-        return std::any_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
-          return layer.sync.kind == *request.sync;
-        });
-      })) {
+  if (request.sync && *request.sync != Sync::Kind::automatic &&
+      no_plan([&](const Plan& plan) { return adds_gradients_up(network, plan); })) {
     throw InputError("--sync", who, "accepted: with a strategy that adds gradients up");
   }
   // 0 asks for no buckets, so that a plan without any obeys it.

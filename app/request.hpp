@@ -84,7 +84,7 @@ void apply_override(Cluster& cluster, const std::string& text);
 
 /// Throws InputError if an option of the request made no difference to any of the plans: an option
 /// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
-void check_used(const Request& request, const std::vector<Plan>& plans);
+void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans);
 
 /// "auto", "ring" or "ps", as on the command line.
 [[nodiscard]] std::string to_text(Sync::Kind kind);

@@ -84,7 +84,7 @@ Outcome run_compare(const Arguments& arguments) {
     if (candidate.error.empty()) plans.push_back(candidate.planned.plan);
   }
   // A strategy without a plan may be the one that the options were for; its row says what it wants.
-  if (plans.size() == candidates.size()) check_used(request, plans);
+  if (plans.size() == candidates.size()) check_used(request, scene.network, plans);
 
   std::vector<RunResult> results;
   {

@@ -31,7 +31,7 @@ const Strategy& only_strategy(const Request& request) {
 Planned chosen_plan(const Scene& scene, const Strategy* strategy) {
   if (strategy == nullptr) return {*scene.plan, scene.preparation};
   Planned planned = make_plan(scene, *strategy);
-  check_used(scene.request, {planned.plan});
+  check_used(scene.request, scene.network, {planned.plan});
   return planned;
 }
 

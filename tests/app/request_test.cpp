@@ -80,15 +80,15 @@ TEST_CASE("request: an option that changes nothing is refused") {
   request.strategies = {"data"};
   request.micro_batches = 4;
   Plan plan;
-  CHECK_THROWS_WITH_AS(check_used(request, {plan}),
+  CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
                        "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
                        "makes a pipeline",
                        InputError);
   plan.schedule.micro_batches = 4;
-  CHECK_NOTHROW(check_used(request, {plan}));
+  CHECK_NOTHROW(check_used(request, {}, {plan}));
   request = {};
   request.bucket = Bytes{1024};
-  CHECK_THROWS_WITH_AS(check_used(request, {plan}),
+  CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
                        "--bucket: unused by every strategy asked for; accepted: with a strategy "
                        "that puts gradients in buckets",
                        InputError);
