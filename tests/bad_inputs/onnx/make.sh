@@ -38,7 +38,9 @@ weight() {
 # node OPERATOR INPUTS OUTPUT [ATTRIBUTES]
 node() {
   printf 'node { op_type: "%s" name: "the_%s" output: "%s"' "$1" "$1" "$3"
-  printf ' input: "%s"' "$2"
+  local inputs
+  read -ra inputs <<< "$2"
+  printf ' input: "%s"' "${inputs[@]}"
   printf ' %s }\n' "${4:-}"
 }
 ints() {
