@@ -1,8 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Makes the broken ONNX files of this folder, each named after what is wrong with it. Needs protoc and
 # ONNX's own onnx.proto (packages protobuf-compiler and libonnx-dev). The files are kept in the
 # repository, so that only whoever adds one runs this.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")"
 
 # model NAME: a model from the text of its graph.
