@@ -81,8 +81,9 @@ class Memory {
 [[nodiscard]] Memory interpret(const ExecDag& dag, const std::vector<OpId>& order);
 
 /// What could go wrong because nothing orders two operations, one line each: an activation read
-/// before all of it is written; any other store touched by two operations at once, unless both read
-/// or both add (sums do not care for order; an engine must add atomically).
+/// before all of it is written; any other store touched by two operations at once, unless both
+/// read. Two may add to weight gradients at once, because a parameter server receives while it
+/// computes: an engine must make those additions atomic.
 [[nodiscard]] std::vector<std::string> races(const ExecDag& dag, const Memory& memory);
 
 /// "transfer 12 (device 0 to 1, activation of 'conv1')".
