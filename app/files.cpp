@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t largest_file = std::size_t{1} << 30U;
 
-// Plans of thousands of devices take some hundred megabytes; /dev/zero has no end.
-constexpr std::size_t largest_input = std::size_t{1} << 30;
+// Plans of thousands of devices take some ten megabytes; /dev/zero has no end.
+constexpr std::size_t largest_input = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_reading(const std::string& path, std::string_view where,
                                  const std::string& reason) {
@@ -48,7 +48,7 @@ std::string read_file(const std::string& path, std::string_view where) {
     content.append(buffer, got);
     if (content.size() > largest_file) {  // /dev/zero never ends
       std::fclose(file);
-      refuse_reading(path, where, "it is larger than 1 GiB");
+      refuse_reading(path, where, "it is larger than 256 MiB");
     }
   }
   const bool failed = std::ferror(file) != 0;

@@ -9,7 +9,7 @@
 namespace parsim {
 
 /// The content of a file. Throws InputError naming `where` and the path if it cannot be read
-/// or is larger than 1 GiB.
+/// or is larger than 256 MiB.
 [[nodiscard]] std::string read_file(const std::string& path, std::string_view where);
 
 /// True if the path names something that is not a directory.
