@@ -24,10 +24,22 @@ constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"hops", Fidelit
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
     {"ideal", CollectiveCost::ideal}};
 
+constexpr std::pair<std::string_view, ShareRule> share_rules[] = {
+    {"equal", ShareRule::equal}, {"proportional", ShareRule::proportional}};
+constexpr std::pair<std::string_view, Rounding> roundings[] = {
+    {"largest-remainder", Rounding::largest_remainder}, {"released", Rounding::released}};
+constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {{"own", SearchCosts::own},
+                                                                     {"paper", SearchCosts::paper}};
+/// Options that only some strategies read; the table of strategies says which.
+constexpr std::string_view strategy_options[] = {"--shares", "--rounding", "--search-costs",
+                                                 "--parts", "--budget"};
+
 // Keeps batch x activations x 8 bytes within 64 bits.
 constexpr std::int64_t largest_batch = 1'000'000'000;
 // Each is an operation per layer and pass; more would only look like a hang.
 constexpr std::int64_t largest_micro_batches = 65'536;
+
+constexpr std::int64_t largest_parts = 65'536, largest_budget = 1'000'000'000;
 
 /// The word of a value in one of the tables above.
 template <class Value, std::size_t count>
@@ -54,7 +66,8 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 /// Options that a plan file answers already.
 constexpr std::string_view decided_by_plan[] = {
     "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
-    "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed"};
+    "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed",
+    "--shares",   "--rounding", "--search-costs",  "--parts",     "--budget"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -75,6 +88,28 @@ void check_combinations(const Arguments& arguments, const Request& request) {
   if (!request.server.empty() && request.sync != Sync::Kind::server) {
     throw InputError("--server", "unused without a parameter server",
                      "accepted: together with --sync ps");
+  }
+}
+
+/// An option that none of the strategies asked for reads is a misunderstanding.
+void check_strategy_options(const Arguments& arguments, const Request& request) {
+  for (const std::string_view flag : strategy_options) {
+    if (!arguments.has(flag)) continue;
+    std::vector<std::string> readers;
+    bool used = false;
+    for (const Strategy& entry : strategies()) {
+      if (std::find(entry.options.begin(), entry.options.end(), flag) == entry.options.end()) {
+        continue;
+      }
+      readers.push_back(entry.name);
+      used |= request.strategies.empty() ||
+              std::find(request.strategies.begin(), request.strategies.end(), entry.name) !=
+                  request.strategies.end();
+    }
+    if (!used) {
+      throw InputError(flag, "unused by every strategy asked for",
+                       fmt::format("accepted: with strategy {}", join(readers)));
+    }
   }
 }
 
@@ -109,12 +144,26 @@ Request make_request(const Arguments& arguments) {
   if (const auto size = arguments.text("--bucket")) {
     request.bucket = parse_bytes(*size, "--bucket");
   }
+  if (const auto word = arguments.text("--shares")) {
+    request.shares = parse_word(*word, "--shares", share_rules);
+  }
+  if (const auto word = arguments.text("--rounding")) {
+    request.rounding = parse_word(*word, "--rounding", roundings);
+  }
+  if (const auto word = arguments.text("--search-costs")) {
+    request.search_costs = parse_word(*word, "--search-costs", search_costs);
+  }
+  if (const auto count = arguments.number("--parts", 1, largest_parts)) {
+    request.parts = static_cast<std::int32_t>(*count);
+  }
+  request.budget = arguments.number("--budget", 1, largest_budget);
   request.sim = parse_sim_options(arguments);
   if (const auto seed = arguments.number("--seed", 0, std::numeric_limits<std::int64_t>::max())) {
     request.seed = static_cast<std::uint64_t>(*seed);
   }
   request.timings = !arguments.has("--no-timings");
   check_combinations(arguments, request);
+  check_strategy_options(arguments, request);
   return request;
 }
 

@@ -35,6 +35,11 @@ struct Request {
   std::optional<std::int32_t> micro_batches;
   std::optional<PipelineSchedule> schedule;
   std::optional<Bytes> bucket;
+  std::optional<ShareRule> shares;
+  std::optional<Rounding> rounding;
+  std::optional<SearchCosts> search_costs;
+  std::optional<std::int32_t> parts;
+  std::optional<std::int64_t> budget;
   SimOptions sim;
   std::uint64_t seed = 1;
   bool timings = true;

@@ -60,10 +60,10 @@ struct Run {
   Timeline timeline;
 };
 
-/// A plan and the wall clock of finding it.
+/// A plan and the wall clock of finding it: of the search, and of simulating its finalists.
 struct Planned {
   Plan plan;
-  Seconds search_time{};
+  Seconds search_time{}, simulation_time{};
 };
 /// Asks a strategy. Throws InputError if it has no plan for the input.
 [[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy);

@@ -132,6 +132,11 @@ StrategyInput Scene::strategy_input() const {
   if (request.sync) input.sync = *request.sync;
   if (request.schedule) input.schedule = *request.schedule;
   if (request.bucket) input.bucket = *request.bucket;
+  if (request.shares) input.shares = *request.shares;
+  if (request.rounding) input.rounding = *request.rounding;
+  if (request.search_costs) input.search_costs = *request.search_costs;
+  input.parts = request.parts;
+  input.budget = request.budget;
   return input;
 }
 

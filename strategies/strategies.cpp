@@ -11,7 +11,8 @@ const std::vector<Strategy>& strategies() {
       {"data",
        "every device all weights and a share of the batch; gradients summed in buckets during "
        "backward",
-       plan_data},
+       plan_data,
+       {"--shares"}},
       {"model-even", "the channels of every layer split evenly over all devices", plan_model_even},
       {"owt", "one weird trick: convolutions by sample, dense layers by channel", plan_owt},
       {"pipeline", "contiguous layers per device, micro-batches in GPipe or 1F1B order",

@@ -15,6 +15,14 @@
 namespace parsim {
 
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
+/// How unequal devices share a cut: equally, or in proportion to their speed.
+enum class ShareRule : std::uint8_t { equal, proportional };
+/// How shares become whole filters: by the largest remainder, or as the code released with
+/// Moreno-Alvarez et al. 2021 does (floors, the rest to the fastest device).
+enum class Rounding : std::uint8_t { largest_remainder, released };
+/// What a search adds up: this project's costs (rings, overlap, simulated finalists), or the sum of
+/// the paper it comes from.
+enum class SearchCosts : std::uint8_t { own, paper };
 
 /// Everything a strategy may look at.
 struct StrategyInput {
@@ -32,11 +40,21 @@ struct StrategyInput {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   std::uint64_t seed = 1;
+  ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
+  Rounding rounding = Rounding::largest_remainder;
+  SearchCosts search_costs = SearchCosts::own;
+  std::optional<std::int32_t> parts{};   ///< `hybrid`: contiguous parts of the network
+  std::optional<std::int64_t> budget{};  ///< plan evaluations a search may spend
+  /// Prices finalists. Null: a search ranks them by its own estimate only.
+  Executor* simulator = nullptr;
 };
 
 struct Strategy {
   std::string name, summary;
   Plan (*plan)(const StrategyInput&);
+  /// Fields of StrategyInput, as options of the command line, that only some strategies read and
+  /// this one does: "--shares", "--rounding", "--search-costs", "--parts", "--budget".
+  std::vector<std::string_view> options{};
 };
 
 [[nodiscard]] const std::vector<Strategy>& strategies();

@@ -1,0 +1,45 @@
+#include "strategies/price.hpp"
+
+#include "core/errors.hpp"
+#include "core/timeline.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/memory.hpp"
+
+namespace parsim {
+
+bool fits(const StrategyInput& input, const Plan& plan) {
+  const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].total() > input.cluster.devices[i].memory) return false;
+  }
+  return true;
+}
+
+Price simulated_price(const StrategyInput& input, const Plan& plan) {
+  ensure(input.simulator != nullptr, "a plan is priced without a simulator");
+  const ExecDag dag = lower(input.network, input.cluster, plan);
+  return {fits(input, plan), makespan(input.simulator->run(dag))};
+}
+
+std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {
+  ensure(!plans.empty(), "no plan to choose from");
+  if (plans.size() == 1) return 0;
+  if (input.simulator == nullptr) {
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (fits(input, plans[i])) return i;
+    }
+    return 0;
+  }
+  std::size_t best = 0;
+  Price least;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const Price price = simulated_price(input, plans[i]);
+    if (i == 0 || price.better_than(least)) {
+      best = i;
+      least = price;
+    }
+  }
+  return best;
+}
+
+}  // namespace parsim

@@ -1,0 +1,31 @@
+// Candidate plans priced by simulation, for strategies that choose among several.
+#pragma once
+
+#include <span>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// What a plan costs: a plan that fits is better than one that does not, then the shorter step.
+struct Price {
+  bool fits = false;
+  Seconds step{};
+  /// Strictly better; plans of the same price are neither better.
+  [[nodiscard]] bool better_than(const Price& other) const {
+    return fits != other.fits ? fits : step < other.step;
+  }
+};
+
+/// Whether every device can hold its part of the plan.
+[[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
+
+/// Lowers the plan and runs it with `input.simulator`, which must not be null.
+[[nodiscard]] Price simulated_price(const StrategyInput& input, const Plan& plan);
+
+/// Index of the best of `plans`, which must not be empty; ties go to the lower index. One plan, or
+/// no simulator: the first that fits, else the first.
+[[nodiscard]] std::size_t best_by_simulation(const StrategyInput& input,
+                                             std::span<const Plan> plans);
+
+}  // namespace parsim
