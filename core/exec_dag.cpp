@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "core/errors.hpp"
 
@@ -219,7 +220,7 @@ OpId ExecDag::add(const Delay& op, std::span<const OpId> after) {
   OpRecord record;
   record.kind = bits(OpKind::delay) & 15U;
   record.device = op.device.value;
-  record.payload = static_cast<std::int64_t>(op.time.count() * 1e12 + 0.5);
+  record.payload = std::llround(op.time.count() * 1e12);
   return append(record, after);
 }
 

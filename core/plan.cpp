@@ -26,6 +26,8 @@ std::vector<std::int64_t> proportional_split(std::int64_t extent,
   ensure(total > 0, "weights of a split are not all zero");
   std::vector<std::int64_t> sizes;
   std::vector<std::pair<double, std::size_t>> remainders;
+  sizes.reserve(weights.size());
+  remainders.reserve(weights.size());
   std::int64_t given = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double ideal = static_cast<double>(extent) * weights[i] / total;
@@ -45,6 +47,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   std::vector<Cell> all;
   std::vector<std::size_t> index(plan.cuts.size(), 0);
   std::vector<std::vector<std::int64_t>> offsets;
+  offsets.reserve(plan.cuts.size());
   for (const Cut& cut : plan.cuts) {
     std::vector<std::int64_t>& offset = offsets.emplace_back(1, 0);
     for (const std::int64_t size : cut.sizes) offset.push_back(offset.back() + size);

@@ -96,10 +96,10 @@ std::vector<DeviceUse> device_use(const ExecDag& dag, const Timeline& timeline,
     const std::vector<Span> kernels = union_of(std::move(spans[d].kernels));
     const std::vector<Span> communication = union_of(std::move(spans[d].communication));
     use[d].compute = length(kernels);
-    // Rounding of long sums must not make a share of time negative.
-    use[d].exposed_communication =
-        std::max(Seconds{}, length(communication) - overlap(kernels, communication));
-    use[d].idle = std::max(Seconds{}, whole - use[d].compute - use[d].exposed_communication);
+    // Differences of long sums: what rounding leaves of nothing must not show as a share of time.
+    const auto rest = [&](Seconds time) { return time > 1e-12 * whole ? time : Seconds{}; };
+    use[d].exposed_communication = rest(length(communication) - overlap(kernels, communication));
+    use[d].idle = rest(whole - use[d].compute - use[d].exposed_communication);
   }
   return use;
 }

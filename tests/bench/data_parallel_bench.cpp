@@ -75,10 +75,11 @@ void simulate_data_parallel(benchmark::State& state) {
   Timeline timeline;
   for (auto _ : state) timeline = executor->run(step.dag);
   state.counters["peak_MB"] = peak_megabytes();
-  const std::string wrong = fault(step, first, timeline);
-  if (!wrong.empty()) state.SkipWithError(wrong.c_str());
   const auto ops = static_cast<double>(step.dag.size());
   const double per_op = static_cast<double>(step.dag.bytes_in_memory()) / ops;
+  const std::string wrong = fault(step, first, timeline);
+  if (!wrong.empty()) state.SkipWithError(wrong.c_str());
+  if (per_op > 48) state.SkipWithError("an operation takes more than 48 bytes");
   state.counters["ops"] = ops;
   state.counters["bytes_per_op"] = per_op;
   state.counters["step_ms"] = makespan(timeline).count() * 1e3;
