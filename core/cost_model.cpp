@@ -6,17 +6,9 @@
 
 namespace parsim {
 
-namespace {
-
-/// Memory traffic of an optimizer step: it reads weight and gradient, writes the weight, and reads
-/// and writes every state; all in four bytes, because reduced precision keeps a full copy of them
-/// (Micikevicius et al. 2018, "Mixed precision training").
-Bytes update_traffic(const ExecDag& dag, OpId id) {
-  const std::int64_t elements = dag.payload(id).value / element_bytes(dag.precision);
-  return {elements * 4 * (3 + 2 * state_per_parameter(dag.optimizer))};
+Bytes update_traffic(std::int64_t elements, Optimizer optimizer) {
+  return {elements * 4 * (3 + 2 * state_per_parameter(optimizer))};
 }
-
-}  // namespace
 
 std::string to_text(Origin origin) {
   switch (origin) {
@@ -40,7 +32,9 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
                           compute.pass, compute.device, dag.precision);
     }
     case OpKind::update:
-      return cost.memory(DeviceId{dag.record(id).device}, update_traffic(dag, id));
+      return cost.memory(
+          DeviceId{dag.record(id).device},
+          update_traffic(dag.payload(id).value / element_bytes(dag.precision), dag.optimizer));
     case OpKind::local:
       return cost.memory(DeviceId{dag.record(id).device}, dag.payload(id));
     case OpKind::delay:

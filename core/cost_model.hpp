@@ -38,6 +38,11 @@ class CostModel {
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 
+/// Memory traffic of an optimizer step on so many parameters: it reads weight and gradient, writes
+/// the weight, and reads and writes every state; all in four bytes, because reduced precision keeps
+/// a full copy of them (Micikevicius et al. 2018, "Mixed precision training").
+[[nodiscard]] Bytes update_traffic(std::int64_t elements, Optimizer optimizer);
+
 /// Time of a compute, update, local or delay of the DAG; zero for communication.
 [[nodiscard]] Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost);
 

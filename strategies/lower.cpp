@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "strategies/issue_order.hpp"
 #include "strategies/lowering.hpp"
 
 namespace parsim {
@@ -19,6 +20,7 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
       cluster_(cluster),
       plan_(plan),
       samples_(plan.batch / plan.schedule.micro_batches),
+      flow_(gradient_flow(network)),
       dag_(network, plan.batch, plan.precision, plan.optimizer) {
   dag_.strategy = plan.strategy;
   dag_.cluster = plan.cluster;
@@ -27,7 +29,7 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
 ExecDag Lowering::run() {
   refuse_what_is_not_lowered();
   analyse();
-  walk_schedule();
+  for (const Slot& slot : issue_order(network_, plan_.schedule)) emit(slot);
   finish();
   return std::move(dag_);
 }
@@ -53,26 +55,12 @@ void Lowering::refuse_what_is_not_lowered() const {
 void Lowering::analyse() {
   const std::size_t count = network_.layers.size();
   layers_.resize(count);
-  const auto readers = consumers(network_);
-  for (std::size_t l = count; l-- > 0;) {
-    layers_[l].reaches_loss = network_.layers[l].kind.as<Loss>() != nullptr;
-    for (const Consumer& reader : readers[l]) {
-      layers_[l].reaches_loss =
-          layers_[l].reaches_loss || layers_[reader.layer.index()].reaches_loss;
-    }
-  }
   for (std::size_t l = 0; l < count; ++l) {
     LayerState& state = layers_[l];
-    const Layer& layer = network_.layers[l];
     state.layout = TensorLayout(cells(network_, LayerId{l}, plan_.layers[l], samples_));
     state.partial_sums =
         std::any_of(state.cells().begin(), state.cells().end(),
                     [](const Cell& cell) { return !cell.part.contraction.empty(); });
-    state.wants_gradient = !layer.parameters.empty();
-    for (const LayerId input : layer.inputs) {
-      state.wants_gradient = state.wants_gradient || layers_[input.index()].wants_gradient;
-    }
-    state.wants_gradient = state.wants_gradient && state.reaches_loss;
     state.last_backward.resize(state.cells().size());
     if (!is_source(LayerId{l})) {
       state.canonical.resize(state.cells().size());
@@ -98,7 +86,7 @@ void Lowering::analyse() {
       contents.emplace_back(parameter, dag_.intern(region));
     state.bucket = dag_.add_bucket(std::move(contents));
     for (const LayerId id : groups_[g].layers) {
-      if (!layers_[id.index()].reaches_loss) continue;
+      if (!flow_.reaches_loss[id.index()]) continue;
       groups_of_layer_[id.index()].push_back(g);
       state.backward_left += plan_.schedule.micro_batches;
     }
@@ -133,7 +121,7 @@ void Lowering::analyse_edges(LayerId id) {
             {cell.device, input_region(layer.kind, inputs, layer.out, i, cell.part), cell.replica});
       }
       edge.sources = producer.layout.bring(needs, cluster_);
-      edge.gradient = producer.wants_gradient && state.reaches_loss;
+      edge.gradient = flow_.wants[edge.producer.index()] && flow_.reaches_loss[id.index()];
       if (edge.gradient) edge.back = return_gradients(producer.layout, needs);
       if (edge.gradient && edge.back.direct) {
         for (std::int32_t& count : producer.additions) ++count;
@@ -161,71 +149,6 @@ void Lowering::analyse_edges(LayerId id) {
   }
 }
 
-bool Lowering::can_run(const Slot& slot) const {
-  const auto& stage_of = plan_.schedule.stage_of_layer;
-  const auto ran = [&](std::int32_t stage, Direction direction) {
-    return stage == slot.stage || done_.contains({stage, slot.micro_batch, direction});
-  };
-  if (slot.direction == Direction::backward &&
-      !done_.contains({slot.stage, slot.micro_batch, Direction::forward})) {
-    return false;
-  }
-  // Forward waits for the stages it reads, backward for the stages that read it.
-  for (std::size_t l = 0; l < network_.layers.size(); ++l) {
-    for (const LayerId input : network_.layers[l].inputs) {
-      const std::int32_t from = stage_of[input.index()], to = stage_of[l];
-      if (slot.direction == Direction::forward && to == slot.stage &&
-          !ran(from, Direction::forward))
-        return false;
-      if (slot.direction == Direction::backward && from == slot.stage &&
-          !ran(to, Direction::backward))
-        return false;
-    }
-  }
-  return true;
-}
-
-void Lowering::walk_schedule() {
-  const std::vector<Lane>& lanes = plan_.schedule.lanes;
-  std::vector<std::size_t> next(lanes.size(), 0);
-  // One slot a lane a round: the issue order then resembles the order in time.
-  for (bool progress = true; progress;) {
-    progress = false;
-    std::set<Slot> emitted;
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (next[lane] == lanes[lane].slots.size()) continue;
-      const Slot slot = lanes[lane].slots[next[lane]];
-      if (!emitted.contains(slot)) {
-        // A stage spread over several lanes runs when it is every lane's turn.
-        const bool turn = std::all_of(lanes.begin(), lanes.end(), [&](const Lane& other) {
-          const std::size_t n = next[static_cast<std::size_t>(&other - lanes.data())];
-          const bool has = std::find(other.slots.begin() + static_cast<std::ptrdiff_t>(n),
-                                     other.slots.end(), slot) != other.slots.end();
-          return !has || other.slots[n] == slot;
-        });
-        if (!turn || !can_run(slot)) continue;
-        emit(slot);
-        emitted.insert(slot);
-      }
-      progress = true;
-    }
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (next[lane] < lanes[lane].slots.size() && emitted.contains(lanes[lane].slots[next[lane]]))
-        ++next[lane];
-    }
-    done_.insert(emitted.begin(), emitted.end());
-  }
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-    if (next[lane] == lanes[lane].slots.size()) continue;
-    const Slot slot = lanes[lane].slots[next[lane]];
-    throw InputError("plan: schedule",
-                     fmt::format("lane {} waits for ever at {} of stage {}, micro-batch {}", lane,
-                                 slot.direction == Direction::forward ? "forward" : "backward",
-                                 slot.stage, slot.micro_batch),
-                     "an order in which every slot comes after the slots it depends on");
-  }
-}
-
 void Lowering::emit(const Slot& slot) {
   const std::vector<LayerId>& members = stage_layers_[static_cast<std::size_t>(slot.stage)];
   if (slot.direction == Direction::forward) {
@@ -239,7 +162,7 @@ void Lowering::emit(const Slot& slot) {
       emit_forward(id, slot.micro_batch, Pass::recompute);
   }
   for (auto id = members.rbegin(); id != members.rend(); ++id) {
-    if (layers_[id->index()].wants_gradient) emit_backward(*id, slot.micro_batch);
+    if (flow_.wants[id->index()]) emit_backward(*id, slot.micro_batch);
   }
 }
 

@@ -98,13 +98,8 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   LayerState& state = layers_[id.index()];
   MicroBatchState& now = at(id, m);
   const Layer& layer = network_[id];
-  const bool data = std::any_of(state.edges.begin(), state.edges.end(),
-                                [](const Edge& edge) { return edge.gradient; });
-  // Convolutions, dense layers and tables have a kernel for each gradient; the others do it all in
-  // one.
-  const bool two_kernels = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
-                           layer.kind.as<Embedding>() != nullptr ||
-                           layer.kind.as<Learned>() != nullptr;
+  const bool data = flow_.passes_on[id.index()];
+  const bool two_kernels = flow_.two_kernels[id.index()];
   std::vector<OpId> by_cell(state.cells().size());
   now.gradients.resize(state.cells().size());
   now.received.resize(state.cells().size());

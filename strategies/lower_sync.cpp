@@ -66,7 +66,9 @@ void Lowering::finish() {
   // The optimizer steps when all gradients of its device are summed, as after loss.backward().
   std::map<DeviceId, OpId> last_sum;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (groups_[g].served() || group_states_[g].summed.empty()) continue;
+    // What one device has alone is summed by kernels, which its stream puts before the update.
+    const bool sums = !groups_[g].served() && groups_[g].devices.size() > 1;
+    if (!sums || group_states_[g].summed.empty()) continue;
     for (std::size_t d = 0; d < groups_[g].devices.size(); ++d) {
       OpId& last = last_sum[groups_[g].devices[d]];
       last = std::max(last, group_states_[g].summed[d]);

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/exec_dag.hpp"
+#include "strategies/gradient_flow.hpp"
 #include "strategies/reshard.hpp"
 #include "strategies/sync.hpp"
 
@@ -31,9 +31,7 @@ struct LayerState {
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<std::int32_t> additions;  ///< by canonical cell: what adds to its gradient
   bool partial_sums = false;            ///< the contraction is cut
-  bool wants_gradient = false;          ///< leads back to a parameter
-  bool reaches_loss = false;
-  std::vector<OpId> last_backward;  ///< by cell: the last kernel that added to weight gradients
+  std::vector<OpId> last_backward;      ///< by cell: the last kernel that added to weight gradients
 };
 
 /// Contributions of other devices that have arrived in a store of their own. The receiver adds them
@@ -62,8 +60,6 @@ class Lowering {
   void refuse_what_is_not_lowered() const;
   void analyse();
   void analyse_edges(LayerId id);
-  void walk_schedule();
-  [[nodiscard]] bool can_run(const Slot& slot) const;
   void emit(const Slot& slot);
   void emit_forward(LayerId id, std::int32_t m, Pass pass);
   void emit_partial_sum_reduction(LayerId id, std::int32_t m);
@@ -76,9 +72,7 @@ class Lowering {
   void finish();
   void emit_server_return(std::size_t group);
 
-  [[nodiscard]] bool is_source(LayerId id) const {
-    return network_[id].kind.as<Input>() != nullptr;
-  }
+  [[nodiscard]] bool is_source(LayerId id) const { return flow_.source[id.index()]; }
   [[nodiscard]] Stream stream_between(LayerId a, LayerId b) const {
     const auto& stage = plan_.schedule.stage_of_layer;
     return stage[a.index()] == stage[b.index()] ? Stream::tensor : Stream::pipeline;
@@ -97,11 +91,11 @@ class Lowering {
   const Cluster& cluster_;
   const Plan& plan_;
   std::int64_t samples_;
+  GradientFlow flow_;
   ExecDag dag_;
   std::vector<LayerState> layers_;
   std::vector<std::vector<MicroBatchState>> micro_;  ///< by layer, micro-batch
   std::vector<std::vector<LayerId>> stage_layers_;
-  std::set<Slot> done_;
   std::vector<SyncGroup> groups_;
   std::vector<std::vector<std::size_t>> groups_of_layer_;
   struct GroupState {

@@ -72,8 +72,8 @@ Holders holders(const std::vector<Use>& uses) {
   return result;
 }
 
-/// One sum of a piece of a parameter; mirrors as at SyncGroup.
-struct Sum {
+/// A piece of a parameter whose gradients are summed over `devices`; mirrors as at SyncGroup.
+struct ParameterSum {
   Region piece;
   std::vector<DeviceId> devices, mirrors;
 };
@@ -81,16 +81,16 @@ struct Sum {
 /// Every replica sums for itself. But a server has one store for a piece: of several replicas only
 /// one sends it gradients, the server's own if it has one (its contributions are in that store
 /// already), else the first.
-std::vector<Sum> sums(const std::vector<Use>& uses, const Sync& sync) {
+std::vector<ParameterSum> sums(const std::vector<Use>& uses, const Sync& sync) {
   const Holders all = holders(uses);
   std::map<Region, std::vector<const std::vector<DeviceId>*>> replicas_of;
   for (const auto& [key, devices] : all) replicas_of[key.second].push_back(&devices);
-  std::vector<Sum> result;
+  std::vector<ParameterSum> result;
   for (const auto& [key, devices] : all) {
     const auto& replicas = replicas_of[key.second];
     const bool alone = std::all_of(replicas.begin(), replicas.end(),
                                    [](const auto* members) { return members->size() == 1; });
-    Sum sum{key.second, devices, {}};
+    ParameterSum sum{key.second, devices, {}};
     if (sync.kind == Sync::Kind::server && !alone) {
       const auto own = std::find_if(replicas.begin(), replicas.end(), [&](const auto* members) {
         return std::binary_search(members->begin(), members->end(), sync.server);
@@ -107,61 +107,94 @@ std::vector<Sum> sums(const std::vector<Use>& uses, const Sync& sync) {
   return result;
 }
 
-}  // namespace
-
-std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
-                                   const std::vector<std::span<const Cell>>& cells_of_layer) {
-  std::vector<std::vector<Use>> uses(network.parameters.size());
-  std::vector<std::vector<LayerId>> users(network.parameters.size());
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const Layer& layer = network.layers[l];
-    const std::vector<Shape> inputs = input_shapes(network, LayerId{l});
+/// What the cells of the layers that have a parameter use of it.
+std::vector<Use> uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
+                         const std::function<std::span<const Cell>(LayerId)>& cells_of) {
+  std::vector<Use> uses;
+  std::map<DeviceId, std::int64_t> replica_of;
+  for (const LayerId user : users) {
+    const Layer& layer = network[user];
+    const std::vector<Shape> inputs = input_shapes(network, user);
     for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
-      const std::size_t id = layer.parameters[p].index();
-      users[id].emplace_back(l);
-      for (const Cell& cell : cells_of_layer[l]) {
+      if (layer.parameters[p] != id) continue;
+      for (const Cell& cell : cells_of(user)) {
         const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
-        if (!region.empty()) uses[id].push_back({region, cell.device, cell.replica});
+        if (region.empty()) continue;
+        uses.push_back({region, cell.device, cell.replica});
+        if (replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
+          continue;
+        throw InputError(fmt::format("parameter '{}'", network[id].name),
+                         "layers that share it are replicated differently",
+                         "the same devices for the same replica");
       }
     }
   }
+  return uses;
+}
+
+}  // namespace
+
+std::vector<std::vector<LayerId>> users_of_parameters(const Network& network) {
+  std::vector<std::vector<LayerId>> users(network.parameters.size());
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (const ParameterId id : network.layers[l].parameters) {
+      std::vector<LayerId>& list = users[id.index()];
+      if (list.empty() || list.back() != LayerId{l}) list.emplace_back(l);
+    }
+  }
+  return users;
+}
+
+std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const Plan& plan) {
   std::vector<std::vector<ParameterId>> order = plan.buckets;
   std::vector<bool> bucketed(network.parameters.size(), false);
   for (const auto& bucket : plan.buckets) {
     for (const ParameterId id : bucket) bucketed[id.index()] = true;
   }
-  for (std::size_t p = network.parameters.size();
-       p-- > 0;) {  // the last layers' gradients come first
+  for (std::size_t p = network.parameters.size(); p-- > 0;) {
     if (!bucketed[p]) order.push_back({ParameterId{p}});
   }
+  return order;
+}
 
+std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const ParameterId> bucket,
+                                     const std::vector<std::vector<LayerId>>& users,
+                                     const std::function<std::span<const Cell>(LayerId)>& cells_of,
+                                     const std::function<const Sync&(LayerId)>& sync_of) {
   std::vector<SyncGroup> groups;
-  for (const std::vector<ParameterId>& bucket : order) {
-    std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId>, std::size_t>
-        index;
-    for (const ParameterId id : bucket) {
-      if (uses[id.index()].empty()) continue;
-      std::map<DeviceId, std::int64_t> replica_of;
-      for (const Use& use : uses[id.index()]) {
-        if (replica_of.try_emplace(use.device, use.replica).first->second == use.replica) continue;
-        throw InputError(fmt::format("parameter '{}'", network[id].name),
-                         "layers that share it are replicated differently",
-                         "the same devices for the same replica");
-      }
-      const Sync sync = plan.layers[users[id.index()][0].index()].sync;
-      for (const auto& [piece, devices, mirrors] : sums(uses[id.index()], sync)) {
-        const auto [at, fresh] = index.try_emplace(
-            {devices, mirrors, static_cast<int>(sync.kind), sync.server}, groups.size());
-        if (fresh) groups.push_back({devices, mirrors, sync, {}, {}});
-        SyncGroup& group = groups[at->second];
-        group.contents.emplace_back(id, piece);
-        group.layers.insert(group.layers.end(), users[id.index()].begin(), users[id.index()].end());
-      }
+  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId>, std::size_t>
+      index;
+  for (const ParameterId id : bucket) {
+    const std::vector<LayerId>& layers = users[id.index()];
+    const std::vector<Use> uses = uses_of(network, id, layers, cells_of);
+    if (uses.empty()) continue;
+    const Sync sync = sync_of(layers[0]);
+    for (const auto& [piece, devices, mirrors] : sums(uses, sync)) {
+      const auto [at, fresh] = index.try_emplace(
+          {devices, mirrors, static_cast<int>(sync.kind), sync.server}, groups.size());
+      if (fresh) groups.push_back({devices, mirrors, sync, {}, {}});
+      SyncGroup& group = groups[at->second];
+      group.contents.emplace_back(id, piece);
+      group.layers.insert(group.layers.end(), layers.begin(), layers.end());
     }
   }
   for (SyncGroup& group : groups) {
     std::sort(group.layers.begin(), group.layers.end());
     group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
+  }
+  return groups;
+}
+
+std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
+                                   const std::vector<std::span<const Cell>>& cells_of_layer) {
+  const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
+  std::vector<SyncGroup> groups;
+  for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
+    for (SyncGroup& group : bucket_groups(
+             network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
+             [&](LayerId user) -> const Sync& { return plan.layers[user.index()].sync; })) {
+      groups.push_back(std::move(group));
+    }
   }
   return groups;
 }

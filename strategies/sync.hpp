@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,6 +28,22 @@ struct SyncGroup {
     return sync.kind == Sync::Kind::server && (devices.size() > 1 || !mirrors.empty());
   }
 };
+
+/// Layers by parameter, ascending.
+[[nodiscard]] std::vector<std::vector<LayerId>> users_of_parameters(const Network& network);
+
+/// The parameters that are summed together, in this order: the plan's buckets, then each parameter
+/// in no bucket alone, last layers first.
+[[nodiscard]] std::vector<std::vector<ParameterId>> bucket_order(const Network& network,
+                                                                 const Plan& plan);
+
+/// The groups of one bucket. `users` as above; `cells_of` and `sync_of` tell the cells and the
+/// synchronisation of a layer. Throws as sync_groups does.
+[[nodiscard]] std::vector<SyncGroup> bucket_groups(
+    const Network& network, std::span<const ParameterId> bucket,
+    const std::vector<std::vector<LayerId>>& users,
+    const std::function<std::span<const Cell>(LayerId)>& cells_of,
+    const std::function<const Sync&(LayerId)>& sync_of);
 
 /// The groups of a plan in the order of its buckets, then by parameter. Different devices may hold
 /// different parts of a parameter; each part forms its own group. Replicas are not summed with each

@@ -1,0 +1,405 @@
+// The walk through a step. It mirrors lower(): the same order of operations, the same waits; only
+// that an operation is a time at which it ends. A change there is a change here
+// (tests/strategies/estimate_test.cpp compares the two on random plans).
+#include "strategies/estimate.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "strategies/estimate/fragments.hpp"
+#include "strategies/issue_order.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double never = -1;
+
+/// Contributions on their device that wait to be added.
+struct Waiting {
+  std::int32_t cell = 0;
+  double seconds = 0, arrived = 0;
+};
+
+/// State of a layer for one micro-batch: where its times begin in the walk's table.
+struct Place {
+  std::size_t ready = 0, gradients = 0, arrivals = 0;
+};
+
+}  // namespace
+
+struct Estimator::State {
+  State(const StrategyInput& input_, LinkSharing sharing_)
+      : input(input_),
+        sharing(sharing_),
+        structure(input.network),
+        messages(input.cluster, input.cost),
+        waiting_in(input.network.layers.size()) {}
+
+  Seconds run(const Plan& plan);
+
+  // A copy without what the caller may change later.
+  StrategyInput input;
+  LinkSharing sharing;
+  Structure structure;
+  Messages messages;
+  std::map<std::int64_t, Fragments> by_samples;
+  Schedule last_schedule;  ///< whose order is remembered
+  std::vector<Slot> order;
+  std::vector<std::vector<LayerId>> members;  ///< of a stage
+
+  // One walk.
+  const Plan* plan = nullptr;
+  std::vector<std::int32_t> numbers;
+  std::vector<const LayerFragment*> layers;
+  std::vector<const FanOut*> fans;
+  std::vector<std::pair<const SumFragment*, double>> sums;  ///< with the last push or sum
+  std::vector<std::int32_t> backward_left;                  ///< by sum
+  std::vector<std::vector<std::size_t>> sums_of_layer;
+  std::vector<std::vector<double>> pushed;        ///< by sum, when it has been issued
+  std::vector<std::vector<double>> mirrors_done;  ///< by sum, mirror: its last kernel
+  std::vector<bool> returned;
+  std::vector<double> table;
+  std::vector<Place> places;                       ///< layer · micro-batches + micro-batch
+  std::vector<std::vector<Waiting>> waiting_in;    ///< as places
+  std::vector<std::vector<double>> last_backward;  ///< by layer, cell
+  std::vector<double> queues, links;
+  std::vector<double> by_cell;
+  double latest = 0;
+
+  void begin(const Plan& plan);
+  void lay_out();
+  void collect_sums();
+  double occupy(const Message& message, Stream stream, double after);
+  double kernel(DeviceId device, double after, double seconds);
+  void emit(const Slot& slot);
+  void forward(LayerId id, std::int32_t m);
+  void backward(LayerId id, std::int32_t m);
+  void give_back(LayerId id, std::size_t input, std::int32_t m);
+  void sum(std::size_t s);
+  void server_return(std::size_t s);
+  void finish();
+  double operand(LayerId id, std::size_t cell, std::int32_t m);
+  double arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
+
+  [[nodiscard]] std::size_t at(LayerId id, std::int32_t m) const {
+    return id.index() * static_cast<std::size_t>(plan->schedule.micro_batches) +
+           static_cast<std::size_t>(m);
+  }
+  [[nodiscard]] Stream stream_between(LayerId a, LayerId b) const {
+    const auto& stage = plan->schedule.stage_of_layer;
+    return stage[a.index()] == stage[b.index()] ? Stream::tensor : Stream::pipeline;
+  }
+  [[nodiscard]] const FanOut::Edge& edge(LayerId reader, std::size_t i) const {
+    const LayerId producer = input.network[reader].inputs[i];
+    return fans[producer.index()]
+        ->edges[static_cast<std::size_t>(structure.reader_index[reader.index()][i])];
+  }
+};
+
+Estimator::Estimator(const StrategyInput& input, LinkSharing sharing)
+    : state_(std::make_unique<State>(input, sharing)) {}
+Estimator::~Estimator() = default;
+
+Seconds Estimator::step_time(const Plan& plan) { return state_->run(plan); }
+
+Seconds Estimator::State::run(const Plan& wanted) {
+  begin(wanted);
+  for (const Slot& slot : order) emit(slot);
+  finish();
+  return Seconds{latest};
+}
+
+void Estimator::State::begin(const Plan& wanted) {
+  plan = &wanted;
+  const Schedule& schedule = wanted.schedule;
+  if (order.empty() || schedule != last_schedule) {
+    order = issue_order(input.network, schedule);
+    last_schedule = schedule;
+    members.clear();
+    for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
+      const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
+      if (stage >= members.size()) members.resize(stage + 1);
+      members[stage].emplace_back(l);
+    }
+  }
+  const std::int64_t samples = wanted.batch / schedule.micro_batches;
+  Fragments& fragments =
+      by_samples.try_emplace(samples, input, structure, messages, samples).first->second;
+  const std::size_t count = wanted.layers.size();
+  numbers.resize(count);
+  layers.resize(count);
+  fans.resize(count);
+  for (std::size_t l = 0; l < count; ++l) {
+    numbers[l] = fragments.layer(LayerId{l}, wanted.layers[l]);
+    layers[l] = &fragments.layer(LayerId{l}, numbers[l]);
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (!structure.flow.source[l]) fans[l] = &fragments.fan_out(LayerId{l}, numbers);
+  }
+  sums.clear();
+  for (const std::vector<ParameterId>& bucket : bucket_order(input.network, wanted)) {
+    for (const SumFragment& sum : fragments.sums(bucket, numbers)) sums.emplace_back(&sum, never);
+  }
+  lay_out();
+  collect_sums();
+}
+
+void Estimator::State::lay_out() {
+  const auto micro = static_cast<std::size_t>(plan->schedule.micro_batches);
+  places.resize(layers.size() * micro);
+  waiting_in.resize(places.size());
+  last_backward.resize(layers.size());
+  std::size_t size = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const std::size_t cells = layers[l]->cells.size();
+    const std::size_t arrivals = fans[l] == nullptr ? 0 : fans[l]->arrivals.size();
+    last_backward[l].assign(cells, 0);
+    for (std::size_t m = 0; m < micro; ++m) {
+      places[l * micro + m] = {size, size + cells, size + 2 * cells};
+      waiting_in[l * micro + m].clear();
+      size += 2 * cells + arrivals;
+    }
+  }
+  table.assign(size, never);
+  queues.assign(input.cluster.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
+  links.assign(2 * input.cluster.links.size(), 0);
+  latest = 0;
+}
+
+void Estimator::State::collect_sums() {
+  sums_of_layer.resize(layers.size());
+  for (std::vector<std::size_t>& list : sums_of_layer) list.clear();
+  backward_left.assign(sums.size(), 0);
+  pushed.resize(sums.size());
+  mirrors_done.resize(sums.size());
+  returned.assign(sums.size(), false);
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    pushed[s].clear();
+    mirrors_done[s].clear();
+    for (const LayerId id : sums[s].first->group.layers) {
+      if (!structure.flow.reaches_loss[id.index()]) continue;
+      sums_of_layer[id.index()].push_back(s);
+      backward_left[s] += plan->schedule.micro_batches;
+    }
+  }
+}
+
+double Estimator::State::occupy(const Message& message, Stream stream, double after) {
+  const std::size_t offset = message.local ? 0 : 2 * static_cast<std::size_t>(stream);
+  double start = after;
+  for (const std::uint32_t queue : message.queues) start = std::max(start, queues[queue + offset]);
+  double end = start + message.seconds;
+  if (sharing == LinkSharing::queued) {
+    for (const LinkLoad& load : message.loads) {
+      double& busy = links[load.hop];
+      busy = std::max(busy, start) + load.seconds;
+      end = std::max(end, busy + (message.seconds - message.busiest));
+    }
+  }
+  for (const std::uint32_t queue : message.queues) queues[queue + offset] = end;
+  latest = std::max(latest, end);
+  return end;
+}
+
+double Estimator::State::kernel(DeviceId device, double after, double seconds) {
+  double& queue = queues[device.index() * static_cast<std::size_t>(queues_per_device)];
+  queue = std::max(queue, after) + seconds;
+  latest = std::max(latest, queue);
+  return queue;
+}
+
+double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32_t m,
+                                 LayerId reader) {
+  const Place& place = places[at(producer, m)];
+  double& time = table[place.arrivals + index];
+  if (time != never) return time;
+  const FanOut::Arrival& arrival = fans[producer.index()]->arrivals[index];
+  double after = 0;
+  for (const std::int32_t cell : arrival.producers) {
+    after = std::max(after, table[place.ready + static_cast<std::size_t>(cell)]);
+  }
+  time = occupy(arrival.message, stream_between(producer, reader), after);
+  return time;
+}
+
+double Estimator::State::operand(LayerId id, std::size_t cell, std::int32_t m) {
+  double after = 0;
+  const Layer& layer = input.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (structure.flow.source[producer.index()]) continue;
+    const Sources& sources = edge(id, i).sources;
+    const std::size_t ready = places[at(producer, m)].ready;
+    if (sources.aligned) {
+      after = std::max(after, table[ready + cell]);
+      continue;
+    }
+    for (const std::int32_t source : sources.by_need[cell]) {
+      after = std::max(after, source >= 0
+                                  ? table[ready + static_cast<std::size_t>(source)]
+                                  : arrival(producer, static_cast<std::size_t>(~source), m, id));
+    }
+  }
+  return after;
+}
+
+void Estimator::State::emit(const Slot& slot) {
+  const std::vector<LayerId>& stage = members[static_cast<std::size_t>(slot.stage)];
+  const auto all_forward = [&](bool again) {
+    for (const LayerId id : stage) {
+      if (structure.flow.source[id.index()]) continue;
+      if (!again || plan->layers[id.index()].recompute) forward(id, slot.micro_batch);
+    }
+  };
+  if (slot.direction == Direction::forward) return all_forward(false);
+  all_forward(true);
+  for (auto id = stage.rbegin(); id != stage.rend(); ++id) {
+    if (structure.flow.wants[id->index()]) backward(*id, slot.micro_batch);
+  }
+}
+
+void Estimator::State::forward(LayerId id, std::int32_t m) {
+  const LayerFragment& layer = *layers[id.index()];
+  double* ready = &table[places[at(id, m)].ready];
+  for (std::size_t c = 0; c < layer.cells.size(); ++c) {
+    ready[c] = kernel(layer.cells[c].device, operand(id, c, m), layer.forward[c]);
+  }
+  for (const LayerFragment::Sum& sum : layer.sums) {
+    double after = 0;
+    for (const std::int32_t c : sum.cells) after = std::max(after, ready[c]);
+    const double end = occupy(sum.message, Stream::tensor, after);
+    for (const std::int32_t c : sum.cells) ready[c] = end;
+  }
+}
+
+void Estimator::State::backward(LayerId id, std::int32_t m) {
+  const LayerFragment& layer = *layers[id.index()];
+  const std::size_t l = id.index(), place = at(id, m), count = layer.cells.size();
+  const double* ready = &table[places[place].ready];
+  double* gradients = &table[places[place].gradients];
+  by_cell.assign(count, 0);
+  for (std::size_t c = 0; c < count; ++c) {
+    const auto home = static_cast<std::size_t>(layer.canonical[c]);
+    for (const Waiting& waiting : waiting_in[place]) {
+      if (home != c || static_cast<std::size_t>(waiting.cell) != c) continue;
+      gradients[c] =
+          std::max(gradients[c], kernel(layer.cells[c].device, waiting.arrived, waiting.seconds));
+    }
+    const double after = gradients[home] == never ? ready[c] : gradients[home];
+    if (!structure.flow.two_kernels[l]) {
+      by_cell[c] = last_backward[l][c] = kernel(layer.cells[c].device, after, layer.backward[c]);
+      continue;
+    }
+    if (structure.flow.passes_on[l]) {
+      by_cell[c] = kernel(layer.cells[c].device, after, layer.backward[c]);
+    }
+    if (!input.network[id].parameters.empty()) {
+      last_backward[l][c] = kernel(layer.cells[c].device, after, layer.weights[c]);
+    }
+  }
+  for (std::size_t i = 0; i < input.network[id].inputs.size(); ++i) {
+    if (!structure.flow.source[input.network[id].inputs[i].index()]) give_back(id, i, m);
+  }
+  for (const std::size_t s : sums_of_layer[l]) {
+    if (--backward_left[s] == 0) sum(s);
+  }
+}
+
+void Estimator::State::give_back(LayerId id, std::size_t i, std::int32_t m) {
+  const FanOut::Edge& way = edge(id, i);
+  if (!way.gradient) return;
+  const LayerId producer = input.network[id].inputs[i];
+  double* gradients = &table[places[at(producer, m)].gradients];
+  const auto feed = [&](std::int32_t cell, double time) {
+    gradients[cell] = std::max(gradients[cell], time);
+  };
+  for (const auto& [from, cell] : way.feeds) feed(cell, by_cell[static_cast<std::size_t>(from)]);
+  std::vector<Waiting>& waiting = waiting_in[at(producer, m)];
+  const std::size_t first = waiting.size();
+  for (const FanOut::Store& store : way.stores) waiting.push_back({store.cell, store.seconds, 0});
+  for (const FanOut::Return& back : way.returns) {
+    double after = 0;
+    for (const std::int32_t c : back.after) {
+      after = std::max(after, by_cell[static_cast<std::size_t>(c)]);
+    }
+    const double end = occupy(back.message, stream_between(producer, id), after);
+    for (const std::int32_t cell : back.feeds) feed(cell, end);
+    for (const std::int32_t store : back.stores) {
+      double& arrived = waiting[first + static_cast<std::size_t>(store)].arrived;
+      arrived = std::max(arrived, end);
+    }
+  }
+}
+
+void Estimator::State::sum(std::size_t s) {
+  const SumFragment& sum = *sums[s].first;
+  const SyncGroup& group = sum.group;
+  const auto last_on = [&](DeviceId device) {
+    double last = 0;
+    for (const LayerId id : group.layers) {
+      const LayerFragment& layer = *layers[id.index()];
+      for (std::size_t c = 0; c < layer.cells.size(); ++c) {
+        if (layer.cells[c].device == device) last = std::max(last, last_backward[id.index()][c]);
+      }
+    }
+    return last;
+  };
+  if (group.served()) {
+    for (std::size_t d = 0; d < group.devices.size(); ++d) {
+      pushed[s].push_back(occupy(sum.pushes[d], Stream::gradient, last_on(group.devices[d])));
+    }
+    for (const DeviceId device : group.mirrors) mirrors_done[s].push_back(last_on(device));
+    const bool busy = std::any_of(layers.begin(), layers.end(), [&](const LayerFragment* layer) {
+      return std::any_of(layer->cells.begin(), layer->cells.end(),
+                         [&](const Cell& cell) { return cell.device == group.sync.server; });
+    });
+    if (!busy) server_return(s);
+    return;
+  }
+  double after = 0;
+  for (const DeviceId device : group.devices) {
+    pushed[s].push_back(last_on(device));
+    after = std::max(after, pushed[s].back());
+  }
+  if (group.devices.size() == 1) return;
+  pushed[s].assign(group.devices.size(), occupy(sum.all_reduce, Stream::gradient, after));
+}
+
+void Estimator::State::server_return(std::size_t s) {
+  const SumFragment& sum = *sums[s].first;
+  const double updated = kernel(
+      sum.group.sync.server, *std::max_element(pushed[s].begin(), pushed[s].end()), sum.updates[0]);
+  const std::size_t senders = sum.group.devices.size();
+  for (std::size_t d = 0; d < sum.pulls.size(); ++d) {
+    const double after = d < senders ? updated : std::max(updated, mirrors_done[s][d - senders]);
+    occupy(sum.pulls[d], Stream::gradient, after);
+  }
+  returned[s] = true;
+}
+
+void Estimator::State::finish() {
+  std::map<DeviceId, double> last_sum;
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const SyncGroup& group = sums[s].first->group;
+    if (group.served()) continue;
+    for (std::size_t d = 0; d < pushed[s].size(); ++d) {
+      double& last = last_sum[group.devices[d]];
+      last = std::max(last, pushed[s][d]);
+    }
+  }
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const SumFragment& sum = *sums[s].first;
+    if (pushed[s].empty() || returned[s]) continue;
+    if (sum.group.served()) {
+      server_return(s);
+      continue;
+    }
+    for (std::size_t d = 0; d < sum.group.devices.size(); ++d) {
+      const DeviceId device = sum.group.devices[d];
+      kernel(device, last_sum[device], sum.updates[d]);
+    }
+  }
+}
+
+}  // namespace parsim

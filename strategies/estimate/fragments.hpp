@@ -1,0 +1,119 @@
+// The parts of an estimate that are remembered: what a layer, a tensor with its readers, and a
+// bucket of gradients cost under given layer plans. Private to the estimator.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "strategies/estimate/messages.hpp"
+#include "strategies/gradient_flow.hpp"
+#include "strategies/reshard.hpp"
+#include "strategies/sync.hpp"
+
+namespace parsim {
+
+/// A layer under one layer plan. Times in seconds, by cell.
+struct LayerFragment {
+  LayerPlan plan;
+  std::vector<Cell> cells;
+  std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
+  std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
+  /// The sum of partial sums.
+  struct Sum {
+    std::vector<std::int32_t> cells;
+    Message message;
+  };
+  std::vector<Sum> sums;
+};
+
+/// A tensor and its readers, under the layer plans of all of them.
+struct FanOut {
+  struct Arrival {
+    Message message;
+    std::vector<std::int32_t> producers;  ///< cells that must be ready
+  };
+  std::vector<Arrival> arrivals;
+  /// Contributions that wait on a device until they are added.
+  struct Store {
+    std::int32_t cell = 0;  ///< of the producer, canonical
+    double seconds = 0;     ///< of the addition
+  };
+  /// One way of contributions home.
+  struct Return {
+    Message message;
+    std::vector<std::int32_t> after;   ///< cells of the reader
+    std::vector<std::int32_t> feeds;   ///< canonical cells whose gradient it completes
+    std::vector<std::int32_t> stores;  ///< or the stores that it fills
+  };
+  struct Edge {
+    Sources sources;
+    bool gradient = false, direct = true;
+    std::vector<std::pair<std::int32_t, std::int32_t>> feeds;  ///< reader's cell, canonical cell
+    std::vector<Store> stores;
+    std::vector<Return> returns;
+  };
+  std::vector<Edge> edges;  ///< in the order of consumers()
+};
+
+/// Gradients that are summed together.
+struct SumFragment {
+  SyncGroup group;
+  Message all_reduce;
+  std::vector<Message> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
+  std::vector<double> updates;         ///< by device, or of the server alone
+};
+
+/// Facts about the network alone.
+struct Structure {
+  explicit Structure(const Network& network);
+  GradientFlow flow;
+  std::vector<std::vector<Consumer>> readers;           ///< by layer
+  std::vector<std::vector<std::int32_t>> reader_index;  ///< [layer][input]: position in readers
+  std::vector<std::vector<LayerId>> users;              ///< by parameter
+};
+
+/// All fragments of one size of micro-batch.
+class Fragments {
+ public:
+  Fragments(const StrategyInput& input, const Structure& structure, Messages& messages,
+            std::int64_t samples);
+
+  /// Number of the layer's fragment for a plan.
+  std::int32_t layer(LayerId id, const LayerPlan& plan);
+  [[nodiscard]] const LayerFragment& layer(LayerId id, std::int32_t number) const {
+    return layers_[id.index()][static_cast<std::size_t>(number)];
+  }
+  /// `numbers` by layer, as above. References stay valid.
+  const FanOut& fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
+  const std::vector<SumFragment>& sums(const std::vector<ParameterId>& bucket,
+                                       const std::vector<std::int32_t>& numbers);
+
+ private:
+  using Key = std::vector<std::int32_t>;
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept;
+  };
+  [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
+  [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
+  void make_returns(FanOut::Edge& edge, const GradientReturn& back, const LayerFragment& home,
+                    const LayerFragment& reader, const std::vector<std::int32_t>& additions);
+  [[nodiscard]] std::vector<SumFragment> make_sums(const std::vector<ParameterId>& bucket,
+                                                   const std::vector<std::int32_t>& numbers);
+  [[nodiscard]] std::vector<Need> needs(const Consumer& reader,
+                                        const LayerFragment& fragment) const;
+
+  const StrategyInput& input_;
+  const Structure& structure_;
+  Messages& messages_;
+  std::int64_t samples_, element_;
+  std::vector<std::deque<LayerFragment>> layers_;
+  std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
+  std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;       ///< looked up only
+  std::unordered_map<Key, std::vector<SumFragment>, Hash> sums_;      ///< looked up only
+};
+
+}  // namespace parsim

@@ -1,0 +1,23 @@
+// Which layers take part in the backward pass: facts of the network alone, shared by lowering and
+// estimating.
+#pragma once
+
+#include <vector>
+
+#include "core/network.hpp"
+
+namespace parsim {
+
+/// By layer.
+struct GradientFlow {
+  std::vector<bool> source;        ///< delivers data: nothing to compute, no gradient
+  std::vector<bool> reaches_loss;  ///< the loss depends on it
+  std::vector<bool> wants;         ///< has a backward pass: leads back to a parameter
+  std::vector<bool> passes_on;     ///< a producer of it wants a gradient
+  /// Convolutions, dense layers and tables have a kernel for each gradient; the others do it all in
+  /// one.
+  std::vector<bool> two_kernels;
+};
+[[nodiscard]] GradientFlow gradient_flow(const Network& network);
+
+}  // namespace parsim

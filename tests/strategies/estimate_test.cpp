@@ -1,0 +1,90 @@
+#include "strategies/estimate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/timeline.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "tests/support/list_scheduler.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::testing {
+namespace {
+
+Seconds list_scheduled(const ExecDag& dag, const CostModel& cost) {
+  Seconds end{};
+  for (const Span& span : list_schedule(dag, durations_alone(dag, cost))) {
+    end = std::max(end, span.end);
+  }
+  return end;
+}
+
+constexpr std::int64_t batch = 8;
+
+TEST_CASE("estimate: equals the list schedule of the lowered plan on random plans") {
+  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  std::size_t compared = 0;
+  for (const Network& network : tiny_networks()) {
+    StrategyInput input{network, cluster, *cost};
+    input.batch = batch;
+    Estimator estimator(input, LinkSharing::ignored);
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      const Plan plan = random_plan(network, 4, batch, seed);
+      const double expected = list_scheduled(lower(network, cluster, plan), *cost).count();
+      CAPTURE(network.name);
+      CAPTURE(seed);
+      CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+      ++compared;
+    }
+  }
+  CHECK(compared > 100);
+}
+
+TEST_CASE("estimate: what is remembered changes nothing") {
+  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  for (const Network& network : tiny_networks()) {
+    StrategyInput input{network, cluster, *cost};
+    input.batch = batch;
+    Estimator used(input);
+    (void)used.step_time(single_device_plan(network, batch));
+    Plan changing = single_device_plan(network, batch);
+    changing.schedule.lanes[0].devices = {DeviceId{0}, DeviceId{1}};
+    // One layer after the other is split.
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      if (network.layers[l].kind.as<Input>() != nullptr) continue;
+      changing.layers[l].cuts = {{Dim::sample, {5, 3}}};
+      changing.layers[l].devices = {DeviceId{0}, DeviceId{1}};
+      Estimator fresh(input);
+      CAPTURE(network.name);
+      CHECK(used.step_time(changing) == fresh.step_time(changing));
+    }
+  }
+}
+
+TEST_CASE("estimate: near the simulator where links are shared") {
+  const Cluster cluster =
+      load_cluster("nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=12GB/s", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  const Network network = load_network("alexnet", {}, "test");
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 256;
+  const auto simulator = make_simgrid_executor(cluster, *cost, {});
+  Estimator estimator(input);
+  for (const Strategy& strategy : strategies()) {
+    const Plan plan = strategy.plan(input);
+    const double simulated = makespan(simulator->run(lower(network, cluster, plan))).count();
+    CAPTURE(strategy.name);
+    CHECK(estimator.step_time(plan).count() == doctest::Approx(simulated).epsilon(0.02));
+  }
+}
+
+}  // namespace
+}  // namespace parsim::testing
