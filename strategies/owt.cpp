@@ -6,7 +6,6 @@ namespace parsim {
 
 Plan plan_owt(const StrategyInput& input) {
   const std::vector<DeviceId> devices = workers(input);
-  expect_samples(input, devices.size(), "owt");
   Plan plan = empty_plan(input, "owt", devices);
   // Between two dense layers, element-wise layers follow their producer's cut; everything else is
   // data parallel.
@@ -27,6 +26,7 @@ Plan plan_owt(const StrategyInput& input) {
     }
     chosen.sync = chosen_sync(input);
   }
+  note_idle(plan, by_sample(input.batch, devices));
   plan.buckets = gradient_buckets(input);
   return plan;
 }

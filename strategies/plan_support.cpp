@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 
 namespace parsim {
@@ -67,11 +69,14 @@ std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& inpu
   return buckets;
 }
 
-void expect_samples(const StrategyInput& input, std::size_t parts, std::string_view strategy) {
-  if (input.batch >= static_cast<std::int64_t>(parts)) return;
-  throw InputError(fmt::format("strategy '{}'", strategy),
-                   fmt::format("a batch of {} for {} devices", input.batch, parts),
-                   "at least one sample for every device");
+void note_idle(Plan& plan, const LayerPlan& layer) {
+  if (layer.cuts.empty()) return;
+  const std::vector<std::int64_t>& sizes = layer.cuts[0].sizes;
+  const auto idle = std::count(sizes.begin(), sizes.end(), 0);
+  if (idle == 0) return;
+  plan.notes.push_back(
+      fmt::format("{} of {} devices are idle: a batch of {} has no sample for them", idle,
+                  sizes.size(), plan.batch));
 }
 
 }  // namespace parsim

@@ -27,7 +27,7 @@ namespace parsim {
 /// server: one bucket per layer.
 [[nodiscard]] std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& input);
 
-/// Refuses a batch that cannot give every device a sample. `where` names the strategy.
-void expect_samples(const StrategyInput& input, std::size_t parts, std::string_view strategy);
+/// Notes in the plan how many devices of a layer cut by sample get none, if any.
+void note_idle(Plan& plan, const LayerPlan& layer);
 
 }  // namespace parsim

@@ -1,0 +1,53 @@
+// How unequal devices share what can be counted: samples of a batch, filters of a layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// Relative speeds s_p = (1/t_p) / Σ_q (1/t_q) of devices that take t_p for the same work
+/// (Moreno-Alvarez et al. 2021). A device that takes no time at all makes all speeds equal.
+[[nodiscard]] std::vector<double> relative_speeds(const std::vector<Seconds>& times);
+
+/// Filters by the rule of the code released with Moreno-Alvarez et al. 2021: floors of
+/// extent · speed, the smallest raised to one, what is left to the largest share (the first of
+/// equals). Where floors leave nothing over, that code never ends; here the smallest stays zero.
+/// speeds   add up to one
+[[nodiscard]] std::vector<std::int64_t> released_split(std::int64_t extent,
+                                                       const std::vector<double>& speeds);
+
+/// Time that a kind of device takes for `units` > 0; must not fall as units grow.
+using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
+
+/// Shares of `extent` units by speed, rounded by the largest remainder, where speed is that for the
+/// whole extent; or, if the slowest device then ends earlier, those shares whose slowest device
+/// ends as early as any shares' can (time need not be linear in the share). A device without units
+/// takes no time.
+///
+/// kinds   by device; devices of one kind are equally fast
+///
+/// Checked against all splits: tests/strategies/shares_test.cpp.
+[[nodiscard]] std::vector<std::int64_t> finish_together(std::int64_t extent,
+                                                        const std::vector<std::size_t>& kinds,
+                                                        const ShareTime& time);
+
+/// By device: which device model it is, numbered from 0 in order of appearance.
+[[nodiscard]] std::vector<std::size_t> device_kinds(const Cluster& cluster,
+                                                    const std::vector<DeviceId>& devices);
+
+/// Forward and backward of a part of a layer; an Input takes no time.
+[[nodiscard]] Seconds layer_time(const StrategyInput& input, LayerId layer, const Part& part,
+                                 DeviceId device);
+
+/// The samples of a micro-batch shared among devices that each compute the whole network, so that
+/// they finish together.
+[[nodiscard]] std::vector<std::int64_t> sample_shares(const StrategyInput& input,
+                                                      const std::vector<DeviceId>& devices,
+                                                      std::int64_t samples);
+
+}  // namespace parsim
