@@ -1,0 +1,134 @@
+#include "strategies/stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+/// First elements of the stages whose costs combine to the least total; among equals the earlier
+/// cut. `cost(stage, begin, end)` of a stage, `combine` of two costs.
+template <class Cost, class Combine>
+std::vector<std::size_t> best_cut(std::size_t stages, std::size_t elements, Cost cost,
+                                  Combine combine) {
+  ensure(stages > 0 && elements >= stages, "every stage of a chain gets an element");
+  // By stages and elements used: the least total, and where the last stage begins.
+  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(elements + 1, never));
+  std::vector<std::vector<std::size_t>> cut(stages + 1, std::vector<std::size_t>(elements + 1, 0));
+  best[0][0] = 0;
+  for (std::size_t s = 0; s < stages; ++s) {
+    for (std::size_t end = s + 1; end <= elements; ++end) {
+      for (std::size_t begin = s; begin < end; ++begin) {
+        const double total = combine(best[s][begin], cost(s, begin, end));
+        if (total < best[s + 1][end]) {
+          best[s + 1][end] = total;
+          cut[s + 1][end] = begin;
+        }
+      }
+    }
+  }
+  std::vector<std::size_t> first(stages);
+  std::size_t end = elements;
+  for (std::size_t s = stages; s-- > 0;) end = first[s] = cut[s + 1][end];
+  return first;
+}
+
+}  // namespace
+
+std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until) {
+  return best_cut(
+      until.size(), until.at(0).size() - 1,
+      [&](std::size_t s, std::size_t begin, std::size_t end) {
+        return until[s][end] - until[s][begin];
+      },
+      [](double a, double b) { return std::max(a, b); });
+}
+
+std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until,
+                                     const std::vector<double>& begin_cost, double slack) {
+  const std::size_t stages = until.size(), elements = until.at(0).size() - 1;
+  const auto load = [&](std::size_t s, std::size_t begin, std::size_t end) {
+    return until[s][end] - until[s][begin];
+  };
+  const std::vector<std::size_t> even = chain_split(until);
+  double most = 0;
+  for (std::size_t s = 0; s < stages; ++s) {
+    most = std::max(most, load(s, even[s], s + 1 < stages ? even[s + 1] : elements));
+  }
+  most *= 1 + slack;
+  return best_cut(
+      stages, elements,
+      [&](std::size_t s, std::size_t begin, std::size_t end) {
+        if (load(s, begin, end) > most) return never;
+        return begin == 0 ? 0.0 : begin_cost[begin];
+      },
+      [](double a, double b) { return a + b; });
+}
+
+std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std::int32_t stages,
+                              std::int32_t micro_batches) {
+  const std::int32_t warm_up = schedule == PipelineSchedule::gpipe
+                                   ? micro_batches
+                                   : std::min(micro_batches, stages - stage - 1);
+  std::vector<Slot> order;
+  for (std::int32_t m = 0; m < warm_up; ++m) order.push_back({stage, m, Direction::forward});
+  for (std::int32_t m = warm_up; m < micro_batches; ++m) {
+    order.push_back({stage, m, Direction::forward});
+    order.push_back({stage, m - warm_up, Direction::backward});
+  }
+  for (std::int32_t m = micro_batches - warm_up; m < micro_batches; ++m) {
+    order.push_back({stage, m, Direction::backward});
+  }
+  return order;
+}
+
+std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
+                            std::int32_t micro_batches) {
+  std::vector<std::vector<Slot>> by_stage;
+  for (std::int32_t s = 0; s < stages; ++s) {
+    by_stage.push_back(stage_slots(schedule, s, stages, micro_batches));
+  }
+  std::vector<std::size_t> next(by_stage.size(), 0);
+  std::set<Slot> done;
+  std::vector<Slot> order;
+  const auto can_run = [&](const Slot& slot) {
+    const auto ran = [&](std::int32_t stage, Direction direction) {
+      return done.contains({stage, slot.micro_batch, direction});
+    };
+    if (slot.direction == Direction::forward) {
+      return slot.stage == 0 || ran(slot.stage - 1, Direction::forward);
+    }
+    return ran(slot.stage, Direction::forward) &&
+           (slot.stage == stages - 1 || ran(slot.stage + 1, Direction::backward));
+  };
+  const std::size_t all = 2 * by_stage.size() * static_cast<std::size_t>(micro_batches);
+  while (order.size() < all) {  // a slot a stage a round, as if all took the same time
+    std::vector<Slot> round;
+    for (std::size_t s = 0; s < by_stage.size(); ++s) {
+      if (next[s] == by_stage[s].size() || !can_run(by_stage[s][next[s]])) continue;
+      round.push_back(by_stage[s][next[s]++]);
+    }
+    ensure(!round.empty(), "the order of a pipeline leads to its end");
+    done.insert(round.begin(), round.end());
+    order.insert(order.end(), round.begin(), round.end());
+  }
+  return order;
+}
+
+void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
+                                std::string_view strategy) {
+  if (micro_batches >= 1 && batch % micro_batches == 0) return;
+  throw InputError(fmt::format("strategy '{}'", strategy),
+                   fmt::format("batch {} in {} micro-batches", batch, micro_batches),
+                   "a number of micro-batches that divides the batch");
+}
+
+}  // namespace parsim

@@ -1,0 +1,43 @@
+// What pipelines share: cutting a chain into stages of equal load, and the order in which stages
+// work on micro-batches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// First element of every stage of a chain cut into contiguous, non-empty stages so that the
+/// largest load is as small as possible; among equals the earlier cut. Dynamic programming over
+/// (stages, elements), O(stages · elements²).
+///
+/// until   by stage, then n: load of the first n elements if that stage took them; rises with n
+///
+/// Checked against all cuts: tests/strategies/stages_test.cpp.
+[[nodiscard]] std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until);
+
+/// The same, but of all cuts whose largest load is at most (1 + slack) times the least possible,
+/// one with the least sum of `begin_cost` over the elements at which later stages begin.
+[[nodiscard]] std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until,
+                                                   const std::vector<double>& begin_cost,
+                                                   double slack);
+
+/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or one of each in
+/// turn after a warm-up that fills the stages behind it (PipeDream-Flush, Narayanan et al. 2021,
+/// section 2.2).
+[[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
+                                            std::int32_t stages, std::int32_t micro_batches);
+
+/// The slots of all stages in an order in which they can be worked through one by one: any subset
+/// of the stages, taken from it in this order, never waits for itself.
+[[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
+                                          std::int32_t micro_batches);
+
+/// Throws InputError in the name of `strategy` if the batch is not a multiple of the micro-batches.
+void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
+                                std::string_view strategy);
+
+}  // namespace parsim
