@@ -14,9 +14,18 @@ const std::vector<Strategy>& strategies() {
        plan_data,
        {"--shares"}},
       {"model-even", "the channels of every layer split evenly over all devices", plan_model_even},
+      {"model",
+       "filters shared by device speed, every other convolution by partial sums (Moreno-Alvarez "
+       "2021)",
+       plan_model,
+       {"--rounding"}},
       {"owt", "one weird trick: convolutions by sample, dense layers by channel", plan_owt},
       {"pipeline", "contiguous layers per device, micro-batches in GPipe or 1F1B order",
        plan_pipeline},
+      {"hybrid",
+       "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
+       plan_hybrid,
+       {"--parts"}},
   };
   return table;
 }

@@ -63,6 +63,8 @@ struct Strategy {
 
 [[nodiscard]] Plan plan_data(const StrategyInput& input);
 [[nodiscard]] Plan plan_model_even(const StrategyInput& input);
+[[nodiscard]] Plan plan_hybrid(const StrategyInput& input);
+[[nodiscard]] Plan plan_model(const StrategyInput& input);
 [[nodiscard]] Plan plan_owt(const StrategyInput& input);
 [[nodiscard]] Plan plan_pipeline(const StrategyInput& input);
 

@@ -142,7 +142,8 @@ TEST_CASE("program: compare lists every strategy with every key, fastest first")
 
 TEST_CASE("program: a strategy without a plan is a row with its reason, behind the others") {
   const Words three = {"--batch", "64", "--micro-batches", "3"};
-  const json comparison = result_of(with(compare_lenet, three));
+  const json comparison =
+      result_of(with(with(compare_lenet, three), {"--strategy", "pipeline", "--strategy", "data"}));
   const json& last = comparison["results"].back();
   CHECK(last["strategy"] == "pipeline");
   CHECK(last["error"].get<std::string>().find("batch 64 in 3 micro-batches") != std::string::npos);
@@ -204,7 +205,8 @@ TEST_CASE("program: what does not fit is a complete result and exit code 5") {
   CHECK(result["devices"][0]["lacking_memory_bytes"] ==
         result["devices"][0]["peak_memory_bytes"].get<std::int64_t>() - 1024);
   CHECK(result["devices"][1]["lacking_memory_bytes"] == 0);
-  const json comparison = result_of(with(compare_lenet, tiny), 5);
+  const json comparison =
+      result_of(with(with(compare_lenet, tiny), {"--override", "devices.gpu1.memory=1KiB"}), 5);
   CHECK(comparison["best"].is_null());
   const Finished table = parsim_with(with(simulate_lenet, tiny));
   CHECK(table.out.find("gpu0 lacks ") != std::string::npos);
@@ -212,7 +214,7 @@ TEST_CASE("program: what does not fit is a complete result and exit code 5") {
 }
 
 TEST_CASE("program: a saved plan gives the same numbers as its strategy") {
-  for (const char* name : {"data", "model-even", "owt", "pipeline"}) {
+  for (const char* name : {"data", "model-even", "model", "owt", "pipeline", "hybrid"}) {
     CAPTURE(name);
     const testing::TemporaryFolder folder;
     const std::string path = folder.path("plan.json");

@@ -1,0 +1,197 @@
+// Hybrid parallelism with GABRA (Akintoye, Han, Zhang, Chen, Zhang 2021/2022): the network in
+// contiguous parts of equal load, a genetic allocation of the parts to devices, replicas of the
+// whole for data parallelism on top, micro-batches through the parts. What the abstracts say is
+// kept; encoding, operators, constants and closed form are a RECONSTRUCTION (see
+// hybrid/allocation.hpp). Beyond the paper: the cut is fitted to the allocation found, replicas of
+// unequal speed get unequal shares, and finalists are simulated.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.hpp"
+#include "strategies/hybrid/chain.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
+#include "strategies/shares.hpp"
+#include "strategies/stages.hpp"
+
+namespace parsim {
+
+namespace {
+
+using hybrid::Chain;
+using hybrid::Choice;
+using hybrid::Fitness;
+using hybrid::Problem;
+
+/// More devices than this: allocations by speed and by id only, and one finalist.
+constexpr std::size_t most_devices_to_search = 256;
+constexpr std::size_t finalists = 4;
+
+/// Numbers of parts that are tried: all up to eight, then doubling, and one for each device.
+std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_t devices) {
+  const std::size_t most = std::min(devices, input.network.layers.size());
+  if (input.parts) {
+    const auto asked = static_cast<std::size_t>(*input.parts);
+    if (asked < 1 || asked > most) {
+      throw InputError("strategy 'hybrid'",
+                       fmt::format("{} parts for {} devices and {} layers", *input.parts, devices,
+                                   input.network.layers.size()),
+                       fmt::format("1 to {} parts: each has a layer and a device", most));
+    }
+    return {asked};
+  }
+  std::set<std::size_t> numbers;
+  for (std::size_t parts = 1; parts <= std::min<std::size_t>(most, 8); ++parts) {
+    numbers.insert(parts);
+  }
+  if (devices <= most_devices_to_search) {
+    for (std::size_t parts = 16; parts <= most; parts *= 2) numbers.insert(parts);
+    numbers.insert(most);
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+/// Numbers of micro-batches worth a look: divisors of the batch up to sixteen for each part.
+std::set<std::int32_t> numbers_of_micro_batches(const StrategyInput& input, std::size_t parts) {
+  if (input.micro_batches) return {*input.micro_batches};
+  std::set<std::int32_t> numbers;
+  const auto stages = static_cast<std::int64_t>(parts);
+  for (const std::int64_t most :
+       {std::int64_t{1}, stages, 2 * stages, 4 * stages, 8 * stages, 16 * stages}) {
+    std::int64_t divisor = std::min(most, input.batch);
+    while (input.batch % divisor != 0) --divisor;
+    numbers.insert(static_cast<std::int32_t>(divisor));
+  }
+  return numbers;
+}
+
+/// Replicas' shares such that they finish together, if that is better than by speed.
+void refine_shares(const Problem& problem, Choice& choice) {
+  if (choice.shares.size() < 2) return;
+  std::vector<std::size_t> each(choice.shares.size());
+  for (std::size_t r = 0; r < each.size(); ++r) each[r] = r;
+  const auto time = [&](std::size_t replica, std::int64_t samples) {
+    double slowest = 0;
+    for (std::size_t i = 0; i < problem.parts; ++i) {
+      const std::size_t device = choice.genes[replica * problem.parts + i];
+      slowest = std::max(slowest, problem.time_s[i][problem.kinds[device]].at(samples));
+    }
+    return Seconds{slowest};
+  };
+  std::vector<std::int64_t> shares = finish_together(problem.samples, each, time);
+  const Fitness value = hybrid::fitness(problem, choice.genes, shares);
+  if (!value.better_than(choice.fitness)) return;
+  choice.fitness = value;
+  choice.shares = std::move(shares);
+}
+
+Choice allocate(const StrategyInput& input, const Problem& problem, std::vector<std::size_t> first,
+                std::vector<hybrid::Genes> seeds) {
+  Choice choice{std::move(first), static_cast<std::int32_t>(problem.micro_batches), {}, {}, {}};
+  const bool trivial = problem.devices() == 1 || problem.parts == 1;
+  choice.genes = trivial || problem.devices() > most_devices_to_search
+                     ? hybrid::greedy(problem)
+                     : hybrid::search(problem, std::move(seeds), input.seed).genes;
+  choice.shares = hybrid::replica_shares(problem, choice.genes);
+  choice.fitness = hybrid::fitness(problem, choice.genes, choice.shares);
+  refine_shares(problem, choice);
+  return choice;
+}
+
+/// How much longer than the least the longest part may be for the sake of what crosses between
+/// parts.
+constexpr double slacks[] = {0, 0.02, 0.05};
+
+/// The best choice found for a number of parts: equal load, with the slack and the micro-batches
+/// that suit the greedy allocation, GABRA; then the cut fitted to the allocation, as long as that
+/// helps.
+Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts) {
+  const std::size_t replicas = chain.devices.size() / parts;
+  std::vector<std::size_t> first;
+  std::int32_t micro_batches = 0;
+  Fitness least;
+  for (const std::int32_t number : numbers_of_micro_batches(input, parts)) {
+    const std::int64_t samples =
+        std::max<std::int64_t>(1, input.batch / number / static_cast<std::int64_t>(replicas));
+    std::set<std::vector<std::size_t>> cuts;
+    for (const double slack : slacks) {
+      const auto [cut, fresh] = cuts.insert(equal_load(chain, parts, samples, slack));
+      if (!fresh) continue;
+      const Problem problem = make_problem(input, chain, *cut, replicas, number);
+      const Fitness value = hybrid::fitness(problem, hybrid::greedy(problem));
+      if (micro_batches != 0 && !value.better_than(least)) continue;
+      least = value;
+      micro_batches = number;
+      first = *cut;
+    }
+  }
+  Choice best =
+      allocate(input, make_problem(input, chain, first, replicas, micro_batches), first, {});
+  constexpr int most_rounds = 3;
+  for (int round = 0; round < most_rounds && parts > 1; ++round) {
+    const Choice before = best;
+    for (const double slack : slacks) {
+      first = fitted_load(chain, before, slack);
+      if (first == best.first) continue;
+      Choice fitted = allocate(input, make_problem(input, chain, first, replicas, micro_batches),
+                               first, {before.genes});
+      if (fitted.fitness.better_than(best.fitness)) best = std::move(fitted);
+    }
+    if (!best.fitness.better_than(before.fitness)) break;
+  }
+  return best;
+}
+
+Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choice) {
+  Plan plan = make_plan(input, chain.devices, choice);
+  const std::size_t parts = choice.first.size();
+  std::vector<std::string> places, shares;
+  for (std::size_t r = 0; r < choice.shares.size(); ++r) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < parts; ++i) {
+      names.push_back(fmt::format("{}", chain.devices[choice.genes[r * parts + i]].value));
+    }
+    places.push_back(join(names, "-"));
+    shares.push_back(fmt::format("{}", choice.shares[r]));
+  }
+  plan.notes.push_back(
+      fmt::format("{} parts x {} replicas, {} micro-batches; ids of the devices by replica: {}",
+                  parts, choice.shares.size(), choice.micro_batches, join(places)));
+  plan.notes.push_back(
+      fmt::format("samples of a micro-batch by replica: {}; step by the closed "
+                  "form {}",
+                  join(shares), to_text(choice.fitness.step)));
+  plan.notes.emplace_back(
+      "GABRA's encoding, operators and constants are a reconstruction, not the paper's");
+  return plan;
+}
+
+}  // namespace
+
+Plan plan_hybrid(const StrategyInput& input) {
+  const std::vector<DeviceId> devices = workers(input);
+  if (input.micro_batches) {
+    expect_whole_micro_batches(input.batch, *input.micro_batches, "hybrid");
+  }
+  const Chain chain = hybrid::make_chain(input, devices);
+  std::vector<Choice> choices;
+  for (const std::size_t parts : numbers_of_parts(input, devices.size())) {
+    choices.push_back(choose(input, chain, parts));
+  }
+  // Best by the closed form first; plain data parallelism stays in, because the closed form does
+  // not see that its all-reduce runs beside the backward pass.
+  std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+    return a.fitness.better_than(b.fitness);
+  });
+  std::vector<Plan> plans;
+  const std::size_t most = devices.size() > most_devices_to_search ? 1 : finalists;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i < most || choices[i].first.size() == 1)
+      plans.push_back(describe(input, chain, choices[i]));
+  }
+  return plans[best_by_simulation(input, plans)];
+}
+
+}  // namespace parsim

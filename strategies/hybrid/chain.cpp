@@ -1,0 +1,229 @@
+#include "strategies/hybrid/chain.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "strategies/memory.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/shares.hpp"
+#include "strategies/stages.hpp"
+
+namespace parsim::hybrid {
+
+namespace {
+
+Affine line_through(std::int64_t n, double at_n, std::int64_t m, double at_m) {
+  const double slope = std::max(0.0, (at_m - at_n) / static_cast<double>(m - n));
+  return {std::max(0.0, at_n - slope * static_cast<double>(n)), slope};
+}
+
+/// Part of a layer: between the first layers of two parts.
+std::pair<std::size_t, std::size_t> layers_of(const std::vector<std::size_t>& first,
+                                              std::size_t part, std::size_t layers) {
+  return {first[part], part + 1 < first.size() ? first[part + 1] : layers};
+}
+
+/// Bytes of the two largest buckets that a part's replicas exchange: what memory_use() counts for
+/// them.
+double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t end) {
+  std::set<ParameterId> own;
+  for (std::size_t l = begin; l < end; ++l) {
+    own.insert(input.network.layers[l].parameters.begin(),
+               input.network.layers[l].parameters.end());
+  }
+  std::vector<double> sizes{0, 0};
+  for (const std::vector<ParameterId>& bucket : gradient_buckets(input)) {
+    std::int64_t elements = 0;
+    for (const ParameterId id : bucket) {
+      if (own.contains(id)) elements += input.network[id].elements();
+    }
+    sizes.push_back(static_cast<double>(elements * element_bytes(input.precision)));
+  }
+  std::sort(sizes.rbegin(), sizes.rend());
+  return sizes[0] + sizes[1];
+}
+
+/// Remembers ways between devices; asks for them when they are first needed.
+class Ways {
+ public:
+  Ways(const CostModel& cost, std::vector<DeviceId> devices)
+      : cost_(cost), devices_(std::move(devices)) {}
+  Way operator()(std::size_t a, std::size_t b) {
+    const auto [at, fresh] = known_.try_emplace({a, b});
+    if (fresh) {
+      constexpr std::int64_t large = 1'000'000;
+      const double latency = cost_.transfer(devices_[a], devices_[b], Bytes{0}).count();
+      const double time = cost_.transfer(devices_[a], devices_[b], Bytes{large}).count();
+      at->second = {latency, (time - latency) / static_cast<double>(large)};
+    }
+    return at->second;
+  }
+
+ private:
+  const CostModel& cost_;
+  std::vector<DeviceId> devices_;
+  std::map<std::pair<std::size_t, std::size_t>, Way> known_;
+};
+
+}  // namespace
+
+Chain make_chain(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+  const Network& network = input.network;
+  const auto count = static_cast<std::int64_t>(devices.size());
+  Chain chain{devices, device_kinds(input.cluster, devices), {}, {}, {}};
+  const std::size_t kinds = *std::max_element(chain.kinds.begin(), chain.kinds.end()) + 1;
+  const std::int64_t few = 1, many = 1 + std::max<std::int64_t>(1, input.batch / count);
+  for (std::size_t kind = 0; kind < kinds; ++kind) {
+    const auto like = std::find(chain.kinds.begin(), chain.kinds.end(), kind) - chain.kinds.begin();
+    const DeviceId device = devices[static_cast<std::size_t>(like)];
+    std::vector<Affine>& times = chain.time_s.emplace_back();
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const auto time = [&](std::int64_t samples) {
+        return layer_time(input, LayerId{l}, {whole(network.layers[l].out, samples), {}}, device)
+            .count();
+      };
+      times.push_back(line_through(few, time(few), many, time(many)));
+    }
+  }
+  // What crosses from before a layer: outputs that it or a later one reads.
+  chain.boundary_bytes.assign(network.layers.size(), 0);
+  const auto readers = consumers(network);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    if (network.layers[l].kind.as<Input>() != nullptr) continue;
+    std::size_t last = l;
+    for (const Consumer& reader : readers[l]) last = std::max(last, reader.layer.index());
+    for (std::size_t at = l + 1; at <= last; ++at) {
+      chain.boundary_bytes[at] +=
+          static_cast<double>(network.layers[l].out.elements() * element_bytes(input.precision));
+    }
+  }
+  std::set<ParameterId> seen;
+  for (const Layer& layer : network.layers) {
+    double bytes = 0;
+    for (const ParameterId id : layer.parameters) {
+      if (!seen.insert(id).second) continue;
+      bytes += static_cast<double>(network[id].elements() * element_bytes(input.precision));
+    }
+    chain.weight_bytes.push_back(bytes);
+  }
+  return chain;
+}
+
+std::vector<std::size_t> equal_load(const Chain& chain, std::size_t parts, std::int64_t samples,
+                                    double slack) {
+  std::vector<double> until{0};
+  for (std::size_t l = 0; l < chain.weight_bytes.size(); ++l) {
+    double sum = 0;
+    for (const std::size_t kind : chain.kinds) sum += chain.time_s[kind][l].at(samples);
+    until.push_back(until.back() + sum / static_cast<double>(chain.kinds.size()));
+  }
+  return chain_split(std::vector(parts, until), chain.boundary_bytes, slack);
+}
+
+std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice, double slack) {
+  const std::size_t parts = choice.first.size();
+  std::vector<std::vector<double>> until;
+  for (std::size_t i = 0; i < parts; ++i) {
+    std::vector<double>& loads = until.emplace_back(1, 0.0);
+    for (std::size_t l = 0; l < chain.weight_bytes.size(); ++l) {
+      double slowest = 0;
+      for (std::size_t r = 0; r < choice.shares.size(); ++r) {
+        if (choice.shares[r] == 0) continue;
+        const std::size_t kind = chain.kinds[choice.genes[r * parts + i]];
+        slowest = std::max(slowest, chain.time_s[kind][l].at(choice.shares[r]));
+      }
+      loads.push_back(loads.back() + slowest);
+    }
+  }
+  return chain_split(until, chain.boundary_bytes, slack);
+}
+
+Problem make_problem(const StrategyInput& input, const Chain& chain,
+                     const std::vector<std::size_t>& first, std::size_t replicas,
+                     std::int32_t micro_batches) {
+  const std::size_t layers = chain.weight_bytes.size(), parts = first.size();
+  Problem problem;
+  problem.parts = parts;
+  problem.replicas = replicas;
+  problem.micro_batches = micro_batches;
+  problem.samples = input.batch / micro_batches;
+  problem.kinds = chain.kinds;
+  problem.way = [ways = std::make_shared<Ways>(input.cost, chain.devices)](
+                    std::size_t a, std::size_t b) { return (*ways)(a, b); };
+  for (const DeviceId device : chain.devices) {
+    problem.capacity_bytes.push_back(static_cast<double>(input.cluster[device].memory.value));
+  }
+  // Memory of a part grows linearly with its samples: two plans of one replica tell how.
+  Genes one(parts);
+  std::iota(one.begin(), one.end(), std::size_t{0});
+  const auto memory = [&](std::int64_t samples) {
+    StrategyInput small = input;
+    small.batch = samples * micro_batches;
+    const Plan plan = make_plan(small, chain.devices, {first, micro_batches, one, {samples}, {}});
+    return memory_use(input.network, input.cluster, plan);
+  };
+  const std::vector<MemoryUse> with_one = memory(1), with_two = memory(2);
+  for (std::size_t i = 0; i < parts; ++i) {
+    const auto [begin, end] = layers_of(first, i, layers);
+    std::vector<Affine>& times = problem.time_s.emplace_back();
+    for (const std::vector<Affine>& of_kind : chain.time_s) {
+      Affine& sum = times.emplace_back();
+      for (std::size_t l = begin; l < end; ++l) {
+        sum.fixed += of_kind[l].fixed;
+        sum.per_sample += of_kind[l].per_sample;
+      }
+    }
+    problem.boundary_bytes.push_back(end < layers ? chain.boundary_bytes[end] : 0);
+    problem.weight_bytes.push_back(
+        std::accumulate(chain.weight_bytes.begin() + static_cast<std::ptrdiff_t>(begin),
+                        chain.weight_bytes.begin() + static_cast<std::ptrdiff_t>(end), 0.0));
+    const std::size_t device = chain.devices[i].index();
+    Affine bytes = line_through(1, static_cast<double>(with_one[device].total().value), 2,
+                                static_cast<double>(with_two[device].total().value));
+    if (replicas > 1) bytes.fixed += bucket_bytes(input, begin, end);
+    problem.memory_bytes.push_back(bytes);
+  }
+  return problem;
+}
+
+Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
+               const Choice& choice) {
+  Plan plan = empty_plan(input, "hybrid", {});
+  plan.schedule.micro_batches = choice.micro_batches;
+  plan.schedule.lanes.clear();
+  const std::size_t parts = choice.first.size(), replicas = choice.shares.size();
+  std::map<DeviceId, std::set<std::int32_t>> parts_of;
+  for (std::size_t i = 0; i < parts; ++i) {
+    LayerPlan stage;
+    stage.sync = chosen_sync(input);
+    for (std::size_t r = 0; r < replicas; ++r) {
+      stage.devices.push_back(devices[choice.genes[r * parts + i]]);
+      parts_of[stage.devices.back()].insert(static_cast<std::int32_t>(i));
+    }
+    if (replicas > 1) stage.cuts = {{Dim::sample, choice.shares}};
+    const auto [begin, end] = layers_of(choice.first, i, plan.layers.size());
+    for (std::size_t l = begin; l < end; ++l) {
+      plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(i);
+      plan.layers[l] = stage;
+    }
+  }
+  // Devices that work on the same parts share a lane.
+  std::map<std::set<std::int32_t>, std::vector<DeviceId>> lanes;
+  for (const auto& [device, own] : parts_of) lanes[own].push_back(device);
+  const std::vector<Slot> order =
+      all_slots(input.schedule, static_cast<std::int32_t>(parts), choice.micro_batches);
+  for (const auto& [own, members] : lanes) {
+    Lane lane{members, {}};
+    std::copy_if(order.begin(), order.end(), std::back_inserter(lane.slots),
+                 [&](const Slot& slot) { return own.contains(slot.stage); });
+    plan.schedule.lanes.push_back(std::move(lane));
+  }
+  plan.buckets = gradient_buckets(input);
+  return plan;
+}
+
+}  // namespace parsim::hybrid

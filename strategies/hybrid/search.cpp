@@ -1,0 +1,172 @@
+// The genetic search over allocations. All constants are ours.
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "strategies/hybrid/allocation.hpp"
+
+namespace parsim::hybrid {
+
+namespace {
+
+constexpr std::size_t population_size = 50, elite = 2, tournament = 3;
+constexpr int most_generations = 200, patience = 30;
+constexpr double crossover_rate = 0.8, reassign_rate = 0.05, swap_rate = 0.2;
+
+/// Numbers that are the same with every standard library, unlike std::uniform_*_distribution.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : engine_(seed) {}
+  std::size_t below(std::size_t count) { return static_cast<std::size_t>(engine_() % count); }
+  bool chance(double probability) {
+    constexpr double two_to_53 = 9007199254740992.0;
+    return static_cast<double>(engine_() >> 11) / two_to_53 < probability;
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct Individual {
+  Genes genes;
+  Fitness fitness;
+};
+
+class Evolution {
+ public:
+  Evolution(const Problem& problem, std::uint64_t seed) : problem_(problem), dice_(seed) {}
+
+  Found run(const std::vector<Genes>& seeds) {
+    for (const Genes& genes : seeds) add(genes);
+    for (std::size_t i = 0; i < population_size; ++i) add(i % 2 == 0 ? injective() : random());
+    sort();
+    Found found{population_[0].genes, population_[0].fitness, {}};
+    int idle = 0;
+    for (int generation = 0; generation < most_generations && idle < patience; ++generation) {
+      next_generation();
+      const bool better = population_[0].fitness.better_than(found.fitness);
+      idle = better ? 0 : idle + 1;
+      if (better) {
+        found.genes = population_[0].genes;
+        found.fitness = population_[0].fitness;
+      }
+      found.best_by_generation.push_back(found.fitness);
+    }
+    descend(found);
+    return found;
+  }
+
+ private:
+  void add(Genes genes) {
+    const Fitness value = fitness(problem_, genes);
+    population_.push_back({std::move(genes), value});
+  }
+
+  /// Best first; equals stay in order.
+  void sort() {
+    std::stable_sort(
+        population_.begin(), population_.end(),
+        [](const Individual& a, const Individual& b) { return a.fitness.better_than(b.fitness); });
+  }
+
+  Genes random() {
+    Genes genes(problem_.parts * problem_.replicas);
+    for (std::size_t& gene : genes) gene = dice_.below(problem_.devices());
+    return genes;
+  }
+
+  /// Every gene on a device of its own.
+  Genes injective() {
+    Genes devices(problem_.devices());
+    std::iota(devices.begin(), devices.end(), std::size_t{0});
+    const std::size_t genes = problem_.parts * problem_.replicas;
+    for (std::size_t g = 0; g < genes; ++g) {
+      std::swap(devices[g], devices[g + dice_.below(devices.size() - g)]);
+    }
+    devices.resize(genes);
+    return devices;
+  }
+
+  /// The best of a few; the population is sorted.
+  const Genes& parent(const std::vector<Individual>& from) {
+    std::size_t best = from.size();
+    for (std::size_t i = 0; i < tournament; ++i) best = std::min(best, dice_.below(from.size()));
+    return from[best].genes;
+  }
+
+  void next_generation() {
+    const std::vector<Individual> old = std::exchange(population_, {});
+    population_.assign(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(elite));
+    while (population_.size() < old.size()) {
+      Genes child = parent(old);
+      const Genes& other = parent(old);
+      if (dice_.chance(crossover_rate)) {  // between two points; one of them may be an end
+        std::size_t from = dice_.below(child.size() + 1), to = dice_.below(child.size() + 1);
+        if (from > to) std::swap(from, to);
+        for (std::size_t g = from; g < to; ++g) child[g] = other[g];
+      }
+      for (std::size_t& gene : child) {
+        if (dice_.chance(reassign_rate)) gene = dice_.below(problem_.devices());
+      }
+      if (dice_.chance(swap_rate)) {
+        std::swap(child[dice_.below(child.size())], child[dice_.below(child.size())]);
+      }
+      add(std::move(child));
+    }
+    sort();
+  }
+
+  /// To where neither a reassigned gene nor a swap of two improves. Only in small problems: a round
+  /// is a fitness for each gene and device.
+  void descend(Found& found) {
+    constexpr std::size_t most_neighbours = 1024;
+    const std::size_t genes = found.genes.size();
+    if (genes * (problem_.devices() + genes) > most_neighbours) return;
+    const auto improves = [&](const Genes& candidate) {
+      const Fitness value = fitness(problem_, candidate);
+      if (!value.better_than(found.fitness)) return false;
+      found.genes = candidate;
+      found.fitness = value;
+      return true;
+    };
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t g = 0; g < genes; ++g) {
+        for (std::size_t d = 0; d < problem_.devices(); ++d) {
+          Genes candidate = found.genes;
+          candidate[g] = d;
+          better = improves(candidate) || better;
+        }
+        for (std::size_t h = 0; h < g; ++h) {
+          Genes candidate = found.genes;
+          std::swap(candidate[g], candidate[h]);
+          better = improves(candidate) || better;
+        }
+      }
+    }
+    found.best_by_generation.push_back(found.fitness);
+  }
+
+  const Problem& problem_;
+  Dice dice_;
+  std::vector<Individual> population_;
+};
+
+}  // namespace
+
+Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t seed) {
+  seeds.push_back(greedy(problem));
+  Genes by_replica, by_part;
+  for (std::size_t r = 0; r < problem.replicas; ++r) {
+    for (std::size_t i = 0; i < problem.parts; ++i) {
+      by_replica.push_back(r * problem.parts + i);
+      by_part.push_back(i * problem.replicas + r);
+    }
+  }
+  seeds.push_back(std::move(by_replica));
+  seeds.push_back(std::move(by_part));
+  return Evolution(problem, seed).run(seeds);
+}
+
+}  // namespace parsim::hybrid
