@@ -88,12 +88,13 @@ bool RunResult::fits() const {
                                       [](const DeviceResult& d) { return d.lacking().value == 0; });
 }
 
-Planned make_plan(const Scene& scene, const Strategy& strategy) {
+Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known) {
   const Clock::time_point start = Clock::now();
   const auto simulator = make_simgrid_executor(scene.cluster, *scene.cost, scene.request.sim);
   TimedExecutor timed(*simulator);
   StrategyInput input = scene.strategy_input();
   input.simulator = &timed;
+  input.known = known;
   Plan plan = strategy.plan(input);
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);

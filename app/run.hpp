@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,8 +66,10 @@ struct Planned {
   Plan plan;
   Seconds search_time{}, simulation_time{};
 };
-/// Asks a strategy. Throws InputError if it has no plan for the input.
-[[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy);
+/// Asks a strategy. `known` are plans of other strategies for the same scene. Throws InputError if
+/// it has no plan for the input.
+[[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy,
+                                std::span<const Plan> known = {});
 
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
 /// that cannot be.

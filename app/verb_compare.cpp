@@ -40,11 +40,13 @@ std::vector<Candidate> plan_all(const Scene& scene,
                                 const std::vector<const Strategy*>& strategies) {
   std::vector<Candidate> candidates;
   std::exception_ptr first;
+  std::vector<Plan> known;
   for (const Strategy* strategy : strategies) {
     Candidate& candidate = candidates.emplace_back();
     candidate.strategy = strategy;
     try {
-      candidate.planned = make_plan(scene, *strategy);
+      candidate.planned = make_plan(scene, *strategy, known);
+      known.push_back(candidate.planned.plan);
     } catch (const InputError& error) {
       candidate.error = error.what();
       if (!first) first = std::current_exception();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,8 @@ struct StrategyInput {
   std::optional<std::int64_t> budget{};  ///< plan evaluations a search may spend
   /// Prices finalists. Null: a search ranks them by its own estimate only.
   Executor* simulator = nullptr;
+  /// Plans that other strategies have made already for this very input; `best` does not ask again.
+  std::span<const Plan> known{};
 };
 
 struct Strategy {
@@ -67,5 +70,6 @@ struct Strategy {
 [[nodiscard]] Plan plan_model(const StrategyInput& input);
 [[nodiscard]] Plan plan_owt(const StrategyInput& input);
 [[nodiscard]] Plan plan_pipeline(const StrategyInput& input);
+[[nodiscard]] Plan plan_best(const StrategyInput& input);
 
 }  // namespace parsim

@@ -27,6 +27,7 @@ struct World {
 
   [[nodiscard]] StrategyInput input(std::int64_t batch) const {
     StrategyInput in{network, cluster, *cost};
+    in.budget = 100;
     in.batch = batch;
     return in;
   }

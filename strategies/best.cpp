@@ -1,0 +1,183 @@
+// The fastest plan that fits, whatever its name: all other strategies, then local search from their
+// best plans by the estimator, then simulation of the finalists.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "strategies/best/moves.hpp"
+#include "strategies/estimate.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::int64_t default_budget = 3000;  ///< evaluations; about a second for ResNet-50
+constexpr std::size_t searched_starts = 3;
+constexpr std::size_t listed_plans = 5;
+
+struct Candidate {
+  Plan plan;
+  std::string origin;
+  Price price;  ///< estimated, later simulated
+};
+
+/// Better first; ties keep the order.
+void sort_by_price(std::vector<Candidate>& candidates) {
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.price.better_than(b.price); });
+}
+
+void add(std::vector<Candidate>& candidates, Plan plan, std::string origin) {
+  const auto same = [&](const Candidate& known) {
+    return known.plan.layers == plan.layers && known.plan.schedule == plan.schedule &&
+           known.plan.buckets == plan.buckets;
+  };
+  if (std::none_of(candidates.begin(), candidates.end(), same)) {
+    candidates.push_back({std::move(plan), std::move(origin), {}});
+  }
+}
+
+/// Every other strategy's plan for the input.
+std::vector<Candidate> other_strategies(const StrategyInput& input) {
+  std::vector<Candidate> starts;
+  for (const Strategy& row : strategies()) {
+    if (row.plan == plan_best) continue;
+    const auto known = std::find_if(input.known.begin(), input.known.end(),
+                                    [&](const Plan& plan) { return plan.strategy == row.name; });
+    if (known != input.known.end()) {
+      add(starts, *known, row.name);
+      continue;
+    }
+    try {
+      add(starts, row.plan(input), row.name);
+    } catch (const InputError&) {  // no plan for this input
+    }
+  }
+  return starts;
+}
+
+/// The same strategies with options that the user left open.
+void add_variants(std::vector<Candidate>& starts, const StrategyInput& input) {
+  const auto attempt = [&](const StrategyInput& asked, Plan (*plan)(const StrategyInput&),
+                           const std::string& origin) {
+    try {
+      add(starts, plan(asked), origin);
+    } catch (const InputError&) {
+    }
+  };
+  StrategyInput proportional = input;
+  proportional.shares = ShareRule::proportional;
+  attempt(proportional, plan_data, "data, shares proportional");
+  if (input.micro_batches) return;
+  const auto devices = static_cast<std::int32_t>(workers(input).size());
+  for (const std::int32_t factor : {1, 2, 4}) {
+    StrategyInput pipelined = input;
+    pipelined.micro_batches = factor * devices;
+    attempt(pipelined, plan_pipeline, fmt::format("pipeline, {} micro-batches", factor * devices));
+  }
+}
+
+Price estimated_price(const StrategyInput& input, Estimator& estimator, const Plan& plan) {
+  return {fits(input, plan), estimator.step_time(plan)};
+}
+
+/// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
+std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& moves,
+                     Candidate& candidate, std::int64_t budget) {
+  std::int64_t kept = 0;
+  for (std::int64_t spent = 0; spent < budget; ++spent) {
+    if (!moves.propose(candidate.plan)) continue;
+    bool better = false;
+    try {
+      const Seconds step = estimator.step_time(candidate.plan);
+      // Memory is asked only of plans that are fast enough to matter.
+      if (step < candidate.price.step || !candidate.price.fits) {
+        const Price price{fits(input, candidate.plan), step};
+        better = price.better_than(candidate.price);
+        if (better) {
+          validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
+          candidate.price = price;
+        }
+      }
+    } catch (const InputError&) {  // the change makes an impossible plan
+      better = false;
+    }
+    if (better) {
+      ++kept;
+    } else {
+      moves.take_back(candidate.plan);
+    }
+  }
+  return kept;
+}
+
+/// The changed copies of the best starts.
+std::vector<Candidate> improved(const StrategyInput& input, Estimator& estimator,
+                                const std::vector<Candidate>& starts, std::int64_t budget) {
+  std::vector<Plan> templates;
+  for (const Candidate& start : starts) templates.push_back(start.plan);
+  std::vector<Candidate> results;
+  const std::size_t count = std::min(searched_starts, starts.size());
+  for (std::size_t s = 0; s < count; ++s) {
+    Moves moves(input, templates, input.seed + s);
+    Candidate candidate = starts[s];
+    const std::int64_t kept =
+        improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count));
+    if (kept == 0) continue;
+    candidate.origin += fmt::format(" + {} changes", kept);
+    results.push_back(std::move(candidate));
+  }
+  return results;
+}
+
+std::string price_text(const Candidate& candidate) {
+  return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
+                     candidate.price.fits ? "" : " (does not fit)");
+}
+
+}  // namespace
+
+Plan plan_best(const StrategyInput& input) {
+  std::vector<Candidate> finalists = other_strategies(input);
+  if (finalists.empty()) {
+    throw InputError("strategy 'best'", "no other strategy has a plan",
+                     "a network, cluster and batch that at least one strategy can split");
+  }
+  add_variants(finalists, input);
+  Estimator estimator(input);
+  for (Candidate& start : finalists) {
+    start.price = estimated_price(input, estimator, start.plan);
+  }
+  sort_by_price(finalists);
+  const std::int64_t budget = input.budget.value_or(default_budget);
+  for (Candidate& candidate : improved(input, estimator, finalists, budget)) {
+    add(finalists, candidate.plan, candidate.origin);
+    finalists.back().price = candidate.price;
+  }
+  if (input.simulator != nullptr) {
+    for (Candidate& finalist : finalists) {
+      finalist.price = simulated_price(input, finalist.plan);
+    }
+  }
+  sort_by_price(finalists);
+
+  Plan plan = finalists[0].plan;
+  plan.strategy = "best";
+  plan.notes.clear();
+  plan.notes.push_back(fmt::format("from {}", finalists[0].origin));
+  std::vector<std::string> top;
+  for (std::size_t i = 0; i < std::min(listed_plans, finalists.size()); ++i) {
+    top.push_back(price_text(finalists[i]));
+  }
+  plan.notes.push_back(fmt::format(
+      "the best plans, {}: {}", input.simulator != nullptr ? "simulated" : "estimated", join(top)));
+  plan.notes.push_back(fmt::format("local search stopped at its budget of {} evaluations", budget));
+  for (const std::string& note : finalists[0].plan.notes) plan.notes.push_back(note);
+  return plan;
+}
+
+}  // namespace parsim
