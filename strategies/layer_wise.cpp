@@ -1,0 +1,223 @@
+// Layer-wise parallelism (Jia, Lin, Qi, Aiken 2018): every layer gets the configuration with which
+// the sum of computing, synchronising and resharding is least, found exactly by eliminating nodes
+// and edges of the graph.
+//
+// In the paper's costs that sum is equation 1. In this project's, gradients travel while the
+// backward pass still runs, so a second of synchronisation is worth less than one of anything else:
+// by how much cannot be said layer by layer, so the search is done for several exchange rates, and
+// simulation chooses among the plans, and among data, owt and model-even.
+#include "strategies/layer_wise.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/errors.hpp"
+#include "strategies/layer_wise/tables.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+using layer_wise::Machine;
+using layer_wise::Solution;
+using layer_wise::Tables;
+using layer_wise::TransferRule;
+
+Plan plan_of(const StrategyInput& input, const Machine& machine, const Tables& tables,
+             const Solution& solution) {
+  const std::vector<DeviceId> all = workers(input);
+  Plan plan = empty_plan(input, "layer-wise", all);
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    // Training data: every device reads its own; the cut says nothing.
+    if (input.network.layers[l].kind.as<Input>() != nullptr) {
+      plan.layers[l] = by_sample(input.batch, {all[0]});
+    }
+  }
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
+    const layer_wise::Configuration& configuration =
+        tables.nodes[n].configurations[solution.choice[n]];
+    const std::vector<LayerId>& layers = tables.nodes[n].layers;
+    for (const LayerId layer : layers) {
+      LayerPlan& chosen = plan.layers[layer.index()];
+      chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, machine.speeds());
+      chosen.devices.assign(machine.devices().begin(),
+                            machine.devices().begin() + configuration.parts());
+      chosen.sync = chosen_sync(input);
+    }
+  }
+  plan.buckets = gradient_buckets(input);
+  return plan;
+}
+
+/// "n=4: 21 layers, c=4: 5 layers", most frequent first; layers with parameters only.
+std::string summary(const Network& network, const Plan& plan) {
+  std::map<std::string, std::size_t> counts;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (!network.layers[l].parameters.empty()) ++counts[configuration_text(plan.layers[l])];
+  }
+  std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::vector<std::string> words;
+  for (const auto& [text, count] : sorted) words.push_back(fmt::format("{} x {}", count, text));
+  return join(words);
+}
+
+/// What the reader should know about how the search went.
+void note_search(Plan& plan, const Network& network, const Tables& tables,
+                 const Solution& solution) {
+  plan.notes.push_back(
+      fmt::format("layers with parameters (n sample, c channel, h height, w width, d depth): {}",
+                  summary(network, plan)));
+  if (solution.exact) {
+    plan.notes.push_back(fmt::format(
+        "the least sum over all configurations: {} nodes, eliminated to {}, largest table over {}",
+        tables.nodes.size(), solution.kernel, solution.widest));
+  } else {
+    plan.notes.push_back(fmt::format(
+        "NOT proven the least sum: a table over {} nodes would be too large, so the search "
+        "descended from uniform choices",
+        solution.widest));
+  }
+  if (tables.pruned) {
+    plan.notes.emplace_back(
+        "configurations were left out to keep the search short: the cheapest of each layer stayed");
+  }
+}
+
+Plan plan_by_paper(const StrategyInput& input) {
+  Machine machine(input, SearchCosts::paper);
+  constexpr std::array weights{1.0};
+  const Tables tables = make_tables(input, machine, TransferRule::slowest_receiver, weights);
+  const Solution solution = solve(tables.problem(weights[0], 0));
+  Plan plan = plan_of(input, machine, tables, solution);
+  note_search(plan, input.network, tables, solution);
+  const PaperPrice price = paper_price(input, plan);
+  plan.notes.push_back(fmt::format(
+      "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on "
+      "device k, rings and the slowest receiver are reconstructions",
+      to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer)));
+  return plan;
+}
+
+/// What a choice would take if as much synchronisation as possible hid behind the backward pass,
+/// about two thirds of the computing.
+double estimate(const Tables& tables, const Solution& solution) {
+  double compute = 0, sync = 0;
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
+    compute += tables.costs[n].compute[solution.choice[n]];
+    sync += tables.costs[n].sync[solution.choice[n]];
+  }
+  constexpr double backward = 2.0 / 3.0;
+  return cost_of(tables.problem(0, 0), solution.choice) + std::max(0.0, sync - backward * compute);
+}
+
+/// Exchange rates between exposed and hidden synchronisation; 1: nothing is hidden.
+constexpr std::array sync_weights{1.0, 0.5, 0.2, 0.0};
+
+struct Candidate {
+  Plan plan;
+  Solution solution;
+  double estimate = 0;
+};
+
+/// Distinct plans, the best estimate first. `memory_weight` is a price in seconds per byte.
+std::vector<Candidate> search(const StrategyInput& input, const Machine& machine,
+                              const Tables& tables, double memory_weight) {
+  std::vector<Candidate> candidates;
+  for (const double sync_weight : sync_weights) {
+    const Solution solution = solve(tables.problem(sync_weight, memory_weight));
+    const auto same = [&](const Candidate& c) { return c.solution.choice == solution.choice; };
+    if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
+    candidates.push_back(
+        {plan_of(input, machine, tables, solution), solution, estimate(tables, solution)});
+    note_search(candidates.back().plan, input.network, tables, solution);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
+  return candidates;
+}
+
+/// Memory is a sum over layers that all must share: a price per byte (a Lagrange multiplier),
+/// raised until a plan fits.
+std::vector<Candidate> search_that_fits(const StrategyInput& input, Machine& machine) {
+  constexpr TransferRule rule = TransferRule::slowest_receiver;
+  std::vector<Candidate> candidates =
+      search(input, machine, make_tables(input, machine, rule, sync_weights), 0);
+  const auto any_fits = [&](const std::vector<Candidate>& all) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Candidate& c) { return fits(input, c.plan); });
+  };
+  if (any_fits(candidates)) return candidates;
+  // Configurations that are slow but small count now.
+  const Tables tables = make_tables(input, machine, rule, {});
+  candidates = search(input, machine, tables, 0);
+  double memory = 0;
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
+    memory += tables.costs[n].memory[candidates[0].solution.choice[n]];
+  }
+  const double scale = memory > 0 ? candidates[0].estimate / memory : 0;
+  for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0}) {
+    std::vector<Candidate> cheaper = search(input, machine, tables, scale * raised);
+    if (!any_fits(cheaper)) continue;
+    for (Candidate& candidate : cheaper) {
+      candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
+    }
+    return cheaper;
+  }
+  return candidates;
+}
+
+/// A plan of another strategy, if it has one.
+void add_plan(const StrategyInput& input, Plan (*make)(const StrategyInput&),
+              std::vector<Plan>& plans) {
+  try {
+    Plan plan = make(input);
+    const auto same = [&](const Plan& other) { return other.layers == plan.layers; };
+    if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(std::move(plan));
+  } catch (const InputError&) {  // as many samples as devices, for example
+  }
+}
+
+Plan plan_by_own(const StrategyInput& input) {
+  Machine machine(input, SearchCosts::own);
+  std::vector<Plan> plans;
+  for (Candidate& candidate : search_that_fits(input, machine)) {
+    plans.push_back(std::move(candidate.plan));
+  }
+  const std::size_t searched = plans.size();
+  if (input.simulator != nullptr) {
+    for (Plan (*make)(const StrategyInput&) : {plan_data, plan_owt, plan_model_even}) {
+      add_plan(input, make, plans);
+    }
+    StrategyInput by_speed = input;
+    by_speed.shares = ShareRule::proportional;
+    add_plan(by_speed, plan_data, plans);
+  }
+  const std::size_t best = best_by_simulation(input, plans);
+  Plan plan = std::move(plans[best]);
+  if (input.simulator != nullptr) {
+    plan.notes.push_back(
+        best < searched
+            ? fmt::format("fastest of {} simulated plans: {} searched, the others of data, owt and "
+                          "model-even",
+                          plans.size(), searched)
+            : fmt::format("this is the plan of '{}': it was simulated faster than the {} searched",
+                          plan.strategy, searched));
+  }
+  plan.strategy = "layer-wise";
+  return plan;
+}
+
+}  // namespace
+
+Plan plan_layer_wise(const StrategyInput& input) {
+  return input.search_costs == SearchCosts::paper ? plan_by_paper(input) : plan_by_own(input);
+}
+
+}  // namespace parsim

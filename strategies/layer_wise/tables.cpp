@@ -1,0 +1,415 @@
+#include "strategies/layer_wise/tables.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "strategies/layer_wise/transfers.hpp"
+
+namespace parsim::layer_wise {
+
+namespace {
+
+/// Layers that change single numbers, which the paper counts as part of the layer before.
+bool follows(const LayerKind& kind) {
+  return kind.as<Activation>() != nullptr || kind.as<Dropout>() != nullptr ||
+         kind.as<Norm>() != nullptr;
+}
+
+/// Numbers from equal to equal: layers with the same kind, shapes and wish for gradients cost the
+/// same. Ids are those of the first such layer.
+class Alike {
+ public:
+  Alike(const Network& network, const std::vector<bool>& wanted) {
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const Layer& layer = network.layers[l];
+      std::vector<Shape> inputs = input_shapes(network, LayerId{l});
+      const bool data = wants_data(network, LayerId{l}, wanted);
+      std::size_t same = 0;
+      while (same < seen_.size() &&
+             !(seen_[same].data == data && *seen_[same].kind == layer.kind &&
+               seen_[same].inputs == inputs && *seen_[same].out == layer.out))
+        ++same;
+      if (same == seen_.size()) seen_.push_back({data, &layer.kind, std::move(inputs), &layer.out});
+      of_.push_back(same);
+    }
+  }
+  [[nodiscard]] std::size_t of(LayerId layer) const { return of_[layer.index()]; }
+
+ private:
+  struct Seen {
+    bool data;
+    const LayerKind* kind;
+    std::vector<Shape> inputs;
+    const Shape* out;
+  };
+  std::vector<Seen> seen_;
+  std::vector<std::size_t> of_;
+};
+
+/// By configuration, by part: device and box. The same for all layers of a node.
+std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const Machine& machine,
+                                          const Node& node) {
+  std::vector<std::vector<Share>> result;
+  for (const Configuration& configuration : node.configurations) {
+    std::vector<Share>& shares = result.emplace_back();
+    const std::vector<Region> parts =
+        boxes(input.network, node.layers[0], configuration, input.batch, machine.speeds());
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      shares.push_back({machine.devices()[k], parts[k]});
+    }
+  }
+  return result;
+}
+
+/// As core/cost_model.cpp counts the traffic of an update, without a launch for each: parameters
+/// are updated in buckets.
+double update_time(const StrategyInput& input, const std::vector<Copies>& copies) {
+  std::map<DeviceId, std::int64_t> elements;
+  for (const Copies& part : copies) {
+    for (const DeviceId device : part.devices) {
+      elements[device] += part.payload.value / element_bytes(input.precision);
+    }
+  }
+  double longest = 0;
+  for (const auto& [device, count] : elements) {
+    const Bytes touched{count * 4 * (3 + 2 * state_per_parameter(input.optimizer))};
+    const Seconds time =
+        input.cost.memory(device, touched).time - input.cost.memory(device, {}).time;
+    longest = std::max(longest, time.count());
+  }
+  return longest;
+}
+
+double memory_of(const StrategyInput& input, LayerId layer, std::span<const Share> shares,
+                 const std::vector<Copies>& copies) {
+  const LayerKind& kind = input.network[layer].kind;
+  const bool in_place = kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr;
+  std::map<DeviceId, std::int64_t> bytes;
+  for (const Share& share : shares) {
+    if (!in_place) bytes[share.device] += share.box.volume() * element_bytes(input.precision);
+  }
+  for (const Copies& part : copies) {
+    for (const DeviceId device : part.devices) {
+      bytes[device] += part.payload.value * (2 + state_per_parameter(input.optimizer));
+    }
+  }
+  std::int64_t most = 0;
+  for (const auto& [device, sum] : bytes) most = std::max(most, sum);
+  return static_cast<double>(most);
+}
+
+NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,
+                     const std::vector<bool>& wanted, bool own) {
+  const std::size_t count = node.configurations.size();
+  NodeCosts costs{std::vector<double>(count, 0), std::vector<double>(count, 0),
+                  std::vector<double>(count, 0), std::vector<double>(count, 0)};
+  const auto shares = shares_of(input, machine, node);
+  for (const LayerId layer : node.layers) {
+    const bool data = wants_data(input.network, layer, wanted);
+    for (std::size_t c = 0; c < count; ++c) {
+      costs.compute[c] += compute_time(input, layer, shares[c], data).count();
+      const std::vector<Copies> copies = copies_of(input, layer, shares[c]);
+      costs.sync[c] += sync_time(input, machine, copies).count();
+      if (own) costs.update[c] += update_time(input, copies);
+      costs.memory[c] += memory_of(input, layer, shares[c], copies);
+    }
+  }
+  return costs;
+}
+
+/// What the search may cost: table entries joined in eliminations, boxes intersected for t_X.
+constexpr double most_joins = 2.5e9, most_boxes = 2e9;
+
+/// Configurations a node may keep so that the whole search stays within bounds.
+std::size_t most_configurations(std::size_t edges, std::size_t devices) {
+  const double e = std::max<double>(1, static_cast<double>(edges));
+  const double joins = std::cbrt(most_joins / e);
+  const double intersections = std::sqrt(most_boxes / (e * static_cast<double>(devices)));
+  return static_cast<std::size_t>(std::max(8.0, std::min(joins, intersections)));
+}
+
+/// Leaves only the configurations `chosen`, ascending.
+void keep(Node& node, NodeCosts& costs, const std::vector<std::size_t>& chosen) {
+  const auto thin = [&](auto& values) {
+    std::decay_t<decltype(values)> left;
+    for (const std::size_t c : chosen) left.push_back(values[c]);
+    values = std::move(left);
+  };
+  thin(node.configurations);
+  for (auto* values : {&costs.compute, &costs.sync, &costs.update, &costs.memory}) thin(*values);
+}
+
+/// The `most` cheapest configurations, ties to the lower.
+std::vector<std::size_t> cheapest(const NodeCosts& costs, std::size_t most) {
+  std::vector<std::size_t> order(costs.compute.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // The first configuration is the split by sample over as many devices as possible.
+  const auto price = [&](std::size_t c) {
+    return c == 0 ? -1 : costs.compute[c] + costs.update[c] + costs.sync[c];
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return price(a) < price(b); });
+  order.resize(std::min(most, order.size()));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+/// By node: configurations that may be part of the least sum for one of the weights.
+/// by_sample   t_X of all edges if every node has its first configuration
+std::vector<std::vector<std::size_t>> promising(const std::vector<NodeCosts>& costs,
+                                                double by_sample,
+                                                std::span<const double> sync_weights) {
+  std::vector<std::vector<bool>> stays;
+  for (const NodeCosts& node : costs) stays.emplace_back(node.compute.size(), false);
+  for (const double weight : sync_weights) {
+    const auto cost = [&](std::size_t n, std::size_t c) {
+      return costs[n].compute[c] + costs[n].update[c] + weight * costs[n].sync[c];
+    };
+    std::vector<double> least;
+    double reachable = by_sample, bound = 0;
+    for (std::size_t n = 0; n < costs.size(); ++n) {
+      double best = cost(n, 0);
+      for (std::size_t c = 1; c < costs[n].compute.size(); ++c) best = std::min(best, cost(n, c));
+      least.push_back(best);
+      reachable += cost(n, 0);
+      bound += best;
+    }
+    const double gap = (reachable - bound) * (1 + 1e-9);
+    for (std::size_t n = 0; n < costs.size(); ++n) {
+      for (std::size_t c = 0; c < stays[n].size(); ++c) {
+        if (cost(n, c) - least[n] <= gap) stays[n][c] = true;
+      }
+    }
+  }
+  std::vector<std::vector<std::size_t>> result;
+  for (const std::vector<bool>& node : stays) {
+    std::vector<std::size_t>& chosen = result.emplace_back();
+    for (std::size_t c = 0; c < node.size(); ++c) {
+      if (node[c]) chosen.push_back(c);
+    }
+  }
+  return result;
+}
+
+/// Numbers of the nodes, edges between them, and which nodes and edges are alike.
+struct Graph {
+  struct Edge {
+    std::size_t from = 0, to = 0;
+    Consumer operand;
+    std::size_t kind = 0;  ///< edges of one kind have one table
+  };
+  std::vector<std::size_t> kind;  ///< by node: the first node that is like it
+  std::vector<Edge> edges;
+  std::size_t edge_kinds = 0;
+};
+
+Graph graph_of(const Network& network, const std::vector<Node>& nodes,
+               const std::vector<bool>& wanted) {
+  const Alike alike(network, wanted);
+  Graph graph;
+  std::vector<std::size_t> node_of(network.layers.size(), nodes.size());
+  std::map<std::vector<std::size_t>, std::size_t> kinds;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    std::vector<std::size_t> key;
+    for (const LayerId layer : nodes[n].layers) {
+      node_of[layer.index()] = n;
+      key.push_back(alike.of(layer));
+    }
+    graph.kind.push_back(kinds.try_emplace(key, n).first->second);
+  }
+  using Key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+  std::map<Key, std::size_t> known;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    for (const LayerId layer : nodes[n].layers) {
+      const std::vector<LayerId>& inputs = network[layer].inputs;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const std::size_t from = node_of[inputs[i].index()];
+        if (from == nodes.size()) continue;  // training data: everybody has it
+        const Key key{graph.kind[from], graph.kind[n], alike.of(layer), i};
+        const std::size_t kind = known.try_emplace(key, known.size()).first->second;
+        graph.edges.push_back({from, n, {layer, i}, kind});
+      }
+    }
+  }
+  graph.edge_kinds = known.size();
+  return graph;
+}
+
+/// By kind of edge.
+std::vector<std::shared_ptr<const Matrix>> transfer_tables(const StrategyInput& input,
+                                                           const Machine& machine,
+                                                           TransferRule rule, const Graph& graph,
+                                                           const std::vector<Node>& nodes) {
+  std::vector<std::shared_ptr<const Matrix>> result(graph.edge_kinds);
+  for (const Graph::Edge& edge : graph.edges) {
+    if (result[edge.kind] != nullptr) continue;
+    result[edge.kind] = std::make_shared<Matrix>(
+        transfer_table(input, machine, rule, edge.operand, nodes[edge.from], nodes[edge.to]));
+  }
+  return result;
+}
+
+/// t_X of all edges if every node has its first configuration.
+double transfers_by_sample(const StrategyInput& input, const Machine& machine, TransferRule rule,
+                           const Graph& graph, std::vector<Node> nodes) {
+  for (Node& node : nodes) node.configurations.resize(1);
+  const auto tables = transfer_tables(input, machine, rule, graph, nodes);
+  double sum = 0;
+  for (const Graph::Edge& edge : graph.edges) sum += (*tables[edge.kind])(0, 0);
+  return sum;
+}
+
+}  // namespace
+
+std::vector<Node> nodes_of(const Network& network, std::int64_t batch, std::size_t devices) {
+  std::vector<Node> nodes;
+  std::vector<std::size_t> node_of(network.layers.size(), network.layers.size());
+  std::vector<Degrees> most;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const Layer& layer = network[id];
+    if (layer.kind.as<Input>() != nullptr) continue;
+    const Degrees own = most_parts(network, id, batch);
+    const std::size_t before =
+        layer.inputs.size() == 1 ? node_of[layer.inputs[0].index()] : network.layers.size();
+    // It may not stand in the way of a cut of the layer it follows.
+    const bool joins = before < nodes.size() && follows(layer.kind) &&
+                       layer.out == network[nodes[before].layers[0]].out &&
+                       std::equal(own.begin(), own.end(), most[before].begin(),
+                                  [](std::int64_t a, std::int64_t b) { return a >= b; });
+    node_of[l] = joins ? before : nodes.size();
+    if (joins) {
+      nodes[before].layers.push_back(id);
+    } else {
+      nodes.push_back({{id}, configurations(own, static_cast<std::int64_t>(devices))});
+      most.push_back(own);
+    }
+  }
+  return nodes;
+}
+
+Seconds compute_time(const StrategyInput& input, LayerId layer, std::span<const Share> shares,
+                     bool data) {
+  // Parts of the same extents on the same model cost the same. Where they lie hardly matters: only
+  // a border's padding makes an input smaller.
+  struct Known {
+    std::int32_t model;
+    Region box;
+    Seconds time;
+  };
+  std::vector<Known> known;
+  std::vector<Seconds> busy(input.cluster.devices.size());
+  Seconds longest{};
+  for (const Share& share : shares) {
+    if (share.box.empty()) continue;
+    const std::int32_t model = input.cluster[share.device].model;
+    const auto same = [&](const Known& k) {
+      if (k.model != model) return false;
+      for (std::size_t a = 0; a < share.box.rank(); ++a) {
+        if (k.box[a].size() != share.box[a].size()) return false;
+      }
+      return true;
+    };
+    auto at = std::find_if(known.begin(), known.end(), same);
+    if (at == known.end()) {
+      known.push_back({model, share.box, part_time(input, layer, share.box, share.device, data)});
+      at = known.end() - 1;
+    }
+    busy[share.device.index()] += at->time;
+    longest = std::max(longest, busy[share.device.index()]);
+  }
+  return longest;
+}
+
+std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
+                              std::span<const Share> shares) {
+  const Layer& layer = input.network[id];
+  if (layer.parameters.empty()) return {};
+  const std::vector<Shape> inputs = input_shapes(input.network, id);
+  std::vector<Region> regions;  // of the first parameter: few are distinct
+  std::vector<Copies> result;
+  for (const Share& share : shares) {
+    if (share.box.empty()) continue;
+    const Part part{share.box, {}};
+    const Region first = parameter_region(layer.kind, inputs, layer.out, 0, part);
+    const auto at = std::find(regions.begin(), regions.end(), first);
+    const auto index = static_cast<std::size_t>(at - regions.begin());
+    if (at == regions.end()) {
+      std::int64_t elements = first.volume();
+      for (std::size_t p = 1; p < layer.parameters.size(); ++p) {
+        elements += parameter_region(layer.kind, inputs, layer.out, p, part).volume();
+      }
+      regions.push_back(first);
+      result.push_back({{}, Bytes{elements * element_bytes(input.precision)}});
+    }
+    std::vector<DeviceId>& devices = result[index].devices;
+    if (std::find(devices.begin(), devices.end(), share.device) == devices.end()) {
+      devices.push_back(share.device);
+    }
+  }
+  return result;
+}
+
+Seconds sync_time(const StrategyInput& input, Machine& machine, const std::vector<Copies>& copies) {
+  Seconds longest{}, sum{};
+  for (const Copies& part : copies) {
+    const Seconds time = machine.sum_time(part.devices, part.payload);
+    longest = std::max(longest, time);
+    sum += time;
+  }
+  return input.sync == Sync::Kind::server ? sum : longest;
+}
+
+Problem Tables::problem(double sync_weight, double memory_weight) const {
+  Problem problem;
+  problem.edges = edges;
+  for (const NodeCosts& node : costs) {
+    std::vector<double>& sums = problem.costs.emplace_back(node.compute);
+    for (std::size_t c = 0; c < sums.size(); ++c) {
+      sums[c] += node.update[c] + sync_weight * node.sync[c] + memory_weight * node.memory[c];
+    }
+  }
+  return problem;
+}
+
+Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule rule,
+                   std::span<const double> sync_weights) {
+  const std::vector<bool> wanted = wanted_gradients(input.network);
+  const bool own = input.search_costs == SearchCosts::own;
+  Tables tables;
+  tables.nodes = nodes_of(input.network, input.batch, machine.devices().size());
+  const Graph graph = graph_of(input.network, tables.nodes, wanted);
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
+    tables.costs.push_back(graph.kind[n] == n
+                               ? node_costs(input, machine, tables.nodes[n], wanted, own)
+                               : tables.costs[graph.kind[n]]);
+  }
+  if (!sync_weights.empty()) {
+    const double by_sample = transfers_by_sample(input, machine, rule, graph, tables.nodes);
+    const auto stay = promising(tables.costs, by_sample, sync_weights);
+    for (std::size_t n = 0; n < stay.size(); ++n) keep(tables.nodes[n], tables.costs[n], stay[n]);
+  }
+  const std::size_t most = most_configurations(graph.edges.size(), machine.devices().size());
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
+    if (tables.nodes[n].configurations.size() <= most) continue;
+    keep(tables.nodes[n], tables.costs[n], cheapest(tables.costs[n], most));
+    tables.pruned = true;
+  }
+  const auto transfers = transfer_tables(input, machine, rule, graph, tables.nodes);
+  for (const Graph::Edge& edge : graph.edges) {
+    if (edge.from != edge.to) {
+      tables.edges.push_back({edge.from, edge.to, transfers[edge.kind]});
+      continue;
+    }
+    // Within a node: a border of neighbouring channels, if anything.
+    for (std::size_t c = 0; c < tables.costs[edge.to].compute.size(); ++c) {
+      tables.costs[edge.to].compute[c] += (*transfers[edge.kind])(c, c);
+    }
+  }
+  return tables;
+}
+
+}  // namespace parsim::layer_wise
