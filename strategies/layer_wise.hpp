@@ -9,8 +9,6 @@
 
 namespace parsim {
 
-[[nodiscard]] Plan plan_layer_wise(const StrategyInput& input);
-
 /// The paper's sum, equation 1: no overlap, no concurrency between branches.
 ///
 ///     t_O = Σ over layers (t_C + t_S)  +  Σ over edges t_X

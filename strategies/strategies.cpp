@@ -22,14 +22,19 @@ const std::vector<Strategy>& strategies() {
       {"owt", "one weird trick: convolutions by sample, dense layers by channel", plan_owt},
       {"pipeline", "contiguous layers per device, micro-batches in GPipe or 1F1B order",
        plan_pipeline},
-      {"best",
-       "the fastest of all the others, improved by local search",
-       plan_best,
-       {"--shares", "--rounding", "--search-costs", "--parts", "--budget"}},
       {"hybrid",
        "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
        plan_hybrid,
        {"--parts"}},
+      {"layer-wise",
+       "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
+       "2018)",
+       plan_layer_wise,
+       {"--search-costs"}},
+      {"best",
+       "the fastest of all the others, improved by local search",
+       plan_best,
+       {"--shares", "--rounding", "--search-costs", "--parts", "--budget"}},
   };
   return table;
 }

@@ -70,6 +70,7 @@ struct Strategy {
 [[nodiscard]] Plan plan_model(const StrategyInput& input);
 [[nodiscard]] Plan plan_owt(const StrategyInput& input);
 [[nodiscard]] Plan plan_pipeline(const StrategyInput& input);
+[[nodiscard]] Plan plan_layer_wise(const StrategyInput& input);
 [[nodiscard]] Plan plan_best(const StrategyInput& input);
 
 }  // namespace parsim

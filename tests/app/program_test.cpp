@@ -214,7 +214,8 @@ TEST_CASE("program: what does not fit is a complete result and exit code 5") {
 }
 
 TEST_CASE("program: a saved plan gives the same numbers as its strategy") {
-  for (const char* name : {"data", "model-even", "model", "owt", "pipeline", "hybrid"}) {
+  for (const char* name :
+       {"data", "model-even", "model", "owt", "pipeline", "hybrid", "layer-wise"}) {
     CAPTURE(name);
     const testing::TemporaryFolder folder;
     const std::string path = folder.path("plan.json");
