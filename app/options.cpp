@@ -34,6 +34,7 @@ constexpr OptionSpec options[] = {
     {"--size", "SIZE", "payload of the collective (default: 100MiB)"},
     {"--sizes", "FROM..TO", "payloads from FROM to TO, doubling"},
     {"--devices", "N", "the first N GPUs of the cluster (default: all)"},
+    {"--papers", "", "the claims of the papers behind the strategies"},
     {"--seed", "N", "seed of everything random (default: 1)"},
     {"-o", "FILE", "write the plan to this file"},
     {"--dag", "FILE", "write the execution DAG to this file"},

@@ -36,19 +36,19 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   std::vector<std::string> layers;
   std::vector<std::string> cuts;
   std::vector<std::string> devices;
-  std::vector<double> stages;
+  std::vector<TableCell> stages;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     layers.push_back(scene.network.layers[i].name);
     cuts.push_back(cuts_text(plan.layers[i]));
     devices.push_back(devices_text(plan.layers[i], scene.cluster));
     const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
-    stages.push_back(i < stage.size() ? stage[i] : 0);
+    stages.push_back(TableCell::word(std::to_string(i < stage.size() ? stage[i] : 0)));
   }
   Table table;
   add_words(table, "layer", "layer", layers);
   add_words(table, "cuts", "cuts", cuts);
   add_words(table, "devices", "devices", devices);
-  add_numbers(table, "", {{"stage", "stage", stages}});
+  add_column(table, {"stage", "stage"}, std::move(stages));
 
   Document document;
   document.head = {fmt::format("{} of {} on {}, batch {} in {} micro-batches", plan.strategy,

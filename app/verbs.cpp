@@ -47,6 +47,7 @@ std::span<const Verb> verbs() {
         {"NAME", "a name, a file, or a generator call of a cluster"}},
        {"--dim", "--override"},
        run_show},
+      {"validate", "compare predictions with published numbers", {}, {"--papers"}, run_validate},
   };
   return table;
 }

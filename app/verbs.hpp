@@ -40,5 +40,6 @@ struct Verb {
 [[nodiscard]] Outcome run_collective(const Arguments& arguments);
 [[nodiscard]] Outcome run_list(const Arguments& arguments);
 [[nodiscard]] Outcome run_show(const Arguments& arguments);
+[[nodiscard]] Outcome run_validate(const Arguments& arguments);
 
 }  // namespace parsim

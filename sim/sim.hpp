@@ -43,4 +43,8 @@ struct SimOptions {
 /// "guessed". Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster);
 
+/// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
+/// reference to the base.
+[[nodiscard]] std::unique_ptr<CostModel> make_scaled(const CostModel& base, double factor);
+
 }  // namespace parsim

@@ -120,7 +120,7 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
 
 const std::vector<DeviceModel>& device_models() {
   static const std::vector<DeviceModel> table = [] {
-    const EmbeddedFile& file = embedded_files().front();
+    const EmbeddedFile& file = topologies_files().front();
     const std::string name(file.path);
     const Value document = parse_toml(file.text, name);
     std::vector<DeviceModel> models;

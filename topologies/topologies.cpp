@@ -15,7 +15,7 @@ namespace parsim {
 namespace {
 
 /// All embedded files but the device table, which is the first.
-std::span<const EmbeddedFile> machines() { return embedded_files().subspan(1); }
+std::span<const EmbeddedFile> machines() { return topologies_files().subspan(1); }
 
 /// "dgx-v100" of "topologies/clusters/dgx-v100.toml".
 std::string_view machine_name(const EmbeddedFile& file) {

@@ -26,4 +26,8 @@ struct ClusterEntry {
 [[nodiscard]] const std::vector<DeviceModel>& device_models();
 [[nodiscard]] const DeviceModel& device_model(std::string_view name, std::string_view where);
 
+/// The cluster with only its first `count` GPUs: the others and their links are gone, everything
+/// else stays. Throws InputError with `where` if it has fewer.
+[[nodiscard]] Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where);
+
 }  // namespace parsim

@@ -1,0 +1,110 @@
+#include "validation/validation.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+namespace {
+
+constexpr const char* example = R"([[set]]
+name = "s"
+source = "somebody 2020, table 1"
+quantity = "q"
+unit = "ms"
+cluster = "c"
+  [[set.claims]]
+  case = "a"
+  devices = [2, 4, 8]
+  expected = [10, 20.5, 40]
+  within = [0.1, 0.2]
+  [[set.claims]]
+  case = "b"
+  expected = 5
+  cluster = "other"
+  reason = "because"
+)";
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)read_claims(text, "f.toml");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("claims: a list makes one claim per entry, a shorter promise leaves the rest without") {
+  const std::vector<Claim> claims = read_claims(example, "f.toml");
+  REQUIRE(claims.size() == 4);
+  CHECK(claims[0].name == "a, devices 2");
+  CHECK(claims[2].name == "a, devices 8");
+  CHECK(claims[1].expected == 20.5);
+  CHECK(claims[1].at("devices") == "4");
+  CHECK(claims[1].within == 0.2);
+  CHECK(!claims[2].within);
+  CHECK(claims[0].at("cluster") == "c");
+  CHECK(claims[3].at("cluster") == "other");
+  CHECK(claims[3].reason == "because");
+  CHECK(claims[3].source == "somebody 2020, table 1");
+  CHECK_THROWS_AS((void)claims[3].at("devices"), InputError);
+}
+
+TEST_CASE("claims: a wrong file is refused with its line") {
+  CHECK(refusal("[[set]]\nname = 3\n").starts_with("f.toml:"));
+  CHECK(refusal("[[set]").starts_with("f.toml:1"));
+  CHECK(refusal("x = 1\n").find("'x'") != std::string::npos);
+  std::string uneven = example;
+  uneven.replace(uneven.find("[2, 4, 8]"), 9, "[2, 4]");
+  CHECK(refusal(uneven) ==
+        "f.toml:9: 'devices' is missing or wrong; accepted: a list of 3 like "
+        "'expected'");
+}
+
+TEST_CASE("validation: errors of a set by hand") {
+  const std::vector<Claim> claims = read_claims(example, "f.toml");
+  const Validation validation = validate_claims(claims, [](const Claim& claim) -> Prediction {
+    if (claim.name == "b") return {std::nullopt, std::nullopt, "no idea"};
+    return {claim.expected * (claim.at("devices") == "2" ? 1.05 : 0.7), claim.expected, {}};
+  });
+  REQUIRE(validation.sets.size() == 1);
+  const ValidationSet& set = validation.sets[0];
+  CHECK(set.rows == 3);
+  CHECK(set.mean_error == doctest::Approx((0.05 + 0.3 + 0.3) / 3));
+  CHECK(set.median_error == doctest::Approx(0.3));
+  CHECK(set.max_error == doctest::Approx(0.3));
+  CHECK(set.baseline_mean_error == 0.0);
+  CHECK(set.spearman == doctest::Approx(1));
+  REQUIRE(validation.unresolved.size() == 1);
+  CHECK(validation.unresolved[0].reason == "no idea");
+  CHECK(!validation.rows[0].promise_broken());
+  CHECK(validation.rows[1].promise_broken());   // 30 % off, 20 % promised
+  CHECK(!validation.rows[2].promise_broken());  // nothing promised
+}
+
+TEST_CASE("validation: rank correlation by hand, with ties") {
+  CHECK(spearman({1, 2, 3}, {10, 20, 30}) == doctest::Approx(1));
+  CHECK(spearman({1, 2, 3}, {3, 2, 1}) == doctest::Approx(-1));
+  // Ranks 0, 1.5, 1.5, 3 and 0, 1, 2, 3: 4.5 / sqrt(4.5 · 5).
+  CHECK(spearman({1, 2, 2, 3}, {1, 2, 3, 4}) == doctest::Approx(4.5 / std::sqrt(4.5 * 5)));
+  CHECK(!spearman({1, 1}, {1, 2}));
+}
+
+TEST_CASE("validation: every paper's claims are read, and no case is named twice") {
+  const std::vector<Claim> claims = paper_claims();
+  CHECK(claims.size() > 100);
+  std::set<std::pair<std::string, std::string>> names;
+  for (const Claim& claim : claims) {
+    CAPTURE(claim.name);
+    CHECK(names.emplace(claim.set, claim.name).second);
+    CHECK(claim.expected > 0);
+    CHECK(!claim.source.empty());
+  }
+}
+
+}  // namespace parsim

@@ -1,0 +1,109 @@
+#include "validation/validation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Ranks from 0; equal values share the mean of theirs.
+std::vector<double> ranks(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> rank(values.size());
+  for (std::size_t i = 0; i < order.size();) {
+    std::size_t end = i;
+    while (end < order.size() && values[order[end]] == values[order[i]]) ++end;
+    for (std::size_t k = i; k < end; ++k) {
+      rank[order[k]] = static_cast<double>(i + end - 1) / 2;
+    }
+    i = end;
+  }
+  return rank;
+}
+
+ValidationSet summary_of(const std::string& name, const std::vector<ValidationRow>& all) {
+  ValidationSet set{name, 0, 0, 0, 0, std::nullopt, std::nullopt};
+  std::vector<double> errors, expected, predicted;
+  double baselines = 0;
+  bool every_baseline = true;
+  for (const ValidationRow& row : all) {
+    if (row.claim.set != name) continue;
+    errors.push_back(std::abs(row.error()));
+    expected.push_back(row.claim.expected);
+    predicted.push_back(row.predicted);
+    every_baseline = every_baseline && row.baseline.has_value();
+    if (row.baseline) {
+      baselines += std::abs(*row.baseline - row.claim.expected) / std::abs(row.claim.expected);
+    }
+  }
+  if (errors.empty()) return set;
+  const auto count = static_cast<double>(errors.size());
+  set.rows = errors.size();
+  set.mean_error = std::accumulate(errors.begin(), errors.end(), 0.0) / count;
+  set.max_error = *std::max_element(errors.begin(), errors.end());
+  set.median_error = median(errors);
+  if (every_baseline) set.baseline_mean_error = baselines / count;
+  set.spearman = spearman(expected, predicted);
+  return set;
+}
+
+}  // namespace
+
+const std::string& Claim::at(std::string_view key) const {
+  const auto found = what.find(key);
+  if (found != what.end()) return found->second;
+  throw InputError(set + ": " + name, "key '" + std::string(key) + "' is missing",
+                   "needed by quantity '" + quantity + "'");
+}
+
+bool ValidationRow::promise_broken() const {
+  return claim.within && !(std::abs(error()) <= *claim.within);
+}
+
+double median(std::vector<double> values) {
+  ensure(!values.empty(), "a median is one of something");
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+std::optional<double> spearman(const std::vector<double>& a, const std::vector<double>& b) {
+  ensure(a.size() == b.size(), "ranks are compared pair by pair");
+  const std::vector<double> x = ranks(a), y = ranks(b);
+  const double middle = (static_cast<double>(a.size()) - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xy += (x[i] - middle) * (y[i] - middle);
+    xx += (x[i] - middle) * (x[i] - middle);
+    yy += (y[i] - middle) * (y[i] - middle);
+  }
+  if (xx == 0 || yy == 0) return std::nullopt;
+  return xy / std::sqrt(xx * yy);
+}
+
+Validation validate_claims(const std::vector<Claim>& claims, const Predict& predict) {
+  Validation result;
+  std::vector<std::string> names;
+  for (const Claim& claim : claims) {
+    if (std::find(names.begin(), names.end(), claim.set) == names.end()) {
+      names.push_back(claim.set);
+    }
+    const Prediction prediction = predict(claim);
+    if (prediction.value) {
+      result.rows.push_back({claim, *prediction.value, prediction.baseline});
+    } else {
+      result.unresolved.push_back({claim.set, claim.name, prediction.reason});
+    }
+  }
+  for (const std::string& name : names) result.sets.push_back(summary_of(name, result.rows));
+  return result;
+}
+
+}  // namespace parsim

@@ -1,0 +1,84 @@
+// How far predictions can be trusted: numbers that others have published beside what we predict
+// for the same case. This folder receives the function that predicts; app/ supplies it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parsim {
+
+/// A published number and what it is a number of.
+struct Claim {
+  std::string set, name;  ///< name: unique in its set
+  std::string source;     ///< publication, and figure or table
+  std::string quantity;   ///< selects how it is predicted
+  std::string unit;       ///< of `expected`; "" for a bare number
+  /// What the quantity needs to know, as text: network, cluster, strategy, devices, …
+  std::map<std::string, std::string, std::less<>> what;
+  double expected = 0;
+  /// Largest error, as a fraction, that this project promises; absent: the error is only reported.
+  std::optional<double> within;
+  std::string reason;  ///< why the error is large, as far as we suspect
+
+  /// A value of `what`. Throws InputError naming the claim if it is missing.
+  [[nodiscard]] const std::string& at(std::string_view key) const;
+};
+
+/// Claims of a TOML text: tables [[set]] with name, source, quantity, unit and [[set.claims]] with
+/// case, expected, and optionally within, reason and whatever the quantity needs. Where `expected`
+/// is a list, every other list goes in step with it: one claim per entry; a shorter `within` leaves
+/// the rest without one. `file` is the place in messages. Throws InputError with file:line.
+[[nodiscard]] std::vector<Claim> read_claims(std::string_view toml, const std::string& file);
+
+/// The claims of the papers that this project implements (validation/papers).
+[[nodiscard]] std::vector<Claim> paper_claims();
+
+/// What we say of a claim's case: a value, or the reason why there is none.
+struct Prediction {
+  std::optional<double> value;
+  std::optional<double> baseline;  ///< the naive prediction, where there is one
+  std::string reason;
+};
+using Predict = std::function<Prediction(const Claim&)>;
+
+struct ValidationRow {
+  Claim claim;
+  double predicted = 0;
+  std::optional<double> baseline;
+
+  /// (predicted − expected) / expected.
+  [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
+  [[nodiscard]] bool promise_broken() const;
+};
+
+/// Errors of a set: magnitudes, as fractions.
+struct ValidationSet {
+  std::string name;
+  std::size_t rows = 0;
+  double mean_error = 0, median_error = 0, max_error = 0;
+  std::optional<double> baseline_mean_error;  ///< if every row has a baseline
+  std::optional<double> spearman;             ///< rank correlation; two different values at least
+};
+
+struct Unresolved {
+  std::string set, name, reason;
+};
+
+struct Validation {
+  std::vector<ValidationSet> sets;  ///< in the order of the claims
+  std::vector<ValidationRow> rows;
+  std::vector<Unresolved> unresolved;
+};
+[[nodiscard]] Validation validate_claims(const std::vector<Claim>& claims, const Predict& predict);
+
+/// Middle value, or the mean of the two in the middle. `values` must not be empty.
+[[nodiscard]] double median(std::vector<double> values);
+/// Spearman's rank correlation, ties with their mean rank; nothing if one side is constant.
+[[nodiscard]] std::optional<double> spearman(const std::vector<double>& a,
+                                             const std::vector<double>& b);
+
+}  // namespace parsim
