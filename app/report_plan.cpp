@@ -4,31 +4,20 @@
 
 #include "app/report_runs.hpp"
 #include "core/json.hpp"
+#include "strategies/explain.hpp"
 
 namespace parsim {
 
-namespace {
-
-/// "sample 4 x channel 2", or "whole".
-std::string cuts_text(const LayerPlan& layer) {
-  std::vector<std::string> words;
-  for (const Cut& cut : layer.cuts) {
-    words.push_back(fmt::format("{} {}", to_text(cut.dim), cut.sizes.size()));
-  }
-  return words.empty() ? "whole" : join(words, " x ");
-}
-
-/// "gpu0, gpu1" or "gpu0 … gpu7 (8)".
 std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
-  const std::set<DeviceId> distinct(layer.devices.begin(), layer.devices.end());
-  std::vector<std::string> names;
-  for (const DeviceId device : distinct) names.push_back(cluster[device].name);
+  std::set<DeviceId> seen;
+  std::vector<std::string> names;  // in the order of the parts
+  for (const DeviceId device : layer.devices) {
+    if (seen.insert(device).second) names.push_back(cluster[device].name);
+  }
   constexpr std::size_t listed = 4;
   if (names.size() <= listed) return join(names);
   return fmt::format("{} … {} ({})", names.front(), names.back(), names.size());
 }
-
-}  // namespace
 
 Document report_plan(const Scene& scene, const Planned& planned, const std::string& plan_path,
                      const std::string& dag_path) {
@@ -39,7 +28,7 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   std::vector<TableCell> stages;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     layers.push_back(scene.network.layers[i].name);
-    cuts.push_back(cuts_text(plan.layers[i]));
+    cuts.push_back(split_text(plan.layers[i]));
     devices.push_back(devices_text(plan.layers[i], scene.cluster));
     const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
     stages.push_back(TableCell::word(std::to_string(i < stage.size() ? stage[i] : 0)));

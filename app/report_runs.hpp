@@ -31,4 +31,7 @@ namespace parsim {
                                             const std::string& plan_path,
                                             const std::string& dag_path);
 
+/// "gpu0, gpu1" or "gpu0 … gpu7 (8)": the devices of a layer, each once.
+[[nodiscard]] std::string devices_text(const LayerPlan& layer, const Cluster& cluster);
+
 }  // namespace parsim

@@ -37,6 +37,7 @@ struct Verb {
 [[nodiscard]] Outcome run_simulate(const Arguments& arguments);
 [[nodiscard]] Outcome run_compare(const Arguments& arguments);
 [[nodiscard]] Outcome run_plan_verb(const Arguments& arguments);
+[[nodiscard]] Outcome run_explain(const Arguments& arguments);
 [[nodiscard]] Outcome run_collective(const Arguments& arguments);
 [[nodiscard]] Outcome run_list(const Arguments& arguments);
 [[nodiscard]] Outcome run_show(const Arguments& arguments);

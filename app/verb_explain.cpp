@@ -1,0 +1,191 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/report_runs.hpp"
+#include "app/run.hpp"
+#include "app/verbs.hpp"
+#include "core/critical_chain.hpp"
+#include "core/errors.hpp"
+#include "strategies/explain.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// What the chain's operations do, and where: "backward on gpu3", "all_reduce of gradients".
+std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
+  const OpRecord& record = dag.record(id);
+  const auto on_device = [&](std::string_view what) {
+    return fmt::format("{} on {}", what, cluster[DeviceId{record.device}].name);
+  };
+  const std::string_view purpose = dag.stream(id) == Stream::gradient   ? "gradients"
+                                   : dag.stream(id) == Stream::pipeline ? "the pipeline"
+                                                                        : "layers' tensors";
+  switch (dag.kind(id)) {
+    case OpKind::compute: {
+      const auto pass = static_cast<Pass>(record.sub);
+      return on_device(pass == Pass::forward     ? "forward"
+                       : pass == Pass::recompute ? "recompute"
+                                                 : "backward");
+    }
+    case OpKind::update:
+      return on_device("update");
+    case OpKind::local:
+      return on_device("additions");
+    case OpKind::delay:
+      return on_device("delay");
+    case OpKind::transfer:
+      return fmt::format("transfer for {}", purpose);
+    case OpKind::collective:
+      return fmt::format("{} for {}", to_text(static_cast<CollectiveKind>(record.sub)), purpose);
+  }
+  throw BrokenInvariant("an operation kind outside its enum");
+}
+
+struct Share {
+  std::string what;
+  Seconds time{};
+  std::size_t operations = 0;
+};
+
+/// The chain's time by kind of work, longest first; what the operations leave is waiting.
+std::vector<Share> shares_of_chain(const Run& run, const Cluster& cluster) {
+  std::map<std::string, Share> by_work;
+  Seconds filled{};
+  for (const OpId id : critical_chain(run.dag, run.timeline, cluster.devices.size())) {
+    const Span& span = run.timeline.spans[id.index()];
+    const std::string what = kind_of_work(run.dag, cluster, id);
+    Share& share = by_work.try_emplace(what, Share{what, {}, 0}).first->second;
+    share.time += span.end - span.start;
+    ++share.operations;
+    filled += span.end - span.start;
+  }
+  std::vector<Share> shares;
+  for (const auto& [what, share] : by_work) shares.push_back(share);
+  const Seconds step = makespan(run.timeline);
+  if (step - filled > 1e-9 * step) shares.push_back({"waiting", step - filled, 0});
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const Share& a, const Share& b) { return a.time > b.time; });
+  return shares;
+}
+
+Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
+  std::vector<std::string> words;
+  std::vector<double> times;
+  std::vector<TableCell> parts;
+  for (const Share& share : shares) {
+    words.push_back(share.what);
+    times.push_back(share.time.count());
+    const double part = share.time / step;
+    parts.push_back({fmt::format("{:.1f} %", 100 * part), exact(part)});
+  }
+  Table table;
+  table.title = "what bounds the step: the operations that followed one another to its end";
+  add_words(table, "work", "work", words);
+  add_numbers(table, "s", {{"time", "time_s", times}});
+  add_column(table, {"share", "share"}, std::move(parts));
+  return table;
+}
+
+Table table_of_layers(const Scene& scene, const Plan& plan, const Explanation& explanation) {
+  std::vector<std::string> names, splits, devices, alternatives;
+  std::vector<double> work;
+  std::vector<TableCell> changes;
+  for (const LayerReason& reason : explanation.layers) {
+    const LayerPlan& layer = plan.layers[reason.layer.index()];
+    names.push_back(scene.network[reason.layer].name);
+    splits.push_back(split_text(layer));
+    devices.push_back(devices_text(layer, scene.cluster));
+    work.push_back(reason.work.count());
+    const bool none = reason.alternative.empty();
+    alternatives.push_back(none ? "-" : reason.alternative);
+    const double change = none ? 0 : reason.alternative_step / explanation.step - 1;
+    changes.push_back(none ? TableCell{"-", ""}
+                           : TableCell{fmt::format("{:+.2f} %", 100 * change), exact(change)});
+  }
+  Table table;
+  table.title = "layers";
+  add_words(table, "layer", "layer", names);
+  add_words(table, "split", "split", splits);
+  add_words(table, "devices", "devices", devices);
+  add_numbers(table, "s", {{"work", "work_s", work}});
+  add_words(table, "best alternative", "alternative", alternatives);
+  add_column(table, {"step with it", "alternative_change"}, std::move(changes));
+  return table;
+}
+
+std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
+                    const std::vector<Share>& shares, const Explanation& explanation) {
+  using Json = nlohmann::ordered_json;
+  Json json{{"strategy", plan.strategy},
+            {"network", scene.network.name},
+            {"cluster", scene.cluster.name},
+            {"batch", plan.batch},
+            {"step_time_s", run.result.step_time.count()},
+            {"estimated_step_time_s", explanation.step.count()},
+            {"chain", Json::array()},
+            {"layers", Json::array()},
+            {"notes", plan.notes}};
+  for (const Share& share : shares) {
+    json["chain"].push_back(
+        {{"work", share.what}, {"time_s", share.time.count()}, {"operations", share.operations}});
+  }
+  for (const LayerReason& reason : explanation.layers) {
+    const LayerPlan& layer = plan.layers[reason.layer.index()];
+    Json devices = Json::array();
+    for (const DeviceId device : layer.devices) devices.push_back(scene.cluster[device].name);
+    Json row{{"layer", scene.network[reason.layer].name},
+             {"split", split_text(layer)},
+             {"devices", devices},
+             {"work_s", reason.work.count()}};
+    const bool none = reason.alternative.empty();
+    row["alternative"] = none ? Json(nullptr) : Json(reason.alternative);
+    row["alternative_step_s"] = none ? Json(nullptr) : Json(reason.alternative_step.count());
+    json["layers"].push_back(std::move(row));
+  }
+  return json.dump(2);
+}
+
+}  // namespace
+
+Outcome run_explain(const Arguments& arguments) {
+  const Request request = make_request(arguments);
+  if (request.strategies.size() > 1) {
+    throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
+                     "accepted: one name");
+  }
+  const std::string name = request.strategies.empty() ? "best" : request.strategies.front();
+  const Strategy* chosen = request.plan_file.empty() ? &strategy(name, "--strategy") : nullptr;
+  const Scene scene(request);
+  std::vector<Plan> others;
+  for (const Strategy& row : strategies()) {
+    if (&row == chosen || row.plan == plan_best) continue;
+    try {
+      others.push_back(make_plan(scene, row).plan);
+    } catch (const InputError&) {  // no plan for this input
+    }
+  }
+  const Planned planned = chosen == nullptr ? Planned{*scene.plan, scene.preparation, {}}
+                                            : make_plan(scene, *chosen, others);
+  if (chosen != nullptr) check_used(request, scene.network, {planned.plan});
+  const Run run = run_plan(scene, planned);
+  const std::vector<Share> shares = shares_of_chain(run, scene.cluster);
+  const Explanation explanation = explain(scene.strategy_input(), planned.plan, others);
+
+  Document document = report_simulation(scene, run.result);
+  document.tables = {table_of_chain(shares, run.result.step_time),
+                     table_of_layers(scene, planned.plan, explanation)};
+  document.head.push_back(fmt::format("{}: step {:.4g} ms simulated, {:.4g} ms estimated",
+                                      planned.plan.strategy, run.result.step_time.count() * 1e3,
+                                      explanation.step.count() * 1e3));
+  document.notes.push_back(
+      "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
+      "one layer were split that way and all others stayed");
+  document.json = json_of(scene, planned.plan, run, shares, explanation);
+  return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
+}
+
+}  // namespace parsim

@@ -1,0 +1,52 @@
+#include "core/critical_chain.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+std::vector<OpId> critical_chain(const ExecDag& dag, const Timeline& timeline,
+                                 std::size_t devices) {
+  ensure(timeline.spans.size() == dag.size(), "a timeline has a span for every operation");
+  if (dag.size() == 0) return {};
+  // By operation: what it waited for longest; -1 for nothing.
+  std::vector<std::int32_t> before(dag.size(), -1);
+  std::vector<std::int32_t> last(devices * static_cast<std::size_t>(queues_per_device), -1);
+  std::vector<Queue> places;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const auto consider = [&](std::int32_t other) {
+      if (other < 0) return;
+      std::int32_t& best = before[i];
+      const auto end = [&](std::int32_t op) {
+        return timeline.spans[static_cast<std::size_t>(op)].end;
+      };
+      if (best < 0 || end(other) > end(best) || (end(other) == end(best) && other < best)) {
+        best = other;
+      }
+    };
+    for (const OpId predecessor : dag.predecessors(OpId{i})) consider(predecessor.value);
+    queues(dag, OpId{i}, places);
+    for (const Queue& place : places) {
+      consider(last[place.device.index() * static_cast<std::size_t>(queues_per_device) +
+                    static_cast<std::size_t>(place.queue)]);
+    }
+    for (const Queue& place : places) {
+      last[place.device.index() * static_cast<std::size_t>(queues_per_device) +
+           static_cast<std::size_t>(place.queue)] = static_cast<std::int32_t>(i);
+    }
+  }
+  std::size_t end = 0;
+  for (std::size_t i = 1; i < dag.size(); ++i) {
+    if (timeline.spans[i].end > timeline.spans[end].end) end = i;
+  }
+  std::vector<OpId> chain;
+  for (auto at = static_cast<std::int32_t>(end); at >= 0;
+       at = before[static_cast<std::size_t>(at)]) {
+    chain.emplace_back(at);
+  }
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+}  // namespace parsim

@@ -1,0 +1,36 @@
+// Why a plan splits a layer as it does: what the step would take if this one layer were split
+// another way.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// A layer of a plan and its best alternative.
+struct LayerReason {
+  LayerId layer;
+  Seconds work{};              ///< forward and backward of its slowest part, all micro-batches
+  std::string alternative;     ///< "as data", "on one device"; empty if no other split was possible
+  Seconds alternative_step{};  ///< estimated step with it
+};
+
+struct Explanation {
+  Seconds step{};  ///< estimated
+  std::vector<LayerReason> layers;
+};
+
+/// Tries for every layer: the splits that the other strategies' plans give it, its neighbours'
+/// splits, and one device. All other layers stay. Plans that cannot be lowered do not count.
+///
+/// others   plans for the same input, each with one stage and the plan's number of micro-batches;
+///          others are ignored
+[[nodiscard]] Explanation explain(const StrategyInput& input, const Plan& plan,
+                                  std::span<const Plan> others);
+
+/// "sample 4 x channel 2", "sample 42,42,22,22", or "whole".
+[[nodiscard]] std::string split_text(const LayerPlan& layer);
+
+}  // namespace parsim
