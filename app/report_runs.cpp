@@ -162,10 +162,23 @@ Table device_table(const RunResult& result) {
 void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
   for (const RunResult& result : results) {
     const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
-    for (const std::string& note : result.notes) document.notes.push_back(prefix + note);
+    // Of several strategies only the one without a method of its own explains itself; JSON has all.
+    if (results.size() == 1 || result.strategy == "best") {
+      for (const std::string& note : result.notes) document.notes.push_back(prefix + note);
+    }
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
   document.warnings = scene.warnings;
+}
+
+/// "fastest that fits: owt", and what would be without the strategy `best`.
+std::string winner(const std::vector<RunResult>& sorted, const std::string& best) {
+  const auto first = std::find_if(sorted.begin(), sorted.end(),
+                                  [](const RunResult& result) { return result.fits(); });
+  if (first == sorted.end()) return "no plan fits in memory";
+  const bool other = first->strategy != best && !best.empty();
+  return fmt::format("fastest that fits: {}{}", first->strategy,
+                     other ? fmt::format("; of the others: {}", best) : "");
 }
 
 }  // namespace
@@ -187,7 +200,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   document.head = head(scene, results);
   document.tables = {result_table(results)};
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
-  document.notes.push_back(best.empty() ? "best: none fits in memory" : "best: " + best);
+  document.notes.push_back(winner(results, best));
   const auto simulated = std::count_if(results.begin(), results.end(),
                                        [](const RunResult& r) { return r.error.empty(); });
   document.notes.push_back(fmt::format(
@@ -195,6 +208,9 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
       "device, ≥ busiest link; bytes delivered as asked)",
       simulated));
   append_notes(document, scene, results);
+  if (results.size() > 1) {
+    document.notes.push_back("why a plan is as it is: parsim explain --strategy NAME");
+  }
   document.json = comparison_json(scene, results, best);
   return document;
 }
