@@ -49,77 +49,6 @@ class Alike {
   std::vector<std::size_t> of_;
 };
 
-/// By configuration, by part: device and box. The same for all layers of a node.
-std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const Machine& machine,
-                                          const Node& node) {
-  std::vector<std::vector<Share>> result;
-  for (const Configuration& configuration : node.configurations) {
-    std::vector<Share>& shares = result.emplace_back();
-    const std::vector<Region> parts =
-        boxes(input.network, node.layers[0], configuration, input.batch, machine.speeds());
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      shares.push_back({machine.devices()[k], parts[k]});
-    }
-  }
-  return result;
-}
-
-/// As core/cost_model.cpp counts the traffic of an update, without a launch for each: parameters
-/// are updated in buckets.
-double update_time(const StrategyInput& input, const std::vector<Copies>& copies) {
-  std::map<DeviceId, std::int64_t> elements;
-  for (const Copies& part : copies) {
-    for (const DeviceId device : part.devices) {
-      elements[device] += part.payload.value / element_bytes(input.precision);
-    }
-  }
-  double longest = 0;
-  for (const auto& [device, count] : elements) {
-    const Bytes touched{count * 4 * (3 + 2 * state_per_parameter(input.optimizer))};
-    const Seconds time =
-        input.cost.memory(device, touched).time - input.cost.memory(device, {}).time;
-    longest = std::max(longest, time.count());
-  }
-  return longest;
-}
-
-double memory_of(const StrategyInput& input, LayerId layer, std::span<const Share> shares,
-                 const std::vector<Copies>& copies) {
-  const LayerKind& kind = input.network[layer].kind;
-  const bool in_place = kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr;
-  std::map<DeviceId, std::int64_t> bytes;
-  for (const Share& share : shares) {
-    if (!in_place) bytes[share.device] += share.box.volume() * element_bytes(input.precision);
-  }
-  for (const Copies& part : copies) {
-    for (const DeviceId device : part.devices) {
-      bytes[device] += part.payload.value * (2 + state_per_parameter(input.optimizer));
-    }
-  }
-  std::int64_t most = 0;
-  for (const auto& [device, sum] : bytes) most = std::max(most, sum);
-  return static_cast<double>(most);
-}
-
-NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,
-                     const std::vector<bool>& wanted, bool own) {
-  const std::size_t count = node.configurations.size();
-  NodeCosts costs{std::vector<double>(count, 0), std::vector<double>(count, 0),
-                  std::vector<double>(count, 0), std::vector<double>(count, 0)};
-  const auto shares = shares_of(input, machine, node);
-  for (const LayerId layer : node.layers) {
-    const bool data = wants_data(input.network, layer, wanted);
-    for (std::size_t c = 0; c < count; ++c) {
-      costs.compute[c] += compute_time(input, layer, shares[c], data).count();
-      const std::vector<Copies> copies = copies_of(input, layer, shares[c]);
-      costs.sync[c] += sync_time(input, machine, copies).count();
-      if (own) costs.update[c] += update_time(input, copies);
-      costs.memory[c] += memory_of(input, layer, shares[c], copies);
-    }
-  }
-  return costs;
-}
-
 /// What the search may cost: table entries joined in eliminations, boxes intersected for t_X.
 constexpr double most_joins = 2.5e9, most_boxes = 2e9;
 
@@ -291,78 +220,6 @@ std::vector<Node> nodes_of(const Network& network, std::int64_t batch, std::size
   return nodes;
 }
 
-Seconds compute_time(const StrategyInput& input, LayerId layer, std::span<const Share> shares,
-                     bool data) {
-  // Parts of the same extents on the same model cost the same. Where they lie hardly matters: only
-  // a border's padding makes an input smaller.
-  struct Known {
-    std::int32_t model;
-    Region box;
-    Seconds time;
-  };
-  std::vector<Known> known;
-  std::vector<Seconds> busy(input.cluster.devices.size());
-  Seconds longest{};
-  for (const Share& share : shares) {
-    if (share.box.empty()) continue;
-    const std::int32_t model = input.cluster[share.device].model;
-    const auto same = [&](const Known& k) {
-      if (k.model != model) return false;
-      for (std::size_t a = 0; a < share.box.rank(); ++a) {
-        if (k.box[a].size() != share.box[a].size()) return false;
-      }
-      return true;
-    };
-    auto at = std::find_if(known.begin(), known.end(), same);
-    if (at == known.end()) {
-      known.push_back({model, share.box, part_time(input, layer, share.box, share.device, data)});
-      at = known.end() - 1;
-    }
-    busy[share.device.index()] += at->time;
-    longest = std::max(longest, busy[share.device.index()]);
-  }
-  return longest;
-}
-
-std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
-                              std::span<const Share> shares) {
-  const Layer& layer = input.network[id];
-  if (layer.parameters.empty()) return {};
-  const std::vector<Shape> inputs = input_shapes(input.network, id);
-  std::vector<Region> regions;  // of the first parameter: few are distinct
-  std::vector<Copies> result;
-  for (const Share& share : shares) {
-    if (share.box.empty()) continue;
-    const Part part{share.box, {}};
-    const Region first = parameter_region(layer.kind, inputs, layer.out, 0, part);
-    const auto at = std::find(regions.begin(), regions.end(), first);
-    const auto index = static_cast<std::size_t>(at - regions.begin());
-    if (at == regions.end()) {
-      std::int64_t elements = first.volume();
-      for (std::size_t p = 1; p < layer.parameters.size(); ++p) {
-        elements += parameter_region(layer.kind, inputs, layer.out, p, part).volume();
-      }
-      regions.push_back(first);
-      result.push_back({{}, Bytes{elements * element_bytes(input.precision)}});
-    }
-    std::vector<DeviceId>& devices = result[index].devices;
-    if (std::find(devices.begin(), devices.end(), share.device) == devices.end()) {
-      devices.push_back(share.device);
-    }
-  }
-  return result;
-}
-
-Seconds sync_time(const StrategyInput& input, Machine& machine, const std::vector<Copies>& copies) {
-  Seconds longest{}, sum{};
-  for (const Copies& part : copies) {
-    const Seconds time = machine.sum_time(part.devices, part.payload);
-    longest = std::max(longest, time);
-    sum += time;
-  }
-  return input.sync == Sync::Kind::server ? sum : longest;
-}
-
 Problem Tables::problem(double sync_weight, double memory_weight) const {
   Problem problem;
   problem.edges = edges;
@@ -378,14 +235,12 @@ Problem Tables::problem(double sync_weight, double memory_weight) const {
 Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule rule,
                    std::span<const double> sync_weights) {
   const std::vector<bool> wanted = wanted_gradients(input.network);
-  const bool own = input.search_costs == SearchCosts::own;
   Tables tables;
   tables.nodes = nodes_of(input.network, input.batch, machine.devices().size());
   const Graph graph = graph_of(input.network, tables.nodes, wanted);
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
-    tables.costs.push_back(graph.kind[n] == n
-                               ? node_costs(input, machine, tables.nodes[n], wanted, own)
-                               : tables.costs[graph.kind[n]]);
+    tables.costs.push_back(graph.kind[n] == n ? node_costs(input, machine, tables.nodes[n], wanted)
+                                              : tables.costs[graph.kind[n]]);
   }
   if (!sync_weights.empty()) {
     const double by_sample = transfers_by_sample(input, machine, rule, graph, tables.nodes);

@@ -51,6 +51,10 @@ struct Tables {
 [[nodiscard]] std::vector<Node> nodes_of(const Network& network, std::int64_t batch,
                                          std::size_t devices);
 
+/// By configuration of the node. wanted   wanted_gradients of the network
+[[nodiscard]] NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,
+                                   const std::vector<bool>& wanted);
+
 /// Everything the search adds up.
 ///
 /// sync_weights   those that problem() will be asked for (with memory_weight 0): configurations

@@ -1,0 +1,151 @@
+// The layer-wise strategy in this project's own costs: beyond the paper.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/layer_wise.hpp"
+#include "strategies/layer_wise/machine.hpp"
+#include "strategies/memory.hpp"
+#include "strategies/price.hpp"
+#include "tests/support/notation.hpp"
+#include "topologies/topologies.hpp"
+
+using namespace parsim;
+
+namespace {
+
+struct World {
+  Network network;
+  Cluster cluster;
+  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
+
+  World(const std::string& name, const std::string& machines)
+      : network(load_network(name, {}, "test")), cluster(load_cluster(machines, "test")) {}
+
+  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
+    StrategyInput in{network, cluster, *cost};
+    in.batch = batch;
+    in.simulator = simulator.get();
+    return in;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time") {
+  for (const char* machines :
+       {"star:4,device=p100-sxm2,rate=20GB/s,latency=1us",
+        "nodes:2x2,device=p100-sxm2*2+v100-sxm2*2,intra=20GB/s,inter=1GB/s,latency=5us",
+        "star:3,device=v100-sxm2*1+m40*2,rate=3GB/s,latency=20us"}) {
+    for (const char* name : {"lenet5", "alexnet"}) {
+      CAPTURE(machines);
+      CAPTURE(name);
+      const World world(name, machines);
+      const StrategyInput input = world.input(48);
+      const Seconds step = simulated_price(input, plan_layer_wise(input)).step;
+      for (Plan (*other)(const StrategyInput&) : {plan_data, plan_owt, plan_model_even}) {
+        CHECK(step <= simulated_price(input, other(input)).step);
+      }
+    }
+  }
+}
+
+TEST_CASE("layer-wise: unequal devices get parts in proportion to their speed") {
+  const World world("vgg16", "star:2,device=m40*1+v100-sxm2*1,rate=100GB/s,latency=1us");
+  StrategyInput input = world.input(64);
+  const Plan plan = plan_layer_wise(input);
+  const LayerPlan& conv = plan.layers[1];
+  // The fast device comes first and gets about as many times more samples as it is faster.
+  REQUIRE(conv.devices == std::vector{DeviceId{1}, DeviceId{0}});
+  REQUIRE(conv.cuts.size() == 1);
+  const double share =
+      static_cast<double>(conv.cuts[0].sizes[0]) / static_cast<double>(conv.cuts[0].sizes[1]);
+  const auto alone = [&](DeviceId device) {
+    Seconds time{};
+    for (std::size_t l = 1; l < world.network.layers.size(); ++l) {
+      time += layer_wise::part_time(input, LayerId{l}, whole(world.network.layers[l].out, 32),
+                                    device, l > 1);
+    }
+    return time;
+  };
+  CHECK(share == doctest::Approx(alone(DeviceId{0}) / alone(DeviceId{1})).epsilon(0.15));
+  const Seconds even = simulated_price(input, plan_data(input)).step;
+  CHECK(simulated_price(input, plan).step < 0.8 * even);
+}
+
+TEST_CASE("layer-wise: a device a hundred times slower is left out") {
+  const Network network = load_network("lenet5", {}, "test");
+  const Cluster cluster = testing::star_of(
+      {testing::test_device("slow", "0.1 TFLOP/s"), testing::test_device("fast", "10 TFLOP/s")},
+      "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 16;
+  const Plan plan = plan_layer_wise(input);
+  CHECK(plan.layers[1].devices[0] == DeviceId{1});
+}
+
+TEST_CASE("layer-wise: few parts stay in one node, with its devices side by side") {
+  // Devices of two nodes that alternate by speed: the fast node comes first.
+  const World world(
+      "alexnet", "nodes:2x3,device=p100-sxm2*3+v100-sxm2*3,intra=20GB/s,inter=1GB/s,latency=1us");
+  const layer_wise::Machine own(world.input(96), SearchCosts::own);
+  CHECK(own.devices() ==
+        std::vector{DeviceId{3}, DeviceId{4}, DeviceId{5}, DeviceId{0}, DeviceId{1}, DeviceId{2}});
+  CHECK(own.nodes() == std::vector<std::size_t>{0, 0, 0, 1, 1, 1});
+  const layer_wise::Machine paper(world.input(96), SearchCosts::paper);
+  CHECK(paper.devices()[0] == DeviceId{0});
+  // Three cards behind one cable: a third of it for each, where all receive at once.
+  CHECK(own.outside()[0] == doctest::Approx(3 / 1e9));
+  CHECK(paper.outside()[0] == doctest::Approx(1 / 1e9));
+  CHECK(paper.inside()[0] == doctest::Approx(1 / 20e9));
+}
+
+TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for memory") {
+  // With a batch between one and four times the units, copies of the weights are cheaper to sum
+  // than activations are to gather, but with Adam they take more memory.
+  const Network network = testing::network_of(
+      "x: vector 1024; dense 1024; relu; dense 1024; relu; dense 1024; relu; dense 1024; loss");
+  Cluster cluster = testing::star_of(4, "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 2500;
+  input.optimizer = Optimizer::adam;
+  const auto most = [&](const Plan& plan) {
+    std::int64_t bytes = 0;
+    for (const MemoryUse& use : memory_use(network, cluster, plan)) {
+      bytes = std::max(bytes, use.total().value);
+    }
+    return bytes;
+  };
+  const auto pays = [](const Plan& plan) {
+    return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+      return note.starts_with("chosen for memory");
+    });
+  };
+  const Plan fastest = plan_layer_wise(input);
+  CHECK_FALSE(pays(fastest));
+  for (Device& device : cluster.devices) device.memory = Bytes{most(fastest) * 9 / 10};
+  CHECK_FALSE(fits(input, fastest));
+  const Plan smaller = plan_layer_wise(input);
+  CHECK(fits(input, smaller));
+  CHECK(pays(smaller));
+  // Nothing helps where nothing fits: the fastest is returned, and reports say that it does not
+  // fit.
+  for (Device& device : cluster.devices) device.memory = Bytes{1000};
+  CHECK(plan_layer_wise(input).layers == fastest.layers);
+}
+
+TEST_CASE("layer-wise: a graph of many crossing skips is searched, and the plan says how") {
+  const World world("densenet121", "star:4,device=p100-sxm2,rate=20GB/s,latency=1us");
+  StrategyInput input = world.input(64);
+  input.search_costs = SearchCosts::paper;
+  const Plan plan = plan_layer_wise(input);
+  CHECK(paper_price(input, plan).step() <= paper_price(input, plan_data(input)).step());
+  const auto honest = [](const std::string& note) { return note.starts_with("NOT proven"); };
+  CHECK(std::any_of(plan.notes.begin(), plan.notes.end(), honest));
+}
