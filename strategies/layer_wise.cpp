@@ -23,6 +23,7 @@ namespace parsim {
 
 namespace {
 
+using layer_wise::Exchanges;
 using layer_wise::Machine;
 using layer_wise::Solution;
 using layer_wise::Tables;
@@ -126,20 +127,27 @@ struct Candidate {
   double estimate = 0;
 };
 
-/// Distinct plans, the best estimate first. `memory_weight` is a price in seconds per byte.
+/// Distinct plans, the best estimates first. `memory_weight` is a price in seconds per byte.
 std::vector<Candidate> search(const StrategyInput& input, const Machine& machine,
                               const Tables& tables, double memory_weight) {
+  constexpr std::size_t finalists = 3;
   std::vector<Candidate> candidates;
   for (const double sync_weight : sync_weights) {
     const Solution solution = solve(tables.problem(sync_weight, memory_weight));
     const auto same = [&](const Candidate& c) { return c.solution.choice == solution.choice; };
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
-    candidates.push_back(
-        {plan_of(input, machine, tables, solution), solution, estimate(tables, solution)});
-    note_search(candidates.back().plan, input.network, tables, solution);
+    candidates.push_back({{}, solution, estimate(tables, solution)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
+  if (candidates.size() > finalists) candidates.resize(finalists);
+  for (Candidate& candidate : candidates) {
+    candidate.plan = plan_of(input, machine, tables, candidate.solution);
+    note_search(candidate.plan, input.network, tables, candidate.solution);
+    if (machine.exchanges() == Exchanges::collectives) {
+      candidate.plan.notes.emplace_back("among cuts along one dimension only");
+    }
+  }
   return candidates;
 }
 
@@ -173,13 +181,16 @@ std::vector<Candidate> search_that_fits(const StrategyInput& input, Machine& mac
   return candidates;
 }
 
+void add_plan(Plan plan, std::vector<Plan>& plans) {
+  const auto same = [&](const Plan& other) { return other.layers == plan.layers; };
+  if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(std::move(plan));
+}
+
 /// A plan of another strategy, if it has one.
-void add_plan(const StrategyInput& input, Plan (*make)(const StrategyInput&),
-              std::vector<Plan>& plans) {
+void add_plan_of(const StrategyInput& input, Plan (*make)(const StrategyInput&),
+                 std::vector<Plan>& plans) {
   try {
-    Plan plan = make(input);
-    const auto same = [&](const Plan& other) { return other.layers == plan.layers; };
-    if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(std::move(plan));
+    add_plan(make(input), plans);
   } catch (const InputError&) {  // as many samples as devices, for example
   }
 }
@@ -190,14 +201,21 @@ Plan plan_by_own(const StrategyInput& input) {
   for (Candidate& candidate : search_that_fits(input, machine)) {
     plans.push_back(std::move(candidate.plan));
   }
+  if (input.simulator != nullptr) {  // nothing else can compare the two kinds
+    Machine whole(input, SearchCosts::own, Exchanges::collectives);
+    const Tables tables = make_tables(input, whole, TransferRule::slowest_receiver, sync_weights);
+    for (Candidate& candidate : search(input, whole, tables, 0)) {
+      add_plan(std::move(candidate.plan), plans);
+    }
+  }
   const std::size_t searched = plans.size();
   if (input.simulator != nullptr) {
     for (Plan (*make)(const StrategyInput&) : {plan_data, plan_owt, plan_model_even}) {
-      add_plan(input, make, plans);
+      add_plan_of(input, make, plans);
     }
     StrategyInput by_speed = input;
     by_speed.shares = ShareRule::proportional;
-    add_plan(by_speed, plan_data, plans);
+    add_plan_of(by_speed, plan_data, plans);
   }
   const std::size_t best = best_by_simulation(input, plans);
   Plan plan = std::move(plans[best]);

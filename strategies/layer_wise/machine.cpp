@@ -41,9 +41,10 @@ bool wants_data(const Network& network, LayerId layer, const std::vector<bool>& 
                      [&](LayerId producer) { return wanted[producer.index()]; });
 }
 
-Machine::Machine(const StrategyInput& input, SearchCosts costs)
+Machine::Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchanges)
     : input_(input),
       costs_(costs),
+      exchanges_(exchanges),
       routes_(input.cluster),
       sync_(chosen_sync(input)),
       devices_(workers(input)) {
@@ -51,6 +52,7 @@ Machine::Machine(const StrategyInput& input, SearchCosts costs)
   if (costs_ == SearchCosts::own) measure_speeds();
   order_devices();
   measure_rates();
+  if (exchanges_ == Exchanges::collectives) measure_collectives();
 }
 
 /// One speed for the whole network, so that neighbouring layers are cut at the same places: the
@@ -146,6 +148,17 @@ void Machine::measure_rates() {
     }
   }
   if (costs_ == SearchCosts::paper) latency_ = {};
+}
+
+/// Every member of an all-gather receives all but its own part.
+void Machine::measure_collectives() {
+  if (devices_.size() < 2) return;
+  constexpr Bytes large{1 << 28};
+  const auto n = static_cast<double>(devices_.size());
+  const Seconds time = input_.cost.collective(CollectiveKind::all_gather, devices_, large);
+  const double rate = time.count() / (static_cast<double>(large.value) * (n - 1) / n);
+  inside_.assign(devices_.size(), rate);
+  outside_.assign(devices_.size(), rate);
 }
 
 Seconds Machine::sum_time(std::span<const DeviceId> group, Bytes payload) {

@@ -9,13 +9,20 @@
 
 namespace parsim::layer_wise {
 
+/// What carries tensors from producers to readers.
+///
+///     pairs         a device that lacks bytes gets them from those that have them
+///     collectives   cuts along one dimension only: their exchanges are whole collectives, which
+///                   find better ways than pairs do; the rate is that of an all-gather
+enum class Exchanges : std::uint8_t { pairs, collectives };
+
 /// Whose numbers: of the paper's equations, or this project's.
 ///
 ///     paper   devices in id order, node by node; links fully used, no latency, a card alone
 ///     own     fast nodes and devices first; a card that several devices share gives each its part
 class Machine {
  public:
-  Machine(const StrategyInput& input, SearchCosts costs);
+  Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchanges = Exchanges::pairs);
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
@@ -30,6 +37,7 @@ class Machine {
   /// By position: seconds per byte that arrives from a device of its node, or of another.
   [[nodiscard]] const std::vector<double>& inside() const { return inside_; }
   [[nodiscard]] const std::vector<double>& outside() const { return outside_; }
+  [[nodiscard]] Exchanges exchanges() const { return exchanges_; }
   /// Of one exchange of tensors; zero in the paper's costs.
   [[nodiscard]] Seconds latency() const { return latency_; }
   /// Position of a device; it must be a worker.
@@ -50,10 +58,12 @@ class Machine {
   void order_devices();
   void measure_speeds();
   void measure_rates();
+  void measure_collectives();
   [[nodiscard]] double seconds_per_byte(std::size_t from, std::size_t to);
 
   const StrategyInput& input_;
   SearchCosts costs_;
+  Exchanges exchanges_;
   Routes routes_;
   Sync sync_;
   std::vector<DeviceId> devices_;

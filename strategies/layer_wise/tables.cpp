@@ -237,6 +237,14 @@ Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule ru
   const std::vector<bool> wanted = wanted_gradients(input.network);
   Tables tables;
   tables.nodes = nodes_of(input.network, input.batch, machine.devices().size());
+  if (machine.exchanges() == Exchanges::collectives) {
+    for (Node& node : tables.nodes) {
+      std::erase_if(node.configurations, [](const Configuration& configuration) {
+        const Degrees& degrees = configuration.degrees;
+        return std::count(degrees.begin(), degrees.end(), 1) + 1 < std::ssize(degrees);
+      });
+    }
+  }
   const Graph graph = graph_of(input.network, tables.nodes, wanted);
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
     tables.costs.push_back(graph.kind[n] == n ? node_costs(input, machine, tables.nodes[n], wanted)

@@ -230,9 +230,12 @@ TEST_CASE("layer-wise paper: the volume bars of figure 8 that its laws explain, 
   for (const Figure& figure : figures) {
     const std::vector<Predicted>& predicted = predictions().at({figure.network, figure.strategy});
     const bool model = std::string(figure.strategy) == "model";
-    const bool explained = std::string(figure.strategy) == "data" ||
-                           (std::string(figure.network) == "vgg16" &&
-                            (model || std::string(figure.strategy) == "owt"));
+    // Left out: model parallelism of AlexNet (the bars are twice the law with maps of 6x6) and of
+    // Inception-v3 (2.1 % below); owt of AlexNet and all layer-wise bars, whose accounting the
+    // paper does not tell.
+    const std::string name = figure.network, strategy = figure.strategy;
+    const bool explained = strategy == "data" || (name == "vgg16" && model) ||
+                           (name != "alexnet_one_tower" && strategy == "owt");
     table += fmt::format("\n{:18} {:10}", figure.network, figure.strategy);
     for (std::size_t i = 1; i < gpu_counts.size(); ++i) {
       const PaperVolume& volume = predicted[i].volume;
