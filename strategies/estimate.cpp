@@ -14,6 +14,8 @@ namespace parsim {
 namespace {
 
 constexpr double never = -1;
+/// Fragments are forgotten beyond this: some hundred bytes each.
+constexpr std::size_t most_cells_kept = 1'000'000;
 
 /// Contributions on their device that wait to be added.
 struct Waiting {
@@ -44,7 +46,8 @@ struct Estimator::State {
   Structure structure;
   Messages messages;
   std::map<std::int64_t, Fragments> by_samples;
-  Schedule last_schedule;  ///< whose order is remembered
+  Plan previous;                       ///< what the tables below belong to
+  std::int64_t previous_samples = -1;  ///< of its micro-batches
   std::vector<Slot> order;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
 
@@ -53,8 +56,10 @@ struct Estimator::State {
   std::vector<std::int32_t> numbers;
   std::vector<const LayerFragment*> layers;
   std::vector<const FanOut*> fans;
-  std::vector<std::pair<const SumFragment*, double>> sums;  ///< with the last push or sum
-  std::vector<std::int32_t> backward_left;                  ///< by sum
+  std::vector<std::vector<ParameterId>> buckets;
+  std::vector<const std::vector<SumFragment>*> sums_of_bucket;
+  std::vector<const SumFragment*> sums;
+  std::vector<std::int32_t> backward_left;  ///< by sum
   std::vector<std::vector<std::size_t>> sums_of_layer;
   std::vector<std::vector<double>> pushed;        ///< by sum, when it has been issued
   std::vector<std::vector<double>> mirrors_done;  ///< by sum, mirror: its last kernel
@@ -68,6 +73,7 @@ struct Estimator::State {
   double latest = 0;
 
   void begin(const Plan& plan);
+  void look_up(const Plan& plan, Fragments& fragments, bool fresh);
   void lay_out();
   void collect_sums();
   double occupy(const Message& message, Stream stream, double after);
@@ -113,36 +119,73 @@ Seconds Estimator::State::run(const Plan& wanted) {
 void Estimator::State::begin(const Plan& wanted) {
   plan = &wanted;
   const Schedule& schedule = wanted.schedule;
-  if (order.empty() || schedule != last_schedule) {
+  if (by_samples.empty() || schedule != previous.schedule) {
     order = issue_order(input.network, schedule);
-    last_schedule = schedule;
     members.clear();
     for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
       const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
       if (stage >= members.size()) members.resize(stage + 1);
       members[stage].emplace_back(l);
     }
+    previous.schedule = schedule;
   }
   const std::int64_t samples = wanted.batch / schedule.micro_batches;
+  bool fresh = samples != previous_samples;  // nothing of the last plan helps
+  if (!by_samples.empty() && by_samples.begin()->second.cells_kept() > most_cells_kept) {
+    by_samples.clear();
+    fresh = true;
+  }
   Fragments& fragments =
       by_samples.try_emplace(samples, input, structure, messages, samples).first->second;
-  const std::size_t count = wanted.layers.size();
-  numbers.resize(count);
-  layers.resize(count);
-  fans.resize(count);
-  for (std::size_t l = 0; l < count; ++l) {
-    numbers[l] = fragments.layer(LayerId{l}, wanted.layers[l]);
-    layers[l] = &fragments.layer(LayerId{l}, numbers[l]);
-  }
-  for (std::size_t l = 0; l < count; ++l) {
-    if (!structure.flow.source[l]) fans[l] = &fragments.fan_out(LayerId{l}, numbers);
-  }
-  sums.clear();
-  for (const std::vector<ParameterId>& bucket : bucket_order(input.network, wanted)) {
-    for (const SumFragment& sum : fragments.sums(bucket, numbers)) sums.emplace_back(&sum, never);
-  }
+  previous_samples = -1;  // a refusal half-way leaves nothing to build on
+  look_up(wanted, fragments, fresh);
+  previous_samples = samples;
   lay_out();
   collect_sums();
+}
+
+/// Finds the fragments of a plan; only what differs from the last plan is looked for.
+void Estimator::State::look_up(const Plan& wanted, Fragments& fragments, bool fresh) {
+  const std::size_t count = wanted.layers.size();
+  if (fresh) {
+    previous.layers.assign(count, {});
+    numbers.assign(count, -1);
+    layers.assign(count, nullptr);
+    fans.assign(count, nullptr);
+  }
+  std::vector<bool> changed(count, false), stale(count, false);
+  for (std::size_t l = 0; l < count; ++l) {
+    if (layers[l] != nullptr && wanted.layers[l] == previous.layers[l]) continue;
+    const std::int32_t number = fragments.layer(LayerId{l}, wanted.layers[l]);
+    previous.layers[l] = wanted.layers[l];
+    changed[l] = true;
+    numbers[l] = number;
+    layers[l] = &fragments.layer(LayerId{l}, number);
+    stale[l] = true;
+    for (const LayerId producer : input.network.layers[l].inputs) stale[producer.index()] = true;
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (stale[l] && !structure.flow.source[l]) fans[l] = &fragments.fan_out(LayerId{l}, numbers);
+  }
+  const bool same_buckets = !fresh && wanted.buckets == previous.buckets && !buckets.empty();
+  if (!same_buckets) {
+    buckets = bucket_order(input.network, wanted);
+    previous.buckets = wanted.buckets;
+    sums_of_bucket.assign(buckets.size(), nullptr);
+  }
+  sums.clear();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const auto touched = [&](ParameterId id) {
+      const std::vector<LayerId>& users = structure.users[id.index()];
+      return std::any_of(users.begin(), users.end(),
+                         [&](LayerId user) { return changed[user.index()]; });
+    };
+    if (sums_of_bucket[b] == nullptr ||
+        std::any_of(buckets[b].begin(), buckets[b].end(), touched)) {
+      sums_of_bucket[b] = &fragments.sums(buckets[b], numbers);
+    }
+    for (const SumFragment& sum : *sums_of_bucket[b]) sums.push_back(&sum);
+  }
 }
 
 void Estimator::State::lay_out() {
@@ -177,7 +220,7 @@ void Estimator::State::collect_sums() {
   for (std::size_t s = 0; s < sums.size(); ++s) {
     pushed[s].clear();
     mirrors_done[s].clear();
-    for (const LayerId id : sums[s].first->group.layers) {
+    for (const LayerId id : sums[s]->group.layers) {
       if (!structure.flow.reaches_loss[id.index()]) continue;
       sums_of_layer[id.index()].push_back(s);
       backward_left[s] += plan->schedule.micro_batches;
@@ -333,7 +376,7 @@ void Estimator::State::give_back(LayerId id, std::size_t i, std::int32_t m) {
 }
 
 void Estimator::State::sum(std::size_t s) {
-  const SumFragment& sum = *sums[s].first;
+  const SumFragment& sum = *sums[s];
   const SyncGroup& group = sum.group;
   const auto last_on = [&](DeviceId device) {
     double last = 0;
@@ -367,7 +410,7 @@ void Estimator::State::sum(std::size_t s) {
 }
 
 void Estimator::State::server_return(std::size_t s) {
-  const SumFragment& sum = *sums[s].first;
+  const SumFragment& sum = *sums[s];
   const double updated = kernel(
       sum.group.sync.server, *std::max_element(pushed[s].begin(), pushed[s].end()), sum.updates[0]);
   const std::size_t senders = sum.group.devices.size();
@@ -381,7 +424,7 @@ void Estimator::State::server_return(std::size_t s) {
 void Estimator::State::finish() {
   std::map<DeviceId, double> last_sum;
   for (std::size_t s = 0; s < sums.size(); ++s) {
-    const SyncGroup& group = sums[s].first->group;
+    const SyncGroup& group = sums[s]->group;
     if (group.served()) continue;
     for (std::size_t d = 0; d < pushed[s].size(); ++d) {
       double& last = last_sum[group.devices[d]];
@@ -389,7 +432,7 @@ void Estimator::State::finish() {
     }
   }
   for (std::size_t s = 0; s < sums.size(); ++s) {
-    const SumFragment& sum = *sums[s].first;
+    const SumFragment& sum = *sums[s];
     if (pushed[s].empty() || returned[s]) continue;
     if (sum.group.served()) {
       server_return(s);

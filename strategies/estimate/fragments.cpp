@@ -64,7 +64,10 @@ std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   append(key, plan);
   const auto next = static_cast<std::int32_t>(layers_[id.index()].size());
   const auto [entry, fresh] = numbers_[id.index()].try_emplace(std::move(key), next);
-  if (fresh) layers_[id.index()].push_back(make_layer(id, plan));
+  if (fresh) {
+    layers_[id.index()].push_back(make_layer(id, plan));
+    cells_kept_ += plan.devices.size();
+  }
   return entry->second;
 }
 
@@ -152,6 +155,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
     const std::vector<Need> wanted = needs(readers[r], reader);
     FanOut::Edge& edge = fan_out.edges.emplace_back();
+    cells_kept_ += reader.cells.size();
     edge.sources = layout.bring(wanted, input_.cluster);
     edge.gradient = structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];

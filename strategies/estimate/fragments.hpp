@@ -91,6 +91,8 @@ class Fragments {
   const FanOut& fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
   const std::vector<SumFragment>& sums(const std::vector<ParameterId>& bucket,
                                        const std::vector<std::int32_t>& numbers);
+  /// Cells in all that is remembered: a measure of its size.
+  [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
  private:
   using Key = std::vector<std::int32_t>;
@@ -110,6 +112,7 @@ class Fragments {
   const Structure& structure_;
   Messages& messages_;
   std::int64_t samples_, element_;
+  std::size_t cells_kept_ = 0;
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
   std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;       ///< looked up only

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/errors.hpp"
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
@@ -67,6 +68,37 @@ TEST_CASE("estimate: what is remembered changes nothing") {
       CHECK(used.step_time(changing) == fresh.step_time(changing));
     }
   }
+}
+
+TEST_CASE("estimate: a refused plan leaves no trace") {
+  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  const Network network = tiny_network("tied");
+  StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  // The layers that share a parameter: one replicated over devices 0 and 1, the other on 1 only.
+  std::vector<std::size_t> users;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (std::size_t k = 0; k < l && users.empty(); ++k) {
+      const auto& a = network.layers[k].parameters;
+      const auto& b = network.layers[l].parameters;
+      if (!a.empty() && !b.empty() && a[0] == b[0]) users = {k, l};
+    }
+  }
+  REQUIRE(users.size() == 2);
+  const Plan good = random_plan(network, 4, batch, 3);
+  Plan refused = single_device_plan(network, batch);
+  refused.schedule.lanes[0].devices = {DeviceId{0}, DeviceId{1}};
+  refused.layers[users[0]].cuts = {{Dim::replica, {1, 1}}};
+  refused.layers[users[0]].devices = {DeviceId{0}, DeviceId{1}};
+  refused.layers[users[1]].devices = {DeviceId{1}};
+  Estimator estimator(input);
+  const Seconds before = estimator.step_time(good);
+  const Seconds single = estimator.step_time(single_device_plan(network, batch));
+  CHECK_THROWS_AS((void)estimator.step_time(refused), InputError);
+  CHECK(estimator.step_time(single_device_plan(network, batch)) == single);
+  CHECK_THROWS_AS((void)estimator.step_time(refused), InputError);
+  CHECK(estimator.step_time(good) == before);
 }
 
 TEST_CASE("estimate: near the simulator where links are shared") {
