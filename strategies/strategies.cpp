@@ -31,6 +31,11 @@ const std::vector<Strategy>& strategies() {
        "2018)",
        plan_layer_wise,
        {"--search-costs"}},
+      {"hypergraph",
+       "blocks of filters and samples placed by a hypergraph partitioner for few words and equal "
+       "work (reconstructed)",
+       plan_hypergraph,
+       {"--budget"}},
       {"best",
        "the fastest of all the others, improved by local search",
        plan_best,

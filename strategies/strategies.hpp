@@ -72,5 +72,6 @@ struct Strategy {
 [[nodiscard]] Plan plan_pipeline(const StrategyInput& input);
 [[nodiscard]] Plan plan_layer_wise(const StrategyInput& input);
 [[nodiscard]] Plan plan_best(const StrategyInput& input);
+[[nodiscard]] Plan plan_hypergraph(const StrategyInput& input);
 
 }  // namespace parsim

@@ -1,0 +1,15 @@
+// The order in which devices work through micro-batches when any layer may be on any devices.
+#pragma once
+
+#include "strategies/strategies.hpp"
+
+namespace parsim::hypergraph {
+
+/// Stages are runs of layers on the same devices; every device has a lane. The order is that of a
+/// small list schedule with the cost model's times: whoever can start first, backward before
+/// forward. With one_f_one_b no more micro-batches are under way than there are devices. One
+/// micro-batch: one stage, one lane.
+[[nodiscard]] Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& layers,
+                                 std::int32_t micro_batches);
+
+}  // namespace parsim::hypergraph

@@ -1,0 +1,191 @@
+#include "strategies/hypergraph/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/errors.hpp"
+#include "strategies/hypergraph/balance.hpp"
+#include "strategies/hypergraph/blocks.hpp"
+#include "strategies/hypergraph/initial.hpp"
+#include "strategies/hypergraph/order.hpp"
+#include "strategies/plan_support.hpp"
+
+namespace parsim::hypergraph {
+
+namespace {
+
+bool is_input(const Network& network, LayerId id) {
+  return network[id].kind.as<Input>() != nullptr;
+}
+
+/// The largest divisor of the batch up to four micro-batches a device (GPipe, section 2.3: the
+/// bubble is negligible from there on).
+std::int32_t default_micro_batches(std::int64_t batch, std::size_t devices) {
+  for (auto m = static_cast<std::int64_t>(4 * devices); m > 1; --m) {
+    if (batch % m == 0) return static_cast<std::int32_t>(m);
+  }
+  return 1;
+}
+
+/// The least multiple of `parts` that is at least 16: every device can get an equal number.
+std::int32_t sixteen_or_more(std::size_t parts) {
+  const auto p = static_cast<std::int32_t>(parts);
+  return p * ((16 + p - 1) / p);
+}
+
+/// Orders in which ranges of vertices may be given to parts: rows of a layer sample by sample, and
+/// whole samples.
+std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Network& network,
+                                                          const Model& model) {
+  const std::size_t samples = model.samples.size();
+  if (samples == 1) return {};
+  std::vector<std::vector<Vertex>> by_layer, by_sample;
+  std::vector<std::vector<std::int32_t>> families;
+  for (std::size_t r = 0; r < model.maker.size(); ++r) {
+    if (r == 0 || model.maker[r] != model.maker[r - 1]) families.emplace_back();
+    families.back().push_back(static_cast<std::int32_t>(r));
+  }
+  const auto unit = [&](const std::vector<std::int32_t>& family, std::size_t s) {
+    std::vector<Vertex> vertices;
+    for (const std::int32_t row : family) vertices.push_back(model.vertex(row, s));
+    return vertices;
+  };
+  for (const auto& family : families) {
+    for (std::size_t s = 0; s < samples; ++s) by_layer.push_back(unit(family, s));
+  }
+  for (std::size_t s = 0; s < samples; ++s) {
+    for (const auto& family : families) by_sample.push_back(unit(family, s));
+  }
+  (void)network;
+  return {by_layer, by_sample};
+}
+
+std::string megabytes(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e6); }
+
+}  // namespace
+
+std::vector<Start> starts_of(const StrategyInput& input) {
+  StrategyInput quiet = input;
+  quiet.simulator = nullptr;  // a start need not be the best of its kind
+  std::vector<Start> starts;
+  for (const Strategy& row : strategies()) {
+    // These would call this one.
+    if (row.name == "hypergraph" || row.name == "best") continue;
+    try {
+      starts.push_back({row.name, row.plan(quiet)});
+    } catch (const InputError&) {
+      continue;  // a batch too small for it, a request it cannot serve: not a start
+    }
+  }
+  return starts;
+}
+
+std::vector<double> speeds_of(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+  std::vector<double> speeds;
+  for (const DeviceId device : devices) {
+    double seconds = 0;
+    for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
+      const LayerId id{l};
+      if (is_input(input.network, id)) continue;
+      const Part part{whole(input.network[id].out, input.batch), {}};
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        seconds +=
+            input.cost.compute(input.network, id, part, pass, device, input.precision).time.count();
+      }
+    }
+    speeds.push_back(1 / std::max(seconds, 1e-12));
+  }
+  return speeds;
+}
+
+Model model_for(const StrategyInput& input, const Recipe& recipe, std::size_t devices) {
+  ModelOptions options;
+  options.samples = input.batch / recipe.micro_batches;
+  options.micro_batches = recipe.micro_batches;
+  options.states = 2 + state_per_parameter(input.optimizer);
+  options.balance = recipe.balance;
+  const std::size_t rows = blocks_of(input.network, 1).maker.size();
+  if (recipe.by_samples) {
+    constexpr std::size_t most = 4096;  // vertices
+    options.channel_blocks = options.sample_blocks = sixteen_or_more(devices);
+    while (options.channel_blocks > 1 &&
+           rows * static_cast<std::size_t>(options.channel_blocks * options.sample_blocks) > most)
+      options.channel_blocks = options.channel_blocks / 2;
+  } else {
+    constexpr std::size_t most = 2048;
+    options.channel_blocks = static_cast<std::int32_t>(
+        std::clamp<std::size_t>(most / std::max<std::size_t>(1, rows), 8, 64));
+  }
+  return model_of(input.network, options);
+}
+
+Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
+                       const std::vector<Start>& starts) {
+  const std::vector<DeviceId> devices = workers(input);
+  const Model model = model_for(input, recipe, devices.size());
+  PartitionOptions options;
+  options.parts = static_cast<std::int32_t>(devices.size());
+  options.shares = speeds_of(input, devices);
+  options.tolerance = recipe.tolerance;
+  options.seed = input.seed;
+  const bool many = devices.size() > 32;
+  options.restarts = options.recombinations = many ? 1 : 4;
+  for (const Start& start : starts)
+    options.starts.push_back(parts_of(input.network, model, start.plan, devices));
+  const Limits limits = limits_of(model.graph, options.parts, options.shares, options.tolerance);
+  std::vector<std::int32_t> order(devices.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (const auto& units : unit_orders(input.network, model)) {
+    if (auto chain = cheapest_chain(model.graph, limits, units, order))
+      options.starts.push_back(std::move(*chain));
+  }
+  Partition found = partition(model.graph, options);
+  Parts parts = gathered(input.network, model, found.parts);
+
+  Candidate candidate{recipe, evaluated(model.graph, std::move(parts), options), 0,
+                      empty_plan(input, "hypergraph", devices)};
+  candidate.words = candidate.partition.cost;
+  candidate.plan.layers = layers_of(input.network, model, candidate.partition.parts, devices);
+  for (LayerPlan& layer : candidate.plan.layers) layer.sync = chosen_sync(input);
+  candidate.plan.schedule = pipelined(input, candidate.plan.layers, recipe.micro_batches);
+  candidate.plan.buckets = gradient_buckets(input);
+  const auto parameters = static_cast<double>(parameter_count(input.network));
+  const double element = static_cast<double>(element_bytes(input.precision));
+  candidate.plan.notes = {
+      fmt::format("{}: {} a step at batch {} (connectivity minus one); data parallelism moves "
+                  "2(P-1)W = {} on {} devices",
+                  recipe.name, megabytes(static_cast<double>(candidate.words) * element),
+                  input.batch,
+                  megabytes(2 * static_cast<double>(devices.size() - 1) * parameters * element),
+                  devices.size()),
+      fmt::format("heaviest part {:.3g} % above its target, tolerance {:.3g} %",
+                  100 * candidate.partition.imbalance, 100 * recipe.tolerance),
+      "reconstruction: of Eserol 2019 only the abstract is public; models and partitioner are "
+      "ours"};
+  return candidate;
+}
+
+std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) {
+  const std::int32_t micro_batches =
+      input.micro_batches.value_or(default_micro_batches(input.batch, devices));
+  std::vector<Recipe> recipes;
+  if (micro_batches > 1) {
+    recipes.push_back(
+        {"model F, whole network balanced, pipelined", false, Balance::work, 0.05, micro_batches});
+    recipes.push_back(
+        {"model U, whole network balanced, pipelined", true, Balance::work, 0.05, micro_batches});
+  }
+  if (!input.micro_batches || micro_batches == 1) {
+    recipes.push_back({"model U, runs of layers balanced", true, Balance::work_by_layers, 0.1, 1});
+    recipes.push_back({"model U, whole network balanced", true, Balance::work, 0.05, 1});
+    recipes.push_back({"model F, runs of layers balanced", false, Balance::work_by_layers, 0.1, 1});
+    if (micro_batches == 1)
+      recipes.push_back({"model F, whole network balanced", false, Balance::work, 0.05, 1});
+  }
+  return recipes;
+}
+
+}  // namespace parsim::hypergraph
