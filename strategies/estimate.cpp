@@ -65,8 +65,10 @@ struct Estimator::State {
   std::vector<std::vector<double>> mirrors_done;  ///< by sum, mirror: its last kernel
   std::vector<bool> returned;
   std::vector<double> table;
-  std::vector<Place> places;                       ///< layer · micro-batches + micro-batch
-  std::vector<std::vector<Waiting>> waiting_in;    ///< as places
+  std::vector<Place> places;                     ///< layer · micro-batches + micro-batch
+  std::vector<std::vector<Waiting>> waiting_in;  ///< as places
+  /// As places, of the producer: by edge of its Joint when its reader's kernels end, by cell.
+  std::vector<std::vector<std::vector<double>>> joined;
   std::vector<std::vector<double>> last_backward;  ///< by layer, cell
   std::vector<double> queues, links;
   std::vector<double> by_cell;
@@ -82,6 +84,10 @@ struct Estimator::State {
   void forward(LayerId id, std::int32_t m);
   void backward(LayerId id, std::int32_t m);
   void give_back(LayerId id, std::size_t input, std::int32_t m);
+  void give_back_together(LayerId producer, std::int32_t m);
+  void move_home(LayerId producer, LayerId reader, std::int32_t m,
+                 const std::vector<FanOut::Store>& stores,
+                 const std::vector<FanOut::Return>& returns, const std::vector<double>& times);
   void sum(std::size_t s);
   void server_return(std::size_t s);
   void finish();
@@ -192,6 +198,7 @@ void Estimator::State::lay_out() {
   const auto micro = static_cast<std::size_t>(plan->schedule.micro_batches);
   places.resize(layers.size() * micro);
   waiting_in.resize(places.size());
+  joined.resize(places.size());
   last_backward.resize(layers.size());
   std::size_t size = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -201,6 +208,7 @@ void Estimator::State::lay_out() {
     for (std::size_t m = 0; m < micro; ++m) {
       places[l * micro + m] = {size, size + cells, size + 2 * cells};
       waiting_in[l * micro + m].clear();
+      joined[l * micro + m].clear();
       size += 2 * cells + arrivals;
     }
   }
@@ -358,16 +366,56 @@ void Estimator::State::give_back(LayerId id, std::size_t i, std::int32_t m) {
     gradients[cell] = std::max(gradients[cell], time);
   };
   for (const auto& [from, cell] : way.feeds) feed(cell, by_cell[static_cast<std::size_t>(from)]);
+  const std::vector<std::int32_t>& joint = fans[producer.index()]->joint.edges;
+  const std::int32_t position = structure.reader_index[id.index()][i];
+  const auto place = std::find(joint.begin(), joint.end(), position);
+  if (place == joint.end()) return move_home(producer, id, m, way.stores, way.returns, by_cell);
+  auto& contributions = joined[at(producer, m)];
+  contributions.resize(joint.size());
+  contributions[static_cast<std::size_t>(place - joint.begin())] = by_cell;
+  const bool all = std::none_of(contributions.begin(), contributions.end(),
+                                [](const std::vector<double>& times) { return times.empty(); });
+  if (all) give_back_together(producer, m);
+}
+
+void Estimator::State::give_back_together(LayerId producer, std::int32_t m) {
+  const FanOut::Joint& joint = fans[producer.index()]->joint;
+  const auto& contributions = joined[at(producer, m)];
+  std::vector<double> ready(static_cast<std::size_t>(joint.devices), 0);
+  for (const auto& [cell, device] : joint.kernels) {
+    double& time = ready[static_cast<std::size_t>(device)];
+    time = std::max(time, contributions[0][static_cast<std::size_t>(cell)]);
+  }
+  for (const FanOut::Joint::Addition& addition : joint.additions) {
+    double after = 0;
+    for (const std::int32_t cell : addition.after) {
+      after = std::max(
+          after,
+          contributions[static_cast<std::size_t>(addition.edge)][static_cast<std::size_t>(cell)]);
+    }
+    double& time = ready[static_cast<std::size_t>(addition.device)];
+    time = std::max(time, kernel(addition.where, after, addition.seconds));
+  }
+  const auto first = static_cast<std::size_t>(joint.edges[0]);
+  move_home(producer, structure.readers[producer.index()][first].layer, m, joint.stores,
+            joint.returns, ready);
+}
+
+void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t m,
+                                 const std::vector<FanOut::Store>& stores,
+                                 const std::vector<FanOut::Return>& returns,
+                                 const std::vector<double>& times) {
+  double* gradients = &table[places[at(producer, m)].gradients];
   std::vector<Waiting>& waiting = waiting_in[at(producer, m)];
   const std::size_t first = waiting.size();
-  for (const FanOut::Store& store : way.stores) waiting.push_back({store.cell, store.seconds, 0});
-  for (const FanOut::Return& back : way.returns) {
+  for (const FanOut::Store& store : stores) waiting.push_back({store.cell, store.seconds, 0});
+  for (const FanOut::Return& back : returns) {
     double after = 0;
     for (const std::int32_t c : back.after) {
-      after = std::max(after, by_cell[static_cast<std::size_t>(c)]);
+      after = std::max(after, times[static_cast<std::size_t>(c)]);
     }
-    const double end = occupy(back.message, stream_between(producer, id), after);
-    for (const std::int32_t cell : back.feeds) feed(cell, end);
+    const double end = occupy(back.message, stream_between(producer, reader), after);
+    for (const std::int32_t cell : back.feeds) gradients[cell] = std::max(gradients[cell], end);
     for (const std::int32_t store : back.stores) {
       double& arrived = waiting[first + static_cast<std::size_t>(store)].arrived;
       arrived = std::max(arrived, end);

@@ -37,8 +37,14 @@ Plan plan_hypergraph(const StrategyInput& input) {
   const std::vector<hypergraph::Start> starts =
       devices.size() == 1 ? std::vector<hypergraph::Start>{} : hypergraph::starts_of(input);
   std::vector<Plan> plans;
-  for (std::size_t i = 0; i < tried; ++i)
+  for (std::size_t i = 0; i < tried; ++i) {
     plans.push_back(hypergraph::candidate_of(input, recipes[i], starts).plan);
+    if (input.simulator == nullptr && fits(input, plans.back())) {
+      // Nobody to compare them by time: the first that fits, as best_by_simulation would choose.
+      tried = i + 1;
+      break;
+    }
+  }
   Plan best = std::move(plans[best_by_simulation(input, plans)]);
   best.notes.push_back(
       input.simulator == nullptr

@@ -75,6 +75,8 @@ void Lowering::analyse() {
     }
     analyse_edges(LayerId{l});
   }
+  const auto readers = consumers(network_);
+  for (std::size_t l = 0; l < count; ++l) analyse_returns(LayerId{l}, readers[l]);
   std::vector<std::span<const Cell>> all_cells;
   for (const LayerState& state : layers_) all_cells.emplace_back(state.cells());
   groups_ = sync_groups(network_, plan_, all_cells);
@@ -107,31 +109,16 @@ void Lowering::analyse() {
 void Lowering::analyse_edges(LayerId id) {
   LayerState& state = layers_[id.index()];
   const Layer& layer = network_[id];
-  const std::vector<Shape> inputs = input_shapes(network_, id);
   std::uint32_t indirect = 0;
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     Edge edge;
     edge.producer = layer.inputs[i];
     LayerState& producer = layers_[edge.producer.index()];
     if (!is_source(edge.producer)) {
-      std::vector<Need> needs;
-      needs.reserve(state.cells().size());
-      for (const Cell& cell : state.cells()) {
-        needs.push_back(
-            {cell.device, input_region(layer.kind, inputs, layer.out, i, cell.part), cell.replica});
-      }
+      const std::vector<Need> needs = needs_of({id, i});
       edge.sources = producer.layout.bring(needs, cluster_);
       edge.gradient = flow_.wants[edge.producer.index()] && flow_.reaches_loss[id.index()];
       if (edge.gradient) edge.back = return_gradients(producer.layout, needs);
-      if (edge.gradient && edge.back.direct) {
-        for (std::int32_t& count : producer.additions) ++count;
-      }
-      for (const Movement& movement : edge.back.movements) {
-        for (const std::int32_t cell : movement.producers) {
-          ++producer.additions[static_cast<std::size_t>(
-              producer.canonical[static_cast<std::size_t>(cell)])];
-        }
-      }
       if (edge.gradient && !edge.back.direct) {
         if (i >= 32)
           throw InputError(fmt::format("layer '{}'", layer.name),
@@ -147,6 +134,53 @@ void Lowering::analyse_edges(LayerId id) {
         Work{id, dag_.intern(cell.part.out), static_cast<std::int32_t>(cell.part.contraction.begin),
              static_cast<std::int32_t>(cell.part.contraction.end), indirect}));
   }
+}
+
+std::vector<Need> Lowering::needs_of(EdgeId edge) const {
+  const Layer& layer = network_[edge.reader];
+  const std::vector<Shape> inputs = input_shapes(network_, edge.reader);
+  std::vector<Need> needs;
+  needs.reserve(layers_[edge.reader.index()].cells().size());
+  for (const Cell& cell : layers_[edge.reader.index()].cells()) {
+    needs.push_back({cell.device,
+                     input_region(layer.kind, inputs, layer.out, edge.input, cell.part),
+                     cell.replica});
+  }
+  return needs;
+}
+
+void Lowering::analyse_returns(LayerId id, const std::vector<Consumer>& readers) {
+  LayerState& producer = layers_[id.index()];
+  if (is_source(id)) return;
+  std::vector<EdgeId> edges;
+  std::vector<Returning> returning;
+  for (const Consumer& reader : readers) {
+    const Edge& edge = layers_[reader.layer.index()].edges[reader.input];
+    if (!edge.gradient || edge.back.direct) continue;
+    edges.push_back({reader.layer, reader.input});
+    returning.push_back({needs_of(edges.back()), &edge.back});
+  }
+  producer.together = return_together(producer.layout, returning);
+  const bool together = !producer.together.given.empty();
+  if (together) producer.edges_together = edges;
+  const auto count = [&](const GradientReturn& back) {
+    for (const Movement& movement : back.movements) {
+      for (const std::int32_t cell : movement.producers) {
+        ++producer.additions[static_cast<std::size_t>(
+            producer.canonical[static_cast<std::size_t>(cell)])];
+      }
+    }
+  };
+  for (const Consumer& reader : readers) {
+    const Edge& edge = layers_[reader.layer.index()].edges[reader.input];
+    if (!edge.gradient) continue;
+    if (edge.back.direct) {
+      for (std::int32_t& additions : producer.additions) ++additions;
+    } else if (!together) {
+      count(edge.back);
+    }
+  }
+  if (together) count(producer.together.back);
 }
 
 void Lowering::emit(const Slot& slot) {

@@ -118,7 +118,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     if (!layer.parameters.empty()) state.last_backward[c] = add(Pass::backward_weights);
   }
   for (std::size_t i = 0; i < state.edges.size(); ++i) {
-    if (state.edges[i].gradient) emit_return(id, i, m, by_cell);
+    if (state.edges[i].gradient) emit_return({id, i}, m, by_cell);
   }
   now.gradients = {};  // nobody asks again; thousands of devices make these lists long
   now.received = {};
@@ -138,12 +138,77 @@ void Lowering::emit_received(LayerId id, std::size_t cell, std::int32_t m) {
   now.received[cell].clear();
 }
 
-void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
-                           const std::vector<OpId>& by_cell) {
-  const LayerState& reader = layers_[id.index()];
-  const Edge& edge = reader.edges[input];
+void Lowering::emit_return(EdgeId name, std::int32_t m, const std::vector<OpId>& by_cell) {
+  const LayerState& reader = layers_[name.reader.index()];
+  const Edge& edge = reader.edges[name.input];
   const LayerState& producer = layers_[edge.producer.index()];
   MicroBatchState& target = at(edge.producer, m);
+  if (edge.back.direct) {
+    target.gradients.resize(producer.cells().size());
+    const auto feed = [&](std::size_t cell, OpId op) {
+      std::vector<OpId>& list =
+          target.gradients[static_cast<std::size_t>(producer.canonical[cell])];
+      if (std::find(list.begin(), list.end(), op) == list.end()) list.push_back(op);
+    };
+    for (std::size_t c = 0; c < by_cell.size(); ++c) {
+      if (edge.sources.aligned) {
+        feed(c, by_cell[c]);
+        continue;
+      }
+      for (const std::int32_t source : edge.sources.by_need[c]) {
+        if (source >= 0 &&
+            producer.cells()[static_cast<std::size_t>(source)].device == reader.cells()[c].device)
+          feed(static_cast<std::size_t>(source), by_cell[c]);
+      }
+    }
+    return;
+  }
+  if (!producer.edges_together.empty()) {
+    target.contributions[name] = by_cell;
+    if (target.contributions.size() == producer.edges_together.size())
+      emit_together(edge.producer, m);
+    return;
+  }
+  std::map<DeviceId, std::vector<OpId>> contributed;
+  for (std::size_t c = 0; c < by_cell.size(); ++c)
+    contributed[reader.cells()[c].device].push_back(by_cell[c]);
+  emit_movements(edge.producer, name, edge.back, m, contributed);
+}
+
+void Lowering::emit_together(LayerId id, std::int32_t m) {
+  const Together& together = layers_[id.index()].together;
+  const std::vector<EdgeId>& edges = layers_[id.index()].edges_together;
+  const auto store = [&](EdgeId edge) {
+    return dag_.intern(
+        Tensor{Tensor::Kind::edge, edge.reader.value, static_cast<std::int32_t>(edge.input)});
+  };
+  MicroBatchState& now = at(id, m);
+  std::map<DeviceId, std::vector<OpId>> contributed;
+  for (std::size_t e = 0; e < edges.size(); ++e) {
+    const EdgeId edge = edges[e];
+    std::map<DeviceId, std::vector<OpId>> kernels;
+    const std::vector<Cell>& cells = layers_[edge.reader.index()].cells();
+    for (std::size_t c = 0; c < cells.size(); ++c)
+      kernels[cells[c].device].push_back(now.contributions[edge][c]);
+    if (e == 0) {
+      contributed = std::move(kernels);
+      continue;
+    }
+    for (const auto& [device, region] : together.given[e]) {
+      const Slice from = slice(store(edge), Role::partial_sum, m, region);
+      const Slice to = slice(store(edges[0]), Role::partial_sum, m, region);
+      contributed[device].push_back(
+          dag_.add(Local{LocalKind::add, device, from, to}, kernels[device]));
+    }
+  }
+  now.contributions.clear();
+  emit_movements(id, edges[0], together.back, m, contributed);
+}
+
+void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& back, std::int32_t m,
+                              const std::map<DeviceId, std::vector<OpId>>& contributed) {
+  const LayerState& producer = layers_[id.index()];
+  MicroBatchState& target = at(id, m);
   target.gradients.resize(producer.cells().size());
   target.received.resize(producer.cells().size());
   const auto canonical = [&](std::int32_t cell) {
@@ -153,31 +218,14 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
     std::vector<OpId>& list = target.gradients[canonical(cell)];
     if (std::find(list.begin(), list.end(), op) == list.end()) list.push_back(op);
   };
-  if (edge.back.direct) {
-    for (std::size_t c = 0; c < by_cell.size(); ++c) {
-      if (edge.sources.aligned) {
-        feed(static_cast<std::int32_t>(c), by_cell[c]);
-        continue;
-      }
-      for (const std::int32_t source : edge.sources.by_need[c]) {
-        if (source >= 0 &&
-            producer.cells()[static_cast<std::size_t>(source)].device == reader.cells()[c].device)
-          feed(source, by_cell[c]);
-      }
-    }
-    return;
-  }
   const auto kernels_on = [&](DeviceId device) {
-    std::vector<OpId> ops;
-    for (std::size_t c = 0; c < by_cell.size(); ++c) {
-      if (reader.cells()[c].device == device) ops.push_back(by_cell[c]);
-    }
-    return ops;
+    const auto found = contributed.find(device);
+    return found == contributed.end() ? std::vector<OpId>{} : found->second;
   };
-  const Stream stream = stream_between(edge.producer, id);
-  const TensorId home = output(edge.producer);
-  const TensorId store =
-      dag_.intern(Tensor{Tensor::Kind::edge, id.value, static_cast<std::int32_t>(input)});
+  const Stream stream = stream_between(id, edge.reader);
+  const TensorId home = output(id);
+  const TensorId store = dag_.intern(
+      Tensor{Tensor::Kind::edge, edge.reader.value, static_cast<std::int32_t>(edge.input)});
   /// What arrives for a cell waits in the edge's store until the cell's device adds it.
   const auto receive = [&](std::int32_t cell, Role role, const Region& region, OpId op) {
     for (Received& known : target.received[canonical(cell)]) {
@@ -189,7 +237,7 @@ void Lowering::emit_return(LayerId id, std::size_t input, std::int32_t m,
     }
     target.received[canonical(cell)].push_back({slice(store, role, m, region), region, {op}});
   };
-  for (const Movement& movement : edge.back.movements) {
+  for (const Movement& movement : back.movements) {
     Region all;
     for (const Region& region : movement.regions) all = hull(all, region);
     // Alone, a movement completes the gradient itself.

@@ -22,6 +22,13 @@ struct Edge {
   GradientReturn back;
 };
 
+/// An operand of a layer.
+struct EdgeId {
+  LayerId reader;
+  std::size_t input = 0;
+  friend auto operator<=>(const EdgeId&, const EdgeId&) = default;
+};
+
 /// Everything about a layer that does not depend on the micro-batch.
 struct LayerState {
   std::vector<WorkId> works;
@@ -30,6 +37,8 @@ struct LayerState {
   [[nodiscard]] const std::vector<Cell>& cells() const { return layout.cells(); }
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<std::int32_t> additions;  ///< by canonical cell: what adds to its gradient
+  Together together;                    ///< what of this layer's gradient returns together
+  std::vector<EdgeId> edges_together;   ///< its edges; empty: every edge returns by itself
   bool partial_sums = false;            ///< the contraction is cut
   std::vector<OpId> last_backward;      ///< by cell: the last kernel that added to weight gradients
 };
@@ -49,6 +58,8 @@ struct MicroBatchState {
   std::vector<OpId> arrivals;  ///< by arrival; invalid until somebody asks
   std::vector<std::vector<Received>> received;  ///< by canonical cell, not yet added
   std::vector<std::vector<OpId>> gradients;     ///< by canonical cell: what completes its gradient
+  /// By edge of Together: its reader's kernels by cell, until the last one is there.
+  std::map<EdgeId, std::vector<OpId>> contributions;
 };
 
 class Lowering {
@@ -60,12 +71,17 @@ class Lowering {
   void refuse_what_is_not_lowered() const;
   void analyse();
   void analyse_edges(LayerId id);
+  void analyse_returns(LayerId id, const std::vector<Consumer>& readers);
+  [[nodiscard]] std::vector<Need> needs_of(EdgeId edge) const;
   void emit(const Slot& slot);
   void emit_forward(LayerId id, std::int32_t m, Pass pass);
   void emit_partial_sum_reduction(LayerId id, std::int32_t m);
   void emit_backward(LayerId id, std::int32_t m);
   void emit_received(LayerId id, std::size_t cell, std::int32_t m);
-  void emit_return(LayerId id, std::size_t input, std::int32_t m, const std::vector<OpId>& by_cell);
+  void emit_return(EdgeId edge, std::int32_t m, const std::vector<OpId>& by_cell);
+  void emit_together(LayerId producer, std::int32_t m);
+  void emit_movements(LayerId producer, EdgeId edge, const GradientReturn& back, std::int32_t m,
+                      const std::map<DeviceId, std::vector<OpId>>& contributed);
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
   void emit_sync(std::size_t group);

@@ -99,9 +99,23 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
         continue;
       std::vector<Region>& pieces = asked[need.device];
       if (std::any_of(pieces.begin(), pieces.end(), has)) continue;
-      pieces.push_back(piece);
+      // Only what the device neither holds nor has on the list already.
+      std::vector<Region> lacking{piece};
+      const auto take_away = [&](const Region& region) {
+        if (intersect(region, piece).empty()) return;
+        std::vector<Region> rest;
+        for (const Region& part : lacking) {
+          const std::vector<Region> outside = without(part, region);
+          rest.insert(rest.end(), outside.begin(), outside.end());
+        }
+        lacking = std::move(rest);
+      };
+      for (const Held& h : here) take_away(h.region);
+      for (const Region& known : pieces) take_away(known);
+      if (lacking.empty()) continue;
+      pieces.insert(pieces.end(), lacking.begin(), lacking.end());
       const std::int32_t source = nearest_copy(parts[o], cells_, need.device, cluster);
-      missing.push_back({o, source, need.device, piece});
+      for (const Region& part : lacking) missing.push_back({o, source, need.device, part});
       components.join(cells_[static_cast<std::size_t>(source)].device, need.device);
     }
   }
@@ -116,12 +130,27 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
       const Region piece = intersect(owner.region, needs[i].region);
       if (piece.empty()) continue;
       const std::vector<Held>& here = held(needs[i].device);
+      const auto add = [&](std::int32_t source) {
+        if (std::find(sources[i].begin(), sources[i].end(), source) == sources[i].end())
+          sources[i].push_back(source);
+      };
       const auto found = std::find_if(here.begin(), here.end(),
                                       [&](const Held& h) { return h.region.contains(piece); });
-      ensure(found != here.end(), "resharding brings every piece that is needed");
-      if (std::find(sources[i].begin(), sources[i].end(), found->source) == sources[i].end()) {
-        sources[i].push_back(found->source);
+      if (found != here.end()) {
+        add(found->source);
+        continue;
       }
+      // It came in several pieces: an earlier reader needed less.
+      std::vector<Region> parts_here;
+      for (const Held& h : here) {
+        const Region part = intersect(h.region, piece);
+        if (part.empty()) continue;
+        parts_here.push_back(part);
+        add(h.source);
+      }
+      std::int64_t covered = 0;
+      for (const Region& part : disjoint(parts_here)) covered += part.volume();
+      ensure(covered == piece.volume(), "resharding brings every piece that is needed");
     }
   }
   return {false, std::move(sources)};

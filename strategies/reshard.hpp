@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cluster.hpp"
@@ -111,5 +112,22 @@ struct GradientReturn {
 /// Contributions by the reader's cells (their needs) to the tensor's parts. Where the reader has
 /// replicas, a part takes the contributions of one replica only: its own device's, else the first.
 [[nodiscard]] GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> needs);
+
+/// A reader whose contributions have to be moved.
+struct Returning {
+  std::vector<Need> needs;
+  const GradientReturn* back = nullptr;  ///< if it returns by itself
+};
+
+/// Several readers' contributions that return together: each device adds up what its readers give,
+/// in the first reader's store, and that moves once.
+struct Together {
+  /// By reader: what it gives on each device, in disjoint boxes. Empty: they return apart.
+  std::vector<std::vector<std::pair<DeviceId, Region>>> given;
+  GradientReturn back;
+};
+
+/// Worth while only if fewer words move than apart; readers with replicas return apart.
+[[nodiscard]] Together return_together(TensorLayout& tensor, std::span<const Returning> readers);
 
 }  // namespace parsim

@@ -25,6 +25,53 @@ namespace parsim {
   return all;
 }
 
+/// The parts of `box` outside `hole`, disjoint.
+[[nodiscard]] inline std::vector<Region> without(Region box, const Region& hole) {
+  if (intersect(box, hole).empty()) return {box};
+  std::vector<Region> rest;
+  for (std::size_t a = 0; a < box.rank(); ++a) {
+    for (const Interval side :
+         {Interval{box[a].begin, hole[a].begin}, Interval{hole[a].end, box[a].end}}) {
+      if (side.empty()) continue;
+      rest.push_back(box);
+      rest.back()[a] = side;
+    }
+    box[a] = intersect(box[a], hole[a]);
+  }
+  return rest;
+}
+
+/// Disjoint boxes that cover the same elements as `boxes`, as few as joining neighbours makes them.
+[[nodiscard]] inline std::vector<Region> disjoint(std::span<const Region> boxes) {
+  std::vector<Region> result;
+  for (const Region& box : boxes) {
+    std::vector<Region> fresh{box};
+    if (box.empty()) fresh.clear();
+    for (const Region& known : result) {
+      std::vector<Region> rest;
+      for (const Region& piece : fresh) {
+        const std::vector<Region> parts = without(piece, known);
+        rest.insert(rest.end(), parts.begin(), parts.end());
+      }
+      fresh = std::move(rest);
+    }
+    for (Region& piece : fresh) {
+      for (std::size_t i = 0; i < result.size();) {  // a longer piece may reach another neighbour
+        const Region both = hull(result[i], piece);
+        if (both.volume() != result[i].volume() + piece.volume()) {
+          ++i;
+          continue;
+        }
+        piece = both;
+        result.erase(result.begin() + static_cast<std::ptrdiff_t>(i));
+        i = 0;
+      }
+      result.push_back(piece);
+    }
+  }
+  return result;
+}
+
 /// Sets of devices that exchange something, by union-find.
 class Components {
  public:

@@ -37,10 +37,15 @@ std::map<DeviceId, Contribution> contributions(std::span<const Need> needs) {
   return by_device;
 }
 
-bool touches(const Contribution& c, const Region& part) {
-  return std::any_of(c.boxes.begin(), c.boxes.end(), [&](const Region& box) {
-    return !box.empty() && !intersect(box, part).empty();
-  });
+/// What of a part the contribution covers, in disjoint boxes.
+std::vector<Region> pieces_of(const Contribution& c, const Region& part) {
+  std::vector<Region> boxes;
+  for (const Region& box : c.boxes) {
+    const Region piece = intersect(box, part);
+    const bool known = std::find(boxes.begin(), boxes.end(), piece) != boxes.end();
+    if (!box.empty() && !piece.empty() && !known) boxes.push_back(piece);
+  }
+  return boxes.size() < 2 ? boxes : disjoint(boxes);
 }
 
 /// Reduce-scatter, all-reduce or all-to-all, if the component is one of them.
@@ -123,9 +128,11 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
       const auto here = given.find(to);
       const std::int64_t replica = here == given.end() ? 0 : here->second.replica;
       for (const auto& [from, contribution] : given) {
-        if (contribution.replica != replica || !touches(contribution, owner.region)) continue;
-        result.direct = result.direct && from == to;
-        flows.push_back({from, c, to, intersect(contribution.all, owner.region)});
+        if (contribution.replica != replica) continue;
+        for (const Region& piece : pieces_of(contribution, owner.region)) {
+          result.direct = result.direct && from == to;
+          flows.push_back({from, c, to, piece});
+        }
       }
     }
   }
@@ -155,6 +162,59 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
     }
   }
   return result;
+}
+
+namespace {
+
+/// Words that devices receive.
+std::int64_t words_moved(const GradientReturn& back) {
+  std::int64_t sum = 0;
+  for (const Movement& movement : back.movements) {
+    const auto n = static_cast<std::int64_t>(movement.devices.size());
+    std::int64_t moved = 0;
+    for (const Region& region : movement.regions) moved += region.volume();
+    if (movement.pattern == Pattern::all_to_all) {
+      moved = 0;
+      for (std::size_t i = 0; i < movement.devices.size(); ++i) {
+        for (std::size_t j = 0; j < movement.devices.size(); ++j) {
+          if (i != j) moved += intersect(movement.regions[i], movement.needs[j]).volume();
+        }
+      }
+    } else if (movement.pattern == Pattern::all_reduce) {
+      moved *= 2 * (n - 1);
+    } else if (movement.pattern == Pattern::reduce_scatter) {
+      moved *= n - 1;
+    } else if (movement.pattern == Pattern::local_add) {
+      moved = 0;
+    }
+    sum += moved;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Together return_together(TensorLayout& tensor, std::span<const Returning> readers) {
+  if (readers.size() < 2) return {};
+  Together together;
+  std::vector<Need> all;
+  std::int64_t apart = 0;
+  for (const Returning& reader : readers) {
+    apart += words_moved(*reader.back);
+    std::map<DeviceId, std::vector<Region>> boxes;
+    for (const Need& need : reader.needs) {
+      if (need.replica != 0) return {};
+      boxes[need.device].push_back(need.region);
+    }
+    all.insert(all.end(), reader.needs.begin(), reader.needs.end());
+    auto& given = together.given.emplace_back();
+    for (const auto& [device, regions] : boxes) {
+      for (const Region& region : disjoint(regions)) given.emplace_back(device, region);
+    }
+  }
+  together.back = return_gradients(tensor, all);
+  if (words_moved(together.back) >= apart) return {};
+  return together;
 }
 
 }  // namespace parsim

@@ -178,22 +178,77 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
         }
       }
     }
-    for (const Movement& movement : backs[r].movements) {
+  }
+  std::vector<Returning> returning;
+  std::vector<const LayerFragment*> together_readers;
+  for (std::size_t r = 0; r < readers.size(); ++r) {
+    if (!fan_out.edges[r].gradient || backs[r].direct) continue;
+    const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
+    returning.push_back({needs(readers[r], reader), &backs[r]});
+    together_readers.push_back(&reader);
+    fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
+  }
+  const Together together = return_together(layout, returning);
+  const bool apart = together.given.empty();
+  if (apart) fan_out.joint.edges.clear();
+  const auto count = [&](const GradientReturn& back) {
+    for (const Movement& movement : back.movements) {
       for (const std::int32_t cell : movement.producers) ++additions[canonical(cell)];
     }
+  };
+  for (const GradientReturn& back : backs) {
+    if (apart) count(back);
   }
+  count(together.back);
   for (const Movement& movement : layout.arrivals()) {
     fan_out.arrivals.push_back({messages_.movement(movement, element_), movement.producers});
   }
+  if (!apart) {
+    make_joint(fan_out.joint, together_readers, together, home, additions);
+    return fan_out;
+  }
   for (std::size_t r = 0; r < readers.size(); ++r) {
-    make_returns(fan_out.edges[r], backs[r], home,
-                 layer(readers[r].layer, numbers[readers[r].layer.index()]), additions);
+    const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
+    std::map<DeviceId, std::vector<std::int32_t>> senders;
+    if (backs[r].movements.empty()) continue;
+    for (std::size_t c = 0; c < reader.cells.size(); ++c)
+      senders[reader.cells[c].device].push_back(static_cast<std::int32_t>(c));
+    make_returns(fan_out.edges[r].stores, fan_out.edges[r].returns, backs[r], home, senders,
+                 additions);
   }
   return fan_out;
 }
 
-void Fragments::make_returns(FanOut::Edge& edge, const GradientReturn& back,
-                             const LayerFragment& home, const LayerFragment& reader,
+void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
+                           const Together& together, const LayerFragment& home,
+                           const std::vector<std::int32_t>& additions) {
+  std::map<DeviceId, std::vector<std::int32_t>> numbers;  // of devices, in a list as senders are
+  const auto number = [&](DeviceId device) {
+    const auto [entry, fresh] = numbers.try_emplace(device, 1, joint.devices);
+    if (fresh) ++joint.devices;
+    return entry->second[0];
+  };
+  const std::vector<Cell>& first = readers[0]->cells;
+  for (std::size_t c = 0; c < first.size(); ++c)
+    joint.kernels.emplace_back(static_cast<std::int32_t>(c), number(first[c].device));
+  for (std::size_t e = 1; e < readers.size(); ++e) {
+    const std::vector<Cell>& cells = readers[e]->cells;
+    for (const auto& [device, region] : together.given[e]) {
+      FanOut::Joint::Addition addition{static_cast<std::int32_t>(e), number(device), device, 0, {}};
+      const Bytes touched{3 * region.volume() * element_};
+      addition.seconds = input_.cost.memory(device, touched).time.count();
+      for (std::size_t c = 0; c < cells.size(); ++c) {
+        if (cells[c].device == device) addition.after.push_back(static_cast<std::int32_t>(c));
+      }
+      joint.additions.push_back(std::move(addition));
+    }
+  }
+  make_returns(joint.stores, joint.returns, together.back, home, numbers, additions);
+}
+
+void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOut::Return>& returns,
+                             const GradientReturn& back, const LayerFragment& home,
+                             const std::map<DeviceId, std::vector<std::int32_t>>& senders,
                              const std::vector<std::int32_t>& additions) {
   /// Contributions of one kind to one cell share a store; its region is their hull.
   struct Waiting {
@@ -205,13 +260,11 @@ void Fragments::make_returns(FanOut::Edge& edge, const GradientReturn& back,
   for (const Movement& movement : back.movements) {
     FanOut::Return way;
     way.message = messages_.movement(movement, element_);
-    const std::size_t senders = is_collective(movement.pattern) ? movement.devices.size() : 1;
-    for (std::size_t d = 0; d < senders; ++d) {
-      for (std::size_t c = 0; c < reader.cells.size(); ++c) {
-        if (reader.cells[c].device == movement.devices[d]) {
-          way.after.push_back(static_cast<std::int32_t>(c));
-        }
-      }
+    const std::size_t count = is_collective(movement.pattern) ? movement.devices.size() : 1;
+    for (std::size_t d = 0; d < count; ++d) {
+      const auto sender = senders.find(movement.devices[d]);
+      if (sender == senders.end()) continue;
+      way.after.insert(way.after.end(), sender->second.begin(), sender->second.end());
     }
     const auto canonical = [&](std::int32_t cell) {
       return home.canonical[static_cast<std::size_t>(cell)];
@@ -239,12 +292,12 @@ void Fragments::make_returns(FanOut::Edge& edge, const GradientReturn& back,
       store->region = hull(store->region, region);
       way.stores.push_back(static_cast<std::int32_t>(store - stores.begin()));
     }
-    edge.returns.push_back(std::move(way));
+    returns.push_back(std::move(way));
   }
   for (const Waiting& store : stores) {
     const DeviceId device = home.cells[static_cast<std::size_t>(store.cell)].device;
     const Bytes touched{3 * store.region.volume() * element_};
-    edge.stores.push_back({store.cell, input_.cost.memory(device, touched).time.count()});
+    kept.push_back({store.cell, input_.cost.memory(device, touched).time.count()});
   }
 }
 

@@ -57,6 +57,23 @@ struct FanOut {
     std::vector<Return> returns;
   };
   std::vector<Edge> edges;  ///< in the order of consumers()
+  /// Edges whose contributions return together once all are there, see return_together.
+  struct Joint {
+    std::vector<std::int32_t> edges;  ///< positions; empty: there is none
+    std::int32_t devices = 0;         ///< that contribute; numbered from 0 here
+    /// Kernels of the first edge's reader: cell and device.
+    std::vector<std::pair<std::int32_t, std::int32_t>> kernels;
+    /// What another edge's reader gives is added to the first one's store.
+    struct Addition {
+      std::int32_t edge = 0, device = 0;  ///< place in `edges`, number here
+      DeviceId where;
+      double seconds = 0;
+      std::vector<std::int32_t> after;  ///< cells of the reader
+    };
+    std::vector<Addition> additions;
+    std::vector<Store> stores;
+    std::vector<Return> returns;  ///< `after` are devices
+  } joint;
 };
 
 /// Gradients that are summed together.
@@ -101,8 +118,14 @@ class Fragments {
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
-  void make_returns(FanOut::Edge& edge, const GradientReturn& back, const LayerFragment& home,
-                    const LayerFragment& reader, const std::vector<std::int32_t>& additions);
+  void make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
+                  const Together& together, const LayerFragment& home,
+                  const std::vector<std::int32_t>& additions);
+  /// `senders`: by device, what its contributions wait for.
+  void make_returns(std::vector<FanOut::Store>& stores, std::vector<FanOut::Return>& returns,
+                    const GradientReturn& back, const LayerFragment& home,
+                    const std::map<DeviceId, std::vector<std::int32_t>>& senders,
+                    const std::vector<std::int32_t>& additions);
   [[nodiscard]] std::vector<SumFragment> make_sums(const std::vector<ParameterId>& bucket,
                                                    const std::vector<std::int32_t>& numbers);
   [[nodiscard]] std::vector<Need> needs(const Consumer& reader,

@@ -5,7 +5,7 @@
 
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
-#include "strategies/hypergraph/random.hpp"
+#include "strategies/random.hpp"
 
 namespace parsim::hypergraph {
 

@@ -1,21 +1,54 @@
 #include "strategies/hypergraph/partition.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
-#include <set>
+#include <span>
 
 #include "core/errors.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/coarsen.hpp"
 #include "strategies/hypergraph/initial.hpp"
-#include "strategies/hypergraph/random.hpp"
 #include "strategies/hypergraph/refine.hpp"
+#include "strategies/random.hpp"
 
 namespace parsim::hypergraph {
 
 namespace {
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+/// What matters for splitting `vertices` further. Words from sources outside are paid by every
+/// part that reads them: a net among the readers. Parts from `middle` on count as part 1.
+Hypergraph induced(const Hypergraph& graph, const std::vector<Vertex>& vertices, std::int32_t first,
+                   std::int32_t middle, std::int32_t last) {
+  Builder builder(graph.constraints);
+  std::vector<Vertex> inside(at(graph.vertices), -1);
+  const auto nc = at(graph.constraints);
+  for (const Vertex v : vertices) {
+    const std::int32_t fixed = graph.fixed_part(v);
+    const bool here = fixed >= first && fixed < last;
+    inside[at(v)] = builder.add_vertex(std::span(graph.weights).subspan(at(v) * nc, nc),
+                                       here ? (fixed < middle ? 0 : 1) : -1);
+  }
+  for (std::size_t set = 0; set < graph.readers.size(); ++set) {
+    std::vector<Vertex> readers;
+    for (const Vertex v : graph.readers[set]) {
+      if (inside[at(v)] >= 0) readers.push_back(inside[at(v)]);
+    }
+    if (readers.empty()) continue;
+    std::int64_t outside = 0;
+    for (const Source& source : graph.sources[set]) {
+      if (inside[at(source.vertex)] >= 0) {
+        builder.add_net(inside[at(source.vertex)], readers, source.cost);
+      } else {
+        outside += source.cost;
+      }
+    }
+    builder.add_net(readers[0], readers, outside);
+  }
+  return builder.build();
+}
 
 class Partitioner {
  public:
@@ -30,6 +63,13 @@ class Partitioner {
       for (const Parts& chain : chain_starts()) improve(chain);
     }
     if (found_.empty() && options_.restarts == 0) improve(Parts(at(graph_.vertices), 0));
+    for (std::int32_t r = 0; r < options_.bisections && options_.parts > 2; ++r) {
+      Parts parts(at(graph_.vertices), 0);
+      std::vector<Vertex> all(at(graph_.vertices));
+      std::iota(all.begin(), all.end(), 0);
+      bisect(all, 0, options_.parts, static_cast<std::uint64_t>(r), parts);
+      improve(parts);
+    }
     for (std::int32_t r = 0; r < options_.restarts; ++r)
       from_scratch(static_cast<std::uint64_t>(r));
     for (std::int32_t r = 0; r < options_.recombinations && found_.size() > 1; ++r)
@@ -82,8 +122,43 @@ class Partitioner {
     keep(refined(graph_, legal));
   }
 
+  /// Splits `vertices` among the parts [first, last), half of them at a time.
+  void bisect(const std::vector<Vertex>& vertices, std::int32_t first, std::int32_t last,
+              std::uint64_t stream, Parts& parts) const {
+    if (last - first < 2 || vertices.empty()) {
+      for (const Vertex v : vertices) parts[at(v)] = first;
+      return;
+    }
+    const std::int32_t middle = first + (last - first) / 2;
+    const Hypergraph part = induced(graph_, vertices, first, middle, last);
+    PartitionOptions halves;
+    for (const auto& [begin, end] : {std::pair{first, middle}, std::pair{middle, last}}) {
+      for (std::int32_t c = 0; c < limits_.constraints; ++c) {
+        double share = 0;
+        for (std::int32_t p = begin; p < end; ++p)
+          share +=
+              static_cast<double>(std::max<std::int64_t>(1, limits_.caps[limits_.index(p, c)]));
+        halves.shares.push_back(share);
+      }
+    }
+    // The tolerance is spent evenly over the levels that are left.
+    const double levels = std::ceil(std::log2(static_cast<double>(last - first)));
+    halves.tolerance = std::pow(1 + options_.tolerance, 1 / levels) - 1;
+    Random dice = random(300 + 64 * stream + static_cast<std::uint64_t>(first));
+    halves.seed = dice.next();
+    halves.restarts = 2;
+    halves.recombinations = 1;
+    halves.patience = options_.patience;
+    const Partition found = partition(part, halves);
+    std::vector<Vertex> left, right;
+    for (std::size_t i = 0; i < vertices.size(); ++i)
+      (found.parts[i] == 0 ? left : right).push_back(vertices[i]);
+    bisect(left, first, middle, stream, parts);
+    bisect(right, middle, last, stream, parts);
+  }
+
   /// Contiguous ranges; unequal parts in the order of their room, largest or smallest first, and
-  /// in a few random orders.
+  /// in a few random orders: the cheapest three.
   std::vector<Parts> chain_starts() {
     std::vector<std::int32_t> order(at(options_.parts));
     std::iota(order.begin(), order.end(), 0);
@@ -97,18 +172,26 @@ class Partitioner {
       orders.push_back(order);
       orders.emplace_back(order.rbegin(), order.rend());
       Random dice = random(500);
-      for (int i = 0; i < 12; ++i) {
+      for (int i = 0; i < 12 && options_.parts > 2; ++i) {
         dice.shuffle(order);
         orders.push_back(order);
       }
     }
-    std::vector<Parts> chains;
+    std::vector<std::pair<std::int64_t, Parts>> chains;
     const std::vector<std::vector<Vertex>> units = single_units(graph_);
     for (const auto& sequence : orders) {
-      if (auto parts = cheapest_chain(graph_, limits_, units, sequence))
-        chains.push_back(std::move(*parts));
+      if (auto parts = cheapest_chain(graph_, limits_, units, sequence)) {
+        const std::int64_t cost = connectivity_cost(graph_, *parts);
+        chains.emplace_back(cost, std::move(*parts));
+      }
     }
-    return chains;
+    std::stable_sort(chains.begin(), chains.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    constexpr std::size_t most = 3;
+    std::vector<Parts> best;
+    for (std::size_t i = 0; i < std::min(most, chains.size()); ++i)
+      best.push_back(std::move(chains[i].second));
+    return best;
   }
 
   /// Coarsens with `labels`, takes the first partition from `initial` at the coarsest level, and
@@ -142,7 +225,7 @@ class Partitioner {
 
   CoarseningRules rules(std::uint64_t index) const {
     CoarseningRules rules;
-    rules.vertices = std::clamp(options_.parts * 16, 80, 400);
+    rules.vertices = std::clamp(options_.parts * (index % 3 == 2 ? 8 : 16), 60, 400);
     rules.cap = index % 2 == 0 ? 1.5 : 3.0;
     rules.light_first = index % 4 < 2;
     return rules;
@@ -166,7 +249,7 @@ class Partitioner {
           cost = assignment.cost();
         }
       };
-      constexpr int tries = 8;
+      const int tries = std::clamp(1000 / std::max(1, coarse.vertices), 8, 40);
       for (int i = 0; i < tries; ++i) {
         consider(i % 4 == 3 ? random_parts(coarse, limits_, dice)
                             : grown_parts(coarse, limits_, dice));

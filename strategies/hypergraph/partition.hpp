@@ -16,8 +16,9 @@ struct PartitionOptions {
   std::vector<double> shares;
   double tolerance = 0.05;  ///< a part may weigh (1 + tolerance) of its target
   std::uint64_t seed = 1;
-  std::int32_t restarts = 6;        ///< multilevel runs from scratch
-  std::int32_t recombinations = 6;  ///< multilevel runs that keep what two good partitions share
+  std::int32_t restarts = 4;    ///< multilevel runs from scratch
+  std::int32_t bisections = 2;  ///< starts by recursive bisection, if there are more than 2 parts
+  std::int32_t recombinations = 4;  ///< multilevel runs that keep what two good partitions share
   std::int32_t patience = 350;      ///< moves without improvement that end an FM pass
   bool chains = true;               ///< starts from cheapest_chain over the vertices' order
   std::vector<Parts> starts;        ///< warm starts; not balanced ones are rebalanced

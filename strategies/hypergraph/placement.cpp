@@ -36,8 +36,15 @@ std::vector<std::vector<DeviceId>> transposed(const std::vector<std::vector<Devi
   return result;
 }
 
-LayerPlan layer_of(const Model& model, const std::vector<Block>& blocks, const Parts& parts,
-                   const std::vector<DeviceId>& devices) {
+/// Whether neighbouring blocks together read no more than alone: a slice with a step would read
+/// what it skips between them.
+bool may_join(const Layer& layer) {
+  const auto* slicing = layer.kind.as<Slicing>();
+  return slicing == nullptr || slicing->step == 1;
+}
+
+LayerPlan layer_of(const Layer& layer, const Model& model, const std::vector<Block>& blocks,
+                   const Parts& parts, const std::vector<DeviceId>& devices) {
   std::vector<std::vector<DeviceId>> columns;  // by block of channels, then of samples
   std::vector<std::int64_t> channels, samples = model.samples;
   for (const Block& block : blocks) {
@@ -46,7 +53,7 @@ LayerPlan layer_of(const Model& model, const std::vector<Block>& blocks, const P
       column.push_back(devices[at(parts[at(model.vertex(block.row, s))])]);
     channels.push_back(block.size);
   }
-  join_equal(columns, channels);
+  if (may_join(layer)) join_equal(columns, channels);
   std::vector<std::vector<DeviceId>> rows = transposed(columns);
   join_equal(rows, samples);
   LayerPlan plan;
@@ -72,7 +79,8 @@ std::vector<LayerPlan> layers_of(const Network& network, const Model& model, con
                                  const std::vector<DeviceId>& devices) {
   std::vector<LayerPlan> layers(network.layers.size());
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    if (!model.blocks[l].empty()) layers[l] = layer_of(model, model.blocks[l], parts, devices);
+    if (!model.blocks[l].empty())
+      layers[l] = layer_of(network.layers[l], model, model.blocks[l], parts, devices);
   }
   // The training data is read by whoever needs it: inputs are written down where the first reader
   // is.

@@ -24,15 +24,16 @@ struct Move {
   }
 };
 
-/// The best move of a vertex that leaves no part more overloaded; to = -1 if there is none.
+/// The best move of a vertex that leaves no part more overloaded (`loose`: by more than a vertex's
+/// weight); to = -1 if there is none.
 Move best_move(const Hypergraph& graph, const Assignment& now, const Limits& limits, Vertex v,
-               std::vector<std::int64_t>& gains) {
+               bool loose, std::vector<std::int64_t>& gains) {
   Move best{std::numeric_limits<std::int64_t>::min(), v, -1, 0};
   if (graph.fixed_part(v) >= 0) return best;
   now.gains(v, gains);
   for (std::int32_t to = 0; to < limits.parts; ++to) {
     if (to == now.part(v) || gains[at(to)] <= best.gain) continue;
-    if (!now.has_room(v, to) && now.added_overload(v, to) > -noise) continue;
+    if (!now.has_room(v, to, loose) && now.added_overload(v, to) > -noise) continue;
     best.gain = gains[at(to)];
     best.to = to;
   }
@@ -91,6 +92,7 @@ std::int64_t Assignment::gain(Vertex v, std::int32_t to) const {
 
 double Assignment::added_overload(Vertex v, std::int32_t to) const {
   double added = 0;
+  if (to == part(v)) return added;
   for (std::int32_t c = 0; c < limits_.constraints; ++c) {
     const std::int64_t w = graph_.weight(v, c);
     if (w == 0) continue;
@@ -113,21 +115,22 @@ bool Assignment::too_heavy(std::int32_t part) const {
   return false;
 }
 
-bool Assignment::has_room(Vertex v, std::int32_t to) const {
+bool Assignment::has_room(Vertex v, std::int32_t to, bool loose) const {
   for (std::int32_t c = 0; c < limits_.constraints; ++c) {
     const std::int64_t w = graph_.weight(v, c);
     const std::size_t i = limits_.index(to, c);
-    if (w > 0 && weights_[i] + w > limits_.caps[i]) return false;
+    if (w > 0 && weights_[i] + (loose ? 0 : w) > limits_.caps[i]) return false;
   }
   return true;
 }
 
 void Assignment::move(Vertex v, std::int32_t to) {
   const std::int32_t from = part(v);
+  gained_.clear();
+  if (to == from) return;
   cost_ -= gain(v, to);
   overload_ += added_overload(v, to);
   if (overload_ < noise) overload_ = 0;
-  gained_.clear();
   for (const Incidence& role : graph_.roles[at(v)]) {
     const std::size_t a = slot(role.set, from), b = slot(role.set, to);
     own_[a] -= role.cost;
@@ -152,17 +155,21 @@ void Assignment::move(Vertex v, std::int32_t to) {
 }
 
 void rebalance(const Hypergraph& graph, Assignment& assignment, const Limits& limits) {
+  struct Relief {
+    double price = 0;
+    Vertex vertex = 0;
+    std::int32_t to = 0;
+  };
   std::vector<std::int64_t> gains;
-  // Every move takes some overload away; twice as many moves as vertices is a bound, not a plan.
-  for (std::int32_t moves = 0; moves < 2 * graph.vertices && assignment.overload() > 0; ++moves) {
-    Vertex chosen = -1;
-    std::int32_t target = -1;
-    double least = std::numeric_limits<double>::max();
+  std::vector<Relief> reliefs;
+  // Each round takes some overload away; the number of rounds is a bound, not a plan.
+  for (int round = 0; round < 50 && assignment.overload() > 0; ++round) {
+    reliefs.clear();
     for (Vertex v = 0; v < graph.vertices; ++v) {
       if (graph.fixed_part(v) >= 0 || !assignment.too_heavy(assignment.part(v))) continue;
+      Relief best{std::numeric_limits<double>::max(), v, -1};
       bool priced = false;
       for (std::int32_t to = 0; to < limits.parts; ++to) {
-        if (to == assignment.part(v)) continue;
         const double removed = -assignment.added_overload(v, to);
         if (removed < noise) continue;
         if (!priced) assignment.gains(v, gains);
@@ -170,28 +177,36 @@ void rebalance(const Hypergraph& graph, Assignment& assignment, const Limits& li
         const auto loss = static_cast<double>(-gains[at(to)]);
         // A gain is the better the more it removes, too.
         const double price = loss > 0 ? loss / removed : loss * removed;
-        if (price < least) {
-          least = price;
-          chosen = v;
-          target = to;
-        }
+        if (price < best.price) best = {price, v, to};
       }
+      if (best.to >= 0) reliefs.push_back(best);
     }
-    if (chosen < 0) return;
-    assignment.move(chosen, target);
+    if (reliefs.empty()) return;
+    std::stable_sort(reliefs.begin(), reliefs.end(),
+                     [](const Relief& a, const Relief& b) { return a.price < b.price; });
+    // Prices change with every move: only the cheaper half is believed.
+    const std::size_t believed = (reliefs.size() + 1) / 2;
+    bool moved = false;
+    for (std::size_t i = 0; i < believed && assignment.overload() > 0; ++i) {
+      if (assignment.added_overload(reliefs[i].vertex, reliefs[i].to) > -noise) continue;
+      assignment.move(reliefs[i].vertex, reliefs[i].to);
+      moved = true;
+    }
+    if (!moved) return;
   }
 }
 
 namespace {
 
 /// One pass. True if it left a better state.
-bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::int32_t patience) {
+bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::int32_t patience,
+          bool loose) {
   std::vector<bool> locked(at(graph.vertices), false);
   std::vector<std::int32_t> stamps(at(graph.vertices), 0), seen(at(graph.vertices), -1);
   std::vector<std::int64_t> gains;
   std::vector<Move> first;
   for (Vertex v = 0; v < graph.vertices; ++v) {
-    const Move move = best_move(graph, now, limits, v, gains);
+    const Move move = best_move(graph, now, limits, v, loose, gains);
     if (move.to >= 0) first.push_back(move);
   }
   std::priority_queue<Move> queue(std::less<Move>{}, std::move(first));
@@ -206,7 +221,7 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
     queue.pop();
     if (locked[at(top.vertex)] || top.stamp != stamps[at(top.vertex)]) continue;
     // Room may be gone, or have appeared elsewhere, since the move was priced.
-    Move move = best_move(graph, now, limits, top.vertex, gains);
+    Move move = best_move(graph, now, limits, top.vertex, loose, gains);
     if (move.to < 0) continue;
     if (move.gain < top.gain) {
       move.stamp = ++stamps[at(top.vertex)];
@@ -230,7 +245,7 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
     const auto update = [&](Vertex v) {
       if (locked[at(v)] || seen[at(v)] == static_cast<std::int32_t>(undo.size())) return;
       seen[at(v)] = static_cast<std::int32_t>(undo.size());
-      Move next = best_move(graph, now, limits, v, gains);
+      Move next = best_move(graph, now, limits, v, loose, gains);
       next.stamp = ++stamps[at(v)];
       if (next.to >= 0) queue.push(next);
     };
@@ -255,8 +270,15 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
 void refine(const Hypergraph& graph, Assignment& assignment, const Limits& limits,
             std::int32_t patience) {
   if (limits.parts < 2) return;
+  // On coarse graphs a pass may overfill a part by one vertex where strict ones find nothing any
+  // more: exchanges of heavy vertices need it. Only balanced states are kept.
+  constexpr std::int32_t few = 400;
   constexpr int most_passes = 20;
-  for (int i = 0; i < most_passes && pass(graph, assignment, limits, patience); ++i) {
+  bool loose = false;
+  for (int i = 0; i < most_passes; ++i) {
+    const bool better = pass(graph, assignment, limits, patience, loose);
+    if (!better && (loose || graph.vertices > few)) break;
+    loose = !better;
   }
 }
 

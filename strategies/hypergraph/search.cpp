@@ -38,8 +38,7 @@ std::int32_t sixteen_or_more(std::size_t parts) {
 
 /// Orders in which ranges of vertices may be given to parts: rows of a layer sample by sample, and
 /// whole samples.
-std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Network& network,
-                                                          const Model& model) {
+std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Model& model) {
   const std::size_t samples = model.samples.size();
   if (samples == 1) return {};
   std::vector<std::vector<Vertex>> by_layer, by_sample;
@@ -59,7 +58,6 @@ std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Network& network
   for (std::size_t s = 0; s < samples; ++s) {
     for (const auto& family : families) by_sample.push_back(unit(family, s));
   }
-  (void)network;
   return {by_layer, by_sample};
 }
 
@@ -74,6 +72,12 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   for (const Strategy& row : strategies()) {
     // These would call this one.
     if (row.name == "hypergraph" || row.name == "best") continue;
+    const auto known = std::find_if(input.known.begin(), input.known.end(),
+                                    [&](const Plan& plan) { return plan.strategy == row.name; });
+    if (known != input.known.end()) {
+      starts.push_back({row.name, *known});
+      continue;
+    }
     try {
       starts.push_back({row.name, row.plan(quiet)});
     } catch (const InputError&) {
@@ -109,13 +113,13 @@ Model model_for(const StrategyInput& input, const Recipe& recipe, std::size_t de
   options.balance = recipe.balance;
   const std::size_t rows = blocks_of(input.network, 1).maker.size();
   if (recipe.by_samples) {
-    constexpr std::size_t most = 4096;  // vertices
+    constexpr std::size_t most = 1024;  // vertices
     options.channel_blocks = options.sample_blocks = sixteen_or_more(devices);
     while (options.channel_blocks > 1 &&
            rows * static_cast<std::size_t>(options.channel_blocks * options.sample_blocks) > most)
       options.channel_blocks = options.channel_blocks / 2;
   } else {
-    constexpr std::size_t most = 2048;
+    constexpr std::size_t most = 768;
     options.channel_blocks = static_cast<std::int32_t>(
         std::clamp<std::size_t>(most / std::max<std::size_t>(1, rows), 8, 64));
   }
@@ -131,14 +135,20 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   options.shares = speeds_of(input, devices);
   options.tolerance = recipe.tolerance;
   options.seed = input.seed;
-  const bool many = devices.size() > 32;
-  options.restarts = options.recombinations = many ? 1 : 4;
-  for (const Start& start : starts)
-    options.starts.push_back(parts_of(input.network, model, start.plan, devices));
+  options.restarts = options.recombinations = options.bisections = 1;
+  for (const Start& start : starts) {
+    Parts parts = parts_of(input.network, model, start.plan, devices);
+    // Far from balanced, nothing of it would be left after rebalancing.
+    constexpr double hopeless = 0.1;
+    const bool known =
+        std::find(options.starts.begin(), options.starts.end(), parts) != options.starts.end();
+    if (!known && evaluated(model.graph, parts, options).overload < hopeless)
+      options.starts.push_back(std::move(parts));
+  }
   const Limits limits = limits_of(model.graph, options.parts, options.shares, options.tolerance);
   std::vector<std::int32_t> order(devices.size());
   std::iota(order.begin(), order.end(), 0);
-  for (const auto& units : unit_orders(input.network, model)) {
+  for (const auto& units : unit_orders(model)) {
     if (auto chain = cheapest_chain(model.graph, limits, units, order))
       options.starts.push_back(std::move(*chain));
   }
