@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/errors.hpp"
@@ -131,15 +132,21 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts)
       allocate(input, make_problem(input, chain, first, replicas, micro_batches), first, {});
   constexpr int most_rounds = 3;
   for (int round = 0; round < most_rounds && parts > 1; ++round) {
-    const Choice before = best;
+    std::optional<Problem> fitted;
     for (const double slack : slacks) {
-      first = fitted_load(chain, before, slack);
-      if (first == best.first) continue;
-      Choice fitted = allocate(input, make_problem(input, chain, first, replicas, micro_batches),
-                               first, {before.genes});
-      if (fitted.fitness.better_than(best.fitness)) best = std::move(fitted);
+      std::vector<std::size_t> cut = fitted_load(chain, best, slack);
+      if (cut == best.first || (fitted && cut == first)) continue;
+      Problem problem = make_problem(input, chain, cut, replicas, micro_batches);
+      const Fitness value = hybrid::fitness(problem, best.genes);
+      if (fitted && !value.better_than(least)) continue;
+      least = value;
+      first = std::move(cut);
+      fitted = std::move(problem);
     }
-    if (!best.fitness.better_than(before.fitness)) break;
+    if (!fitted) break;
+    Choice next = allocate(input, *fitted, first, {best.genes});
+    if (!next.fitness.better_than(best.fitness)) break;
+    best = std::move(next);
   }
   return best;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -47,26 +48,32 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
   return sizes[0] + sizes[1];
 }
 
-/// Remembers ways between devices; asks for them when they are first needed.
+/// Remembers ways between devices, unless there are very many; asks for them when first needed.
 class Ways {
  public:
   Ways(const CostModel& cost, std::vector<DeviceId> devices)
-      : cost_(cost), devices_(std::move(devices)) {}
+      : cost_(cost), devices_(std::move(devices)) {
+    constexpr std::size_t many = 512;
+    if (devices_.size() <= many) known_.resize(devices_.size() * devices_.size());
+  }
   Way operator()(std::size_t a, std::size_t b) {
-    const auto [at, fresh] = known_.try_emplace({a, b});
-    if (fresh) {
-      constexpr std::int64_t large = 1'000'000;
-      const double latency = cost_.transfer(devices_[a], devices_[b], Bytes{0}).count();
-      const double time = cost_.transfer(devices_[a], devices_[b], Bytes{large}).count();
-      at->second = {latency, (time - latency) / static_cast<double>(large)};
-    }
-    return at->second;
+    if (known_.empty()) return ask(a, b);
+    std::optional<Way>& way = known_[a * devices_.size() + b];
+    if (!way) way = ask(a, b);
+    return *way;
   }
 
  private:
+  [[nodiscard]] Way ask(std::size_t a, std::size_t b) const {
+    constexpr std::int64_t large = 1'000'000;
+    const double latency = cost_.transfer(devices_[a], devices_[b], Bytes{0}).count();
+    const double time = cost_.transfer(devices_[a], devices_[b], Bytes{large}).count();
+    return {latency, (time - latency) / static_cast<double>(large)};
+  }
+
   const CostModel& cost_;
   std::vector<DeviceId> devices_;
-  std::map<std::pair<std::size_t, std::size_t>, Way> known_;
+  std::vector<std::optional<Way>> known_;  ///< by a · devices + b
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "strategies/hybrid/allocation.hpp"
@@ -11,7 +12,10 @@ namespace parsim::hybrid {
 namespace {
 
 constexpr std::size_t population_size = 50, elite = 2, tournament = 3;
-constexpr int most_generations = 200, patience = 30;
+constexpr int most_generations = 200, patience = 30, most_repairs = 4;
+/// Independent searches of a problem small enough to be descended; one of a larger one.
+constexpr std::uint64_t restarts = 3;
+constexpr std::size_t most_neighbours = 2048;
 constexpr double crossover_rate = 0.8, reassign_rate = 0.05, swap_rate = 0.2;
 
 /// Numbers that are the same with every standard library, unlike std::uniform_*_distribution.
@@ -33,6 +37,12 @@ struct Individual {
   Fitness fitness;
 };
 
+/// A round of descending is a fitness for each two genes and two devices.
+bool small(const Problem& problem) {
+  const std::size_t pairs = problem.parts * problem.replicas * problem.devices();
+  return pairs * pairs / 2 <= most_neighbours;
+}
+
 class Evolution {
  public:
   Evolution(const Problem& problem, std::uint64_t seed) : problem_(problem), dice_(seed) {}
@@ -53,13 +63,14 @@ class Evolution {
       }
       found.best_by_generation.push_back(found.fitness);
     }
-    descend(found);
+    if (small(problem_)) descend(found);
     return found;
   }
 
  private:
   void add(Genes genes) {
     const Fitness value = fitness(problem_, genes);
+    seen_.insert(genes);
     population_.push_back({std::move(genes), value});
   }
 
@@ -112,17 +123,18 @@ class Evolution {
       if (dice_.chance(swap_rate)) {
         std::swap(child[dice_.below(child.size())], child[dice_.below(child.size())]);
       }
+      // Nothing is tried twice, as long as a few more mutations help it.
+      for (int i = 0; i < most_repairs && seen_.contains(child); ++i) {
+        child[dice_.below(child.size())] = dice_.below(problem_.devices());
+      }
       add(std::move(child));
     }
     sort();
   }
 
-  /// To where neither a reassigned gene nor a swap of two improves. Only in small problems: a round
-  /// is a fitness for each gene and device.
+  /// To where no reassignment of one gene or two improves.
   void descend(Found& found) {
-    constexpr std::size_t most_neighbours = 1024;
-    const std::size_t genes = found.genes.size();
-    if (genes * (problem_.devices() + genes) > most_neighbours) return;
+    const std::size_t genes = found.genes.size(), devices = problem_.devices();
     const auto improves = [&](const Genes& candidate) {
       const Fitness value = fitness(problem_, candidate);
       if (!value.better_than(found.fitness)) return false;
@@ -133,14 +145,15 @@ class Evolution {
     for (bool better = true; better;) {
       better = false;
       for (std::size_t g = 0; g < genes; ++g) {
-        for (std::size_t d = 0; d < problem_.devices(); ++d) {
+        for (std::size_t d = 0; d < devices; ++d) {
           Genes candidate = found.genes;
           candidate[g] = d;
           better = improves(candidate) || better;
         }
-        for (std::size_t h = 0; h < g; ++h) {
+        for (std::size_t pair = 0; pair < g * devices * devices; ++pair) {
           Genes candidate = found.genes;
-          std::swap(candidate[g], candidate[h]);
+          candidate[g] = pair % devices;
+          candidate[pair / (devices * devices)] = pair / devices % devices;
           better = improves(candidate) || better;
         }
       }
@@ -151,6 +164,7 @@ class Evolution {
   const Problem& problem_;
   Dice dice_;
   std::vector<Individual> population_;
+  std::set<Genes> seen_;
 };
 
 }  // namespace
@@ -166,7 +180,17 @@ Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t see
   }
   seeds.push_back(std::move(by_replica));
   seeds.push_back(std::move(by_part));
-  return Evolution(problem, seed).run(seeds);
+  Found best = Evolution(problem, seed).run(seeds);
+  for (std::uint64_t run = 1; run < (small(problem) ? restarts : 1); ++run) {
+    // Without the seeds, which draw every population to themselves.
+    const Found found = Evolution(problem, seed + (run << 32)).run({});
+    if (found.fitness.better_than(best.fitness)) {
+      best.genes = found.genes;
+      best.fitness = found.fitness;
+    }
+    best.best_by_generation.push_back(best.fitness);
+  }
+  return best;
 }
 
 }  // namespace parsim::hybrid
