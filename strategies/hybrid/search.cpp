@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "strategies/hybrid/allocation.hpp"
@@ -31,6 +31,13 @@ class Dice {
  private:
   std::mt19937_64 engine_;
 };
+
+/// FNV-1a over the genes.
+std::uint64_t hash(const Genes& genes) {
+  std::uint64_t value = 14695981039346656037ULL;
+  for (const std::size_t gene : genes) value = (value ^ gene) * 1099511628211ULL;
+  return value;
+}
 
 struct Individual {
   Genes genes;
@@ -70,7 +77,7 @@ class Evolution {
  private:
   void add(Genes genes) {
     const Fitness value = fitness(problem_, genes);
-    seen_.insert(genes);
+    seen_.insert(hash(genes));
     population_.push_back({std::move(genes), value});
   }
 
@@ -124,7 +131,7 @@ class Evolution {
         std::swap(child[dice_.below(child.size())], child[dice_.below(child.size())]);
       }
       // Nothing is tried twice, as long as a few more mutations help it.
-      for (int i = 0; i < most_repairs && seen_.contains(child); ++i) {
+      for (int i = 0; i < most_repairs && seen_.contains(hash(child)); ++i) {
         child[dice_.below(child.size())] = dice_.below(problem_.devices());
       }
       add(std::move(child));
@@ -164,7 +171,7 @@ class Evolution {
   const Problem& problem_;
   Dice dice_;
   std::vector<Individual> population_;
-  std::set<Genes> seen_;
+  std::unordered_set<std::uint64_t> seen_;  ///< hashes; never iterated
 };
 
 }  // namespace

@@ -53,40 +53,57 @@ Cluster mixed_star(std::size_t gpus) {
   return star_of(models, "10 GB/s", "1us");
 }
 
-}  // namespace
-
-TEST_CASE("meaning: every strategy computes what the unsplit network computes") {
-  std::uint64_t seed = 0;
+/// Every strategy on every tiny network, on `gpus` devices; the options take turns, so that every
+/// pair of values meets somewhere.
+void check_meaning(std::size_t gpus) {
+  std::uint64_t seed = 1000 * gpus;
   for (const Strategy& strategy : strategies()) {
     for (const Network& network : tiny_networks()) {
-      for (std::size_t gpus = 1; gpus <= 4; ++gpus) {
-        const Cluster cluster = mixed_star(gpus);
-        const PeakCost cost(cluster);
-        for (std::size_t run = 0; run < std::min<std::size_t>(gpus, 2); ++run) {
-          // The options take turns, so that every pair of values meets somewhere.
-          ++seed;
-          const std::int32_t micro_batches = 1 << seed % 3;
-          StrategyInput input{
-              .network = network, .cluster = cluster, .cost = cost, .batch = 8, .server = {}};
-          input.micro_batches = micro_batches;
-          input.budget = 40;  // searches of any length must mean the same
-          input.schedule = seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
-          input.sync = seed / 2 % 2 == 0 ? Sync::Kind::ring : Sync::Kind::server;
-          // The server is the CPU, a worker, or left to the strategy.
-          const std::array servers{DeviceId{gpus}, DeviceId{}, DeviceId{0}};
-          input.server = servers[seed / 4 % 3];
-          input.bucket = Bytes{std::vector<std::int64_t>{0, 300, 1 << 20}[seed / 5 % 3]};
-          const Plan plan = strategy.plan(input);
-          CAPTURE(strategy.name);
-          CAPTURE(network.name);
-          CAPTURE(gpus);
-          CAPTURE(micro_batches);
-          CAPTURE(seed);
-          CHECK(difference(plan, lower(network, cluster, plan), seed) == "");
-        }
+      const Cluster cluster = mixed_star(gpus);
+      const PeakCost cost(cluster);
+      for (std::size_t run = 0; run < std::min<std::size_t>(gpus, 2); ++run) {
+        ++seed;
+        const std::int32_t micro_batches = 1 << seed % 3;
+        StrategyInput input{
+            .network = network, .cluster = cluster, .cost = cost, .batch = 8, .server = {}};
+        input.micro_batches = micro_batches;
+        input.budget = 40;  // searches of any length must mean the same
+        input.schedule = seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
+        input.sync = seed / 2 % 2 == 0 ? Sync::Kind::ring : Sync::Kind::server;
+        // The server is the CPU, a worker, or left to the strategy.
+        const std::array servers{DeviceId{gpus}, DeviceId{}, DeviceId{0}};
+        input.server = servers[seed / 4 % 3];
+        input.bucket = Bytes{std::vector<std::int64_t>{0, 300, 1 << 20}[seed / 5 % 3]};
+        input.shares = seed / 3 % 2 == 0 ? ShareRule::equal : ShareRule::proportional;
+        input.rounding = seed / 7 % 2 == 0 ? Rounding::largest_remainder : Rounding::released;
+        if (seed % 4 != 0) input.parts = static_cast<std::int32_t>(1 + seed % gpus);
+        const Plan plan = strategy.plan(input);
+        CAPTURE(strategy.name);
+        CAPTURE(network.name);
+        CAPTURE(micro_batches);
+        CAPTURE(seed);
+        CHECK(difference(plan, lower(network, cluster, plan), seed) == "");
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("meaning: every strategy computes what the unsplit network computes, on one device") {
+  check_meaning(1);
+}
+
+TEST_CASE("meaning: every strategy computes what the unsplit network computes, on two") {
+  check_meaning(2);
+}
+
+TEST_CASE("meaning: every strategy computes what the unsplit network computes, on three") {
+  check_meaning(3);
+}
+
+TEST_CASE("meaning: every strategy computes what the unsplit network computes, on four") {
+  check_meaning(4);
 }
 
 }  // namespace parsim::testing

@@ -1,0 +1,179 @@
+// What every row of the table of strategies must do in corners: one device, more devices than
+// samples, a device a hundred times slower than the others, too little memory.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/timeline.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/price.hpp"
+#include "strategies/strategies.hpp"
+#include "strategies/sync.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/tiny_networks.hpp"
+
+using namespace parsim;
+
+namespace {
+
+/// A tiny network on devices of these speeds.
+struct World {
+  Network network;
+  Cluster cluster;
+  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
+
+  World(std::string_view name, const std::vector<std::string>& speeds)
+      : network(testing::tiny_network(name)), cluster(star(speeds)) {}
+
+  static Cluster star(const std::vector<std::string>& speeds) {
+    std::vector<DeviceModel> models;
+    for (const std::string& speed : speeds) models.push_back(testing::test_device(speed, speed));
+    return testing::star_of(models, "10 GB/s", "1 us");
+  }
+
+  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
+    StrategyInput in{network, cluster, *cost};
+    in.batch = batch;
+    return in;
+  }
+};
+
+/// True if boxes fill `whole` without overlap.
+bool fill_exactly(const std::vector<Region>& boxes, const Region& whole) {
+  std::int64_t volume = 0;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    if (!whole.contains(boxes[i])) return false;
+    volume += boxes[i].volume();
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!intersect(boxes[i], boxes[j]).empty()) return false;
+    }
+  }
+  return volume == whole.volume();
+}
+
+/// Every index of every parameter is in one sum of gradients, in each replica that has any; and is
+/// updated where it is.
+void check_owners(const World& world, const Plan& plan) {
+  std::vector<std::vector<Cell>> all;
+  std::vector<std::span<const Cell>> by_layer;
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    all.push_back(cells(world.network, LayerId{l}, plan.layers[l], samples));
+  }
+  by_layer.assign(all.begin(), all.end());
+  std::vector<std::vector<Region>> regions(world.network.parameters.size());
+  for (const SyncGroup& group : sync_groups(world.network, plan, by_layer)) {
+    CHECK_FALSE(group.devices.empty());
+    for (const auto& [parameter, region] : group.contents) {
+      std::vector<Region>& known = regions[parameter.index()];
+      // Replicas repeat a region whole.
+      if (std::find(known.begin(), known.end(), region) == known.end()) known.push_back(region);
+    }
+  }
+  for (std::size_t p = 0; p < regions.size(); ++p) {
+    CAPTURE(world.network.parameters[p].name);
+    Region whole;
+    for (const std::int64_t extent : world.network.parameters[p].extents) {
+      whole.push_back({0, extent});
+    }
+    CHECK(fill_exactly(regions[p], whole));
+  }
+}
+
+/// Every index of every layer's output is computed once in every replica.
+void check_cells(const World& world, const Plan& plan) {
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const LayerId id{l};
+    const auto all = cells(world.network, id, plan.layers[l], samples);
+    std::int32_t replicas = 0;
+    for (const Cell& cell : all) replicas = std::max(replicas, cell.replica + 1);
+    for (std::int32_t r = 0; r < replicas; ++r) {
+      std::vector<Region> boxes;
+      for (const Cell& cell : all) {
+        if (cell.replica != r) continue;
+        // The share of the contraction as one more axis.
+        Region box = cell.part.out;
+        if (!cell.part.contraction.empty()) box.push_back(cell.part.contraction);
+        boxes.push_back(box);
+      }
+      CAPTURE(world.network[id].name);
+      Region expected = whole(world.network[id].out, samples);
+      if (boxes.at(0).rank() > expected.rank()) {
+        const Shape& in = world.network[world.network[id].inputs[0]].out;
+        const bool conv = world.network[id].kind.as<Conv>() != nullptr;
+        expected.push_back({0, conv ? in.axes.front().extent : in.axes.back().extent});
+      }
+      CHECK(fill_exactly(boxes, expected));
+    }
+  }
+}
+
+/// Plans without a simulator, lowers and runs; returns the plan.
+Plan check(const World& world, const Strategy& row, std::int64_t batch) {
+  CAPTURE(row.name);
+  CAPTURE(world.network.name);
+  const Plan plan = row.plan(world.input(batch));
+  CHECK_NOTHROW(validate(plan, world.network, world.cluster, "test"));
+  CHECK(plan.batch == batch);
+  check_cells(world, plan);
+  check_owners(world, plan);
+  const ExecDag dag = lower(world.network, world.cluster, plan);
+  const Timeline timeline = world.simulator->run(dag);
+  CHECK(makespan(timeline) > Seconds{0});
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("common: every strategy works on one device and moves nothing there") {
+  for (const Strategy& row : strategies()) {
+    for (const Network& network : testing::tiny_networks()) {
+      const World world(network.name, {"10 TFLOP/s"});
+      const Plan plan = check(world, row, 4);
+      CHECK(bytes_moved(lower(world.network, world.cluster, plan)) == Bytes{0});
+    }
+  }
+}
+
+TEST_CASE("common: every strategy works with more devices than samples") {
+  for (const Strategy& row : strategies()) {
+    std::int64_t batch = 3;
+    for (const Network& network : testing::tiny_networks()) {
+      const World world(network.name, {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s", "4 TFLOP/s"});
+      (void)check(world, row, batch);
+      batch = 4 - batch;  // 3 and 1 in turn
+    }
+  }
+}
+
+TEST_CASE("common: every strategy works when one device is a hundred times slower") {
+  for (const Strategy& row : strategies()) {
+    for (const Network& network : testing::tiny_networks()) {
+      for (const bool first : {false, true}) {
+        const World world(
+            network.name,
+            first ? std::vector<std::string>{"100 GFLOP/s", "10 TFLOP/s", "10 TFLOP/s"}
+                  : std::vector<std::string>{"10 TFLOP/s", "10 TFLOP/s", "100 GFLOP/s"});
+        (void)check(world, row, 8);
+      }
+    }
+  }
+}
+
+TEST_CASE("common: with too little memory every strategy still plans, and it is seen not to fit") {
+  for (const Strategy& row : strategies()) {
+    World world("residual", {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s"});
+    CAPTURE(row.name);
+    CHECK(fits(world.input(8), check(world, row, 8)));
+    for (Device& device : world.cluster.devices) device.memory = Bytes{100};
+    CHECK_FALSE(fits(world.input(8), check(world, row, 8)));
+    for (Device& device : world.cluster.devices) device.memory = Bytes{0};
+    CHECK_FALSE(fits(world.input(8), check(world, row, 8)));
+  }
+}
