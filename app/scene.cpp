@@ -81,8 +81,13 @@ void apply_override(Cluster& cluster, const std::string& text) {
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
   const DeviceId device = find_device(cluster, name, "--override");
-  cluster.devices[device.index()].memory =
-      parse_bytes(text.substr(equals + 1), fmt::format("--override {}", key));
+  const std::string where = fmt::format("--override {}", key);
+  const Bytes memory = parse_bytes(text.substr(equals + 1), where);
+  if (memory.value <= 0) {
+    throw InputError(where, fmt::format("'{}'", text.substr(equals + 1)),
+                     "accepted: more than nothing");
+  }
+  cluster.devices[device.index()].memory = memory;
 }
 
 Scene::Scene(const Request& asked)
