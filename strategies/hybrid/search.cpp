@@ -1,11 +1,11 @@
 // The genetic search over allocations. All constants are ours.
 #include <algorithm>
 #include <numeric>
-#include <random>
 #include <unordered_set>
 #include <utility>
 
 #include "strategies/hybrid/allocation.hpp"
+#include "strategies/random.hpp"
 
 namespace parsim::hybrid {
 
@@ -17,20 +17,6 @@ constexpr int most_generations = 200, patience = 30, most_repairs = 4;
 constexpr std::uint64_t restarts = 3;
 constexpr std::size_t most_neighbours = 2048;
 constexpr double crossover_rate = 0.8, reassign_rate = 0.05, swap_rate = 0.2;
-
-/// Numbers that are the same with every standard library, unlike std::uniform_*_distribution.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : engine_(seed) {}
-  std::size_t below(std::size_t count) { return static_cast<std::size_t>(engine_() % count); }
-  bool chance(double probability) {
-    constexpr double two_to_53 = 9007199254740992.0;
-    return static_cast<double>(engine_() >> 11) / two_to_53 < probability;
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 /// FNV-1a over the genes.
 std::uint64_t hash(const Genes& genes) {
@@ -52,11 +38,11 @@ bool small(const Problem& problem) {
 
 class Evolution {
  public:
-  Evolution(const Problem& problem, std::uint64_t seed) : problem_(problem), dice_(seed) {}
+  Evolution(const Problem& problem, std::uint64_t seed) : problem_(problem), random_(seed) {}
 
   Found run(const std::vector<Genes>& seeds) {
     for (const Genes& genes : seeds) add(genes);
-    for (std::size_t i = 0; i < population_size; ++i) add(i % 2 == 0 ? injective() : random());
+    for (std::size_t i = 0; i < population_size; ++i) add(i % 2 == 0 ? injective() : any());
     sort();
     Found found{population_[0].genes, population_[0].fitness, {}};
     int idle = 0;
@@ -75,6 +61,12 @@ class Evolution {
   }
 
  private:
+  bool chance(double probability) {
+    constexpr std::size_t resolution = 1U << 20;
+    return static_cast<double>(random_.below(resolution)) <
+           probability * static_cast<double>(resolution);
+  }
+
   void add(Genes genes) {
     const Fitness value = fitness(problem_, genes);
     seen_.insert(hash(genes));
@@ -88,9 +80,9 @@ class Evolution {
         [](const Individual& a, const Individual& b) { return a.fitness.better_than(b.fitness); });
   }
 
-  Genes random() {
+  Genes any() {
     Genes genes(problem_.parts * problem_.replicas);
-    for (std::size_t& gene : genes) gene = dice_.below(problem_.devices());
+    for (std::size_t& gene : genes) gene = random_.below(problem_.devices());
     return genes;
   }
 
@@ -100,7 +92,7 @@ class Evolution {
     std::iota(devices.begin(), devices.end(), std::size_t{0});
     const std::size_t genes = problem_.parts * problem_.replicas;
     for (std::size_t g = 0; g < genes; ++g) {
-      std::swap(devices[g], devices[g + dice_.below(devices.size() - g)]);
+      std::swap(devices[g], devices[g + random_.below(devices.size() - g)]);
     }
     devices.resize(genes);
     return devices;
@@ -109,7 +101,7 @@ class Evolution {
   /// The best of a few; the population is sorted.
   const Genes& parent(const std::vector<Individual>& from) {
     std::size_t best = from.size();
-    for (std::size_t i = 0; i < tournament; ++i) best = std::min(best, dice_.below(from.size()));
+    for (std::size_t i = 0; i < tournament; ++i) best = std::min(best, random_.below(from.size()));
     return from[best].genes;
   }
 
@@ -119,20 +111,20 @@ class Evolution {
     while (population_.size() < old.size()) {
       Genes child = parent(old);
       const Genes& other = parent(old);
-      if (dice_.chance(crossover_rate)) {  // between two points; one of them may be an end
-        std::size_t from = dice_.below(child.size() + 1), to = dice_.below(child.size() + 1);
+      if (chance(crossover_rate)) {  // between two points; one of them may be an end
+        std::size_t from = random_.below(child.size() + 1), to = random_.below(child.size() + 1);
         if (from > to) std::swap(from, to);
         for (std::size_t g = from; g < to; ++g) child[g] = other[g];
       }
       for (std::size_t& gene : child) {
-        if (dice_.chance(reassign_rate)) gene = dice_.below(problem_.devices());
+        if (chance(reassign_rate)) gene = random_.below(problem_.devices());
       }
-      if (dice_.chance(swap_rate)) {
-        std::swap(child[dice_.below(child.size())], child[dice_.below(child.size())]);
+      if (chance(swap_rate)) {
+        std::swap(child[random_.below(child.size())], child[random_.below(child.size())]);
       }
       // Nothing is tried twice, as long as a few more mutations help it.
       for (int i = 0; i < most_repairs && seen_.contains(hash(child)); ++i) {
-        child[dice_.below(child.size())] = dice_.below(problem_.devices());
+        child[random_.below(child.size())] = random_.below(problem_.devices());
       }
       add(std::move(child));
     }
@@ -169,7 +161,7 @@ class Evolution {
   }
 
   const Problem& problem_;
-  Dice dice_;
+  Random random_;
   std::vector<Individual> population_;
   std::unordered_set<std::uint64_t> seen_;  ///< hashes; never iterated
 };
