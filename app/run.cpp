@@ -14,12 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string port_name(const Cluster& cluster, const Port& port) {
-  const auto index = static_cast<std::size_t>(port.index);
-  return port.kind == Port::Kind::device ? cluster.devices[index].name
-                                         : cluster.switches[index].name;
-}
-
 /// Ties go to the lower link, forwards first.
 std::optional<LinkUse> busiest_link(const Cluster& cluster, const Timeline& timeline) {
   const Seconds step = makespan(timeline);
@@ -147,6 +141,12 @@ std::string memory_verdict(const RunResult& result) {
   }
   if (lacking.empty()) return "fits";
   return join(lacking) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::string port_name(const Cluster& cluster, const Port& port) {
+  const auto index = static_cast<std::size_t>(port.index);
+  return port.kind == Port::Kind::device ? cluster.devices[index].name
+                                         : cluster.switches[index].name;
 }
 
 }  // namespace parsim

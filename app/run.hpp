@@ -78,4 +78,7 @@ struct Planned {
 /// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);
 
+/// Name of the device or switch at one end of a link.
+[[nodiscard]] std::string port_name(const Cluster& cluster, const Port& port);
+
 }  // namespace parsim

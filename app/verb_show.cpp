@@ -5,6 +5,7 @@
 
 #include "app/bisection.hpp"
 #include "app/request.hpp"
+#include "app/run.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 
@@ -59,12 +60,6 @@ Document show_network(const Arguments& arguments) {
                            {"forward_flops_per_sample", forward_flops_per_sample(network).value},
                            {"warnings", network.warnings}});
   return document;
-}
-
-std::string port_name(const Cluster& cluster, const Port& port) {
-  const auto index = static_cast<std::size_t>(port.index);
-  return port.kind == Port::Kind::device ? cluster.devices[index].name
-                                         : cluster.switches[index].name;
 }
 
 Json provenance_json(const Provenance& provenance) {

@@ -16,13 +16,13 @@ LayerId norm_relu(Network& net, const std::string& name, const std::string& numb
   return relu(net, name + ".relu" + number, normed);
 }
 
-LayerId concat(Network& net, const std::string& name, const std::vector<LayerId>& maps) {
+LayerId concat_maps(Network& net, const std::string& name, const std::vector<LayerId>& maps) {
   return maps.size() == 1 ? maps[0] : add_layer(net, name + ".concat", Concat{.axis = 0}, maps);
 }
 
 /// Normalise, rectify, 1x1 to four times the growth, the same again with 3x3 to the growth.
 LayerId dense_layer(Network& net, const std::string& name, const std::vector<LayerId>& maps) {
-  LayerId x = norm_relu(net, name, "1", concat(net, name, maps));
+  LayerId x = norm_relu(net, name, "1", concat_maps(net, name, maps));
   const Conv narrow{
       .filters = bottleneck_factor * growth, .windows = square(1), .groups = 1, .bias = false};
   x = add_layer(net, name + ".conv1", narrow, {x});
@@ -55,7 +55,7 @@ Network densenet121() {
     for (int i = 1; i <= layers[block]; ++i) {
       maps.push_back(dense_layer(net, fmt::format("{}.denselayer{}", name, i), maps));
     }
-    x = concat(net, name, maps);
+    x = concat_maps(net, name, maps);
     if (block + 1 < layers.size()) x = transition(net, fmt::format("transition{}", block + 1), x);
   }
   pool_and_classify(net, norm_relu(net, "final", "5", x), 1000);

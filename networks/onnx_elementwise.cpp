@@ -104,7 +104,7 @@ void random(Builder& builder, const Node& node) {
   builder.output(node, 0, std::move(value));
 }
 
-constexpr Operator table[] = {
+constexpr Operator elementwise_table[] = {
     {"Abs", single},
     {"Acos", single},
     {"Acosh", single},
@@ -189,7 +189,7 @@ constexpr Operator table[] = {
 
 }  // namespace
 
-std::span<const Operator> elementwise_operators() { return table; }
+std::span<const Operator> elementwise_operators() { return elementwise_table; }
 
 Value elementwise(Builder& builder, const Node& node, const std::string& function,
                   const std::vector<Value>& operands) {

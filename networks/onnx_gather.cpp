@@ -216,7 +216,7 @@ void depth_and_space(Builder& builder, const Node& node) {
                                    x.batch, builder.roles(x)));
 }
 
-constexpr Operator table[] = {
+constexpr Operator gather_table[] = {
     {"Gather", gather},
     {"Expand", expand},
     {"Tile", tile},
@@ -229,6 +229,6 @@ constexpr Operator table[] = {
 
 }  // namespace
 
-std::span<const Operator> gather_operators() { return table; }
+std::span<const Operator> gather_operators() { return gather_table; }
 
 }  // namespace parsim::onnx_reader

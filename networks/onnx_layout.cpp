@@ -154,14 +154,14 @@ void split(Builder& builder, const Node& node) {
   }
 }
 
-constexpr Operator table[] = {
+constexpr Operator layout_table[] = {
     {"Reshape", reshape},     {"Flatten", reshape}, {"Squeeze", reshape}, {"Unsqueeze", reshape},
     {"Transpose", transpose}, {"Concat", concat},   {"Slice", slice},     {"Split", split},
 };
 
 }  // namespace
 
-std::span<const Operator> layout_operators() { return table; }
+std::span<const Operator> layout_operators() { return layout_table; }
 
 Value permuted(Builder& builder, const Node& node, const Value& value,
                const std::vector<std::size_t>& order) {

@@ -101,7 +101,7 @@ void layer_norm(Builder& builder, const Node& node) {
   builder.output(node, 0, builder.reshape(node, out, x.dims(), x.batch));
 }
 
-constexpr Operator table[] = {
+constexpr Operator norms_table[] = {
     {"BatchNormalization", batch_norm},
     {"InstanceNormalization", instance_norm},
     {"GroupNormalization", group_norm},
@@ -111,6 +111,6 @@ constexpr Operator table[] = {
 
 }  // namespace
 
-std::span<const Operator> norm_operators() { return table; }
+std::span<const Operator> norm_operators() { return norms_table; }
 
 }  // namespace parsim::onnx_reader

@@ -117,11 +117,11 @@ void gemm(Builder& builder, const Node& node) {
   builder.output(node, 0, out);
 }
 
-constexpr Operator table[] = {{"MatMul", matmul}, {"Gemm", gemm}, {"Einsum", einsum}};
+constexpr Operator products_table[] = {{"MatMul", matmul}, {"Gemm", gemm}, {"Einsum", einsum}};
 
 }  // namespace
 
-std::span<const Operator> product_operators() { return table; }
+std::span<const Operator> product_operators() { return products_table; }
 
 Value product(Builder& builder, const Node& node, Value left, Value right) {
   const auto across = [&] {

@@ -95,7 +95,7 @@ void not_trained(Builder& builder, const Node& node) {
                  "end the graph before it");
 }
 
-constexpr Operator table[] = {
+constexpr Operator reduce_table[] = {
     {"ReduceMean", reduce},
     {"ReduceSum", reduce},
     {"ReduceMax", reduce},
@@ -118,6 +118,6 @@ constexpr Operator table[] = {
 
 }  // namespace
 
-std::span<const Operator> reduce_operators() { return table; }
+std::span<const Operator> reduce_operators() { return reduce_table; }
 
 }  // namespace parsim::onnx_reader

@@ -142,7 +142,7 @@ void pool(Builder& builder, const Node& node, PoolKind kind, bool global) {
   builder.output(node, 0, builder.from_map(node, out, in.batch));
 }
 
-constexpr Operator table[] = {
+constexpr Operator windows_table[] = {
     {"Conv", conv},
     {"MaxPool", [](Builder& b, const Node& n) { pool(b, n, PoolKind::max, false); }},
     {"AveragePool", [](Builder& b, const Node& n) { pool(b, n, PoolKind::average, false); }},
@@ -152,6 +152,6 @@ constexpr Operator table[] = {
 
 }  // namespace
 
-std::span<const Operator> window_operators() { return table; }
+std::span<const Operator> window_operators() { return windows_table; }
 
 }  // namespace parsim::onnx_reader

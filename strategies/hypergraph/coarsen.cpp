@@ -7,8 +7,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// Clusters while they grow; a cluster is named after its first vertex.
 class Clusters {
  public:

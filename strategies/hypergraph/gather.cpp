@@ -12,8 +12,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// What tells blocks apart: only blocks with equal signatures may change places.
 using Signature = std::vector<std::int64_t>;
 

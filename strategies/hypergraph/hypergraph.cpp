@@ -6,12 +6,6 @@
 
 namespace parsim::hypergraph {
 
-namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 std::vector<std::int64_t> Hypergraph::total_weights() const {
   std::vector<std::int64_t> totals(at(constraints), 0);
   for (std::size_t i = 0; i < weights.size(); ++i) totals[i % totals.size()] += weights[i];

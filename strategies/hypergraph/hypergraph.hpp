@@ -13,6 +13,8 @@
 namespace parsim::hypergraph {
 
 using Vertex = std::int32_t;
+/// Vertices, sets and parts are numbers; vectors want another kind of number.
+[[nodiscard]] inline std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 /// Part of every vertex.
 using Parts = std::vector<std::int32_t>;
 

@@ -8,8 +8,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// The cost of one part that grows vertex by vertex: Σ_set [reads] · (all sources − own sources).
 class GrowingPart {
  public:

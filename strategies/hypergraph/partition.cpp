@@ -16,8 +16,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// What matters for splitting `vertices` further. Words from sources outside are paid by every
 /// part that reads them: a net among the readers. Parts from `middle` on count as part 1.
 Hypergraph induced(const Hypergraph& graph, const std::vector<Vertex>& vertices, std::int32_t first,

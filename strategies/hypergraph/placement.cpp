@@ -11,8 +11,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// Joins neighbouring lines of equal devices and adds up their sizes.
 void join_equal(std::vector<std::vector<DeviceId>>& lines, std::vector<std::int64_t>& sizes) {
   std::size_t kept = 0;

@@ -8,8 +8,6 @@ namespace parsim::hypergraph {
 
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 /// Rounding noise of the overload's running sum.
 constexpr double noise = 1e-12;
 
