@@ -181,7 +181,9 @@ Plan plan_best(const StrategyInput& input) {
   plan.notes.push_back(fmt::format(
       "the best plans, {}: {}", input.simulator != nullptr ? "simulated" : "estimated", join(top)));
   plan.notes.push_back(fmt::format("local search stopped at its budget of {} evaluations", budget));
-  for (const std::string& note : finalists[0].plan.notes) plan.notes.push_back(note);
+  for (const std::string& note : finalists[0].plan.notes) {
+    plan.notes.push_back(fmt::format("{} said: {}", finalists[0].plan.strategy, note));
+  }
   return plan;
 }
 
