@@ -45,7 +45,8 @@ std::vector<Candidate> plan_all(const Scene& scene,
     Candidate& candidate = candidates.emplace_back();
     candidate.strategy = strategy;
     try {
-      candidate.planned = make_plan(scene, *strategy, known);
+      candidate.planned =
+          make_plan(scene, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{});
       known.push_back(candidate.planned.plan);
     } catch (const InputError& error) {
       candidate.error = error.what();

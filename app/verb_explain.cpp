@@ -21,9 +21,11 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   const auto on_device = [&](std::string_view what) {
     return fmt::format("{} on {}", what, cluster[DeviceId{record.device}].name);
   };
-  const std::string_view purpose = dag.stream(id) == Stream::gradient   ? "gradients"
-                                   : dag.stream(id) == Stream::pipeline ? "the pipeline"
-                                                                        : "layers' tensors";
+  const Stream stream = dag.stream(id);
+  const bool between_stages = stream == Stream::pipeline || stream == Stream::pipeline_back;
+  const std::string_view purpose = stream == Stream::gradient ? "gradients"
+                                   : between_stages           ? "the pipeline"
+                                                              : "layers' tensors";
   switch (dag.kind(id)) {
     case OpKind::compute: {
       const auto pass = static_cast<Pass>(record.sub);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 5> collective_names{
     "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
 constexpr std::array<std::string_view, stream_count> stream_names{"compute", "gradient", "tensor",
-                                                                  "pipeline", "copy"};
+                                                                  "pipeline", "pipeline_back"};
 
 constexpr std::size_t mix(std::size_t state, std::int64_t value) {
   state = (state ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio

@@ -162,9 +162,10 @@ struct Delay {
 using Op = std::variant<Compute, Update, Local, Transfer, Collective, Delay>;
 enum class OpKind : std::uint8_t { compute, update, local, transfer, collective, delay };
 
-/// In-order queues of a device. Each stream of communication has a sending and a receiving side
-/// that do not wait for each other; a collective occupies both sides on all members.
-enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, copy };
+/// In-order queues of a device. A pipeline has one for each direction: an activation that is ready
+/// must not wait for a gradient that is not. Each stream of communication has a sending and a
+/// receiving side that do not wait for each other; a collective occupies both sides on all members.
+enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, pipeline_back };
 inline constexpr std::size_t stream_count = 5;
 [[nodiscard]] std::string_view to_text(Stream stream);
 

@@ -13,7 +13,7 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
   std::vector<OpId> after;
   for (const std::int32_t cell : movement.producers)
     after.push_back(at(id, m).ready[static_cast<std::size_t>(cell)]);
-  const Stream stream = stream_between(id, reader);
+  const Stream stream = stream_between(id, reader, false);
   const TensorId tensor = output(id);
   Region all;
   for (const Region& region : movement.regions) all = hull(all, region);
@@ -222,7 +222,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
     const auto found = contributed.find(device);
     return found == contributed.end() ? std::vector<OpId>{} : found->second;
   };
-  const Stream stream = stream_between(id, edge.reader);
+  const Stream stream = stream_between(id, edge.reader, true);
   const TensorId home = output(id);
   const TensorId store = dag_.intern(
       Tensor{Tensor::Kind::edge, edge.reader.value, static_cast<std::int32_t>(edge.input)});

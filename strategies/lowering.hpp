@@ -89,9 +89,11 @@ class Lowering {
   void emit_server_return(std::size_t group);
 
   [[nodiscard]] bool is_source(LayerId id) const { return flow_.source[id.index()]; }
-  [[nodiscard]] Stream stream_between(LayerId a, LayerId b) const {
+  /// Between stages, values (or gradients, if `back`) have a stream of their own.
+  [[nodiscard]] Stream stream_between(LayerId a, LayerId b, bool back) const {
     const auto& stage = plan_.schedule.stage_of_layer;
-    return stage[a.index()] == stage[b.index()] ? Stream::tensor : Stream::pipeline;
+    if (stage[a.index()] == stage[b.index()]) return Stream::tensor;
+    return back ? Stream::pipeline_back : Stream::pipeline;
   }
   [[nodiscard]] MicroBatchState& at(LayerId id, std::int32_t m) {
     return micro_[id.index()][static_cast<std::size_t>(m)];

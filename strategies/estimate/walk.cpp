@@ -56,7 +56,7 @@ double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32
   for (const std::int32_t cell : arrival.producers) {
     after = std::max(after, table[place.ready + static_cast<std::size_t>(cell)]);
   }
-  time = occupy(arrival.message, stream_between(producer, reader), after);
+  time = occupy(arrival.message, stream_between(producer, reader, false), after);
   return time;
 }
 
@@ -200,7 +200,7 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
     for (const std::int32_t c : back.after) {
       after = std::max(after, times[static_cast<std::size_t>(c)]);
     }
-    const double end = occupy(back.message, stream_between(producer, reader), after);
+    const double end = occupy(back.message, stream_between(producer, reader, true), after);
     for (const std::int32_t cell : back.feeds) gradients[cell] = std::max(gradients[cell], end);
     for (const std::int32_t store : back.stores) {
       double& arrived = waiting[first + static_cast<std::size_t>(store)].arrived;

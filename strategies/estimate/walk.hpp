@@ -92,9 +92,11 @@ struct Estimator::State {
     return id.index() * static_cast<std::size_t>(plan->schedule.micro_batches) +
            static_cast<std::size_t>(m);
   }
-  [[nodiscard]] Stream stream_between(LayerId a, LayerId b) const {
+  /// Between stages, values (or gradients, if `back`) have a stream of their own.
+  [[nodiscard]] Stream stream_between(LayerId a, LayerId b, bool back) const {
     const auto& stage = plan->schedule.stage_of_layer;
-    return stage[a.index()] == stage[b.index()] ? Stream::tensor : Stream::pipeline;
+    if (stage[a.index()] == stage[b.index()]) return Stream::tensor;
+    return back ? Stream::pipeline_back : Stream::pipeline;
   }
   [[nodiscard]] const FanOut::Edge& edge(LayerId reader, std::size_t i) const {
     const LayerId producer = input.network[reader].inputs[i];
