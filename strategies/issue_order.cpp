@@ -30,6 +30,16 @@ std::vector<Neighbours> neighbours(const Network& network, const std::vector<std
   return all;
 }
 
+void refuse_unknown_stages(const Schedule& schedule, std::size_t stages) {
+  for (const Lane& lane : schedule.lanes) {
+    for (const Slot& slot : lane.slots) {
+      if (slot.stage >= 0 && static_cast<std::size_t>(slot.stage) < stages) continue;
+      throw InputError("plan: schedule", fmt::format("a slot of stage {}", slot.stage),
+                       fmt::format("0 to {}: the last stage with a layer", stages - 1));
+    }
+  }
+}
+
 bool can_run(const Slot& slot, const std::set<Slot>& done, const Neighbours& stage) {
   const auto ran = [&](std::int32_t other, Direction direction) {
     return done.contains({other, slot.micro_batch, direction});
@@ -47,6 +57,7 @@ bool can_run(const Slot& slot, const std::set<Slot>& done, const Neighbours& sta
 
 std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) {
   const std::vector<Neighbours> stages = neighbours(network, schedule.stage_of_layer);
+  refuse_unknown_stages(schedule, stages.size());
   const std::vector<Lane>& lanes = schedule.lanes;
   std::vector<Slot> order;
   std::set<Slot> done;

@@ -101,6 +101,31 @@ TEST_CASE("estimate: a refused plan leaves no trace") {
   CHECK(estimator.step_time(good) == before);
 }
 
+TEST_CASE("estimate: slots of a stage that has lost its last layer are refused") {
+  // As when a local search moves the only layer of a pipeline's last stage to the stage before.
+  const Cluster cluster = load_cluster("star:4,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  const Network network = tiny_network("residual");
+  StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  Plan plan = plan_pipeline(input);
+  Estimator estimator(input);
+  const Seconds before = estimator.step_time(plan);
+  const Plan whole = plan;
+  std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+  const std::int32_t last = *std::max_element(stages.begin(), stages.end());
+  REQUIRE(last > 0);
+  for (std::size_t l = 0; l < stages.size(); ++l) {
+    if (stages[l] != last) continue;
+    plan.layers[l] = plan.layers[l - 1];
+    stages[l] = last - 1;
+  }
+  CHECK_THROWS_WITH_AS((void)estimator.step_time(plan),
+                       "plan: schedule: a slot of stage 3; 0 to 2: the last stage with a layer",
+                       InputError);
+  CHECK(estimator.step_time(whole) == before);
+}
+
 TEST_CASE("estimate: near the simulator where links are shared") {
   const Cluster cluster =
       load_cluster("nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=12GB/s", "test");
