@@ -49,6 +49,11 @@ Json inputs(const Scene& scene) {
     json["micro_batches"] = request.micro_batches ? Json(*request.micro_batches) : Json(nullptr);
     json["schedule"] = to_text(strategy.schedule);
     json["bucket_bytes"] = strategy.bucket.value;
+    json["shares"] = to_text(strategy.shares);
+    json["rounding"] = to_text(strategy.rounding);
+    json["search_costs"] = to_text(strategy.search_costs);
+    json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
+    json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
   }
   json["fidelity"] = to_text(request.sim.fidelity);
   json["collectives"] = "ideal";

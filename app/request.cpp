@@ -223,6 +223,9 @@ void check_used(const Request& request, const Network& network, const std::vecto
 
 std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }
 std::string to_text(PipelineSchedule schedule) { return word_of(schedule, schedules); }
+std::string to_text(ShareRule rule) { return word_of(rule, share_rules); }
+std::string to_text(Rounding rounding) { return word_of(rounding, roundings); }
+std::string to_text(SearchCosts costs) { return word_of(costs, search_costs); }
 std::string to_text(Fidelity fidelity) { return word_of(fidelity, fidelities); }
 
 }  // namespace parsim

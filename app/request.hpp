@@ -95,6 +95,12 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(Sync::Kind kind);
 /// "gpipe" or "1f1b".
 [[nodiscard]] std::string to_text(PipelineSchedule schedule);
+/// "equal" or "proportional".
+[[nodiscard]] std::string to_text(ShareRule rule);
+/// "largest-remainder" or "released".
+[[nodiscard]] std::string to_text(Rounding rounding);
+/// "own" or "paper".
+[[nodiscard]] std::string to_text(SearchCosts costs);
 /// "hops" or "p2p".
 [[nodiscard]] std::string to_text(Fidelity fidelity);
 

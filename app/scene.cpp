@@ -120,6 +120,12 @@ Scene::Scene(const Request& asked)
     }
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
   }
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {
+      warnings.push_back(fmt::format("{} has no {} arithmetic: its times are those of fp32",
+                                     model.name, to_text(request.precision)));
+    }
+  }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
   cost = make_constant_efficiency(cluster);

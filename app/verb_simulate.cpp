@@ -60,6 +60,11 @@ Outcome run_plan_verb(const Arguments& arguments) {
   const Strategy& strategy = only_strategy(request);
   const std::string plan_path = arguments.text("-o").value_or("");
   const std::string dag_path = arguments.text("--dag").value_or("");
+  for (const std::string_view flag : {"-o", "--dag"}) {
+    if (arguments.text(flag) == "") {
+      throw InputError(flag, "the name is empty", "accepted: the name of a file to write");
+    }
+  }
   if (arguments.has("-o") && plan_path == dag_path) {
     throw InputError("--dag", fmt::format("'{}' is the file of -o, too", dag_path),
                      "accepted: another name");

@@ -38,6 +38,13 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   constexpr std::size_t longest_compared = 200;  // hostile input: the distance is quadratic
   if (found.size() > longest_compared) return {};
   const std::string* nearest = nullptr;
+  // The beginning of a name ("a100" of a100-pcie) says more than a near miss of another (a10).
+  constexpr std::size_t shortest_beginning = 3;
+  if (found.size() >= shortest_beginning) {
+    for (const std::string& word : known) {
+      if (word.starts_with(found)) return fmt::format(" did you mean '{}'?", word);
+    }
+  }
   std::size_t least = std::max<std::size_t>(2, found.size() / 3) + 1;
   for (const std::string& word : known) {
     const std::size_t distance = edit_distance(found, word);

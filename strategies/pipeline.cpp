@@ -1,13 +1,22 @@
 // Pipeline parallelism: contiguous layers on each device, micro-batches through them in the order
 // of GPipe (Huang et al. 2019) or one-forward-one-backward (PipeDream-Flush, Narayanan et al. 2021,
 // section 2.2).
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "strategies/estimate.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
 namespace parsim {
 
 namespace {
+
+constexpr std::int64_t most_micro_batches = 4096;  ///< each is an operation per layer and pass
 
 /// Contiguous stages, stage s on devices[s], so that the slowest stage is as fast as possible.
 std::vector<std::size_t> balanced_stages(const StrategyInput& input,
@@ -24,23 +33,21 @@ std::vector<std::size_t> balanced_stages(const StrategyInput& input,
   return chain_split(until);
 }
 
-/// The largest divisor of the batch up to four micro-batches per stage: from there on the bubble is
-/// small (GPipe, section 2.3: negligible for M >= 4K).
-std::int32_t default_micro_batches(std::int64_t batch, std::size_t stages) {
-  for (auto m = static_cast<std::int64_t>(4 * stages); m > 1; --m) {
-    if (batch % m == 0) return static_cast<std::int32_t>(m);
+/// Numbers of micro-batches worth a look: divisors of the batch up to sixteen a stage. The bubble
+/// is small from four a stage on (GPipe, section 2.3), but every micro-batch launches its kernels
+/// anew.
+std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t stages) {
+  std::set<std::int32_t> numbers{1};
+  for (std::size_t a_stage = 1; stages > 1 && a_stage <= 16; a_stage *= 2) {
+    auto divisor = std::min<std::int64_t>(static_cast<std::int64_t>(a_stage * stages), batch);
+    while (batch % divisor != 0) --divisor;
+    numbers.insert(static_cast<std::int32_t>(divisor));
   }
-  return 1;
+  return numbers;
 }
 
-}  // namespace
-
-Plan plan_pipeline(const StrategyInput& input) {
-  std::vector<DeviceId> devices = workers(input);
-  if (devices.size() > input.network.layers.size()) devices.resize(input.network.layers.size());
-  const std::int32_t micro_batches =
-      input.micro_batches.value_or(default_micro_batches(input.batch, devices.size()));
-  expect_whole_micro_batches(input.batch, micro_batches, "pipeline");
+Plan plan_with(const StrategyInput& input, const std::vector<DeviceId>& devices,
+               std::int32_t micro_batches) {
   Plan plan = empty_plan(input, "pipeline", {});
   const std::vector<std::size_t> first =
       balanced_stages(input, devices, input.batch / micro_batches);
@@ -60,6 +67,35 @@ Plan plan_pipeline(const StrategyInput& input) {
   }
   plan.buckets = gradient_buckets(input);
   return plan;
+}
+
+}  // namespace
+
+Plan plan_pipeline(const StrategyInput& input) {
+  std::vector<DeviceId> devices = workers(input);
+  if (devices.size() > input.network.layers.size()) devices.resize(input.network.layers.size());
+  if (input.micro_batches) {
+    expect_whole_micro_batches(input.batch, *input.micro_batches, "pipeline");
+    return plan_with(input, devices, *input.micro_batches);
+  }
+  // The fastest that fits by the estimate; ties go to fewer micro-batches.
+  Estimator estimator(input);
+  std::optional<std::pair<Price, Plan>> best;
+  const auto attempt = [&](std::int32_t number) {
+    Plan plan = plan_with(input, devices, number);
+    const Price price{fits(input, plan), estimator.step_time(plan)};
+    if (!best || price.better_than(best->first)) best = {price, std::move(plan)};
+  };
+  const std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, devices.size());
+  for (const std::int32_t number : numbers) attempt(number);
+  // Smaller micro-batches need less memory.
+  for (std::int64_t more = 2 * *numbers.rbegin(); !best->first.fits && more <= input.batch;
+       more *= 2) {
+    if (more <= most_micro_batches && input.batch % more == 0) {
+      attempt(static_cast<std::int32_t>(more));
+    }
+  }
+  return std::move(best->second);
 }
 
 }  // namespace parsim
