@@ -173,9 +173,10 @@ void validate_schedule(const Plan& plan, std::size_t devices, const std::string&
   // Which stages each lane must serve follows from the devices of the stages' layers.
   std::vector<std::set<std::int32_t>> stages(schedule.lanes.size());
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    if (schedule.stage_of_layer[l] < 0)
-      throw InputError(place, fmt::format("stage {} of layer {}", schedule.stage_of_layer[l], l),
-                       "0 or more");
+    const std::int32_t stage = schedule.stage_of_layer[l];
+    if (stage < 0 || static_cast<std::size_t>(stage) >= plan.layers.size())
+      throw InputError(place, fmt::format("stage {} of layer {}", stage, l),
+                       fmt::format("0 to {}", plan.layers.size() - 1));
     for (const DeviceId device : plan.layers[l].devices) {
       const auto lane = lane_of.find(device);
       if (lane == lane_of.end())

@@ -47,6 +47,8 @@ void add(std::vector<Candidate>& candidates, Plan plan, std::string origin) {
 /// Every other strategy's plan for the input.
 std::vector<Candidate> other_strategies(const StrategyInput& input) {
   std::vector<Candidate> starts;
+  StrategyInput alone = input;  // as if each were asked alone
+  alone.known = {};
   for (const Strategy& row : strategies()) {
     if (row.plan == plan_best) continue;
     const auto known = std::find_if(input.known.begin(), input.known.end(),
@@ -56,7 +58,7 @@ std::vector<Candidate> other_strategies(const StrategyInput& input) {
       continue;
     }
     try {
-      add(starts, row.plan(input), row.name);
+      add(starts, row.plan(alone), row.name);
     } catch (const InputError&) {  // no plan for this input
     }
   }

@@ -100,9 +100,10 @@ Plan plan_by_paper(const StrategyInput& input) {
   note_search(plan, input.network, tables, solution);
   const PaperPrice price = paper_price(input, plan);
   plan.notes.push_back(fmt::format(
-      "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on "
-      "device k, rings and the slowest receiver are reconstructions",
-      to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer)));
+      "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on device k, "
+      "the slowest receiver and the factor 2 of resharding{} are reconstructions",
+      to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer),
+      input.sync == Sync::Kind::server ? "" : ", and rings in the place of the paper's server,"));
   return plan;
 }
 

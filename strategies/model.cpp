@@ -139,6 +139,17 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
       "{} layers cut by filters, {} by input channels with an all-reduce after each; what follows "
       "the last of them runs on device {}",
       count(How::partitioned), count(How::partial_sums), last.value));
+  const std::vector<Layer>& layers = input.network.layers;
+  const bool branches = std::any_of(layers.begin(), layers.end(),
+                                    [](const Layer& layer) { return layer.inputs.size() > 1; });
+  const bool convolutions = std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
+    return layer.kind.as<Conv>() != nullptr;
+  });
+  if (branches || !convolutions) {
+    plan.notes.push_back(fmt::format(
+        "which layers are cut is a reconstruction: the paper has chains of convolutions, not {}",
+        branches ? "branches" : "networks without any"));
+  }
   if (!roles.groups.empty() && devices.size() > 1) {
     std::vector<std::string> sizes;
     for (const std::int64_t size : shares[0]) sizes.push_back(fmt::format("{}", size));
