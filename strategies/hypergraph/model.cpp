@@ -46,7 +46,11 @@ class Maker {
       : network_(network), options_(options), blocks_(blocks_of(network, options.channel_blocks)) {
     const std::int64_t parts = std::clamp<std::int64_t>(options.sample_blocks, 1,
                                                         std::max<std::int64_t>(1, options.samples));
-    samples_ = even_split(options.samples, static_cast<std::size_t>(parts));
+    samples_ = options.sample_sizes.empty()
+                   ? even_split(options.samples, static_cast<std::size_t>(parts))
+                   : options.sample_sizes;
+    ensure(std::accumulate(samples_.begin(), samples_.end(), std::int64_t{0}) == options.samples,
+           "blocks of samples add up to the micro-batch");
     find_gradients();
   }
 

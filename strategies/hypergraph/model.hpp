@@ -21,9 +21,10 @@ enum class Detail : std::uint8_t { exact, simple };
 enum class Balance : std::uint8_t { work, work_by_layers, work_and_memory };
 
 struct ModelOptions {
-  std::int32_t channel_blocks = 64;  ///< at most, for each layer
-  std::int32_t sample_blocks = 1;    ///< 1: model F; more: model U, at most the micro-batch
-  std::int64_t samples = 1;          ///< of a micro-batch
+  std::int32_t channel_blocks = 64;        ///< at most, for each layer
+  std::int32_t sample_blocks = 1;          ///< 1: model F; more: model U, at most the micro-batch
+  std::vector<std::int64_t> sample_sizes;  ///< of the blocks of samples; empty: as equal as can be
+  std::int64_t samples = 1;                ///< of a micro-batch
   std::int32_t micro_batches = 1;
   std::int64_t states = 3;  ///< numbers kept for each parameter: value, gradient, optimizer's
   Detail detail = Detail::exact;

@@ -3,23 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "core/errors.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/initial.hpp"
 #include "strategies/hypergraph/order.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/shares.hpp"
 
 namespace parsim::hypergraph {
 
 namespace {
-
-bool is_input(const Network& network, LayerId id) {
-  return network[id].kind.as<Input>() != nullptr;
-}
 
 /// The largest divisor of the batch up to four micro-batches a device (GPipe, section 2.3: the
 /// bubble is negligible from there on).
@@ -63,60 +58,63 @@ std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Model& model) {
 
 std::string megabytes(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e6); }
 
+/// By device, then layer: seconds for forward and backward of the whole batch.
+std::vector<std::vector<double>> times_on(const StrategyInput& input,
+                                          const std::vector<DeviceId>& devices) {
+  const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  std::vector<std::vector<double>> all;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const auto like = std::find(kinds.begin(), kinds.end(), kinds[d]) - kinds.begin();
+    std::vector<double> times;
+    if (static_cast<std::size_t>(like) < d) times = all[static_cast<std::size_t>(like)];
+    for (std::size_t l = times.size(); l < input.network.layers.size(); ++l) {
+      const Part part{whole(input.network.layers[l].out, input.batch), {}};
+      times.push_back(layer_time(input, LayerId{l}, part, devices[d]).count());
+    }
+    all.push_back(std::move(times));
+  }
+  return all;
+}
+
+double sum(const std::vector<double>& times) {
+  return std::max(1e-12, std::accumulate(times.begin(), times.end(), 0.0));
+}
+
 }  // namespace
 
-std::vector<Start> starts_of(const StrategyInput& input) {
-  StrategyInput quiet = input;
-  quiet.simulator = nullptr;  // a start need not be the best of its kind
-  std::vector<Start> starts;
-  for (const Strategy& row : strategies()) {
-    // These would call this one.
-    if (row.name == "hypergraph" || row.name == "best") continue;
-    const auto known = std::find_if(input.known.begin(), input.known.end(),
-                                    [&](const Plan& plan) { return plan.strategy == row.name; });
-    if (known != input.known.end()) {
-      starts.push_back({row.name, *known});
-      continue;
-    }
-    try {
-      starts.push_back({row.name, row.plan(quiet)});
-    } catch (const InputError&) {
-      continue;  // a batch too small for it, a request it cannot serve: not a start
-    }
+std::vector<double> layer_times(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+  std::vector<double> work(input.network.layers.size(), 0);
+  for (const std::vector<double>& times : times_on(input, devices)) {
+    for (std::size_t l = 0; l < work.size(); ++l) work[l] += times[l] / sum(times);
   }
-  return starts;
+  return work;
 }
 
 std::vector<double> speeds_of(const StrategyInput& input, const std::vector<DeviceId>& devices) {
   std::vector<double> speeds;
-  for (const DeviceId device : devices) {
-    double seconds = 0;
-    for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
-      const LayerId id{l};
-      if (is_input(input.network, id)) continue;
-      const Part part{whole(input.network[id].out, input.batch), {}};
-      for (const Pass pass : {Pass::forward, Pass::backward}) {
-        seconds +=
-            input.cost.compute(input.network, id, part, pass, device, input.precision).time.count();
-      }
-    }
-    speeds.push_back(1 / std::max(seconds, 1e-12));
-  }
+  for (const std::vector<double>& times : times_on(input, devices))
+    speeds.push_back(1 / sum(times));
   return speeds;
 }
 
-Model model_for(const StrategyInput& input, const Recipe& recipe, std::size_t devices) {
+Model model_for(const StrategyInput& input, const Recipe& recipe,
+                const std::vector<DeviceId>& devices, const std::vector<Start>& starts) {
   ModelOptions options;
   options.samples = input.batch / recipe.micro_batches;
   options.micro_batches = recipe.micro_batches;
   options.states = 2 + state_per_parameter(input.optimizer);
   options.balance = recipe.balance;
+  if (recipe.by_time) options.work = layer_times(input, devices);
   const std::size_t rows = blocks_of(input.network, 1).maker.size();
   if (recipe.by_samples) {
     constexpr std::size_t most = 1024;  // vertices
-    options.channel_blocks = options.sample_blocks = sixteen_or_more(devices);
+    options.channel_blocks = sixteen_or_more(devices.size());
+    options.sample_sizes =
+        sample_blocks(options.samples, static_cast<std::size_t>(options.channel_blocks),
+                      recipe.micro_batches, starts);
     while (options.channel_blocks > 1 &&
-           rows * static_cast<std::size_t>(options.channel_blocks * options.sample_blocks) > most)
+           rows * static_cast<std::size_t>(options.channel_blocks) * options.sample_sizes.size() >
+               most)
       options.channel_blocks = options.channel_blocks / 2;
   } else {
     constexpr std::size_t most = 768;
@@ -126,10 +124,38 @@ Model model_for(const StrategyInput& input, const Recipe& recipe, std::size_t de
   return model_of(input.network, options);
 }
 
+Candidate planned(const StrategyInput& input, const Recipe& recipe, const Model& model,
+                  Partition partition) {
+  const std::vector<DeviceId> devices = workers(input);
+  Candidate candidate{recipe, std::move(partition), 0, empty_plan(input, "hypergraph", devices)};
+  candidate.words = candidate.partition.cost;
+  candidate.plan.layers = layers_of(input.network, model, candidate.partition.parts, devices);
+  for (LayerPlan& layer : candidate.plan.layers) layer.sync = chosen_sync(input);
+  candidate.plan.schedule = pipelined(input, candidate.plan.layers, recipe.micro_batches);
+  candidate.plan.buckets = gradient_buckets(input);
+  return candidate;
+}
+
+std::vector<std::string> notes_of(const StrategyInput& input, const Candidate& candidate) {
+  const std::size_t devices = workers(input).size();
+  const auto parameters = static_cast<double>(parameter_count(input.network));
+  const double element = static_cast<double>(element_bytes(input.precision));
+  return {
+      fmt::format("{}: {} a step at batch {} (connectivity minus one); data parallelism moves "
+                  "2(P-1)W = {} on {} devices",
+                  candidate.recipe.name, megabytes(static_cast<double>(candidate.words) * element),
+                  input.batch,
+                  megabytes(2 * static_cast<double>(devices - 1) * parameters * element), devices),
+      fmt::format("heaviest part {:.3g} % above its target, tolerance {:.3g} %",
+                  100 * candidate.partition.imbalance, 100 * candidate.recipe.tolerance),
+      "reconstruction: of Eserol 2019 only the abstract is public; models and partitioner are "
+      "ours"};
+}
+
 Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
                        const std::vector<Start>& starts) {
   const std::vector<DeviceId> devices = workers(input);
-  const Model model = model_for(input, recipe, devices.size());
+  const Model model = model_for(input, recipe, devices, starts);
   PartitionOptions options;
   options.parts = static_cast<std::int32_t>(devices.size());
   options.shares = speeds_of(input, devices);
@@ -155,45 +181,33 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   Partition found = partition(model.graph, options);
   Parts parts = gathered(input.network, model, found.parts);
 
-  Candidate candidate{recipe, evaluated(model.graph, std::move(parts), options), 0,
-                      empty_plan(input, "hypergraph", devices)};
-  candidate.words = candidate.partition.cost;
-  candidate.plan.layers = layers_of(input.network, model, candidate.partition.parts, devices);
-  for (LayerPlan& layer : candidate.plan.layers) layer.sync = chosen_sync(input);
-  candidate.plan.schedule = pipelined(input, candidate.plan.layers, recipe.micro_batches);
-  candidate.plan.buckets = gradient_buckets(input);
-  const auto parameters = static_cast<double>(parameter_count(input.network));
-  const double element = static_cast<double>(element_bytes(input.precision));
-  candidate.plan.notes = {
-      fmt::format("{}: {} a step at batch {} (connectivity minus one); data parallelism moves "
-                  "2(P-1)W = {} on {} devices",
-                  recipe.name, megabytes(static_cast<double>(candidate.words) * element),
-                  input.batch,
-                  megabytes(2 * static_cast<double>(devices.size() - 1) * parameters * element),
-                  devices.size()),
-      fmt::format("heaviest part {:.3g} % above its target, tolerance {:.3g} %",
-                  100 * candidate.partition.imbalance, 100 * recipe.tolerance),
-      "reconstruction: of Eserol 2019 only the abstract is public; models and partitioner are "
-      "ours"};
-  return candidate;
+  return planned(input, recipe, model, evaluated(model.graph, std::move(parts), options));
 }
 
 std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) {
   const std::int32_t micro_batches =
       input.micro_batches.value_or(default_micro_batches(input.batch, devices));
   std::vector<Recipe> recipes;
+  const auto add = [&](std::string name, bool by_samples, Balance balance, double tolerance,
+                       std::int32_t parts, bool by_time = false) {
+    recipes.push_back({std::move(name), by_samples, balance, tolerance, parts, by_time});
+  };
+  constexpr double loose = 0.1, usual = 0.05, tight = 0.02;
   if (micro_batches > 1) {
-    recipes.push_back(
-        {"model F, whole network balanced, pipelined", false, Balance::work, 0.05, micro_batches});
-    recipes.push_back(
-        {"model U, whole network balanced, pipelined", true, Balance::work, 0.05, micro_batches});
+    const std::int32_t m = micro_batches;
+    add("model F, whole network balanced, pipelined", false, Balance::work, usual, m);
+    add("model F, whole network balanced by time, pipelined", false, Balance::work, usual, m, true);
+    add("model U, whole network balanced, pipelined", true, Balance::work, usual, m);
   }
   if (!input.micro_batches || micro_batches == 1) {
-    recipes.push_back({"model U, runs of layers balanced", true, Balance::work_by_layers, 0.1, 1});
-    recipes.push_back({"model U, whole network balanced", true, Balance::work, 0.05, 1});
-    recipes.push_back({"model F, runs of layers balanced", false, Balance::work_by_layers, 0.1, 1});
-    if (micro_batches == 1)
-      recipes.push_back({"model F, whole network balanced", false, Balance::work, 0.05, 1});
+    const Balance runs = Balance::work_by_layers;
+    add("model U, runs of layers balanced", true, runs, loose, 1);
+    add("model U, runs of layers balanced closely", true, runs, tight, 1);
+    add("model U, runs of layers balanced by time", true, runs, loose, 1, true);
+    add("model U, whole network balanced", true, Balance::work, usual, 1);
+    // Not by time: the loss cannot be cut in model F, so it would be a run that nobody can balance.
+    add("model F, runs of layers balanced", false, runs, loose, 1);
+    if (micro_batches == 1) add("model F, whole network balanced", false, Balance::work, usual, 1);
   }
   return recipes;
 }

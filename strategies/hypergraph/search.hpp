@@ -1,6 +1,7 @@
 // The candidates among which the strategy chooses: partitions of models F and U, each a plan.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Recipe {
   Balance balance = Balance::work;
   double tolerance = 0.05;
   std::int32_t micro_batches = 1;
+  bool by_time = false;  ///< work is the cost model's time, not multiply-accumulates
 };
 
 struct Candidate {
@@ -24,6 +26,8 @@ struct Candidate {
   Partition partition;
   std::int64_t words = 0;  ///< moved in a step: connectivity minus one
   Plan plan;
+  /// The partition of a start, which says all of the start's plan: the plan is that very one.
+  bool start_itself = false;
 };
 
 /// Partitions of other strategies that serve as starts.
@@ -31,8 +35,25 @@ struct Start {
   std::string name;
   Plan plan;
 };
-/// Every other strategy of the table that can plan this input, without simulation.
+/// Every other strategy of the table that can plan this input, without simulation; `data` also with
+/// shares by speed if devices are unequal.
 [[nodiscard]] std::vector<Start> starts_of(const StrategyInput& input);
+
+/// Sizes of at least `least` blocks of a micro-batch's samples (or one sample each), such that
+/// blocks end where the starts of as many micro-batches cut by sample; of starts that would make
+/// more than twice as many blocks, the first.
+[[nodiscard]] std::vector<std::int64_t> sample_blocks(std::int64_t samples, std::size_t least,
+                                                      std::int32_t micro_batches,
+                                                      std::span<const Start> starts);
+
+/// The start as a partition, unrefined, and what plan that is: the start's own if the partition
+/// says all of it.
+[[nodiscard]] Candidate candidate_of_start(const StrategyInput& input, const Start& start);
+
+/// Time of each layer, forward and backward, relative to the whole network's on the same device,
+/// summed over the devices.
+[[nodiscard]] std::vector<double> layer_times(const StrategyInput& input,
+                                              const std::vector<DeviceId>& devices);
 
 /// Target weights: each device's speed over the whole network by the cost model.
 [[nodiscard]] std::vector<double> speeds_of(const StrategyInput& input,
@@ -41,7 +62,16 @@ struct Start {
 /// The model of a recipe for this input: blocks so small that every device may have its share, so
 /// large that the search stays short.
 [[nodiscard]] Model model_for(const StrategyInput& input, const Recipe& recipe,
-                              std::size_t devices);
+                              const std::vector<DeviceId>& devices,
+                              const std::vector<Start>& starts);
+
+/// A partition of the recipe's model and its plan.
+[[nodiscard]] Candidate planned(const StrategyInput& input, const Recipe& recipe,
+                                const Model& model, Partition partition);
+
+/// What a reader of the plan should know: words moved, balance, what is reconstructed.
+[[nodiscard]] std::vector<std::string> notes_of(const StrategyInput& input,
+                                                const Candidate& candidate);
 
 /// Partitions the recipe's model, from scratch and from the starts, and makes the plan.
 [[nodiscard]] Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,

@@ -306,7 +306,7 @@ TEST_CASE("hypergraph: model U moves no more than the balanced ones of its start
     CHECK(starts.size() >= 4);
     const Recipe recipe{"U", true, Balance::work, 0.05, 1};
     const Candidate found = candidate_of(input, recipe, starts);
-    const Model model = model_for(input, recipe, 4);
+    const Model model = model_for(input, recipe, first_devices(4), starts);
     PartitionOptions options;
     options.parts = 4;
     int balanced = 0;
@@ -332,7 +332,7 @@ TEST_CASE("hypergraph: faster devices get more work") {
   const Recipe recipe{"F", false, Balance::work, 0.05, 1};
   const Candidate found = candidate_of(input, recipe, {});
   CHECK(found.partition.balanced());
-  const Model model = model_for(input, recipe, 2);
+  const Model model = model_for(input, recipe, first_devices(2), {});
   const auto weights = part_weights(model.graph, found.partition.parts, 2);
   const std::vector<double> speeds = speeds_of(input, first_devices(2));
   CHECK(speeds[0] > 2 * speeds[1]);

@@ -1,0 +1,157 @@
+// Plans of other strategies as partitions: where the search starts, and what it must not lose to.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.hpp"
+#include "strategies/hypergraph/blocks.hpp"
+#include "strategies/hypergraph/search.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/shares.hpp"
+
+namespace parsim::hypergraph {
+
+namespace {
+
+/// Where the layers of a plan are cut by sample, ends of the micro-batch left out.
+std::set<std::int64_t> sample_borders(const Plan& plan) {
+  std::set<std::int64_t> borders;
+  for (const LayerPlan& layer : plan.layers) {
+    for (const Cut& cut : layer.cuts) {
+      std::int64_t end = 0;
+      for (const std::int64_t size : cut.sizes) {
+        end += size;
+        if (cut.dim == Dim::sample && end > 0 && end < plan.batch / plan.schedule.micro_batches)
+          borders.insert(end);
+      }
+    }
+  }
+  return borders;
+}
+
+std::vector<std::int64_t> sizes_between(const std::set<std::int64_t>& borders,
+                                        std::int64_t samples) {
+  std::vector<std::int64_t> sizes;
+  std::int64_t begin = 0;
+  for (const std::int64_t border : borders) {
+    sizes.push_back(border - begin);
+    begin = border;
+  }
+  sizes.push_back(samples - begin);
+  return sizes;
+}
+
+bool same_cells(std::vector<Cell> a, std::vector<Cell> b) {
+  const auto before = [](const Cell& x, const Cell& y) { return x.device < y.device; };
+  std::stable_sort(a.begin(), a.end(), before);
+  std::stable_sort(b.begin(), b.end(), before);
+  return a == b;
+}
+
+/// Whether every layer is split in the same way; nobody computes an Input.
+bool same_split(const Network& network, const Plan& a, const Plan& b) {
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const std::int64_t samples = a.batch / a.schedule.micro_batches;
+    if (network[id].kind.as<Input>() == nullptr &&
+        !same_cells(cells(network, id, a.layers[l], samples),
+                    cells(network, id, b.layers[l], samples)))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Start> starts_of(const StrategyInput& input) {
+  StrategyInput quiet = input;
+  quiet.simulator = nullptr;  // a start need not be the best of its kind
+  std::vector<Start> starts;
+  const auto attempt = [&](const StrategyInput& asked, const Strategy& row,
+                           const std::string& name) {
+    try {
+      starts.push_back({name, row.plan(asked)});
+    } catch (const InputError&) {  // a batch too small for it, a request it cannot serve
+    }
+  };
+  const std::vector<std::size_t> kinds = device_kinds(input.cluster, workers(input));
+  const bool unequal = *std::max_element(kinds.begin(), kinds.end()) > 0;
+  for (const Strategy& row : strategies()) {
+    // These would call this one.
+    if (row.name == "hypergraph" || row.name == "best") continue;
+    const auto known = std::find_if(input.known.begin(), input.known.end(),
+                                    [&](const Plan& plan) { return plan.strategy == row.name; });
+    if (known != input.known.end()) {
+      starts.push_back({row.name, *known});
+    } else {
+      attempt(quiet, row, row.name);
+    }
+    if (row.name == "data" && unequal) {
+      StrategyInput by_speed = quiet;
+      by_speed.shares = ShareRule::proportional;
+      attempt(by_speed, row, "data, shares proportional");
+    }
+  }
+  return starts;
+}
+
+std::vector<std::int64_t> sample_blocks(std::int64_t samples, std::size_t least,
+                                        std::int32_t micro_batches, std::span<const Start> starts) {
+  const auto count = std::clamp<std::size_t>(least, 1, static_cast<std::size_t>(samples));
+  std::set<std::int64_t> borders;
+  std::int64_t end = 0;
+  for (const std::int64_t size : even_split(samples, count)) {
+    end += size;
+    if (end < samples) borders.insert(end);
+  }
+  for (const Start& start : starts) {
+    if (start.plan.schedule.micro_batches != micro_batches) continue;
+    std::set<std::int64_t> more = sample_borders(start.plan);
+    more.insert(borders.begin(), borders.end());
+    if (more.size() <= 2 * count) borders = std::move(more);
+  }
+  return sizes_between(borders, samples);
+}
+
+Candidate candidate_of_start(const StrategyInput& input, const Start& start) {
+  const std::vector<DeviceId> devices = workers(input);
+  const std::set<std::int64_t> borders = sample_borders(start.plan);
+  Recipe recipe;
+  recipe.name =
+      fmt::format("model {}, the partition of '{}'", borders.empty() ? "F" : "U", start.name);
+  recipe.by_samples = !borders.empty();
+  recipe.by_time = true;
+  recipe.micro_batches = start.plan.schedule.micro_batches;
+  ModelOptions options;
+  options.samples = input.batch / recipe.micro_batches;
+  options.micro_batches = recipe.micro_batches;
+  options.sample_sizes = sizes_between(borders, options.samples);
+  options.states = 2 + state_per_parameter(input.optimizer);
+  options.work = layer_times(input, devices);
+  // As many blocks of channels as the model can carry, a multiple of the devices.
+  constexpr std::size_t most = 4096;  // vertices
+  const std::size_t columns =
+      blocks_of(input.network, 1).maker.size() * options.sample_sizes.size() * devices.size();
+  const std::size_t each = std::clamp<std::size_t>(most / columns, 1, 64);
+  options.channel_blocks = static_cast<std::int32_t>(each * devices.size());
+  const Model model = model_of(input.network, options);
+  PartitionOptions balance;
+  balance.parts = static_cast<std::int32_t>(devices.size());
+  balance.shares = speeds_of(input, devices);
+  balance.tolerance = recipe.tolerance;
+  Candidate candidate =
+      planned(input, recipe, model,
+              evaluated(model.graph, parts_of(input.network, model, start.plan, devices), balance));
+  candidate.start_itself = same_split(input.network, candidate.plan, start.plan);
+  if (candidate.start_itself) {
+    candidate.plan = start.plan;
+    candidate.plan.strategy = "hypergraph";
+    candidate.plan.notes.clear();
+  } else {
+    candidate.recipe.name += ", as near as blocks allow";
+  }
+  return candidate;
+}
+
+}  // namespace parsim::hypergraph
