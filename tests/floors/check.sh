@@ -38,6 +38,7 @@ find_library() {
     doctest/*) library=doctest ;;
     rapidcheck.h | rapidcheck/*) library=rapidcheck ;;
     benchmark/*) library=benchmark ;;
+    zoltan*.h | mpi.h) library=zoltan ;;
     cuda* | cudnn* | cublas* | nccl* | nvml*) library=cuda ;;
     sys/*.h) library=std ;;
     */* | *.hpp) library=unknown ;;
@@ -57,7 +58,10 @@ check_include() {
     return
   fi
   find_library "$header"
-  if [[ $library == unknown ]]; then
+  if [[ $library == zoltan ]]; then  # MPI may not stand beside SimGrid in one program
+    [[ $file == strategies/zoltan/*.cpp ]] ||
+      breach "$file:$line: <$header> ($library) may stand in strategies/zoltan/*.cpp only"
+  elif [[ $library == unknown ]]; then
     breach "$file:$line: <$header> belongs to no library that the table of floors knows"
   elif [[ $library == fmt ]]; then
     [[ $file == *.cu ]] && breach "$file:$line: fmt may not reach a .cu file"

@@ -19,6 +19,7 @@ good_tree() {
   put core/plan.hpp '#include <vector>\n#include <fmt/core.h>\n#include "core/ids.hpp"\n'
   put core/json.cpp '#include <nlohmann/json.hpp>\n#include <boost/graph/adjacency_list.hpp>\n'
   put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
+  put strategies/zoltan/main.cpp '#include <mpi.h>\n#include <zoltan.h>\n'
   put app/main.cpp '#include <CLI/CLI.hpp>\n#include "strategies/lower.hpp"\n#include "sim/sim.hpp"\n'
   put tests/sim/run_test.cpp '#include <doctest/doctest.h>\n#include "app/report.hpp"\n'
 }
@@ -54,6 +55,8 @@ refuse strategies/a.cpp '#include <simgrid/s4u.hpp>\n' \
   'strategies/a.cpp:1: strategies/ may not include <simgrid/s4u.hpp> (simgrid)'
 refuse topologies/a.hpp '#include <toml++/toml.h>\n' \
   'topologies/a.hpp:1: <toml++/toml.h> (toml) may stand in .cpp files only'
+refuse strategies/a.cpp '#include <mpi.h>\n' \
+  'strategies/a.cpp:1: <mpi.h> (zoltan) may stand in strategies/zoltan/*.cpp only'
 refuse hw/a.cu '#include <fmt/core.h>\n' 'hw/a.cu:1: fmt may not reach a .cu file'
 refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \
   'sim/a.cpp:1: <spdlog/spdlog.h> belongs to no library that the table of floors knows'
