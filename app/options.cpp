@@ -26,6 +26,8 @@ constexpr OptionSpec options[] = {
     {"--shares", "equal|proportional", "how unequal devices share the batch of data parallelism"},
     {"--rounding", "largest-remainder|released", "how the shares of 'model' become whole filters"},
     {"--search-costs", "own|paper", "what a search adds up: our costs or its paper's"},
+    {"--degrees", "dividing|any",
+     "parts of a layer in 'layer-wise': divisors of the number of GPUs, or any number"},
     {"--parts", "N", "contiguous parts of the network in 'hybrid' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
     {"--fidelity", "hops|p2p",

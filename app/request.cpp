@@ -30,9 +30,11 @@ constexpr std::pair<std::string_view, Rounding> roundings[] = {
     {"largest-remainder", Rounding::largest_remainder}, {"released", Rounding::released}};
 constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {{"own", SearchCosts::own},
                                                                      {"paper", SearchCosts::paper}};
+constexpr std::pair<std::string_view, DegreeRule> degree_rules[] = {
+    {"dividing", DegreeRule::dividing}, {"any", DegreeRule::any}};
 /// Options that only some strategies read; the table of strategies says which.
-constexpr std::string_view strategy_options[] = {"--shares", "--rounding", "--search-costs",
-                                                 "--parts", "--budget"};
+constexpr std::string_view strategy_options[] = {"--shares",  "--rounding", "--search-costs",
+                                                 "--degrees", "--parts",    "--budget"};
 
 // Keeps batch x activations x 8 bytes within 64 bits.
 constexpr std::int64_t largest_batch = 1'000'000'000;
@@ -65,9 +67,9 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 
 /// Options that a plan file answers already.
 constexpr std::string_view decided_by_plan[] = {
-    "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
-    "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed",
-    "--shares",   "--rounding", "--search-costs",  "--parts",     "--budget"};
+    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",   "--server",
+    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares", "--rounding",
+    "--search-costs", "--degrees",       "--parts",     "--budget"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -152,6 +154,9 @@ Request make_request(const Arguments& arguments) {
   }
   if (const auto word = arguments.text("--search-costs")) {
     request.search_costs = parse_word(*word, "--search-costs", search_costs);
+  }
+  if (const auto word = arguments.text("--degrees")) {
+    request.degrees = parse_word(*word, "--degrees", degree_rules);
   }
   if (const auto count = arguments.number("--parts", 1, largest_parts)) {
     request.parts = static_cast<std::int32_t>(*count);

@@ -38,6 +38,7 @@ struct Request {
   std::optional<ShareRule> shares;
   std::optional<Rounding> rounding;
   std::optional<SearchCosts> search_costs;
+  std::optional<DegreeRule> degrees;
   std::optional<std::int32_t> parts;
   std::optional<std::int64_t> budget;
   SimOptions sim;

@@ -146,6 +146,7 @@ StrategyInput Scene::strategy_input() const {
   if (request.shares) input.shares = *request.shares;
   if (request.rounding) input.rounding = *request.rounding;
   if (request.search_costs) input.search_costs = *request.search_costs;
+  if (request.degrees) input.degrees = *request.degrees;
   input.parts = request.parts;
   input.budget = request.budget;
   return input;

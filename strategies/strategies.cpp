@@ -30,7 +30,7 @@ const std::vector<Strategy>& strategies() {
        "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
        "2018)",
        plan_layer_wise,
-       {"--search-costs"}},
+       {"--search-costs", "--degrees"}},
       {"hypergraph",
        "blocks of filters and samples placed by a hypergraph partitioner for few words and equal "
        "work (reconstructed)",
@@ -39,7 +39,7 @@ const std::vector<Strategy>& strategies() {
       {"best",
        "the fastest of all the others, improved by local search",
        plan_best,
-       {"--shares", "--rounding", "--search-costs", "--parts", "--budget"}},
+       {"--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget"}},
   };
   return table;
 }

@@ -24,6 +24,9 @@ enum class Rounding : std::uint8_t { largest_remainder, released };
 /// What a search adds up: this project's costs (rings, overlap, simulated finalists), or the sum of
 /// the paper it comes from.
 enum class SearchCosts : std::uint8_t { own, paper };
+/// Into how many parts a layer-wise search may cut a layer: numbers that divide the devices, as in
+/// Jia et al. 2018, or any up to the devices.
+enum class DegreeRule : std::uint8_t { dividing, any };
 
 /// Everything a strategy may look at.
 struct StrategyInput {
@@ -44,8 +47,9 @@ struct StrategyInput {
   ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
-  std::optional<std::int32_t> parts{};   ///< `hybrid`: contiguous parts of the network
-  std::optional<std::int64_t> budget{};  ///< plan evaluations a search may spend
+  DegreeRule degrees = DegreeRule::dividing;  ///< `layer-wise`
+  std::optional<std::int32_t> parts{};        ///< `hybrid`: contiguous parts of the network
+  std::optional<std::int64_t> budget{};       ///< plan evaluations a search may spend
   /// Prices finalists. Null: a search ranks them by its own estimate only.
   Executor* simulator = nullptr;
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
@@ -56,7 +60,7 @@ struct Strategy {
   std::string name, summary;
   Plan (*plan)(const StrategyInput&);
   /// Fields of StrategyInput, as options of the command line, that only some strategies read and
-  /// this one does: "--shares", "--rounding", "--search-costs", "--parts", "--budget".
+  /// this one does: "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget".
   std::vector<std::string_view> options{};
 };
 

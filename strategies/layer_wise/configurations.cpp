@@ -6,16 +6,17 @@ namespace parsim::layer_wise {
 
 namespace {
 
-void extend(const Degrees& most, std::int64_t left, std::size_t dim, Configuration& now,
-            std::vector<Configuration>& all) {
+/// left   what the product of the other degrees divides, or may be at most
+void extend(const Degrees& most, std::int64_t left, DegreeRule rule, std::size_t dim,
+            Configuration& now, std::vector<Configuration>& all) {
   if (dim == searched_dims.size()) {
     all.push_back(now);
     return;
   }
   for (std::int64_t degree = std::min(left, most[dim]); degree >= 1; --degree) {
-    if (left % degree != 0) continue;
+    if (rule == DegreeRule::dividing && left % degree != 0) continue;
     now.degrees[dim] = degree;
-    extend(most, left / degree, dim + 1, now, all);
+    extend(most, left / degree, rule, dim + 1, now, all);
   }
   now.degrees[dim] = 1;
 }
@@ -35,10 +36,11 @@ std::int64_t extent_of(const Network& network, LayerId id, Dim dim, std::int64_t
 
 }  // namespace
 
-std::vector<Configuration> configurations(const Degrees& most, std::int64_t devices) {
+std::vector<Configuration> configurations(const Degrees& most, std::int64_t devices,
+                                          DegreeRule rule) {
   std::vector<Configuration> all;
   Configuration now;
-  extend(most, devices, 0, now, all);
+  extend(most, devices, rule, 0, now, all);
   return all;
 }
 

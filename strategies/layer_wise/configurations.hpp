@@ -9,6 +9,7 @@
 
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim::layer_wise {
 
@@ -30,10 +31,12 @@ struct Configuration {
   friend bool operator==(const Configuration&, const Configuration&) = default;
 };
 
-/// Every configuration with degrees of at most `most` whose product divides `devices`; the larger
-/// degree of the earlier dimension first, so that ties in a search go to the split by sample. For
-/// the four dimensions of an image 15 at 4 devices, 70 at 16, 210 at 64.
-[[nodiscard]] std::vector<Configuration> configurations(const Degrees& most, std::int64_t devices);
+/// Every configuration with degrees of at most `most` whose product divides `devices` (or, by the
+/// other rule, is at most `devices`); the larger degree of the earlier dimension first, so that
+/// ties in a search go to the split by sample. For the four dimensions of an image 15 at 4 devices,
+/// 70 at 16, 210 at 64 (19, 204 and 1824).
+[[nodiscard]] std::vector<Configuration> configurations(const Degrees& most, std::int64_t devices,
+                                                        DegreeRule rule = DegreeRule::dividing);
 
 /// Into how many parts the layer could be cut along each dimension: its extent, or 1 where it must
 /// not be cut. A flattened map is cut between the channels it came from.

@@ -193,7 +193,8 @@ double transfers_by_sample(const StrategyInput& input, const Machine& machine, T
 
 }  // namespace
 
-std::vector<Node> nodes_of(const Network& network, std::int64_t batch, std::size_t devices) {
+std::vector<Node> nodes_of(const Network& network, std::int64_t batch, std::size_t devices,
+                           DegreeRule rule) {
   std::vector<Node> nodes;
   std::vector<std::size_t> node_of(network.layers.size(), network.layers.size());
   std::vector<Degrees> most;
@@ -213,7 +214,7 @@ std::vector<Node> nodes_of(const Network& network, std::int64_t batch, std::size
     if (joins) {
       nodes[before].layers.push_back(id);
     } else {
-      nodes.push_back({{id}, configurations(own, static_cast<std::int64_t>(devices))});
+      nodes.push_back({{id}, configurations(own, static_cast<std::int64_t>(devices), rule)});
       most.push_back(own);
     }
   }
@@ -236,7 +237,7 @@ Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule ru
                    std::span<const double> sync_weights) {
   const std::vector<bool> wanted = wanted_gradients(input.network);
   Tables tables;
-  tables.nodes = nodes_of(input.network, input.batch, machine.devices().size());
+  tables.nodes = nodes_of(input.network, input.batch, machine.devices().size(), input.degrees);
   if (machine.exchanges() == Exchanges::collectives) {
     for (Node& node : tables.nodes) {
       std::erase_if(node.configurations, [](const Configuration& configuration) {

@@ -49,7 +49,8 @@ struct Tables {
 
 /// The nodes of a network with every configuration that layers and devices allow.
 [[nodiscard]] std::vector<Node> nodes_of(const Network& network, std::int64_t batch,
-                                         std::size_t devices);
+                                         std::size_t devices,
+                                         DegreeRule rule = DegreeRule::dividing);
 
 /// By configuration of the node. wanted   wanted_gradients of the network
 [[nodiscard]] NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,

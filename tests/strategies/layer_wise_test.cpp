@@ -120,6 +120,49 @@ TEST_CASE("layer-wise: 15, 70 and 210 configurations at 4, 16 and 64 devices") {
   CHECK(configurations(image, 4)[0] == Configuration{{4, 1, 1, 1, 1}});
 }
 
+TEST_CASE("layer-wise: degrees of any product up to the devices, against counting") {
+  const layer_wise::Degrees most{5, 3, 1, 2, 7};
+  for (const std::int64_t devices : {1, 3, 4, 6, 7}) {
+    std::size_t count = 0;
+    for (std::int64_t n = 1; n <= 5; ++n) {
+      for (std::int64_t c = 1; c <= 3; ++c) {
+        for (std::int64_t h = 1; h <= 2; ++h) {
+          for (std::int64_t w = 1; w <= 7; ++w) count += n * c * h * w <= devices ? 1 : 0;
+        }
+      }
+    }
+    const auto any = configurations(most, devices, DegreeRule::any);
+    CHECK(any.size() == count);
+    for (const Configuration& dividing : configurations(most, devices))
+      CHECK(std::count(any.begin(), any.end(), dividing) == 1);
+  }
+  const layer_wise::Degrees image{64, 64, 1, 64, 64};
+  CHECK(configurations(image, 4, DegreeRule::any)[0] == Configuration{{4, 1, 1, 1, 1}});
+  CHECK(configurations(image, 4, DegreeRule::any).size() == 19);
+  CHECK(configurations(image, 16, DegreeRule::any).size() == 204);
+  CHECK(configurations(image, 64, DegreeRule::any).size() == 1824);
+}
+
+TEST_CASE("layer-wise: any degrees find no worse a sum, and a better one where divisors waste") {
+  const auto least = [](const World& world, std::int64_t batch, DegreeRule rule) {
+    StrategyInput input = world.input(batch);
+    input.degrees = rule;
+    return paper_price(input, plan_layer_wise(input)).step();
+  };
+  for (const char* machines : {"star:3,device=p100-sxm2,rate=20GB/s,latency=1us", four_p100,
+                               "star:6,device=p100-sxm2,rate=20GB/s,latency=1us"}) {
+    for (const char* name : {"lenet5", "alexnet"}) {
+      CAPTURE(machines);
+      CAPTURE(name);
+      const World world(name, machines);
+      CHECK(least(world, 48, DegreeRule::any) <= least(world, 48, DegreeRule::dividing));
+    }
+  }
+  // Three images on four devices: the best divisor by sample is two.
+  const World world("alexnet", four_p100);
+  CHECK(least(world, 3, DegreeRule::any) < least(world, 3, DegreeRule::dividing));
+}
+
 TEST_CASE(
     "layer-wise: element-wise layers share their producer's configuration, as the paper "
     "counts layers") {
