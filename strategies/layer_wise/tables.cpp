@@ -124,7 +124,7 @@ std::vector<std::vector<std::size_t>> promising(const std::vector<NodeCosts>& co
 }
 
 /// Numbers of the nodes, edges between them, and which nodes and edges are alike.
-struct Graph {
+struct NodeGraph {
   struct Edge {
     std::size_t from = 0, to = 0;
     Consumer operand;
@@ -135,10 +135,10 @@ struct Graph {
   std::size_t edge_kinds = 0;
 };
 
-Graph graph_of(const Network& network, const std::vector<Node>& nodes,
-               const std::vector<bool>& wanted) {
+NodeGraph graph_of(const Network& network, const std::vector<Node>& nodes,
+                   const std::vector<bool>& wanted) {
   const Alike alike(network, wanted);
-  Graph graph;
+  NodeGraph graph;
   std::vector<std::size_t> node_of(network.layers.size(), nodes.size());
   std::map<std::vector<std::size_t>, std::size_t> kinds;
   for (std::size_t n = 0; n < nodes.size(); ++n) {
@@ -170,10 +170,11 @@ Graph graph_of(const Network& network, const std::vector<Node>& nodes,
 /// By kind of edge.
 std::vector<std::shared_ptr<const Matrix>> transfer_tables(const StrategyInput& input,
                                                            const Machine& machine,
-                                                           TransferRule rule, const Graph& graph,
+                                                           TransferRule rule,
+                                                           const NodeGraph& graph,
                                                            const std::vector<Node>& nodes) {
   std::vector<std::shared_ptr<const Matrix>> result(graph.edge_kinds);
-  for (const Graph::Edge& edge : graph.edges) {
+  for (const NodeGraph::Edge& edge : graph.edges) {
     if (result[edge.kind] != nullptr) continue;
     result[edge.kind] = std::make_shared<Matrix>(
         transfer_table(input, machine, rule, edge.operand, nodes[edge.from], nodes[edge.to]));
@@ -183,11 +184,11 @@ std::vector<std::shared_ptr<const Matrix>> transfer_tables(const StrategyInput& 
 
 /// t_X of all edges if every node has its first configuration.
 double transfers_by_sample(const StrategyInput& input, const Machine& machine, TransferRule rule,
-                           const Graph& graph, std::vector<Node> nodes) {
+                           const NodeGraph& graph, std::vector<Node> nodes) {
   for (Node& node : nodes) node.configurations.resize(1);
   const auto tables = transfer_tables(input, machine, rule, graph, nodes);
   double sum = 0;
-  for (const Graph::Edge& edge : graph.edges) sum += (*tables[edge.kind])(0, 0);
+  for (const NodeGraph::Edge& edge : graph.edges) sum += (*tables[edge.kind])(0, 0);
   return sum;
 }
 
@@ -246,7 +247,7 @@ Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule ru
       });
     }
   }
-  const Graph graph = graph_of(input.network, tables.nodes, wanted);
+  const NodeGraph graph = graph_of(input.network, tables.nodes, wanted);
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
     tables.costs.push_back(graph.kind[n] == n ? node_costs(input, machine, tables.nodes[n], wanted)
                                               : tables.costs[graph.kind[n]]);
@@ -263,7 +264,7 @@ Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule ru
     tables.pruned = true;
   }
   const auto transfers = transfer_tables(input, machine, rule, graph, tables.nodes);
-  for (const Graph::Edge& edge : graph.edges) {
+  for (const NodeGraph::Edge& edge : graph.edges) {
     if (edge.from != edge.to) {
       tables.edges.push_back({edge.from, edge.to, transfers[edge.kind]});
       continue;
