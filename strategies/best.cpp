@@ -21,21 +21,21 @@ constexpr std::int64_t least_budget = 60, most_budget = 6'000;
 constexpr std::size_t searched_starts = 3;
 constexpr std::size_t listed_plans = 5;
 
-struct Candidate {
+struct Finalist {
   Plan plan;
   std::string origin;
   Price price;  ///< estimated, later simulated
 };
 
 /// Better first; ties keep the order.
-void sort_by_price(std::vector<Candidate>& candidates) {
-  std::stable_sort(
-      candidates.begin(), candidates.end(),
-      [](const Candidate& a, const Candidate& b) { return a.price.better_than(b.price); });
+void sort_by_price(std::vector<Finalist>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Finalist& a, const Finalist& b) {
+    return a.price.better_than(b.price);
+  });
 }
 
-void add(std::vector<Candidate>& candidates, Plan plan, std::string origin) {
-  const auto same = [&](const Candidate& known) {
+void add(std::vector<Finalist>& candidates, Plan plan, std::string origin) {
+  const auto same = [&](const Finalist& known) {
     return known.plan.layers == plan.layers && known.plan.schedule == plan.schedule &&
            known.plan.buckets == plan.buckets;
   };
@@ -45,8 +45,8 @@ void add(std::vector<Candidate>& candidates, Plan plan, std::string origin) {
 }
 
 /// Every other strategy's plan for the input.
-std::vector<Candidate> other_strategies(const StrategyInput& input) {
-  std::vector<Candidate> starts;
+std::vector<Finalist> other_strategies(const StrategyInput& input) {
+  std::vector<Finalist> starts;
   StrategyInput alone = input;  // as if each were asked alone
   alone.known = {};
   for (const Strategy& row : strategies()) {
@@ -66,7 +66,7 @@ std::vector<Candidate> other_strategies(const StrategyInput& input) {
 }
 
 /// The same strategies with options that the user left open.
-void add_variants(std::vector<Candidate>& starts, const StrategyInput& input) {
+void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
   const auto attempt = [&](const StrategyInput& asked, Plan (*plan)(const StrategyInput&),
                            const std::string& origin) {
     try {
@@ -92,7 +92,7 @@ Price estimated_price(const StrategyInput& input, Estimator& estimator, const Pl
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
 std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& moves,
-                     Candidate& candidate, std::int64_t budget) {
+                     Finalist& candidate, std::int64_t budget) {
   std::int64_t kept = 0;
   for (std::int64_t spent = 0; spent < budget; ++spent) {
     if (!moves.propose(candidate.plan)) continue;
@@ -121,15 +121,15 @@ std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& mo
 }
 
 /// The changed copies of the best starts.
-std::vector<Candidate> improved(const StrategyInput& input, Estimator& estimator,
-                                const std::vector<Candidate>& starts, std::int64_t budget) {
+std::vector<Finalist> improved(const StrategyInput& input, Estimator& estimator,
+                               const std::vector<Finalist>& starts, std::int64_t budget) {
   std::vector<Plan> templates;
-  for (const Candidate& start : starts) templates.push_back(start.plan);
-  std::vector<Candidate> results;
+  for (const Finalist& start : starts) templates.push_back(start.plan);
+  std::vector<Finalist> results;
   const std::size_t count = std::min(searched_starts, starts.size());
   for (std::size_t s = 0; s < count; ++s) {
     Moves moves(input, templates, input.seed + s);
-    Candidate candidate = starts[s];
+    Finalist candidate = starts[s];
     const std::int64_t kept =
         improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count));
     if (kept == 0) continue;
@@ -139,7 +139,7 @@ std::vector<Candidate> improved(const StrategyInput& input, Estimator& estimator
   return results;
 }
 
-std::string price_text(const Candidate& candidate) {
+std::string price_text(const Finalist& candidate) {
   return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
                      candidate.price.fits ? "" : " (does not fit)");
 }
@@ -147,26 +147,26 @@ std::string price_text(const Candidate& candidate) {
 }  // namespace
 
 Plan plan_best(const StrategyInput& input) {
-  std::vector<Candidate> finalists = other_strategies(input);
+  std::vector<Finalist> finalists = other_strategies(input);
   if (finalists.empty()) {
     throw InputError("strategy 'best'", "no other strategy has a plan",
                      "a network, cluster and batch that at least one strategy can split");
   }
   add_variants(finalists, input);
   Estimator estimator(input);
-  for (Candidate& start : finalists) {
+  for (Finalist& start : finalists) {
     start.price = estimated_price(input, estimator, start.plan);
   }
   sort_by_price(finalists);
   const auto devices = static_cast<std::int64_t>(workers(input).size());
   const std::int64_t budget =
       input.budget.value_or(std::clamp(budget_of_one_device / devices, least_budget, most_budget));
-  for (Candidate& candidate : improved(input, estimator, finalists, budget)) {
+  for (Finalist& candidate : improved(input, estimator, finalists, budget)) {
     add(finalists, candidate.plan, candidate.origin);
     finalists.back().price = candidate.price;
   }
   if (input.simulator != nullptr) {
-    for (Candidate& finalist : finalists) {
+    for (Finalist& finalist : finalists) {
       finalist.price = simulated_price(input, finalist.plan);
     }
   }

@@ -15,17 +15,20 @@
 
 namespace parsim {
 
-namespace hypergraph {
 namespace {
 
-struct Chosen {
+using hypergraph::Candidate;
+using hypergraph::Recipe;
+using hypergraph::Start;
+
+struct Ranking {
   Candidate candidate;
   std::size_t simulated = 0;
 };
 
 /// The best by estimate; with a simulator the best by simulation of the few best by estimate and of
 /// all that are another strategy's plan, so that the result never loses to one of those.
-Chosen choose(const StrategyInput& input, std::vector<Candidate> candidates) {
+Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr std::size_t finalists = 6;
   struct Ranked {
     std::size_t index;
@@ -60,7 +63,6 @@ Chosen choose(const StrategyInput& input, std::vector<Candidate> candidates) {
 }
 
 }  // namespace
-}  // namespace hypergraph
 
 Plan plan_hypergraph(const StrategyInput& input) {
   const std::vector<DeviceId> devices = workers(input);
@@ -77,27 +79,26 @@ Plan plan_hypergraph(const StrategyInput& input) {
                      "a number of micro-batches that divides the batch");
   }
   const bool alone = devices.size() == 1;
-  const std::vector<hypergraph::Start> starts =
-      alone ? std::vector<hypergraph::Start>{} : hypergraph::starts_of(input);
-  std::vector<hypergraph::Recipe> recipes = hypergraph::recipes_of(input, devices.size());
+  const std::vector<Start> starts = alone ? std::vector<Start>{} : hypergraph::starts_of(input);
+  std::vector<Recipe> recipes = hypergraph::recipes_of(input, devices.size());
   if (alone) recipes.resize(1);
   const auto budget = static_cast<std::size_t>(
       std::max<std::int64_t>(1, input.budget.value_or(recipes.size() + starts.size())));
-  std::vector<hypergraph::Candidate> candidates;
+  std::vector<Candidate> candidates;
   bool stopped = false;
   const auto within_budget = [&] {
     stopped = stopped || candidates.size() == budget;
     return !stopped;
   };
-  for (const hypergraph::Recipe& recipe : recipes) {
+  for (const Recipe& recipe : recipes) {
     if (within_budget()) candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
   }
-  for (const hypergraph::Start& start : starts) {
+  for (const Start& start : starts) {
     if (input.micro_batches && start.plan.schedule.micro_batches != *input.micro_batches) continue;
     if (within_budget()) candidates.push_back(hypergraph::candidate_of_start(input, start));
   }
   const std::size_t tried = candidates.size();
-  hypergraph::Chosen choice = hypergraph::choose(input, std::move(candidates));
+  Ranking choice = chosen(input, std::move(candidates));
   Plan best = std::move(choice.candidate.plan);
   best.notes = hypergraph::notes_of(input, choice.candidate);
   best.notes.push_back(

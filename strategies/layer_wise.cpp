@@ -122,27 +122,27 @@ double estimate(const Tables& tables, const Solution& solution) {
 /// Exchange rates between exposed and hidden synchronisation; 1: nothing is hidden.
 constexpr std::array sync_weights{1.0, 0.5, 0.2, 0.0};
 
-struct Candidate {
+struct Searched {
   Plan plan;
   Solution solution;
   double estimate = 0;
 };
 
 /// Distinct plans, the best estimates first. `memory_weight` is a price in seconds per byte.
-std::vector<Candidate> search(const StrategyInput& input, const Machine& machine,
-                              const Tables& tables, double memory_weight) {
+std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
+                             const Tables& tables, double memory_weight) {
   constexpr std::size_t finalists = 3;
-  std::vector<Candidate> candidates;
+  std::vector<Searched> candidates;
   for (const double sync_weight : sync_weights) {
     const Solution solution = solve(tables.problem(sync_weight, memory_weight));
-    const auto same = [&](const Candidate& c) { return c.solution.choice == solution.choice; };
+    const auto same = [&](const Searched& c) { return c.solution.choice == solution.choice; };
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
     candidates.push_back({{}, solution, estimate(tables, solution)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.estimate < b.estimate; });
+                   [](const Searched& a, const Searched& b) { return a.estimate < b.estimate; });
   if (candidates.size() > finalists) candidates.resize(finalists);
-  for (Candidate& candidate : candidates) {
+  for (Searched& candidate : candidates) {
     candidate.plan = plan_of(input, machine, tables, candidate.solution);
     note_search(candidate.plan, input.network, tables, candidate.solution);
     if (machine.exchanges() == Exchanges::collectives) {
@@ -154,13 +154,13 @@ std::vector<Candidate> search(const StrategyInput& input, const Machine& machine
 
 /// Memory is a sum over layers that all must share: a price per byte (a Lagrange multiplier),
 /// raised until a plan fits.
-std::vector<Candidate> search_that_fits(const StrategyInput& input, Machine& machine) {
+std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& machine) {
   constexpr TransferRule rule = TransferRule::slowest_receiver;
-  std::vector<Candidate> candidates =
+  std::vector<Searched> candidates =
       search(input, machine, make_tables(input, machine, rule, sync_weights), 0);
-  const auto any_fits = [&](const std::vector<Candidate>& all) {
+  const auto any_fits = [&](const std::vector<Searched>& all) {
     return std::any_of(all.begin(), all.end(),
-                       [&](const Candidate& c) { return fits(input, c.plan); });
+                       [&](const Searched& c) { return fits(input, c.plan); });
   };
   if (any_fits(candidates)) return candidates;
   // Configurations that are slow but small count now.
@@ -172,9 +172,9 @@ std::vector<Candidate> search_that_fits(const StrategyInput& input, Machine& mac
   }
   const double scale = memory > 0 ? candidates[0].estimate / memory : 0;
   for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0}) {
-    std::vector<Candidate> cheaper = search(input, machine, tables, scale * raised);
+    std::vector<Searched> cheaper = search(input, machine, tables, scale * raised);
     if (!any_fits(cheaper)) continue;
-    for (Candidate& candidate : cheaper) {
+    for (Searched& candidate : cheaper) {
       candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
     }
     return cheaper;
@@ -199,13 +199,13 @@ void add_plan_of(const StrategyInput& input, Plan (*make)(const StrategyInput&),
 Plan plan_by_own(const StrategyInput& input) {
   Machine machine(input, SearchCosts::own);
   std::vector<Plan> plans;
-  for (Candidate& candidate : search_that_fits(input, machine)) {
+  for (Searched& candidate : search_that_fits(input, machine)) {
     plans.push_back(std::move(candidate.plan));
   }
   if (input.simulator != nullptr) {  // nothing else can compare the two kinds
     Machine whole(input, SearchCosts::own, Exchanges::collectives);
     const Tables tables = make_tables(input, whole, TransferRule::slowest_receiver, sync_weights);
-    for (Candidate& candidate : search(input, whole, tables, 0)) {
+    for (Searched& candidate : search(input, whole, tables, 0)) {
       add_plan(std::move(candidate.plan), plans);
     }
   }

@@ -103,7 +103,7 @@ void Estimator::State::lay_out() {
       size += 2 * cells + arrivals;
     }
   }
-  table.assign(size, never);
+  table.assign(size, not_yet);
   queues.assign(input.cluster.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
   links.assign(2 * input.cluster.links.size(), 0);
   latest = 0;

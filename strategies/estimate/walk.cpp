@@ -50,7 +50,7 @@ double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32
                                  LayerId reader) {
   const Place& place = places[at(producer, m)];
   double& time = table[place.arrivals + index];
-  if (time != never) return time;
+  if (time != not_yet) return time;
   const FanOut::Arrival& arrival = fans[producer.index()]->arrivals[index];
   double after = 0;
   for (const std::int32_t cell : arrival.producers) {
@@ -123,7 +123,7 @@ void Estimator::State::backward(LayerId id, std::int32_t m) {
       gradients[c] =
           std::max(gradients[c], kernel(layer.cells[c].device, waiting.arrived, waiting.seconds));
     }
-    const double after = gradients[home] == never ? ready[c] : gradients[home];
+    const double after = gradients[home] == not_yet ? ready[c] : gradients[home];
     if (!structure.flow.two_kernels[l]) {
       by_cell[c] = last_backward[l][c] = kernel(layer.cells[c].device, after, layer.backward[c]);
       continue;

@@ -22,7 +22,7 @@ struct Place {
   std::size_t ready = 0, gradients = 0, arrivals = 0;
 };
 
-inline constexpr double never = -1;  ///< a time that has not come
+inline constexpr double not_yet = -1;  ///< a time that has not come
 
 struct Estimator::State {
   State(const StrategyInput& input_, LinkSharing sharing_)
