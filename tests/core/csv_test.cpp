@@ -1,0 +1,49 @@
+#include "core/csv.hpp"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+namespace {
+
+TEST_CASE("csv: quotes, doubled quotes, lines within quotes, comments and both line ends") {
+  const CsvTable table = read_csv(
+      "# a comment\nname,value,note\r\n\"a, b\",1.5,\"said \"\"so\"\"\"\n\n# more\nc,,\"two\n"
+      "lines\"\nd,2,last",
+      "t.csv");
+  CHECK(table.columns == std::vector<std::string>{"name", "value", "note"});
+  REQUIRE(table.rows.size() == 3);
+  CHECK(table.rows[0].fields == std::vector<std::string>{"a, b", "1.5", "said \"so\""});
+  CHECK(table.rows[1].fields == std::vector<std::string>{"c", "", "two\nlines"});
+  CHECK(table.rows[2].fields == std::vector<std::string>{"d", "2", "last"});
+  CHECK(table.rows[0].line == 3);
+  CHECK(table.rows[1].line == 6);
+  CHECK(table.rows[2].line == 8);
+  CHECK(table.at(table.rows[2], "note") == "last");
+  CHECK(table.at(table.rows[2], "absent").empty());
+  CHECK(table.has("value"));
+  CHECK_FALSE(table.has("absent"));
+  CHECK(table.number(table.rows[0], "value") == 1.5);
+}
+
+TEST_CASE("csv: what is wrong is said with its line") {
+  const auto read = [](std::string_view text) { (void)read_csv(text, "t.csv"); };
+  CHECK_THROWS_WITH_AS(read("a,b\n1,2\n3\n"), "t.csv:3: 1 fields; accepted: 2, as in the head line",
+                       InputError);
+  CHECK_THROWS_WITH_AS(read("a,b\n1,\"2\n3\n"), "t.csv:2: a quote that is never closed",
+                       InputError);
+  CHECK_THROWS_WITH_AS(
+      read("a,b\n\"1\"x,2\n"),
+      "t.csv:2: text after a closed quote; accepted: a comma or the end of the line", InputError);
+  CHECK_THROWS_WITH_AS(read("a,b,a\n"), "t.csv:1: two columns named 'a'", InputError);
+  CHECK_THROWS_WITH_AS(read("# nothing\n"),
+                       "t.csv: an empty table; accepted: a head line with names, then rows",
+                       InputError);
+  const CsvTable table = read_csv("a,b\n1,two\n", "t.csv");
+  CHECK_THROWS_WITH_AS((void)table.number(table.rows[0], "b"),
+                       "t.csv:2:b: 'two'; accepted: a number", InputError);
+}
+
+}  // namespace
+}  // namespace parsim
