@@ -30,6 +30,7 @@ constexpr OptionSpec options[] = {
      "parts of a layer in 'layer-wise': divisors of the number of GPUs, or any number"},
     {"--parts", "N", "contiguous parts of the network in 'hybrid' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
+    {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "hops|p2p",
      "a collective is one flow per hop, or every message (default: hops)"},
     {"--collectives", "ideal", "cost of a collective's steps beyond the links (default: ideal)"},

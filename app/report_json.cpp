@@ -55,6 +55,7 @@ Json inputs(const Scene& scene) {
     json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
     json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
   }
+  json["costs"] = request.costs;
   json["fidelity"] = to_text(request.sim.fidelity);
   json["collectives"] = "ideal";
   json["seed"] = request.seed;

@@ -162,6 +162,9 @@ Request make_request(const Arguments& arguments) {
     request.parts = static_cast<std::int32_t>(*count);
   }
   request.budget = arguments.number("--budget", 1, largest_budget);
+  if (const auto name = arguments.text("--costs")) {
+    request.costs = cost_source(*name, "--costs").name;
+  }
   request.sim = parse_sim_options(arguments);
   if (const auto seed = arguments.number("--seed", 0, std::numeric_limits<std::int64_t>::max())) {
     request.seed = static_cast<std::uint64_t>(*seed);

@@ -41,6 +41,7 @@ struct Request {
   std::optional<DegreeRule> degrees;
   std::optional<std::int32_t> parts;
   std::optional<std::int64_t> budget;
+  std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
   std::uint64_t seed = 1;
   bool timings = true;

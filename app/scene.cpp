@@ -128,7 +128,7 @@ Scene::Scene(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
-  cost = make_constant_efficiency(cluster);
+  cost = cost_source(request.costs, "--costs").make(cluster);
   preparation = std::chrono::steady_clock::now() - start;
 }
 

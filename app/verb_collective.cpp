@@ -89,7 +89,7 @@ Outcome run_collective(const Arguments& arguments) {
   }
   const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
-  const std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  const std::unique_ptr<CostModel> cost = make_tile_costs(cluster);
   const std::unique_ptr<Executor> executor = make_simgrid_executor(cluster, *cost, options);
   std::vector<CollectiveTime> rows;
   for (const Bytes size : sizes) {

@@ -4,6 +4,7 @@
 
 #include "app/verbs.hpp"
 #include "networks/networks.hpp"
+#include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
@@ -42,6 +43,7 @@ Outcome run_list(const Arguments& arguments) {
       {"networks", [] { return entries(networks()); }},
       {"clusters", [] { return entries(clusters()); }},
       {"devices", device_entries},
+      {"costs", [] { return entries(cost_sources()); }},
   };
   const std::vector<Entry> list = parse_word(arguments.words.at(0), "list", lists)();
   nlohmann::ordered_json json = nlohmann::ordered_json::array();

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cost_model.hpp"
@@ -38,10 +39,23 @@ struct SimOptions {
 /// "3.32".
 [[nodiscard]] std::string simgrid_version();
 
-/// Constant efficiency per device and class of operation (see sim/constant_efficiency.cpp for the
-/// table's source). Devices without coefficients borrow those of the nearest relative and say
-/// "guessed". Holds a reference to the cluster.
+/// Kernels by their shape: tiles, waves, split sums and Winograd's convolutions (sim/tiles.hpp),
+/// the rest by memory rate. Devices without coefficients of their own (sim/coefficients.csv) borrow
+/// those of the nearest relative and say "guessed". Holds a reference to the cluster.
+[[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster);
+
+/// A constant part of the peak per device and class of operation, whatever the shape; from the same
+/// table. Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster);
+
+/// The cost models of kernels by name; the first is the default.
+struct CostSource {
+  std::string name, summary;
+  std::unique_ptr<CostModel> (*make)(const Cluster&);
+};
+[[nodiscard]] const std::vector<CostSource>& cost_sources();
+/// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
+[[nodiscard]] const CostSource& cost_source(std::string_view name, std::string_view where);
 
 /// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
 /// reference to the base.

@@ -137,7 +137,9 @@ TEST_CASE("program: compare lists every strategy with every key, fastest first")
     before = row["step_time_s"];
   }
   CHECK(all == keys(result_of(simulate_lenet)));
-  CHECK(comparison["best"] == comparison["results"][0]["strategy"]);
+  // "best" names the fastest other than the strategy of that name, which may be faster still.
+  const json& first = comparison["results"][0]["strategy"];
+  CHECK(comparison["best"] == comparison["results"][first == "best" ? 1 : 0]["strategy"]);
 }
 
 TEST_CASE("program: a strategy without a plan is a row with its reason, behind the others") {

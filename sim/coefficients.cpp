@@ -1,0 +1,102 @@
+#include "sim/coefficients.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "core/csv.hpp"
+#include "core/errors.hpp"
+#include "sim/embedded.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Cards without a compute capability (AMD's) are of the years after Volta.
+constexpr double architecture_of_others = 8.0;
+/// From here on, a peak well above fp32's means tensor cores.
+constexpr double first_with_tensor_cores = 7.0;
+
+double architecture(const DeviceModel& model) {
+  double number = 0;
+  const char* const end = model.architecture.data() + model.architecture.size();
+  const auto [stop, error] = std::from_chars(model.architecture.data(), end, number);
+  return error == std::errc{} && stop == end ? number : architecture_of_others;
+}
+
+std::vector<Coefficients> read_coefficients() {
+  const EmbeddedFile& file = sim_files().front();
+  const CsvTable table = read_csv(file.text, std::string(file.path));
+  std::vector<Coefficients> all;
+  for (const CsvTable::Row& row : table.rows) {
+    const auto number = [&](const std::string& column) { return table.number(row, column); };
+    const auto efficiency = [&](const std::string& prefix) {
+      return Efficiency{number(prefix + "gemm"),          number(prefix + "forward"),
+                        number(prefix + "backward_data"), number(prefix + "backward_weights"),
+                        number(prefix + "memory"),        number(prefix + "overhead_us") * 1e-6};
+    };
+    all.push_back({table.at(row, "family"), table.at(row, "operands") == "fp16",
+                   number("architecture"), number("memory_rate") * 1e9, efficiency("constant_"),
+                   efficiency("tiles_"), number("tiles_area_exponent"),
+                   number("tiles_step_us") * 1e-6, number("tiles_winograd3"),
+                   number("tiles_winograd5")});
+  }
+  return all;
+}
+
+}  // namespace
+
+double Efficiency::of(KernelClass kind) const {
+  switch (kind) {
+    case KernelClass::gemm:
+      return gemm;
+    case KernelClass::forward:
+      return forward;
+    case KernelClass::backward_data:
+      return backward_data;
+    case KernelClass::backward_weights:
+      return backward_weights;
+    case KernelClass::memory:
+      return memory;
+  }
+  throw BrokenInvariant("a class of kernels outside its enum");
+}
+
+const std::vector<Coefficients>& coefficients() {
+  static const std::vector<Coefficients> all = read_coefficients();
+  return all;
+}
+
+Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
+  const bool half = precision == Precision::fp16 || precision == Precision::bf16;
+  for (const Coefficients& row : coefficients()) {
+    // tf32 runs on tensor cores, which only the rows for 16 bits know.
+    const bool same = half == row.half && precision != Precision::tf32 &&
+                      precision != Precision::bf16 && model.name.starts_with(row.family);
+    if (same) return {&row, Origin::modelled};
+  }
+  const bool tensor_cores =
+      architecture(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
+      model.peak_at(precision).value > 1.5 * model.peak_at(Precision::fp32).value;
+  Borrowed nearest;
+  std::pair<double, double> least{std::numeric_limits<double>::infinity(), 0};
+  for (const Coefficients& row : coefficients()) {
+    if (row.half != tensor_cores) continue;
+    const std::pair distance{
+        std::abs(std::floor(architecture(model)) - std::floor(row.architecture)),
+        std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate))};
+    if (distance < least) {
+      least = distance;
+      nearest.row = &row;
+    }
+  }
+  ensure(nearest.row != nullptr, "every device has a relative");
+  return nearest;
+}
+
+double peak_of(const DeviceModel& model, Precision precision) {
+  return std::max(model.peak_at(precision).value, model.peak_at(Precision::fp32).value);
+}
+
+}  // namespace parsim

@@ -1,0 +1,56 @@
+// What the cost models of kernels know of a device: fitted numbers (coefficients.csv), its own or
+// those of its nearest relative.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "sim/kernels.hpp"
+
+namespace parsim {
+
+/// Parts of the peak that kernels reach, by class (of the memory rate for KernelClass::memory), and
+/// seconds that every kernel costs on top. Parts above 1 are possible where less is multiplied than
+/// is counted.
+struct Efficiency {
+  double gemm = 0, forward = 0, backward_data = 0, backward_weights = 0, memory = 0;
+  double overhead = 0;
+
+  [[nodiscard]] double of(KernelClass kind) const;
+};
+
+/// Numbers of one card and precision.
+struct Coefficients {
+  std::string family;       ///< device models whose name begins so
+  bool half = false;        ///< 16-bit operands
+  double architecture = 0;  ///< compute capability
+  double memory_rate = 0;   ///< of the measured card, bytes/s; tells relatives apart
+
+  Efficiency constant;  ///< whatever the shape
+
+  Efficiency tiles;          ///< of whole tiles of the largest size
+  double area_exponent = 0;  ///< smaller tiles are slower: (area / 32768)^area_exponent
+  double step = 0;           ///< seconds for 32 steps along the inner dimension, at least
+  double winograd3 = 1, winograd5 = 1;  ///< gains of 3x3 and 5x5 convolutions of stride 1
+};
+/// All rows of the table.
+[[nodiscard]] const std::vector<Coefficients>& coefficients();
+
+struct Borrowed {
+  const Coefficients* row = nullptr;  ///< never null
+  Origin origin = Origin::guessed;    ///< modelled: its own
+};
+/// The row of the card itself, else of its nearest relative: of the nearest generation (whole
+/// number of the compute capability), among those of the nearest memory rate, because that is what
+/// separates big cards from small ones of one generation. Equal distances: the earlier row. Not for
+/// CPUs.
+[[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
+
+/// FLOP/s that a device's efficiencies are parts of: those of fp32 if it has no others.
+[[nodiscard]] double peak_of(const DeviceModel& model, Precision precision);
+
+/// A CPU's: a good matrix library, convolutions somewhat worse. A guess.
+inline constexpr Efficiency cpu_efficiency{0.6, 0.5, 0.4, 0.4, 0.6, 2e-6};
+
+}  // namespace parsim

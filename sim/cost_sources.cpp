@@ -1,0 +1,29 @@
+#include "core/errors.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+const std::vector<CostSource>& cost_sources() {
+  static const std::vector<CostSource> all = {
+      {"tiles",
+       "products and convolutions by tiles, waves and split sums, with Winograd; the rest by "
+       "memory rate (default)",
+       make_tile_costs},
+      {"constant", "a constant part of the peak per device and class of operation",
+       make_constant_efficiency},
+  };
+  return all;
+}
+
+const CostSource& cost_source(std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (const CostSource& source : cost_sources()) {
+    if (source.name == name) return source;
+    names.push_back(source.name);
+  }
+  const std::string hint = did_you_mean(name, names);
+  throw InputError(where, "unknown cost source '" + std::string(name) + "'",
+                   "accepted: " + join(names) + (hint.empty() ? "" : ";" + hint));
+}
+
+}  // namespace parsim

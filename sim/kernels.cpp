@@ -1,0 +1,179 @@
+#include "sim/kernels.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// What a pass of a part reads and writes, in elements.
+struct Traffic {
+  double in = 0, out = 0, parameters = 0;
+  [[nodiscard]] double all() const { return in + out + parameters; }
+};
+
+/// Fewer channels than this leave Winograd's transformations without work to share.
+constexpr std::int64_t least_winograd_channels = 16;
+
+std::int64_t volume_from(const Region& region, std::size_t axis) {
+  std::int64_t volume = 1;
+  for (; axis < region.rank(); ++axis) volume *= region[axis].size();
+  return volume;
+}
+
+/// The products of the three passes; `data` is that of the input gradient.
+struct Products {
+  Kernel forward, data, weights;
+};
+
+Products products_of(const Conv& conv, const Region& in, std::int64_t in_channels,
+                     const Part& part) {
+  std::int64_t taps = 1, strides = 1;
+  bool square = conv.windows.size() == 2 && conv.groups == 1;
+  for (const Window& window : conv.windows) {
+    taps *= window.kernel;
+    strides *= window.stride;
+    square = square && window.stride == 1 && window.dilation == 1 &&
+             window.kernel == conv.windows[0].kernel;
+  }
+  const std::int64_t filters = part.out[1].size();
+  const std::int64_t per_group = conv.filters / conv.groups;
+  // Groups that the part's filters belong to, in whole or in part.
+  const std::int64_t groups =
+      conv.groups == 1 ? 1 : (part.out[1].end - 1) / per_group - part.out[1].begin / per_group + 1;
+  const std::int64_t n = (filters + groups - 1) / groups;
+  const std::int64_t c = conv.groups == 1 ? in[1].size() : in_channels / conv.groups;
+  const std::int64_t outputs = part.out[0].size() * volume_from(part.out, 2);
+  const std::int64_t inputs = in[0].size() * volume_from(in, 2);
+  const std::int64_t kernel = square ? conv.windows[0].kernel : 0;
+  const bool winograd =
+      (kernel == 3 || kernel == 5) && std::min(c, filters) >= least_winograd_channels;
+  Products all;
+  all.forward = {KernelClass::forward, 0, 0, outputs, n, c * taps, groups};
+  all.data = {KernelClass::backward_data,
+              0,
+              0,
+              inputs,
+              c,
+              std::max<std::int64_t>(1, n * taps / strides),
+              groups};
+  all.weights = {KernelClass::backward_weights, 0, 0, c * taps, n, outputs, groups};
+  for (Kernel* product : {&all.forward, &all.data, &all.weights}) {
+    product->winograd = winograd ? kernel : 0;
+    // A filter per channel has nothing to reuse: it is as fast as memory.
+    if (conv.groups > 1 && c == 1) product->kind = KernelClass::memory;
+  }
+  return all;
+}
+
+/// A library lays the longer side of the result along the longer side of its tiles.
+Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches = 1) {
+  return {KernelClass::gemm, 0, 0, std::max(m, n), std::min(m, n), k, batches};
+}
+
+Products products_of(const Dense&, const Region& in, const Part& part) {
+  const std::int64_t units = part.out[part.out.rank() - 1].size();
+  const std::int64_t rows = part.out.volume() / std::max<std::int64_t>(1, units);
+  const std::int64_t channels = in[in.rank() - 1].size();
+  return {gemm(rows, units, channels), gemm(rows, channels, units), gemm(channels, units, rows)};
+}
+
+/// `data` is the gradient of the left operand, `weights` that of the right one.
+Products products_of(const MatMul&, const Region& left, const Part& part) {
+  const std::size_t rank = part.out.rank();
+  const std::int64_t m = part.out[rank - 2].size(), n = part.out[rank - 1].size();
+  const std::int64_t k = left[left.rank() - 1].size();
+  const std::int64_t batches = part.out.volume() / std::max<std::int64_t>(1, m * n);
+  return {gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
+}
+
+/// True if the gradient of the input does not depend on the input.
+bool is_linear(const LayerKind& kind) {
+  if (const Combine* combine = kind.as<Combine>()) {
+    return combine->function == "add" || combine->function == "sub";
+  }
+  if (const Pool* pool = kind.as<Pool>()) return pool->kind == PoolKind::average;
+  if (const Reduce* reduce = kind.as<Reduce>()) {
+    return reduce->function == "mean" || reduce->function == "sum";
+  }
+  return kind.as<Concat>() != nullptr || kind.as<Slicing>() != nullptr ||
+         kind.as<Rearrange>() != nullptr;
+}
+
+/// Elements that a layer without products touches. Backwards it reads the arriving gradient and,
+/// unless it is linear, the activation, and writes the leaving gradient. Normalising takes two
+/// walks, the first for the sums.
+double walked(const LayerKind& kind, const Traffic& traffic, bool backwards) {
+  const Norm* norm = kind.as<Norm>();
+  const bool two_walks = norm != nullptr && norm->kind != NormKind::local_response;
+  if (!backwards) return traffic.all() + (two_walks ? traffic.in : 0);
+  return traffic.all() + (is_linear(kind) ? 0 : traffic.in) +
+         (two_walks ? traffic.in + traffic.out : 0);
+}
+
+}  // namespace
+
+Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass) {
+  const Layer& layer = network[id];
+  const LayerKind& kind = layer.kind;
+  const Rearrange* rearrange = kind.as<Rearrange>();
+  if (kind.as<Input>() != nullptr || kind.as<Flatten>() != nullptr ||
+      (rearrange != nullptr && !rearrange->moves_data)) {
+    return {};
+  }
+  const std::vector<Shape> shapes = input_shapes(network, id);
+  Traffic traffic;
+  traffic.out = static_cast<double>(part.out.volume());
+  Region first;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const Region in = input_region(kind, shapes, layer.out, i, part);
+    if (i == 0) first = in;
+    traffic.in += static_cast<double>(in.volume());
+  }
+  const bool looks_up = kind.as<Embedding>() != nullptr;
+  for (std::size_t i = 0; i < layer.parameters.size() && !looks_up; ++i) {
+    traffic.parameters +=
+        static_cast<double>(parameter_region(kind, shapes, layer.out, i, part).volume());
+  }
+  // A look-up touches the rows it needs, as many elements as it writes.
+  if (looks_up) traffic.parameters = traffic.out;
+
+  const bool backwards = pass != Pass::forward && pass != Pass::recompute;
+  Kernels kernels;
+  const auto push = [&](Kernel kernel) { kernels.list[kernels.count++] = kernel; };
+  const double flops = forward_flops(kind, shapes, layer.out, part).value;
+  if (flops <= 0) {
+    push({KernelClass::memory, walked(kind, traffic, backwards)});
+    return kernels;
+  }
+  Products products;
+  if (const Conv* conv = kind.as<Conv>()) {
+    products = products_of(*conv, first, shapes[0].axes[0].extent, part);
+  } else if (const Dense* dense = kind.as<Dense>()) {
+    products = products_of(*dense, first, part);
+  } else if (const MatMul* product = kind.as<MatMul>()) {
+    products = products_of(*product, first, part);
+  } else {
+    throw BrokenInvariant("a kind of layer that multiplies has its products");
+  }
+  const auto push_product = [&](Kernel product) {
+    product.elements = traffic.all();
+    product.flops = flops;
+    push(product);
+  };
+  if (!backwards) {
+    push_product(products.forward);
+    return kernels;
+  }
+  const bool two_operands = kind.as<MatMul>() != nullptr;
+  if (pass != Pass::backward_weights) {
+    push_product(products.data);
+    if (two_operands) push_product(products.weights);
+  }
+  if (pass != Pass::backward_data && !two_operands) push_product(products.weights);
+  return kernels;
+}
+
+}  // namespace parsim

@@ -1,0 +1,45 @@
+// What a pass over a part of a layer makes a device do: kernels, one after another, each a matrix
+// product or a walk through memory. Cost models price them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/exec_dag.hpp"
+#include "core/network.hpp"
+
+namespace parsim {
+
+enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_weights, memory };
+
+/// A kernel. A matrix product of m × k by k × n, `batches` times; a convolution as the product it
+/// is equal to ("implicit GEMM"), with N samples, P × Q outputs each, C channels of H × W, K
+/// filters of R × S:
+///
+///     forward             m = N·P·Q    n = K    k = C·R·S
+///     backward_data       m = N·H·W    n = C    k = K·R·S / strides
+///     backward_weights    m = C·R·S    n = K    k = N·P·Q
+///
+/// A walk through memory has none of this.
+struct Kernel {
+  KernelClass kind = KernelClass::memory;
+  double elements = 0;  ///< read and written
+  double flops = 0;     ///< 2 x multiply-accumulates
+  std::int64_t m = 0, n = 0, k = 0, batches = 1;
+  std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
+};
+
+/// At most two: a product of two activations has two input gradients.
+struct Kernels {
+  std::array<Kernel, 2> list;
+  std::size_t count = 0;
+  [[nodiscard]] std::span<const Kernel> span() const { return std::span(list).first(count); }
+};
+
+/// None for layers that move nothing. For Pass::backward of a layer with weights: input gradients,
+/// then weight gradients.
+[[nodiscard]] Kernels kernels_of(const Network& network, LayerId layer, const Part& part,
+                                 Pass pass);
+
+}  // namespace parsim

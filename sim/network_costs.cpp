@@ -1,0 +1,15 @@
+#include "sim/network_costs.hpp"
+
+namespace parsim {
+
+Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
+  const Route& route = ways_.between(from, to);
+  return route.latency + payload / route.rate;
+}
+
+Seconds NetworkCosts::collective(CollectiveKind kind, std::span<const DeviceId> group,
+                                 Bytes payload) const {
+  return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, ways_);
+}
+
+}  // namespace parsim

@@ -1,0 +1,74 @@
+#include "sim/tiles.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::int64_t largest_split = 64, least_inner = 64;
+constexpr double steps_at_once = 32, partial_sum_bytes = 2;
+
+constexpr std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, FlopsPerSecond peak,
+                     BytesPerSecond memory) {
+  ensure(multiprocessors > 0, "a GPU has multiprocessors");
+  TileRates rates;
+  rates.multiprocessors = multiprocessors;
+  const double each = peak.value / static_cast<double>(multiprocessors);
+  const double largest = static_cast<double>(tiles[0].rows * tiles[0].columns);
+  for (std::size_t kind = 0; kind < rates.rate.size(); ++kind) {
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      const double area = static_cast<double>(tiles[t].rows * tiles[t].columns);
+      rates.rate[kind][t] = each * row.tiles.of(static_cast<KernelClass>(kind)) *
+                            std::pow(area / largest, row.area_exponent);
+    }
+  }
+  rates.memory = memory.value * row.tiles.memory;
+  rates.step = row.step;
+  rates.winograd3 = row.winograd3;
+  rates.winograd5 = row.winograd5;
+  rates.overhead = row.tiles.overhead;
+  return rates;
+}
+
+Seconds product_time(const Kernel& product, const TileRates& rates, std::int64_t element_bytes) {
+  ensure(product.kind != KernelClass::memory, "a walk through memory is no product");
+  const auto& rate = rates.rate[static_cast<std::size_t>(product.kind)];
+  const double gain = product.winograd == 3   ? rates.winograd3
+                      : product.winograd == 5 ? rates.winograd5
+                                              : 1.0;
+  const double by_memory = product.elements * static_cast<double>(element_bytes) / rates.memory;
+  const double partial_sum = static_cast<double>(product.batches * product.m) *
+                             static_cast<double>(product.n) * partial_sum_bytes / rates.memory;
+  std::array<std::int64_t, tiles.size()> count;
+  for (std::size_t t = 0; t < tiles.size(); ++t) {
+    count[t] = product.batches * rounded_up(product.m, tiles[t].rows) *
+               rounded_up(product.n, tiles[t].columns);
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t s = 1; s <= largest_split && (s == 1 || product.k >= least_inner * s); s *= 2) {
+    const std::int64_t inner = rounded_up(product.k, s);
+    const double along = static_cast<double>(inner) / steps_at_once * rates.step;
+    const double added = s == 1 ? 0 : static_cast<double>(s + 1) * partial_sum;
+    if (std::max(along / gain, by_memory) + added >= best) continue;
+    for (std::size_t t = 0; t < tiles.size(); ++t) {
+      const std::int64_t waves = rounded_up(count[t] * s, rates.multiprocessors);
+      const double work = static_cast<double>(waves) *
+                          static_cast<double>(2 * tiles[t].rows * tiles[t].columns) *
+                          static_cast<double>(inner);
+      const double time = std::max(std::max(work / rate[t], along) / gain, by_memory) + added;
+      best = std::min(best, time);
+    }
+  }
+  return Seconds{rates.overhead + best};
+}
+
+}  // namespace parsim

@@ -1,0 +1,49 @@
+// How long a matrix product takes on a device that works tile by tile, in waves of as many tiles as
+// it has multiprocessors.
+#pragma once
+
+#include <array>
+
+#include "sim/coefficients.hpp"
+#include "sim/kernels.hpp"
+
+namespace parsim {
+
+/// Tile sizes of matrix libraries, rows × columns of the result.
+struct Tile {
+  std::int64_t rows = 0, columns = 0;
+};
+inline constexpr std::array<Tile, 6> tiles{Tile{256, 128}, {128, 128}, {128, 64},
+                                           {64, 64},       {64, 32},   {32, 32}};
+
+/// Coefficients turned into rates of one device.
+struct TileRates {
+  std::int64_t multiprocessors = 1;
+  /// FLOP/s of one multiprocessor by class of kernel (not memory) and tile.
+  std::array<std::array<double, tiles.size()>, 4> rate{};
+  double memory = 1;  ///< bytes/s
+  double step = 0;    ///< seconds along the inner dimension
+  double winograd3 = 1, winograd5 = 1;
+  double overhead = 0;  ///< seconds
+};
+/// peak   FLOP/s of the device;  memory   its bytes/s
+[[nodiscard]] TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors,
+                                   FlopsPerSecond peak, BytesPerSecond memory);
+
+/// Time of a product, whose `kind` is not memory:
+///
+///     t = overhead + min over tile tm × tn, split s of
+///           max( max( ⌈tiles·s / SMs⌉ · 2·tm·tn·⌈k/s⌉ / rate(tile),  k/s / 32 · step ) / winograd,
+///                bytes / memory )
+///           + (s > 1) · (s+1) · m·n · 2 B / memory
+///
+/// with tiles = batches · ⌈m/tm⌉ · ⌈n/tn⌉, and s = 1, 2, 4 … 64 while k/s ≥ 64: a product of few
+/// tiles is split along its inner dimension so that all multiprocessors have work, and its partial
+/// sums are added. rate(tile) = peak / SMs · efficiency of the class · (tm·tn / 32768)^exponent.
+///
+/// A reconstruction of what libraries do; form and coefficients were fitted to DeepBench
+/// (coefficients.csv), hence the 2 B whatever the precision. Checked: tests/sim/tiles_test.cpp.
+[[nodiscard]] Seconds product_time(const Kernel& product, const TileRates& rates,
+                                   std::int64_t element_bytes);
+
+}  // namespace parsim

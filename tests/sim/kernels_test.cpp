@@ -1,0 +1,129 @@
+#include "sim/kernels.hpp"
+
+#include <doctest/doctest.h>
+
+#include "core/layers.hpp"
+#include "core/network.hpp"
+
+namespace parsim {
+namespace {
+
+struct OneLayer {
+  Network network;
+  LayerId layer;
+};
+
+OneLayer one(const Shape& in, LayerKind kind, std::size_t inputs = 1) {
+  OneLayer made;
+  const LayerId image = add_input(made.network, "in", in);
+  made.layer = add_layer(made.network, "layer", std::move(kind), std::vector(inputs, image));
+  return made;
+}
+
+std::vector<std::int64_t> sizes(const Kernel& kernel) {
+  return {kernel.m, kernel.n, kernel.k, kernel.batches};
+}
+
+Kernel only(const OneLayer& made, const Part& part, Pass pass) {
+  const Kernels kernels = kernels_of(made.network, made.layer, part, pass);
+  REQUIRE(kernels.count == 1);
+  return kernels.list[0];
+}
+
+Part all_of(const OneLayer& made, std::int64_t samples) {
+  return {whole(made.network[made.layer].out, samples), {}};
+}
+
+using List = std::vector<std::int64_t>;
+
+TEST_CASE("kernels: a convolution's products by hand") {
+  // 8 samples, 3 to 64 channels, 224 x 224 to 112 x 112, 7 x 7 of stride 2.
+  const OneLayer made = one(image_shape(3, 224, 224), Conv{64, {{7, 2, 3, 3}, {7, 2, 3, 3}}});
+  const Part part = all_of(made, 8);
+  CHECK(sizes(only(made, part, Pass::forward)) == List{8 * 112 * 112, 64, 3 * 49, 1});
+  CHECK(sizes(only(made, part, Pass::recompute)) == List{8 * 112 * 112, 64, 3 * 49, 1});
+  CHECK(sizes(only(made, part, Pass::backward_data)) == List{8 * 224 * 224, 3, 64 * 49 / 4, 1});
+  CHECK(sizes(only(made, part, Pass::backward_weights)) == List{3 * 49, 64, 8 * 112 * 112, 1});
+  CHECK(kernels_of(made.network, made.layer, part, Pass::backward).count == 2);
+  const Kernel forward = only(made, part, Pass::forward);
+  CHECK(forward.flops == 2.0 * 8 * 112 * 112 * 64 * 147);
+  CHECK(forward.elements == 8.0 * 3 * 224 * 224 + 8.0 * 64 * 112 * 112 + 64 * 147 + 64);
+  CHECK(forward.winograd == 0);
+}
+
+TEST_CASE("kernels: parts of a convolution are products of their own") {
+  const OneLayer made = one(image_shape(32, 28, 28), Conv{64, {{3, 1, 1, 1}, {3, 1, 1, 1}}});
+  Part part = all_of(made, 8);
+  CHECK(only(made, part, Pass::forward).winograd == 3);
+  part.out[1] = {0, 24};  // filters
+  CHECK(sizes(only(made, part, Pass::forward)) == List{8 * 784, 24, 288, 1});
+  part.out[1] = {0, 12};  // too few for Winograd
+  CHECK(only(made, part, Pass::forward).winograd == 0);
+  part = all_of(made, 8);
+  part.out[2] = {0, 14};  // height: one row of halo
+  CHECK(sizes(only(made, part, Pass::forward)) == List{8 * 14 * 28, 64, 288, 1});
+  CHECK(sizes(only(made, part, Pass::backward_data)) == List{8 * 15 * 28, 32, 576, 1});
+  part = all_of(made, 8);
+  part.contraction = {0, 16};
+  CHECK(sizes(only(made, part, Pass::forward)) == List{8 * 784, 64, 144, 1});
+}
+
+TEST_CASE("kernels: groups are products side by side, a filter per channel is a walk") {
+  const OneLayer grouped =
+      one(image_shape(128, 14, 14), Conv{256, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 32, false});
+  Part part = all_of(grouped, 4);
+  CHECK(sizes(only(grouped, part, Pass::forward)) == List{4 * 196, 8, 36, 32});
+  CHECK(only(grouped, part, Pass::forward).winograd == 0);
+  part.out[1] = {4, 20};  // half of group 0, groups 1 and 2 up to half: 16 filters of three groups
+  CHECK(sizes(only(grouped, part, Pass::forward)) == List{4 * 196, 6, 36, 3});
+  const OneLayer depthwise =
+      one(image_shape(128, 14, 14), Conv{128, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 128, false});
+  CHECK(only(depthwise, all_of(depthwise, 4), Pass::forward).kind == KernelClass::memory);
+}
+
+TEST_CASE("kernels: dense layers and products of activations by hand") {
+  const OneLayer dense = one(vector_shape(9216), Dense{4096});
+  const Part part = all_of(dense, 64);
+  // The longer side of the result comes first.
+  CHECK(sizes(only(dense, part, Pass::forward)) == List{4096, 64, 9216, 1});
+  CHECK(sizes(only(dense, part, Pass::backward_data)) == List{9216, 64, 4096, 1});
+  CHECK(sizes(only(dense, part, Pass::backward_weights)) == List{9216, 4096, 64, 1});
+
+  // 12 heads, 128 x 64 times 64 x 128.
+  Network network;
+  const LayerId left =
+      add_input(network, "q", Shape{{{Dim::head, 12}, {Dim::token, 128}, {Dim::other, 64}}});
+  const LayerId right =
+      add_input(network, "k", Shape{{{Dim::head, 12}, {Dim::other, 64}, {Dim::token, 100}}});
+  const LayerId layer = add_layer(network, "scores", MatMul{}, {left, right});
+  const Part both{whole(network[layer].out, 2), {}};
+  const Kernels forward = kernels_of(network, layer, both, Pass::forward);
+  CHECK(sizes(forward.list[0]) == List{128, 100, 64, 24});
+  const Kernels backward = kernels_of(network, layer, both, Pass::backward);
+  REQUIRE(backward.count == 2);
+  CHECK(sizes(backward.list[0]) == List{128, 64, 100, 24});
+  CHECK(sizes(backward.list[1]) == List{100, 64, 128, 24});
+}
+
+TEST_CASE("kernels: walks through memory by hand") {
+  const Shape shape = image_shape(64, 56, 56);
+  const double tensor = 8.0 * 64 * 56 * 56;
+  const auto walks = [&](LayerKind kind, std::size_t inputs, double forward, double backward) {
+    const OneLayer made = one(shape, std::move(kind), inputs);
+    CAPTURE(kind_name(made.network[made.layer].kind));
+    const Kernel there = only(made, all_of(made, 8), Pass::forward);
+    CHECK(there.kind == KernelClass::memory);
+    CHECK(there.elements == forward);
+    CHECK(only(made, all_of(made, 8), Pass::backward).elements == backward);
+  };
+  walks(Activation{"relu", 0}, 1, 2 * tensor, 3 * tensor);
+  walks(Combine{"add"}, 2, 3 * tensor, 3 * tensor);
+  walks(Combine{"mul"}, 2, 3 * tensor, 5 * tensor);
+  // Sums first: scale and shift are 128 numbers.
+  walks(Norm{NormKind::batch, true, 0}, 1, 3 * tensor + 128, 5 * tensor + 128);
+  const OneLayer flat = one(shape, Flatten{});
+  CHECK(kernels_of(flat.network, flat.layer, all_of(flat, 8), Pass::forward).count == 0);
+}
+
+}  // namespace
+}  // namespace parsim

@@ -1,0 +1,240 @@
+#include "sim/tiles.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "tests/sim/small_dags.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+
+/// Ten multiprocessors that make one 256 x 128 tile of depth 1000 in 1 ms, no overhead.
+TileRates simple_rates(double area_exponent, double memory = 1e18) {
+  Coefficients row;
+  row.tiles = {1, 1, 1, 1, 1, 0};
+  row.area_exponent = area_exponent;
+  return tile_rates(row, 10, FlopsPerSecond{10 * 65.536e9}, BytesPerSecond{memory});
+}
+
+Kernel product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto fm = static_cast<double>(m), fn = static_cast<double>(n), fk = static_cast<double>(k);
+  return {KernelClass::gemm, fm * fk + fk * fn + fm * fn, 2 * fm * fn * fk, m, n, k};
+}
+
+double milliseconds(const Kernel& kernel, const TileRates& rates) {
+  return product_time(kernel, rates, 4).count() * 1e3;
+}
+
+TEST_CASE("tiles: waves and splits by hand") {
+  // With exponent 1 every tile, whatever its size, takes 1 us per step: the largest is best.
+  // 10 tiles are one wave of depth 1000.
+  CHECK(milliseconds(product(2560, 128, 1000), simple_rates(1)) == doctest::Approx(1.0));
+  // 11 tiles are two waves; split by 2, 4, 8 they are 22, 44, 88 tiles of depth 500, 250, 125: 3,
+  // 5, 9 waves. By 16 the depth would be under 64.
+  CHECK(milliseconds(product(2561, 128, 1000), simple_rates(1)) == doctest::Approx(1.125));
+  // Partial sums of 2561 x 128 x 2 B take 0.1 ms each, and one more to add: 1.5 + 0.3, 1.25 + 0.5,
+  // 1.125 + 0.9 ms.
+  Kernel in_cache = product(2561, 128, 1000);
+  in_cache.elements = 0;
+  CHECK(milliseconds(in_cache, simple_rates(1, 2561 * 128 * 2 / 1e-4)) == doctest::Approx(1.75));
+}
+
+TEST_CASE("tiles: small products, the inner dimension, Winograd and memory by hand") {
+  // With exponent 0 a 32 x 32 tile of depth 64 takes 2 * 1024 * 64 / 65.536e9 s = 2 us.
+  TileRates rates = simple_rates(0);
+  CHECK(milliseconds(product(32, 32, 64), rates) == doctest::Approx(2e-3));
+  rates.step = 5e-6;  // 64 / 32 steps of 5 us
+  CHECK(milliseconds(product(32, 32, 64), rates) == doctest::Approx(10e-3));
+  rates.winograd3 = 2;
+  rates.overhead = 1e-6;
+  Kernel kernel = product(32, 32, 64);
+  kernel.winograd = 3;
+  CHECK(milliseconds(kernel, rates) == doctest::Approx(6e-3));
+  rates.memory = 1e9;
+  kernel.elements = 1e6;
+  CHECK(milliseconds(kernel, rates) == doctest::Approx(4.001));
+}
+
+Kernel any_product() {
+  Kernel kernel =
+      product(*rc::gen::inRange<std::int64_t>(1, 20000), *rc::gen::inRange<std::int64_t>(1, 4000),
+              *rc::gen::inRange<std::int64_t>(1, 20000));
+  kernel.kind = static_cast<KernelClass>(*rc::gen::inRange(0, 4));
+  kernel.winograd = *rc::gen::element<std::int64_t>(0, 3, 5);
+  return kernel;
+}
+
+TileRates any_rates() {
+  const Coefficients& row =
+      coefficients()[*rc::gen::inRange<std::size_t>(0, coefficients().size())];
+  return tile_rates(row, *rc::gen::inRange<std::int64_t>(1, 150), FlopsPerSecond{1e13},
+                    BytesPerSecond{7e11});
+}
+
+TEST_CASE("tiles: no product beats its bounds, and more rows or columns never take less time") {
+  CHECK(rc::check([] {
+    const TileRates rates = any_rates();
+    const Kernel small = any_product();
+    const double time = product_time(small, rates, 4).count();
+    const double gain = std::max({1.0, rates.winograd3, rates.winograd5});
+    const double peak = rates.rate[static_cast<std::size_t>(small.kind)][0] *
+                        static_cast<double>(rates.multiprocessors);
+    RC_ASSERT(time >= rates.overhead + small.elements * 4 / rates.memory);
+    RC_ASSERT(time >= (rates.overhead + small.flops / peak / gain) * (1 - 1e-12));
+
+    Kernel tall = product(small.m + *rc::gen::inRange<std::int64_t>(0, 5000), small.n, small.k);
+    Kernel wide = product(small.m, small.n + *rc::gen::inRange<std::int64_t>(0, 500), small.k);
+    for (Kernel* larger : {&tall, &wide}) {
+      larger->kind = small.kind;
+      larger->winograd = small.winograd;
+      RC_ASSERT(product_time(*larger, rates, 4).count() >= time);
+    }
+  }));
+}
+
+TEST_CASE("tiles: two halves never take less time than the whole, but for a wave's rounding") {
+  CHECK(rc::check([] {
+    const TileRates rates = any_rates();
+    const Kernel half = any_product();
+    Kernel twice = product(2 * half.m, half.n, half.k);
+    twice.kind = half.kind;
+    twice.winograd = half.winograd;
+    const double one = product_time(half, rates, 4).count();
+    const double both = product_time(twice, rates, 4).count();
+    RC_ASSERT(both <= (2 * one - rates.overhead) * (1 + 1e-12));
+  }));
+}
+
+TEST_CASE("tiles: a deeper product may take less time, because it may be split") {
+  // One tile on ten multiprocessors: of depth 127 one works; of depth 128 two halves may.
+  const TileRates rates = simple_rates(1);
+  CHECK(milliseconds(product(256, 128, 127), rates) == doctest::Approx(0.127));
+  CHECK(milliseconds(product(256, 128, 128), rates) == doctest::Approx(0.064));
+}
+
+Cluster one_gpu(const std::string& type) {
+  return load_cluster("star:1,device=" + type + ",rate=10GB/s,latency=1us", "test");
+}
+
+/// Forward and backward of a network as cost models price it, without an input gradient.
+Seconds pass_times(const Network& network, const CostModel& cost, std::int64_t samples) {
+  Seconds all{};
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const Part part{whole(network[id].out, samples), {}};
+    const auto time = [&](Pass pass) {
+      return cost.compute(network, id, part, pass, DeviceId{0}, Precision::fp32).time;
+    };
+    const std::vector<LayerId>& inputs = network[id].inputs;
+    const bool first = !inputs.empty() && network[inputs[0]].kind.as<Input>() != nullptr;
+    all += time(Pass::forward) + time(first ? Pass::backward_weights : Pass::backward);
+  }
+  return all;
+}
+
+TEST_CASE("tiles: VGG-16 on a P100 takes what was published, less than direct convolution can") {
+  const Network vgg = load_network("vgg16", {}, "test");
+  const Cluster cluster = one_gpu("p100-sxm2");
+  const double time = pass_times(vgg, *make_tile_costs(cluster), 64).count();
+  // 154 images/s on one GPU of a DGX-1, 64 images (TensorFlow's benchmarks of May 2017).
+  CHECK(std::abs(time / (64.0 / 154) - 1) < 0.06);
+  const double floor = 3 * 64 * forward_flops_per_sample(vgg).value / 10.6e12;
+  CHECK(time < 0.85 * floor);
+  CHECK(pass_times(vgg, *make_constant_efficiency(cluster), 64).count() > 1.4 * floor);
+}
+
+/// Forward and backward of a quarter of a layer, cut along an axis of its output.
+double quarter_time(const Network& network, LayerId layer, std::size_t axis, std::int64_t samples,
+                    const CostModel& cost) {
+  Region out = whole(network[layer].out, samples);
+  out[axis] = {0, out[axis].size() / 4};
+  double time = 0;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    time +=
+        cost.compute(network, layer, {out, {}}, pass, DeviceId{0}, Precision::fp32).time.count();
+  }
+  return time;
+}
+
+TEST_CASE("tiles: splitting a layer by sample, channel or height costs differently") {
+  // The lesson of figure 1 of Jia et al. 2018, at the same FLOPs: other products, other waves. (The
+  // figure's own layer, VGG's eighth, is large enough to come out within 2 % whichever way it is
+  // cut; there a channel split took twice a height split, for reasons that a product's shape does
+  // not show.)
+  const Network resnet = load_network("resnet50", {}, "test");
+  const Cluster cluster = one_gpu("p100-sxm2");
+  const auto cost = make_tile_costs(cluster);
+  double widest = 1;
+  std::size_t different = 0, convolutions = 0;
+  for (std::size_t l = 0; l < resnet.layers.size(); ++l) {
+    if (resnet.layers[l].kind.as<Conv>() == nullptr) continue;
+    const double sample = quarter_time(resnet, LayerId{l}, 0, 16, *cost);
+    const double channel = quarter_time(resnet, LayerId{l}, 1, 16, *cost);
+    const double spread = std::max(sample / channel, channel / sample);
+    ++convolutions;
+    if (spread > 1.05) ++different;
+    widest = std::max(widest, spread);
+  }
+  CHECK(different > convolutions / 4);
+  CHECK(widest > 1.3);
+}
+
+TEST_CASE("tiles: every device has a cost, and more samples never take less time forwards") {
+  std::vector<std::string> types;
+  Cluster cluster = star(std::vector<double>(device_models().size(), 10e9), Seconds{1e-6});
+  cluster.models = device_models();
+  for (std::size_t i = 0; i < cluster.models.size(); ++i) {
+    cluster.devices[i].model = static_cast<std::int32_t>(i);
+  }
+  const Network network = load_network("lenet5", {}, "test");
+  const auto cost = make_tile_costs(cluster);
+  CHECK(rc::check([&] {
+    const DeviceId device{*rc::gen::inRange<std::size_t>(0, cluster.devices.size())};
+    const LayerId layer{*rc::gen::inRange<std::size_t>(0, network.layers.size())};
+    const auto precision = static_cast<Precision>(*rc::gen::inRange(0, 4));
+    const Pass pass =
+        *rc::gen::element(Pass::forward, Pass::backward_data, Pass::recompute, Pass::backward);
+    const std::int64_t less = *rc::gen::inRange(1, 50), more = less + *rc::gen::inRange(0, 50);
+    const auto time = [&](std::int64_t samples) {
+      return cost
+          ->compute(network, layer, {whole(network[layer].out, samples), {}}, pass, device,
+                    precision)
+          .time;
+    };
+    RC_ASSERT(time(less) >= Seconds{0});
+    if (pass != Pass::backward) RC_ASSERT(time(more) >= time(less));
+  }));
+}
+
+TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
+  const Network network = load_network("lenet5", {}, "test");
+  const auto origin = [&](const std::string& type, Precision precision) {
+    const Cluster cluster = one_gpu(type);
+    return make_tile_costs(cluster)
+        ->compute(network, LayerId{1}, {whole(network.layers[1].out, 1), {}}, Pass::forward,
+                  DeviceId{0}, precision)
+        .origin;
+  };
+  CHECK(origin("p100-pcie", Precision::fp32) == Origin::modelled);
+  CHECK(origin("v100-sxm3", Precision::fp16) == Origin::modelled);
+  CHECK(origin("t4", Precision::fp16) == Origin::modelled);
+  CHECK(origin("p100-pcie", Precision::fp16) == Origin::guessed);
+  CHECK(origin("a100-sxm4-40", Precision::tf32) == Origin::guessed);
+  CHECK(origin("k80", Precision::fp32) == Origin::guessed);
+  const auto borrowed = [](const std::string& type, Precision precision) {
+    return coefficients_of(device_model(type, "test"), precision).row;
+  };
+  CHECK(borrowed("k80", Precision::fp32)->family == "m40");
+  CHECK(borrowed("gtx-1080", Precision::fp32)->family == "titanx-pascal");
+  CHECK(borrowed("a100-sxm4-40", Precision::bf16)->half);
+  CHECK(borrowed("a100-sxm4-40", Precision::bf16)->family == "v100");
+  CHECK(borrowed("rtx-3090", Precision::fp16)->half);
+}
+
+}  // namespace
+}  // namespace parsim
