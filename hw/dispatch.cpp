@@ -1,0 +1,112 @@
+#include "hw/dispatch.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace parsim::hw {
+
+namespace {
+
+class Dispatcher {
+ public:
+  explicit Dispatcher(const ExecDag& dag) : dag_(dag) {}
+
+  Dispatch run() {
+    for (std::size_t i = 0; i < dag_.size(); ++i) add(OpId{i});
+    out_.first_turn.push_back(static_cast<std::uint32_t>(out_.turns.size()));
+    return std::move(out_);
+  }
+
+ private:
+  void add(OpId op) {
+    queues(dag_, op, queues_);
+    // By dependency or because they stand before this one in a queue.
+    std::set<OpId> sources(dag_.predecessors(op).begin(), dag_.predecessors(op).end());
+    for (const Queue& queue : queues_) {
+      const auto found = last_.find(queue);
+      if (found != last_.end()) sources.insert(found->second);
+      last_[queue] = op;
+    }
+    sources.erase(op);  // a transfer within a device stands in both of its queues
+    out_.first_turn.push_back(static_cast<std::uint32_t>(out_.turns.size()));
+    const bool collective = dag_.kind(op) == OpKind::collective;
+    std::vector<DeviceId> devices;
+    for (const Queue& queue : queues_) {
+      if (devices.empty() || devices.back() != queue.device) devices.push_back(queue.device);
+    }
+    if (!collective) {
+      add_turn(op, queues_[0], devices, sources, devices);
+      return;
+    }
+    for (std::size_t m = 0; m < devices.size(); ++m) {
+      add_turn(op, queues_[2 * m], {devices[m]}, sources, devices);
+    }
+  }
+
+  /// touched   devices whose memory and queues this turn is responsible for
+  /// all       those of the whole operation
+  void add_turn(OpId op, const Queue& queue, const std::vector<DeviceId>& touched,
+                const std::set<OpId>& sources, const std::vector<DeviceId>& all) {
+    Turn turn{op, lane_of(queue), static_cast<std::uint32_t>(out_.waits.size()), 0, false};
+    for (const OpId source : sources) {
+      // A source that has nothing to do with any device of this operation is everybody's business.
+      const bool near = touches(source, all);
+      for (std::uint32_t t = out_.first_turn[source.index()];
+           t < out_.first_turn[source.index() + 1]; ++t) {
+        if (near && !turn_touches(t, touched)) continue;
+        wait_for(turn, t);
+      }
+    }
+    turn.waits = static_cast<std::uint32_t>(out_.waits.size()) - turn.first_wait;
+    out_.turns.push_back(turn);
+  }
+
+  void wait_for(const Turn& turn, std::uint32_t source) {
+    Turn& other = out_.turns[source];
+    if (other.lane == turn.lane) return;  // in order anyway
+    auto [seen, fresh] = seen_.try_emplace({turn.lane, other.lane}, source);
+    if (!fresh) {
+      if (seen->second >= source) return;
+      seen->second = source;
+    }
+    other.recorded = true;
+    out_.waits.push_back(source);
+  }
+
+  [[nodiscard]] bool turn_touches(std::uint32_t t, const std::vector<DeviceId>& devices) const {
+    const Turn& turn = out_.turns[t];
+    if (dag_.kind(turn.op) != OpKind::collective) return touches(turn.op, devices);
+    const DeviceId device = out_.lanes[static_cast<std::size_t>(turn.lane)].device;
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+  }
+  [[nodiscard]] bool touches(OpId op, const std::vector<DeviceId>& devices) const {
+    std::vector<Queue> occupied;
+    queues(dag_, op, occupied);
+    return std::any_of(occupied.begin(), occupied.end(), [&](const Queue& queue) {
+      return std::find(devices.begin(), devices.end(), queue.device) != devices.end();
+    });
+  }
+
+  std::int32_t lane_of(const Queue& queue) {
+    const auto [entry, fresh] =
+        lane_index_.try_emplace(queue, static_cast<std::int32_t>(out_.lanes.size()));
+    if (fresh) out_.lanes.push_back(queue);
+    return entry->second;
+  }
+
+  const ExecDag& dag_;
+  Dispatch out_;
+  std::vector<Queue> queues_;
+  std::map<Queue, OpId> last_;
+  std::map<Queue, std::int32_t> lane_index_;
+  /// By (waiting lane, other lane): the last turn waited for; the other lane's earlier ones have
+  /// ended before it.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> seen_;
+};
+
+}  // namespace
+
+Dispatch dispatch(const ExecDag& dag) { return Dispatcher(dag).run(); }
+
+}  // namespace parsim::hw

@@ -1,0 +1,185 @@
+#include "hw/host.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <latch>
+#include <thread>
+
+#include "core/errors.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class ThreadRun {
+ public:
+  ThreadRun(const ExecDag& dag, const Dispatch& order, const std::function<void(OpId)>& work)
+      : dag_(dag),
+        order_(order),
+        work_(work),
+        by_lane_(order.lanes.size()),
+        arrived_(dag.size()),
+        ended_(dag.size()),
+        ready_(static_cast<std::ptrdiff_t>(order.lanes.size()) + 1) {
+    timeline_.spans.resize(dag.size());
+    for (std::uint32_t t = 0; t < order.turns.size(); ++t) {
+      by_lane_[static_cast<std::size_t>(order.turns[t].lane)].push_back(t);
+    }
+  }
+
+  Timeline run() {
+    {
+      std::vector<std::jthread> threads;
+      for (const auto& turns : by_lane_) {
+        threads.emplace_back([this, &turns] {
+          ready_.arrive_and_wait();
+          for (const std::uint32_t turn : turns) take(order_.turns[turn]);
+        });
+      }
+      origin_ = Clock::now();
+      ready_.arrive_and_wait();
+    }
+    if (error_) std::rethrow_exception(error_);
+    return std::move(timeline_);
+  }
+
+ private:
+  void take(const Turn& turn) {
+    for (const std::uint32_t wait : order_.waits_of(turn)) {
+      ended_[order_.turns[wait].op.index()].wait(false, std::memory_order_acquire);
+    }
+    const std::size_t op = turn.op.index();
+    const auto members = static_cast<std::uint32_t>(order_.turns_of(turn.op).size());
+    // The last member to come does the work for all.
+    if (arrived_[op].fetch_add(1, std::memory_order_acq_rel) + 1 < members) {
+      ended_[op].wait(false, std::memory_order_acquire);
+      return;
+    }
+    Span& span = timeline_.spans[op];
+    span.start = Clock::now() - origin_;
+    try {
+      if (!failed_.load(std::memory_order_relaxed)) work_(turn.op);
+    } catch (...) {
+      // The others go on without working, so that everybody comes to an end.
+      if (!failed_.exchange(true)) error_ = std::current_exception();
+    }
+    span.end = Clock::now() - origin_;
+    ended_[op].store(true, std::memory_order_release);
+    ended_[op].notify_all();
+  }
+
+  const ExecDag& dag_;
+  const Dispatch& order_;
+  const std::function<void(OpId)>& work_;
+  std::vector<std::vector<std::uint32_t>> by_lane_;
+  std::vector<std::atomic<std::uint32_t>> arrived_;
+  std::vector<std::atomic<bool>> ended_;
+  std::latch ready_;
+  Clock::time_point origin_;
+  Timeline timeline_;
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
+                        const std::function<void(OpId)>& work) {
+  return ThreadRun(dag, order, work).run();
+}
+
+Timeline run_paced(const ExecDag& dag, const Dispatch& order,
+                   const std::vector<Seconds>& durations) {
+  return run_on_threads(dag, order,
+                        [&](OpId op) { std::this_thread::sleep_for(durations[op.index()]); });
+}
+
+HostEngine::HostEngine(const ExecDag& dag) : dag_(dag), stores_(parsim::hw::stores(dag)) {
+  samples_ = dag.batch / stores_.micro_batches;
+  for (const auto& [key, store] : stores_.all) {
+    memory_[key].resize(static_cast<std::size_t>(store.box.volume()));
+  }
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr || !transfer->add) continue;
+    for (const Place& place : places(dag, transfer->to, transfer->target)) {
+      if (place.key.role == Role::weight_gradient) received_.push_back(place.key);
+    }
+  }
+  std::sort(received_.begin(), received_.end());
+}
+
+View<double> HostEngine::view(const StoreKey& key) {
+  const auto found = stores_.all.find(key);
+  ensure(found != stores_.all.end(), "a kernel's tensor is among the DAG's stores");
+  return dense_view(memory_.at(key).data(), found->second.box, false);
+}
+
+double* HostEngine::state(const StoreKey& key) {
+  const auto found = memory_.find(key);
+  return found == memory_.end() ? nullptr : found->second.data();
+}
+
+double* HostEngine::scratch(std::int64_t count) {
+  scratch_.push_back(std::make_unique<double[]>(static_cast<std::size_t>(count)));
+  return scratch_.back().get();
+}
+
+bool HostEngine::has_rivals(const StoreKey& key) {
+  const bool found = std::binary_search(received_.begin(), received_.end(), key);
+  rivalry_ = rivalry_ || found;
+  return found;
+}
+
+void HostEngine::reset() {
+  for (auto& [key, values] : memory_) {
+    std::fill(values.begin(), values.end(), 0.0);
+    const auto fill = fill_of(dag_, key, stores_.all.at(key).box, samples_, view(key));
+    if (fill) for_each(static_cast<std::uint32_t>(values.size()), *fill)();
+  }
+}
+
+HostNumbers::HostNumbers(const ExecDag& dag) : dag_(dag), engine_(dag) {
+  check_runnable(dag.network, "--hw");
+  OpKernels<HostEngine> maker(engine_, dag);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    kernels_.push_back(maker.of(OpId{i}));
+    rivals_.push_back(engine_.take_rivalry());
+  }
+}
+
+Timeline HostNumbers::run(const Dispatch& order) {
+  engine_.reset();
+  return run_on_threads(dag_, order, [&](OpId op) {
+    const auto work = [&] {
+      for (const auto& member : kernels_[op.index()]) {
+        for (const auto& action : member) action();
+      }
+    };
+    if (rivals_[op.index()]) {
+      const std::lock_guard lock(rivals_lock_);
+      work();
+    } else {
+      work();
+    }
+  });
+}
+
+std::vector<double> HostNumbers::values(const StoreKey& key, const Region& region) {
+  const View<double> view = engine_.view(key);
+  Loops loops;
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    loops.push(static_cast<std::int32_t>(a), narrow(region[a].begin),
+               static_cast<std::uint32_t>(region[a].size()));
+  }
+  std::vector<double> values;
+  for (std::uint32_t i = 0; i < loops.size(); ++i) values.push_back(view(loops.index(i)));
+  return values;
+}
+
+}  // namespace parsim::hw

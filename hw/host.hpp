@@ -1,0 +1,97 @@
+// The host engine: a thread for each lane. It always builds, so that dispatch, measuring and
+// comparing can be tested where there is no GPU. What the operations do is up to the caller: wait
+// for a given time (paced), or compute real numbers (HostNumbers).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/timeline.hpp"
+#include "hw/dispatch.hpp"
+#include "hw/kernels_moves.hpp"
+
+namespace parsim::hw {
+
+/// Runs every operation on its lane's thread; `work` is called once per operation, for a collective
+/// when all members have arrived. Spans are wall clock since all threads were ready. What `work`
+/// throws is thrown here after all threads have ended.
+[[nodiscard]] Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
+                                      const std::function<void(OpId)>& work);
+
+/// Each operation sleeps for its duration.
+[[nodiscard]] Timeline run_paced(const ExecDag& dag, const Dispatch& order,
+                                 const std::vector<Seconds>& durations);
+
+/// Kernel bodies in loops over memory of the host, in float64.
+class HostEngine {
+ public:
+  using Scalar = double;
+  using Action = std::function<void()>;
+
+  explicit HostEngine(const ExecDag& dag);
+
+  [[nodiscard]] View<double> view(const StoreKey& key);
+  [[nodiscard]] double* state(const StoreKey& key);
+  [[nodiscard]] double* scratch(std::int64_t count);
+  [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
+  /// Also remembers that it said so, see take_rivalry().
+  [[nodiscard]] bool has_rivals(const StoreKey& key);
+  [[nodiscard]] double rate() const { return learning_rate; }
+  [[nodiscard]] std::int64_t samples() const { return samples_; }
+
+  template <class Body>
+  [[nodiscard]] Action for_each(std::uint32_t count, Body body) const {
+    return [count, body] {
+      for (std::uint32_t i = 0; i < count; ++i) body(i);
+    };
+  }
+  template <class Body>
+  [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) const {
+    return [rows, count, body] {
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        Sums<double> sums;
+        for (std::uint32_t i = 0; i < count; ++i) sums += body.term(row, i);
+        body.finish(row, sums);
+      }
+    };
+  }
+
+  [[nodiscard]] const Stores& stores() const { return stores_; }
+  /// True if has_rivals() was since the last call.
+  [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
+  /// Data and weights as before the step, everything else zero.
+  void reset();
+
+ private:
+  const ExecDag& dag_;
+  Stores stores_;
+  std::int64_t samples_ = 1;
+  std::map<StoreKey, std::vector<double>> memory_;
+  std::vector<std::unique_ptr<double[]>> scratch_;
+  std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
+  bool rivalry_ = false;
+};
+
+/// The numbers of one training step, computed from the DAG alone.
+class HostNumbers {
+ public:
+  /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
+  explicit HostNumbers(const ExecDag& dag);
+
+  /// One step on threads, from the numbers before the step.
+  [[nodiscard]] Timeline run(const Dispatch& order);
+  /// What a device holds of a region after the step, row-major.
+  [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region);
+
+ private:
+  const ExecDag& dag_;
+  HostEngine engine_;
+  std::vector<Kernels<HostEngine>> kernels_;  ///< by operation
+  std::vector<bool> rivals_;                  ///< by operation: adds where another may
+  std::mutex rivals_lock_;
+};
+
+}  // namespace parsim::hw

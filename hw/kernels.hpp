@@ -1,0 +1,112 @@
+// From operations of the DAG to kernels, for any engine. An engine says where tensors lie and how a
+// kernel body runs over n elements or as a reduction; what the bodies are is the same for the host
+// and for CUDA, so that tests on the host speak for both.
+//
+//     Scalar, Action                  what tensors are made of; something to call with a context
+//     view(key) -> View<Scalar>       a tensor on a device
+//     state(key) -> Wide<Scalar>*     an optimizer state, or null if it has none
+//     scratch(n) -> Wide<Scalar>*     room for n sums, of the engine's own
+//     for_each(n, body) -> Action     body(i) for every i < n
+//     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then body.finish(row,
+//     sums) is_sole(key) -> bool            the one operation that adds to this store may overwrite
+//     it has_rivals(key) -> bool         a weight gradient that two operations may add to at once
+//
+// Engines with libraries also have `library(...)` members, see hw/kernels_products.hpp.
+#pragma once
+
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hw/layout.hpp"
+#include "hw/math/gather.hpp"
+#include "hw/math/norms.hpp"
+#include "hw/math/pointwise.hpp"
+#include "hw/math/products.hpp"
+#include "hw/places.hpp"
+
+namespace parsim::hw {
+
+/// One operation's kernels: a list for each turn (members of a collective, else one).
+template <class Engine>
+using Kernels = std::vector<std::vector<typename Engine::Action>>;
+
+/// Everything about one Compute.
+template <class Engine>
+struct PartOf {
+  using T = typename Engine::Scalar;
+  const ExecDag& dag;
+  const Compute& op;
+  const Layer& layer;
+  std::vector<Shape> shapes;
+  Part part;
+  ComputePlaces places;
+  std::vector<View<T>> inputs, parameters;
+  View<T> out, out_gradient;
+
+  [[nodiscard]] bool forward() const {
+    return op.pass == Pass::forward || op.pass == Pass::recompute;
+  }
+  [[nodiscard]] bool wants_input(std::size_t i) const {
+    return op.pass != Pass::backward_weights && !places.input_gradients[i].region.empty();
+  }
+  [[nodiscard]] bool wants_parameter(std::size_t i) const {
+    return op.pass != Pass::backward_data && !places.parameter_gradients[i].region.empty();
+  }
+};
+
+template <class Engine>
+PartOf<Engine> part_of(Engine& engine, const ExecDag& dag, const Compute& op,
+                       const std::vector<bool>& trained) {
+  const Work work = dag.work(op.work);
+  PartOf<Engine> p{dag,
+                   op,
+                   dag.network[work.layer],
+                   input_shapes(dag.network, work.layer),
+                   dag.part(op.work),
+                   compute_places(dag, op, trained),
+                   {},
+                   {},
+                   {},
+                   {}};
+  const auto view = [&](const Place& place) {
+    return place.region.empty() ? View<typename Engine::Scalar>{} : engine.view(place.key);
+  };
+  for (const Place& place : p.places.inputs) p.inputs.push_back(view(place));
+  for (const Place& place : p.places.parameters) p.parameters.push_back(view(place));
+  if (p.forward()) {
+    p.out = view(p.places.out);
+  } else {
+    p.out_gradient = view(p.places.out_gradient);
+  }
+  return p;
+}
+
+template <class Engine>
+void add_each(Engine& engine, std::vector<typename Engine::Action>& to, std::int64_t count,
+              auto body) {
+  if (count > 0) to.push_back(engine.for_each(static_cast<std::uint32_t>(count), body));
+}
+template <class Engine>
+void add_reduction(Engine& engine, std::vector<typename Engine::Action>& to, std::int64_t rows,
+                   std::int64_t count, auto body) {
+  if (rows > 0 && count > 0) {
+    to.push_back(
+        engine.reduce(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(count), body));
+  }
+}
+
+/// A copy or addition between equal regions of two tensors.
+template <class Engine>
+void add_copy(Engine& engine, std::vector<typename Engine::Action>& kernels, const Place& to,
+              const Place& from, const Region& region, Move move) {
+  using T = typename Engine::Scalar;
+  if (region.empty()) return;
+  const std::array<View<T>, 2> views{engine.view(to.key), engine.view(from.key)};
+  add_each(engine, kernels, region.volume(),
+           Copy<T>{walk_over(region, views), start_of(views[0], region), start_of(views[1], region),
+                   move});
+}
+
+}  // namespace parsim::hw

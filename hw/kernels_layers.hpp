@@ -1,0 +1,347 @@
+// Kernels of the layer kinds without a contraction. See hw/kernels.hpp.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "hw/kernels.hpp"
+
+namespace parsim::hw {
+
+[[nodiscard]] inline Curve curve_of(const Activation& activation) {
+  if (activation.parameters > 0) return Curve::prelu;
+  constexpr std::array<std::string_view, 8> names{"relu", "leakyrelu", "clip", "sigmoid",
+                                                  "tanh", "silu",      "gelu", "hardswish"};
+  const auto found = std::find(names.begin(), names.end(), activation.function);
+  ensure(found != names.end(), "check_runnable knows the activation");
+  return static_cast<Curve>(found - names.begin());
+}
+[[nodiscard]] inline Merge merge_of(const Combine& combine) {
+  constexpr std::array<std::string_view, 6> names{"add", "sub", "mul", "div", "max", "min"};
+  const auto found = std::find(names.begin(), names.end(), combine.function);
+  ensure(found != names.end(), "check_runnable knows the combination");
+  return static_cast<Merge>(found - names.begin());
+}
+
+template <class Engine>
+class LayerKernels {
+ public:
+  using T = typename Engine::Scalar;
+  using Actions = std::vector<typename Engine::Action>;
+
+  LayerKernels(Engine& engine, const PartOf<Engine>& part, Actions& out)
+      : engine_(engine), p_(part), out_(out), region_(part.part.out) {}
+
+  void operator()(const Activation& activation) {
+    const Curve function = curve_of(activation);
+    if (function == Curve::prelu) return prelu(activation);
+    if (p_.forward()) {
+      const std::array<View<T>, 2> views{p_.out, p_.inputs[0]};
+      each(region_.volume(),
+           ActivationForward<T>{walk_over(region_, views), start_of(views[0], region_),
+                                start_of(views[1], region_), function});
+    } else if (p_.wants_input(0)) {
+      const std::array<View<T>, 3> views{gradient(0), p_.inputs[0], p_.out_gradient};
+      each(region_.volume(),
+           ActivationBackward<T>{walk_over(region_, views), start_of(views[0], region_),
+                                 start_of(views[1], region_), start_of(views[2], region_),
+                                 function});
+    }
+  }
+
+  void operator()(const Dropout&) { remap(0, region_, {}); }
+  void operator()(const Flatten&) { reshape(); }
+  void operator()(const Rearrange&) { reshape(); }
+
+  void operator()(const Slicing& slicing) {
+    IndexMap map;
+    map.axis = static_cast<int>(slicing.axis) + 1;
+    map.step = narrow(slicing.step);
+    map.offset = narrow(slicing.begin);
+    remap(0, region_, map);
+  }
+
+  void operator()(const Concat& concat) {
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < p_.inputs.size(); ++i) {
+      const std::int64_t extent = p_.shapes[i].axes[concat.axis].extent;
+      Region piece = region_;
+      piece[concat.axis + 1] = intersect(piece[concat.axis + 1], {before, before + extent});
+      IndexMap map;
+      map.axis = static_cast<int>(concat.axis) + 1;
+      map.offset = narrow(-before);
+      remap(i, piece, map);
+      before += extent;
+    }
+  }
+
+  void operator()(const Learned&) {
+    if (p_.forward()) {
+      IndexMap map;
+      map.kind = IndexMap::Kind::drop_sample;
+      each(region_.volume(),
+           Remap<T>{loops_over(region_, p_.out), map, p_.parameters[0], p_.out, false});
+    } else if (p_.wants_parameter(0)) {
+      const Place& to = p_.places.parameter_gradients[0];
+      LearnedGradient<T> body{loops_over(region_, p_.out_gradient, {0}), p_.out_gradient,
+                              engine_.view(to.key), narrow(region_[0].begin),
+                              engine_.has_rivals(to.key)};
+      reduction(region_.volume() / std::max<std::int64_t>(1, region_[0].size()), region_[0].size(),
+                body);
+    }
+  }
+
+  void operator()(const Pool& pool) {
+    PoolPart<T> part;
+    part.x = p_.inputs[0];
+    part.out = box_of(region_);
+    part.spatial = static_cast<int>(pool.windows.size());
+    part.first_axis = static_cast<int>(p_.shapes[0].axes.size()) - part.spatial + 1;
+    part.maximum = pool.kind == PoolKind::max;
+    part.count_padding = pool.count_padding;
+    for (std::size_t s = 0; s < pool.windows.size(); ++s) {
+      const Window& w = pool.windows[s];
+      part.kernel[s] = narrow(w.kernel);
+      part.stride[s] = narrow(w.stride);
+      part.pad[s] = narrow(w.pad_begin);
+      part.pad_end[s] = narrow(w.pad_end);
+      part.dilation[s] = narrow(w.dilation);
+      part.extent[s] =
+          narrow(p_.shapes[0].axes[static_cast<std::size_t>(part.first_axis) - 1 + s].extent);
+    }
+    if (p_.forward()) {
+      each(region_.volume(), PoolForward<T>{loops_over(region_, p_.out), part, p_.out});
+    } else if (p_.wants_input(0)) {
+      const Region& in = p_.places.inputs[0].region;
+      each(in.volume(),
+           PoolBackward<T>{loops_over(in, gradient(0)), part, p_.out_gradient, gradient(0)});
+    }
+  }
+
+  void operator()(const Reduce& reduce) {
+    FoldAxes<T> body;
+    body.x = p_.inputs[0];
+    body.y = p_.forward() ? p_.out : p_.out_gradient;
+    body.loops = loops_over(region_, body.y);
+    body.out_rank = static_cast<int>(region_.rank());
+    body.fold = reduce.function == "mean"  ? Fold::mean
+                : reduce.function == "sum" ? Fold::sum
+                                           : Fold::max;
+    const Shape& shape = p_.shapes[0];
+    std::size_t out_axis = 1;
+    for (std::size_t a = 0; a < shape.axes.size(); ++a) {
+      const bool folded = std::find(reduce.axes.begin(), reduce.axes.end(), a) != reduce.axes.end();
+      if (folded) {
+        body.folded.push(static_cast<std::int32_t>(a) + 1, 0,
+                         static_cast<std::uint32_t>(shape.axes[a].extent));
+      }
+      if (!folded || reduce.keep) body.kept[out_axis++] = folded ? -1 : static_cast<int>(a) + 1;
+    }
+    if (!p_.forward()) {
+      if (!p_.wants_input(0)) return;
+      body.dx = gradient(0);
+    }
+    each(region_.volume(), body);
+  }
+
+  void operator()(const Combine& combine) {
+    MergePart<T> part;
+    part.merge = merge_of(combine);
+    part.rank = static_cast<int>(region_.rank());
+    part.count = static_cast<int>(p_.inputs.size());
+    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
+      part.x[k] = p_.inputs[k];
+      const Shape& shape = p_.shapes[k];
+      part.missing[k] = static_cast<int>(p_.layer.out.axes.size() - shape.axes.size());
+      for (std::size_t a = 0; a < shape.axes.size(); ++a) {
+        part.narrow[k][a + 1] = shape.axes[a].extent == 1;
+      }
+    }
+    if (p_.forward()) {
+      each(region_.volume(), MergeForward<T>{loops_over(region_, p_.out), part, p_.out});
+      return;
+    }
+    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
+      if (!p_.wants_input(k)) continue;
+      const auto missing = static_cast<std::size_t>(part.missing[k]);
+      // The output's axes that make one element of the operand each, and those that make many.
+      std::vector<std::size_t> many;
+      std::vector<std::size_t> one;
+      for (std::size_t a = 0; a < region_.rank(); ++a) {
+        const bool shared = a > 0 && (a <= missing || part.narrow[k][a - missing]);
+        (shared ? many : one).push_back(a);
+      }
+      const Loops own = loops_over(region_, p_.out_gradient, many);
+      const Loops copies = loops_over(region_, p_.out_gradient, one);
+      each(own.size(),
+           MergeBackward<T>{own, copies, part, gradient(k), p_.out_gradient, static_cast<int>(k)});
+    }
+  }
+
+  void operator()(const Softmax& softmax) {
+    SoftmaxLine<T> body;
+    body.x = p_.inputs[0];
+    body.y = p_.forward() ? p_.out : p_.out_gradient;
+    body.axis = static_cast<int>(softmax.axis) + 1;
+    body.extent = narrow(p_.layer.out.axes[softmax.axis].extent);
+    body.lines = loops_over(region_, body.y, {softmax.axis + 1});
+    if (!p_.forward()) {
+      if (!p_.wants_input(0)) return;
+      body.dx = gradient(0);
+    }
+    each(region_.volume() / region_[softmax.axis + 1].size(), body);
+  }
+
+  void operator()(const Loss&) {
+    CrossEntropy<T> body;
+    body.first = narrow(region_[0].begin);
+    body.first_sample = p_.op.micro_batch * engine_.samples();
+    body.batch = p_.dag.batch;
+    body.classes = narrow(p_.shapes[0].axes[0].extent);
+    body.x = p_.inputs[0];
+    if (p_.forward()) {
+      body.y = p_.out;
+    } else {
+      if (!p_.wants_input(0)) return;
+      body.dx = gradient(0);
+    }
+    each(region_[0].size(), body);
+  }
+
+  void operator()(const Norm& norm) {
+    norm.kind == NormKind::local_response ? response(norm) : statistics(norm);
+  }
+
+ private:
+  void each(std::int64_t count, auto body) { add_each(engine_, out_, count, body); }
+  void reduction(std::int64_t rows, std::int64_t count, auto body) {
+    add_reduction(engine_, out_, rows, count, body);
+  }
+  [[nodiscard]] View<T> gradient(std::size_t i) {
+    return engine_.view(p_.places.input_gradients[i].key);
+  }
+
+  void remap(std::size_t i, const Region& piece, const IndexMap& map) {
+    if (piece.empty()) return;
+    if (p_.forward()) {
+      each(piece.volume(), Remap<T>{loops_over(piece, p_.out), map, p_.inputs[i], p_.out, false});
+    } else if (p_.wants_input(i)) {
+      each(piece.volume(),
+           Remap<T>{loops_over(piece, p_.out_gradient), map, gradient(i), p_.out_gradient, true});
+    }
+  }
+
+  void reshape() {
+    IndexMap map;
+    map.kind = IndexMap::Kind::reshape;
+    const auto extents = [](const Shape& shape, std::int32_t(&to)[most_axes]) {
+      for (std::size_t a = 0; a < shape.axes.size(); ++a) to[a + 1] = narrow(shape.axes[a].extent);
+    };
+    extents(p_.layer.out, map.out_extent);
+    extents(p_.shapes[0], map.in_extent);
+    map.in_rank = static_cast<int>(p_.shapes[0].axes.size()) + 1;
+    remap(0, region_, map);
+  }
+
+  void prelu(const Activation& activation) {
+    const bool per_channel = activation.parameters > 1;
+    Prelu<T> body{{}, p_.inputs[0], p_.parameters[0], {}, {}, per_channel, false};
+    if (p_.forward()) {
+      body.y = p_.out;
+      body.loops = loops_over(region_, p_.out);
+      return each(region_.volume(), body);
+    }
+    if (p_.wants_input(0)) {
+      body.y = p_.out_gradient;
+      body.dx = gradient(0);
+      body.backward = true;
+      body.loops = loops_over(region_, body.dx);
+      each(region_.volume(), body);
+    }
+    if (!p_.wants_parameter(0)) return;
+    const Place& to = p_.places.parameter_gradients[0];
+    std::vector<std::size_t> row_axes;
+    if (per_channel) row_axes.push_back(1);
+    const Loops positions = loops_over(region_, p_.out_gradient, row_axes);
+    reduction(
+        per_channel ? region_[1].size() : 1, positions.size(),
+        PreluSlope<T>{positions, p_.inputs[0], p_.out_gradient, engine_.view(to.key), per_channel,
+                      engine_.has_rivals(to.key), per_channel ? narrow(region_[1].begin) : 0});
+  }
+
+  void response(const Norm& norm) {
+    ResponsePart<T> part{p_.inputs[0], narrow(p_.shapes[0].axes[0].extent), narrow(norm.size),
+                         box_of(region_)};
+    if (p_.forward()) {
+      each(region_.volume(), ResponseForward<T>{loops_over(region_, p_.out), part, p_.out});
+    } else if (p_.wants_input(0)) {
+      const Region& in = p_.places.inputs[0].region;
+      each(in.volume(),
+           ResponseBackward<T>{loops_over(in, gradient(0)), part, p_.out_gradient, gradient(0)});
+    }
+  }
+
+  void statistics(const Norm& norm) {
+    const Region& in = p_.places.inputs[0].region;
+    const std::size_t rank = in.rank();
+    const std::size_t channel =
+        norm.kind == NormKind::layer ? rank - 1 : p_.shapes[0].region_axis(Dim::channel);
+    NormPart<T> part;
+    part.x = p_.inputs[0];
+    part.out = box_of(region_);
+    part.channel_axis = static_cast<int>(channel);
+    part.affine = norm.affine;
+    // Which axes tell groups apart. A group normalisation's channel is both: number of the group,
+    // and position within it.
+    for (const std::size_t a : memory_order(in, part.x)) {
+      const auto axis = static_cast<std::int32_t>(a);
+      const auto extent = static_cast<std::uint32_t>(in[a].size());
+      const std::int32_t begin = narrow(in[a].begin);
+      const bool averaged =
+          a == 0 ? norm.kind == NormKind::batch : (a == channel) == (norm.kind == NormKind::layer);
+      if (a == channel && norm.kind == NormKind::group) {
+        const std::int64_t width = p_.shapes[0].axes[channel - 1].extent / norm.size;
+        part.groups.push(axis, begin, extent / static_cast<std::uint32_t>(width), narrow(width));
+        part.members.push(axis, 0, static_cast<std::uint32_t>(width));
+      } else {
+        (averaged ? part.members : part.groups).push(axis, begin, extent);
+      }
+    }
+    const std::int64_t rows = part.groups.size();
+    const std::int64_t count = part.members.size();
+    part.mean = engine_.scratch(rows);
+    part.scatter = engine_.scratch(rows);
+    if (norm.affine) {
+      part.scale = p_.parameters[0];
+      part.shift = p_.parameters[1];
+    }
+    reduction(rows, count, NormMean<T>{part});
+    reduction(rows, count, NormScatter<T>{part});
+    if (p_.forward()) {
+      return each(region_.volume(), NormForward<T>{loops_over(region_, p_.out), part, p_.out});
+    }
+    part.dy = p_.out_gradient;
+    if (p_.wants_input(0)) {
+      part.gradient_sum = engine_.scratch(rows);
+      part.gradient_dot = engine_.scratch(rows);
+      reduction(rows, count, NormGradientSums<T>{part});
+      each(in.volume(), NormBackward<T>{loops_over(in, gradient(0)), part, gradient(0)});
+    }
+    if (!norm.affine || !p_.wants_parameter(0)) return;
+    const StoreKey& scale = p_.places.parameter_gradients[0].key;
+    const StoreKey& shift = p_.places.parameter_gradients[1].key;
+    const Loops positions = loops_over(region_, p_.out_gradient, {channel});
+    reduction(
+        region_[channel].size(), positions.size(),
+        NormParameters<T>{part, positions, narrow(region_[channel].begin), engine_.view(scale),
+                          engine_.view(shift), engine_.has_rivals(scale)});
+  }
+
+  Engine& engine_;
+  const PartOf<Engine>& p_;
+  Actions& out_;
+  const Region& region_;
+};
+
+}  // namespace parsim::hw

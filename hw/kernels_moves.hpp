@@ -1,0 +1,260 @@
+// Kernels of everything that is not a Compute: updates, copies, transfers, collectives; and of the
+// state before the step. See hw/kernels.hpp.
+#pragma once
+
+#include "hw/kernels_layers.hpp"
+#include "hw/kernels_products.hpp"
+
+namespace parsim::hw {
+
+/// How a store is filled before the step: training data, weights and their full-precision copies;
+/// nothing for what begins as zero.
+template <class T>
+[[nodiscard]] std::optional<Fill<T>> fill_of(const ExecDag& dag, const StoreKey& key,
+                                             const Region& box, std::int64_t samples,
+                                             const View<T>& view) {
+  const bool master = key.role == Role::optimizer_state &&
+                      key.micro_batch == static_cast<std::int32_t>(StateKind::master);
+  const bool weight = key.role == Role::weight || master;
+  const bool data = key.role == Role::activation && key.tensor.kind == Tensor::Kind::output &&
+                    dag.network[LayerId{key.tensor.index}].kind.template as<Input>() != nullptr;
+  if (!weight && !data) return std::nullopt;
+  Fill<T> fill;
+  fill.loops = loops_over(box, view);
+  fill.to = view;
+  fill.stream = data ? 1 : 2;
+  fill.number = static_cast<std::uint64_t>(key.tensor.index);
+  fill.first_sample = data ? key.micro_batch * samples : 0;
+  fill.amplitude = data ? 1.0 : weight_amplitude;
+  if (data) {
+    const Shape& shape = dag.network[LayerId{key.tensor.index}].out;
+    for (std::size_t a = 0; a < shape.axes.size(); ++a) {
+      fill.extent[a + 1] = narrow(shape.axes[a].extent);
+    }
+  } else {
+    const auto& extents = dag.network[ParameterId{key.tensor.index}].extents;
+    for (std::size_t a = 0; a < extents.size(); ++a) fill.extent[a] = narrow(extents[a]);
+  }
+  return fill;
+}
+
+template <class Engine>
+class OpKernels {
+ public:
+  using T = typename Engine::Scalar;
+  using Actions = std::vector<typename Engine::Action>;
+
+  OpKernels(Engine& engine, const ExecDag& dag)
+      : engine_(engine), dag_(dag), trained_(trained_layers(dag.network)) {}
+
+  [[nodiscard]] Kernels<Engine> of(OpId id) {
+    return std::visit([&](const auto& op) { return kernels(op, dag_.shares(id)); }, dag_.op(id));
+  }
+
+ private:
+  Kernels<Engine> kernels(const Compute& op, const Shares&) {
+    Kernels<Engine> out(1);
+    if (dag_.region(dag_.work(op.work).out).empty()) return out;
+    const PartOf<Engine> part = part_of(engine_, dag_, op, trained_);
+    std::visit(
+        [&](const auto& kind) {
+          if constexpr (requires(ProductKernels<Engine> p) { p(kind); }) {
+            ProductKernels<Engine>(engine_, part, out[0])(kind);
+          } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {
+            LayerKernels<Engine>(engine_, part, out[0])(kind);
+          } else {
+            ensure(false, "check_runnable refuses layers without kernels");
+          }
+        },
+        part.layer.kind.value);
+    return out;
+  }
+
+  Kernels<Engine> kernels(const Update& op, const Shares&) {
+    Kernels<Engine> out(1);
+    for (const Place& place : places(dag_, op.device, op.slice)) {
+      if (place.region.empty()) continue;
+      StoreKey key = place.key;
+      key.role = Role::weight_gradient;
+      const std::array<View<T>, 2> views{engine_.view(place.key), engine_.view(key)};
+      Step<T> step;
+      step.walk = walk_over(place.region, views);
+      step.weight = start_of(views[0], place.region);
+      step.gradient = start_of(views[1], place.region);
+      step.rule = static_cast<Rule>(dag_.optimizer);
+      step.rate = engine_.rate();
+      // States lie like the weights, in stores of the same box.
+      const auto offset = step.weight - views[0].data;
+      const auto state = [&](StateKind kind) {
+        StoreKey kept = place.key;
+        kept.role = Role::optimizer_state;
+        kept.micro_batch = static_cast<std::int32_t>(kind);
+        auto* data = engine_.state(kept);
+        return data == nullptr ? nullptr : data + offset;
+      };
+      step.first = state(StateKind::first);
+      step.second = state(StateKind::second);
+      step.master = state(StateKind::master);
+      add_each(engine_, out[0], place.region.volume(), step);
+    }
+    return out;
+  }
+
+  Kernels<Engine> kernels(const Local& op, const Shares&) {
+    Kernels<Engine> out(1);
+    const std::vector<Place> to = places(dag_, op.device, op.to);
+    if (op.kind == LocalKind::zero) {
+      for (const Place& place : to) {
+        if (place.region.empty()) continue;
+        const std::array<View<T>, 1> views{engine_.view(place.key)};
+        add_each(engine_, out[0], place.region.volume(),
+                 Zero<T>{walk_over(place.region, views), start_of(views[0], place.region)});
+      }
+      return out;
+    }
+    const std::vector<Place> from = places(dag_, op.device, op.from);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      add_copy(engine_, out[0], to[i], from.at(i), to[i].region,
+               op.kind == LocalKind::add ? adding(to[i].key) : Move::copy);
+    }
+    return out;
+  }
+
+  Kernels<Engine> kernels(const Transfer& op, const Shares&) {
+    Kernels<Engine> out(1);
+    const std::vector<Place> from = places(dag_, op.from, op.slice);
+    const std::vector<Place> to = places(dag_, op.to, op.target);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      if (from.at(i).key == to[i].key) continue;  // a worker and its server share one store
+      add_copy(engine_, out[0], to[i], from[i], to[i].region,
+               op.add ? adding(to[i].key) : Move::copy);
+    }
+    return out;
+  }
+
+  Kernels<Engine> kernels(const Delay&, const Shares&) { return Kernels<Engine>(1); }
+
+  Kernels<Engine> kernels(const Collective& op, const Shares& shares) {
+    const std::vector<DeviceId>& group = dag_.group(op.group);
+    Kernels<Engine> out(group.size());
+    ensure(group.size() <= static_cast<std::size_t>(most_members),
+           "check_devices refuses larger groups");
+    for (std::size_t m = 0; m < group.size(); ++m) {
+      switch (op.kind) {
+        case CollectiveKind::all_reduce:
+          all_reduce(op, group, m, out[m]);
+          break;
+        case CollectiveKind::broadcast:
+          if (m > 0) broadcast(op, group, m, out[m]);
+          break;
+        case CollectiveKind::reduce_scatter:
+          reduce_scatter(op, shares, group, m, out[m]);
+          break;
+        case CollectiveKind::all_gather:
+        case CollectiveKind::all_to_all:
+          gather(op, shares, group, m, out[m]);
+      }
+    }
+    return out;
+  }
+
+  void all_reduce(const Collective& op, const std::vector<DeviceId>& group, std::size_t m,
+                  Actions& out) {
+    const std::size_t parts = places(dag_, group[0], op.slice).size();
+    for (std::size_t part = 0; part < parts; ++part) {
+      std::vector<View<T>> from;
+      std::vector<View<T>> to;
+      const Region region = places(dag_, group[0], op.slice)[part].region;
+      if (region.empty()) continue;
+      for (const DeviceId device : group) {
+        from.push_back(engine_.view(places(dag_, device, op.slice)[part].key));
+        to.push_back(engine_.view(places(dag_, device, op.target)[part].key));
+      }
+      // Member m sums its share of the elements for all.
+      const auto n = static_cast<std::int64_t>(group.size());
+      const std::int64_t begin = region.volume() * static_cast<std::int64_t>(m) / n;
+      const std::int64_t end = region.volume() * (static_cast<std::int64_t>(m) + 1) / n;
+      add_sum(from, to, region, begin, end, false, out);
+    }
+  }
+
+  void broadcast(const Collective& op, const std::vector<DeviceId>& group, std::size_t m,
+                 Actions& out) {
+    const std::vector<Place> from = places(dag_, group[0], op.slice);
+    const std::vector<Place> to = places(dag_, group[m], op.target);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      add_copy(engine_, out, to[i], from[i], from[i].region, Move::copy);
+    }
+  }
+
+  void reduce_scatter(const Collective& op, const Shares& shares,
+                      const std::vector<DeviceId>& group, std::size_t m, Actions& out) {
+    const Place to = places(dag_, group[m], op.target, shares.regions[m])[0];
+    if (to.region.empty()) return;
+    std::vector<View<T>> from;
+    for (const DeviceId device : group) {
+      from.push_back(engine_.view(places(dag_, device, op.slice, shares.regions[m])[0].key));
+    }
+    add_sum(from, {engine_.view(to.key)}, to.region, 0, to.region.volume(),
+            !(op.slice == op.target), out);
+  }
+
+  void gather(const Collective& op, const Shares& shares, const std::vector<DeviceId>& group,
+              std::size_t m, Actions& out) {
+    for (std::size_t j = 0; j < group.size(); ++j) {
+      if (m == j && op.slice == op.target) continue;  // it has its own share already
+      const Place from = places(dag_, group[j], op.slice, shares.regions[j])[0];
+      const Place to = places(dag_, group[m], op.target, shares.regions[j])[0];
+      Region part = from.region;
+      if (op.kind == CollectiveKind::all_to_all) {
+        part = intersect(part, dag_.region(shares.needs[m]));
+      }
+      add_copy(engine_, out, to, from, part,
+               op.target.role == Role::gradient ? Move::add : Move::copy);
+    }
+  }
+
+  [[nodiscard]] Move adding(const StoreKey& key) {
+    return engine_.has_rivals(key) ? Move::atomic_add : Move::add;
+  }
+
+  /// Elements [begin, end) of a region: the sum of all `from` goes to all `to`.
+  void add_sum(const std::vector<View<T>>& from, const std::vector<View<T>>& to,
+               const Region& region, std::int64_t begin, std::int64_t end, bool add, Actions& out) {
+    // Stores of one tensor may have other boxes on other devices.
+    const auto alike = [&](const std::vector<View<T>>& views) {
+      return std::all_of(views.begin(), views.end(), [&](const View<T>& view) {
+        for (std::size_t a = 0; a < region.rank(); ++a) {
+          if (region[a].size() > 1 && view.stride[a] != views[0].stride[a]) return false;
+        }
+        return true;
+      });
+    };
+    const auto fill = [&](auto& sum) {
+      sum.first = static_cast<std::uint32_t>(begin);
+      sum.sources = static_cast<int>(from.size());
+      sum.targets = static_cast<int>(to.size());
+      sum.add = add;
+    };
+    if (alike(from) && alike(to)) {
+      ShardSum<T> sum;
+      fill(sum);
+      sum.walk = walk_over(region, std::array{from[0], to[0]});
+      for (std::size_t k = 0; k < from.size(); ++k) sum.from[k] = start_of(from[k], region);
+      for (std::size_t k = 0; k < to.size(); ++k) sum.to[k] = start_of(to[k], region);
+      return add_each(engine_, out, end - begin, sum);
+    }
+    ShardSumAny<T> sum;
+    fill(sum);
+    sum.loops = loops_over(region, from[0]);
+    std::copy(from.begin(), from.end(), sum.from);
+    std::copy(to.begin(), to.end(), sum.to);
+    add_each(engine_, out, end - begin, sum);
+  }
+
+  Engine& engine_;
+  const ExecDag& dag_;
+  std::vector<bool> trained_;
+};
+
+}  // namespace parsim::hw

@@ -1,0 +1,281 @@
+// Kernels of the layer kinds with a contraction. An engine may have a library do them:
+//
+//     convolve(part, request) -> optional<Action>   see ConvRequest
+//     multiply(request) -> optional<Action>         see DenseRequest
+//
+// Whatever it declines runs as a kernel of ours, an element per thread.
+#pragma once
+
+#include <optional>
+
+#include "hw/kernels.hpp"
+
+namespace parsim::hw {
+
+enum class Product : std::uint8_t { forward, data, weights };
+
+/// A convolution of a part, for a library: strided tensors and what they cover.
+template <class T>
+struct ConvRequest {
+  Product product = Product::forward;
+  Region x, w, y;  ///< of the part, in the whole tensors
+  View<T> x_view, w_view, y_view;
+  std::vector<std::int64_t> stride, dilation, pad_begin, pad_end;  ///< for this part's x
+  std::int64_t groups = 1;                                         ///< within the part
+  bool overwrites = false;  ///< the result may replace what is there; else it is added
+  bool atomic = false;
+};
+/// y = x · wᵀ of a part and its gradients.
+template <class T>
+struct DenseRequest {
+  Product product = Product::forward;
+  Region x, w, y;
+  View<T> x_view, w_view, y_view;
+  bool overwrites = false, atomic = false;
+};
+
+template <class Engine>
+class ProductKernels {
+ public:
+  using T = typename Engine::Scalar;
+  using Actions = std::vector<typename Engine::Action>;
+
+  ProductKernels(Engine& engine, const PartOf<Engine>& part, Actions& out)
+      : engine_(engine), p_(part), out_(out), region_(part.part.out) {}
+
+  void operator()(const Conv& conv) {
+    const ConvPart<T> part = conv_part(conv);
+    const std::optional<ConvRequest<T>> asked = conv_request(conv, part);
+    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
+    if (p_.forward()) {
+      ConvPart<T> with_bias = part;
+      with_bias.y = y;
+      if (library(asked, Product::forward, !p_.places.adds, false)) {
+        if (part.add_bias) add_bias(1);
+        return;
+      }
+      return each(region_.volume(),
+                  ConvForward<T>{loops_over(region_, y), with_bias, p_.places.adds});
+    }
+    ConvPart<T> backward = part;
+    backward.y = y;
+    if (p_.wants_input(0)) {
+      const Place& to = p_.places.input_gradients[0];
+      if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
+        const View<T> dx = engine_.view(to.key);
+        each(to.region.volume(), ConvData<T>{loops_over(to.region, dx), backward, dx});
+      }
+    }
+    if (p_.wants_parameter(0)) {
+      const Place& to = p_.places.parameter_gradients[0];
+      const bool atomic = engine_.has_rivals(to.key);
+      if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
+        const View<T> dw = engine_.view(to.key);
+        each(to.region.volume(), ConvWeights<T>{loops_over(to.region, dw),
+                                                loops_over(region_, y, {1}), backward, dw, atomic});
+      }
+    }
+    if (part.add_bias) bias_gradient(1);
+  }
+
+  void operator()(const Dense& dense) {
+    const std::size_t last = region_.rank() - 1;
+    DensePart<T> part;
+    part.x = p_.inputs[0];
+    part.w = p_.parameters[0];
+    part.out = box_of(region_);
+    part.last = static_cast<int>(last);
+    const Interval sum = summed(p_.shapes[0].axes[last - 1].extent);
+    part.sum_begin = narrow(sum.begin);
+    part.sum_end = narrow(sum.end);
+    part.add_bias = dense.bias && has_bias();
+    if (part.add_bias) part.bias = p_.parameters[1];
+    part.y = p_.forward() ? p_.out : p_.out_gradient;
+    DenseRequest<T> asked{Product::forward,
+                          p_.places.inputs[0].region,
+                          p_.places.parameters[0].region,
+                          region_,
+                          part.x,
+                          part.w,
+                          part.y};
+    if (p_.forward()) {
+      if (library(asked, Product::forward, !p_.places.adds, false)) {
+        if (part.add_bias) add_bias(last);
+        return;
+      }
+      return each(region_.volume(),
+                  DenseForward<T>{loops_over(region_, part.y), part, p_.places.adds});
+    }
+    if (p_.wants_input(0)) {
+      const Place& to = p_.places.input_gradients[0];
+      if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
+        const View<T> dx = engine_.view(to.key);
+        each(to.region.volume(), DenseData<T>{loops_over(to.region, dx), part, dx});
+      }
+    }
+    if (p_.wants_parameter(0)) {
+      const Place& to = p_.places.parameter_gradients[0];
+      const bool atomic = engine_.has_rivals(to.key);
+      if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
+        const View<T> dw = engine_.view(to.key);
+        each(to.region.volume(),
+             DenseWeights<T>{loops_over(to.region, dw), loops_over(region_, part.y, {last}), part,
+                             dw, atomic});
+      }
+    }
+    if (part.add_bias) bias_gradient(last);
+  }
+
+  void operator()(const MatMul&) {
+    const std::size_t rank = region_.rank();
+    MatMulPart<T> part{p_.inputs[0],
+                       p_.inputs[1],
+                       p_.forward() ? p_.out : p_.out_gradient,
+                       box_of(region_),
+                       static_cast<int>(rank) - 2,
+                       static_cast<int>(rank) - 1,
+                       narrow(p_.shapes[0].axes.back().extent)};
+    if (p_.forward()) {
+      return each(region_.volume(), MatMulForward<T>{loops_over(region_, part.y), part});
+    }
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+      if (!p_.wants_input(i)) continue;
+      const Place& to = p_.places.input_gradients[i];
+      const View<T> d = engine_.view(to.key);
+      each(to.region.volume(), MatMulBackward<T>{loops_over(to.region, d), part, d, i == 0});
+    }
+  }
+
+ private:
+  void each(std::int64_t count, auto body) { add_each(engine_, out_, count, body); }
+
+  [[nodiscard]] Interval summed(std::int64_t channels) const {
+    return p_.part.contraction.empty() ? Interval{0, channels} : p_.part.contraction;
+  }
+  /// The first part of the contraction adds the bias.
+  [[nodiscard]] bool has_bias() const {
+    return p_.part.contraction.empty() || p_.part.contraction.begin == 0;
+  }
+
+  [[nodiscard]] ConvPart<T> conv_part(const Conv& conv) const {
+    ConvPart<T> part;
+    part.x = p_.inputs[0];
+    part.w = p_.parameters[0];
+    part.add_bias = conv.bias && has_bias();
+    if (part.add_bias) part.bias = p_.parameters[1];
+    part.out = box_of(region_);
+    part.in = box_of(p_.places.inputs[0].region);
+    part.spatial = static_cast<int>(conv.windows.size());
+    for (std::size_t s = 0; s < conv.windows.size(); ++s) {
+      const Window& w = conv.windows[s];
+      part.kernel[s] = narrow(w.kernel);
+      part.stride[s] = narrow(w.stride);
+      part.pad[s] = narrow(w.pad_begin);
+      part.dilation[s] = narrow(w.dilation);
+    }
+    part.channels = narrow(p_.shapes[0].axes[0].extent / conv.groups);
+    part.filters = narrow(conv.filters / conv.groups);
+    const Interval sum = summed(part.channels);
+    part.sum_begin = narrow(sum.begin);
+    part.sum_end = narrow(sum.end);
+    return part;
+  }
+
+  /// What a library would be asked for; nothing if the part cuts through groups.
+  [[nodiscard]] std::optional<ConvRequest<T>> conv_request(const Conv& conv,
+                                                           const ConvPart<T>& part) const {
+    ConvRequest<T> r;
+    r.x = p_.places.inputs[0].region;
+    r.w = p_.places.parameters[0].region;
+    r.y = region_;
+    r.x_view = part.x;
+    r.w_view = part.w;
+    r.y_view = p_.forward() ? p_.out : p_.out_gradient;
+    for (std::size_t s = 0; s < conv.windows.size(); ++s) {
+      const Window& w = conv.windows[s];
+      const Interval out = region_[s + 2];
+      const std::int64_t first = out.begin * w.stride - w.pad_begin;
+      const std::int64_t last =
+          (out.end - 1) * w.stride - w.pad_begin + (w.kernel - 1) * w.dilation;
+      r.stride.push_back(w.stride);
+      r.dilation.push_back(w.dilation);
+      r.pad_begin.push_back(r.x[s + 2].begin - first);
+      r.pad_end.push_back(last - (r.x[s + 2].end - 1));
+      if (r.pad_begin.back() < 0 || r.pad_end.back() < 0) return std::nullopt;
+    }
+    if (conv.groups > 1) {
+      const Interval f = region_[1];
+      if (f.begin % part.filters != 0 || f.end % part.filters != 0) return std::nullopt;
+      r.groups = f.size() / part.filters;
+      if (r.x[1].size() != r.groups * part.channels) return std::nullopt;
+    }
+    return r;
+  }
+
+  bool library(const std::optional<ConvRequest<T>>& asked, Product product, bool overwrites,
+               bool atomic) {
+    if constexpr (requires(Engine& e, const ConvRequest<T>& r) { e.convolve(r); }) {
+      if (!asked) return false;
+      ConvRequest<T> request = *asked;
+      request.product = product;
+      request.overwrites = overwrites;
+      request.atomic = atomic;
+      if (product == Product::data) {
+        request.x_view = engine_.view(p_.places.input_gradients[0].key);
+      } else if (product == Product::weights) {
+        request.w_view = engine_.view(p_.places.parameter_gradients[0].key);
+      }
+      if (auto action = engine_.convolve(request)) {
+        out_.push_back(std::move(*action));
+        return true;
+      }
+    }
+    return false;
+  }
+  bool library(const DenseRequest<T>& asked, Product product, bool overwrites, bool atomic) {
+    if constexpr (requires(Engine& e, const DenseRequest<T>& r) { e.multiply(r); }) {
+      DenseRequest<T> request = asked;
+      request.product = product;
+      request.overwrites = overwrites;
+      request.atomic = atomic;
+      if (product == Product::data) {
+        request.x_view = engine_.view(p_.places.input_gradients[0].key);
+      } else if (product == Product::weights) {
+        request.w_view = engine_.view(p_.places.parameter_gradients[0].key);
+      }
+      if (auto action = engine_.multiply(request)) {
+        out_.push_back(std::move(*action));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Adds the bias to an output that a library has written.
+  void add_bias(std::size_t channel) {
+    View<T> bias;  // the same number for all positions
+    bias.data = p_.parameters[1].data;
+    bias.begin[channel] = p_.parameters[1].begin[0];
+    bias.stride[channel] = p_.parameters[1].stride[0];
+    const std::array<View<T>, 2> views{p_.out, bias};
+    each(region_.volume(), Copy<T>{walk_over(region_, views), start_of(views[0], region_),
+                                   start_of(views[1], region_), Move::add});
+  }
+
+  void bias_gradient(std::size_t channel) {
+    if (!p_.wants_parameter(1)) return;
+    const StoreKey& to = p_.places.parameter_gradients[1].key;
+    const Loops positions = loops_over(region_, p_.out_gradient, {channel});
+    add_reduction(
+        engine_, out_, region_[channel].size(), positions.size(),
+        BiasGradient<T>{positions, p_.out_gradient, engine_.view(to), static_cast<int>(channel),
+                        narrow(region_[channel].begin), engine_.has_rivals(to)});
+  }
+
+  Engine& engine_;
+  const PartOf<Engine>& p_;
+  Actions& out_;
+  const Region& region_;
+};
+
+}  // namespace parsim::hw

@@ -1,0 +1,122 @@
+// From regions of the DAG to the loops that kernels run: which axis is fastest, which axes are one.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/region.hpp"
+#include "hw/math/pointwise.hpp"
+#include "hw/math/view.hpp"
+
+namespace parsim::hw {
+
+[[nodiscard]] inline std::int32_t narrow(std::int64_t value) {
+  ensure(value >= -(std::int64_t{1} << 31) && value < (std::int64_t{1} << 31),
+         "positions of kernels have 32 bits");
+  return static_cast<std::int32_t>(value);
+}
+
+/// Strides of a box that lies densely in memory: row-major, or with the channel axis (1) innermost.
+[[nodiscard]] inline std::array<std::int64_t, most_axes> dense_strides(const Region& box,
+                                                                       bool channels_last) {
+  std::array<std::int64_t, most_axes> strides{};
+  std::int64_t step = 1;
+  const std::size_t rank = box.rank();
+  if (channels_last && rank > 2) {
+    strides[1] = 1;
+    step = std::max<std::int64_t>(1, box[1].size());
+  }
+  for (std::size_t a = rank; a > 0; --a) {
+    if (channels_last && rank > 2 && a - 1 == 1) continue;
+    strides[a - 1] = step;
+    step *= std::max<std::int64_t>(1, box[a - 1].size());
+  }
+  return strides;
+}
+
+/// A dense tensor over `box` at `data`.
+template <class T>
+[[nodiscard]] View<T> dense_view(T* data, const Region& box, bool channels_last) {
+  View<T> view;
+  view.data = data;
+  const auto strides = dense_strides(box, channels_last);
+  for (std::size_t a = 0; a < box.rank(); ++a) {
+    view.begin[a] = narrow(box[a].begin);
+    view.stride[a] = strides[a];
+  }
+  return view;
+}
+
+[[nodiscard]] inline Box box_of(const Region& region) {
+  Box box;
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    box.begin[a] = narrow(region[a].begin);
+    box.end[a] = narrow(region[a].end);
+  }
+  return box;
+}
+
+[[nodiscard]] inline Index first_of(const Region& region) {
+  Index index;
+  for (std::size_t a = 0; a < region.rank(); ++a) index.at[a] = narrow(region[a].begin);
+  return index;
+}
+
+/// The region's axes, slowest in memory first (by id among equals); those in `without` are left
+/// out.
+template <class T>
+[[nodiscard]] std::vector<std::size_t> memory_order(const Region& region, const View<T>& view,
+                                                    const std::vector<std::size_t>& without = {}) {
+  std::vector<std::size_t> axes;
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    if (std::find(without.begin(), without.end(), a) == without.end()) axes.push_back(a);
+  }
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](std::size_t a, std::size_t b) { return view.stride[a] > view.stride[b]; });
+  return axes;
+}
+
+/// Loops over the region in the view's order of memory.
+template <class T>
+[[nodiscard]] Loops loops_over(const Region& region, const View<T>& view,
+                               const std::vector<std::size_t>& without = {}) {
+  ensure(region.volume() < (std::int64_t{1} << 32), "a kernel has fewer than 2^32 elements");
+  Loops loops;
+  for (const std::size_t a : memory_order(region, view, without)) {
+    loops.push(static_cast<std::int32_t>(a), narrow(region[a].begin),
+               static_cast<std::uint32_t>(region[a].size()));
+  }
+  return loops;
+}
+
+/// A walk over the same region of N tensors of one rank, in the first one's order of memory.
+template <class T, std::size_t N>
+[[nodiscard]] Walk<static_cast<int>(N)> walk_over(const Region& region,
+                                                  const std::array<View<T>, N>& views) {
+  ensure(region.volume() < (std::int64_t{1} << 32), "a kernel has fewer than 2^32 elements");
+  Walk<static_cast<int>(N)> walk;
+  for (const std::size_t a : memory_order(region, views[0])) {
+    const std::int64_t extent = region[a].size();
+    if (extent == 1) continue;
+    bool merges = walk.rank > 0;
+    for (std::size_t n = 0; n < N && merges; ++n) {
+      merges = walk.stride[n][walk.rank - 1] == views[n].stride[a] * extent;
+    }
+    if (!merges) {
+      walk.extent[walk.rank++] = 1;
+    }
+    walk.extent[walk.rank - 1] *= static_cast<std::uint32_t>(extent);
+    for (std::size_t n = 0; n < N; ++n) walk.stride[n][walk.rank - 1] = views[n].stride[a];
+  }
+  return walk;
+}
+
+/// The element of a view where a region begins.
+template <class T>
+[[nodiscard]] T* start_of(const View<T>& view, const Region& region) {
+  return &view(first_of(region));
+}
+
+}  // namespace parsim::hw

@@ -1,0 +1,457 @@
+// Kernels that touch each element once or a few times: copies, additions, activations,
+// combinations, softmax and the loss, the optimizer.
+#pragma once
+
+#include <cmath>
+
+#include "hw/math/numbers.hpp"
+#include "hw/math/view.hpp"
+
+namespace parsim::hw {
+
+/// Offsets of N views while walking over a box; axes that lie behind each other in all views are
+/// one loop, so that dense tensors cost no divisions.
+template <int N>
+struct Walk {
+  int rank = 0;
+  std::uint32_t extent[most_axes] = {};
+  std::int64_t stride[N][most_axes] = {};
+
+  [[nodiscard]] constexpr std::uint32_t size() const {
+    std::uint32_t product = 1;
+    for (int a = 0; a < rank; ++a) product *= extent[a];
+    return product;
+  }
+  constexpr void at(std::uint32_t i, std::int64_t (&offset)[N]) const {
+    for (int n = 0; n < N; ++n) offset[n] = 0;
+    for (int a = rank - 1; a >= 0; --a) {
+      const std::uint32_t next = a == 0 ? 0 : i / extent[a];
+      const std::uint32_t here = i - next * extent[a];
+      for (int n = 0; n < N; ++n) offset[n] += stride[n][a] * static_cast<std::int64_t>(here);
+      i = next;
+    }
+  }
+};
+
+enum class Move : std::uint8_t { copy, add, atomic_add };
+/// to = from, or to += from. The pointers stand at the first element of the walk.
+template <class T>
+struct Copy {
+  Walk<2> walk;
+  T* to = nullptr;
+  const T* from = nullptr;
+  Move move = Move::copy;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[2] = {};
+    walk.at(i, offset);
+    const T value = from[offset[1]];
+    if (move == Move::copy) {
+      to[offset[0]] = value;
+    } else {
+      add_to(to[offset[0]], static_cast<Wide<T>>(value), move == Move::atomic_add);
+    }
+  }
+};
+
+template <class T>
+struct Zero {
+  Walk<1> walk;
+  T* to = nullptr;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[1] = {};
+    walk.at(i, offset);
+    to[offset[0]] = static_cast<T>(Wide<T>{0});
+  }
+};
+
+/// Devices that one shard kernel can serve.
+inline constexpr int most_members = 16;
+/// Sums the same box of `sources` buffers and writes the sum to, or adds it to, `targets` buffers:
+/// a member's share of an all-reduce or of a reduce-scatter.
+template <class T>
+struct ShardSum {
+  Walk<2> walk;  ///< over a source and a target; all sources lie alike, and all targets
+  std::uint32_t first = 0;
+  int sources = 0, targets = 0;
+  const T* from[most_members] = {};
+  T* to[most_members] = {};
+  bool add = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[2] = {};
+    walk.at(first + i, offset);
+    Wide<T> sum = 0;
+    for (int m = 0; m < sources; ++m) sum += static_cast<Wide<T>>(from[m][offset[0]]);
+    for (int m = 0; m < targets; ++m) {
+      if (add) {
+        add_to(to[m][offset[1]], sum, false);
+      } else {
+        to[m][offset[1]] = static_cast<T>(sum);
+      }
+    }
+  }
+};
+
+/// The same where stores differ in shape: a halo on one device, none on another.
+template <class T>
+struct ShardSumAny {
+  Loops loops;
+  std::uint32_t first = 0;
+  int sources = 0, targets = 0;
+  View<T> from[most_members], to[most_members];
+  bool add = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index at = loops.index(first + i);
+    Wide<T> sum = 0;
+    for (int m = 0; m < sources; ++m) sum += from[m].wide(at);
+    for (int m = 0; m < targets; ++m) {
+      if (add) {
+        add_to(to[m](at), sum, false);
+      } else {
+        to[m](at) = static_cast<T>(sum);
+      }
+    }
+  }
+};
+
+enum class Curve : std::uint8_t {
+  relu,
+  leakyrelu,
+  clip,
+  sigmoid,
+  tanh,
+  silu,
+  gelu,
+  hardswish,
+  prelu,
+};
+
+/// Value (first) and slope (second) of an element-wise function.
+template <class A>
+[[nodiscard]] constexpr Sums<A> curve(Curve function, A x, A learned) {
+  const A one = 1;
+  switch (function) {
+    case Curve::relu:
+      return x > 0 ? Sums<A>{x, one} : Sums<A>{};
+    case Curve::leakyrelu:
+      return x > 0 ? Sums<A>{x, one} : Sums<A>{A(0.01) * x, A(0.01)};
+    case Curve::prelu:
+      return x > 0 ? Sums<A>{x, one} : Sums<A>{learned * x, learned};
+    case Curve::clip:
+      if (x > 0 && x < 6) return {x, one};
+      return {x <= 0 ? A(0) : A(6), 0};
+    case Curve::sigmoid: {
+      const A s = one / (one + std::exp(-x));
+      return {s, s * (one - s)};
+    }
+    case Curve::tanh: {
+      const A t = std::tanh(x);
+      return {t, one - t * t};
+    }
+    case Curve::silu: {
+      const A s = one / (one + std::exp(-x));
+      return {x * s, s * (one + x * (one - s))};
+    }
+    case Curve::gelu: {
+      const A half = (one + std::erf(x * A(0.70710678118654752440))) / 2;
+      const A bell = std::exp(-x * x / 2) * A(0.39894228040143267794);  // 1/sqrt(2 pi)
+      return {x * half, half + x * bell};
+    }
+    case Curve::hardswish:
+      if (x <= -3) return {};
+      if (x >= 3) return {x, one};
+      return {x * (x + 3) / 6, (2 * x + 3) / 6};
+  }
+  return {};
+}
+
+template <class T>
+struct ActivationForward {
+  Walk<2> walk;
+  T* y = nullptr;
+  const T* x = nullptr;
+  Curve function = Curve::relu;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[2] = {};
+    walk.at(i, offset);
+    y[offset[0]] = static_cast<T>(curve(function, static_cast<Wide<T>>(x[offset[1]]), {}).first);
+  }
+};
+
+template <class T>
+struct ActivationBackward {
+  Walk<3> walk;
+  T* dx = nullptr;
+  const T* x = nullptr;
+  const T* dy = nullptr;
+  Curve function = Curve::relu;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[3] = {};
+    walk.at(i, offset);
+    const Wide<T> slope = curve(function, static_cast<Wide<T>>(x[offset[1]]), {}).second;
+    add_to(dx[offset[0]], slope * static_cast<Wide<T>>(dy[offset[2]]), false);
+  }
+};
+
+/// PRelu forward (dy null) or the gradient of its input; one learned slope, or one per channel.
+template <class T>
+struct Prelu {
+  Loops loops;
+  View<T> x, slope, y, dx;
+  bool per_channel = false, backward = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index at = loops.index(i);
+    const Wide<T> learned = slope.wide(Index{{per_channel ? at.at[1] : 0}});
+    const Sums<Wide<T>> both = curve(Curve::prelu, x.wide(at), learned);
+    if (backward) {
+      add_to(dx(at), both.second * y.wide(at), false);
+    } else {
+      y(at) = static_cast<T>(both.first);
+    }
+  }
+};
+
+/// A reduction: gradient of PRelu's slopes. Rows are channels, or there is one row.
+template <class T>
+struct PreluSlope {
+  Loops positions;
+  View<T> x, dy, slope_gradient;
+  bool per_channel = false, atomic = false;
+  std::int32_t first = 0;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    Index start{};
+    if (per_channel) start.at[1] = first + static_cast<std::int32_t>(row);
+    const Index at = positions.index(i, start);
+    const Wide<T> value = x.wide(at);
+    return {value > 0 ? Wide<T>{0} : value * dy.wide(at), 0};
+  }
+  constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
+    add_to(slope_gradient(Index{{per_channel ? first + static_cast<std::int32_t>(row) : 0}}),
+           sums.first, atomic);
+  }
+};
+
+enum class Merge : std::uint8_t { add, sub, mul, div, max, min };
+inline constexpr int most_operands = 4;
+
+/// Value of a combination.
+template <class A>
+[[nodiscard]] constexpr A merged(Merge merge, const A (&v)[most_operands], int count) {
+  A value = v[0];
+  for (int k = 1; k < count; ++k) {
+    switch (merge) {
+      case Merge::add:
+        value += v[k];
+        break;
+      case Merge::sub:
+        value -= v[k];
+        break;
+      case Merge::mul:
+        value *= v[k];
+        break;
+      case Merge::div:
+        value /= v[k];
+        break;
+      case Merge::max:
+        value = v[k] > value ? v[k] : value;
+        break;
+      case Merge::min:
+        value = v[k] < value ? v[k] : value;
+        break;
+    }
+  }
+  return value;
+}
+
+/// Slope of a combination in operand k; of equal extremes the first counts.
+template <class A>
+[[nodiscard]] constexpr A merged_slope(Merge merge, const A (&v)[most_operands], int count, int k) {
+  switch (merge) {
+    case Merge::add:
+      return 1;
+    case Merge::sub:
+      return k == 0 ? A(1) : A(-1);
+    case Merge::mul: {
+      A product = 1;
+      for (int o = 0; o < count; ++o) product *= o == k ? A(1) : v[o];
+      return product;
+    }
+    case Merge::div:
+      return k == 0 ? A(1) / v[1] : -v[0] / (v[1] * v[1]);
+    default: {
+      const A extreme = merged(merge, v, count);
+      for (int o = 0; o < count; ++o) {
+        if (v[o] == extreme) return o == k ? A(1) : A(0);
+      }
+      return 0;
+    }
+  }
+}
+
+/// Where operands of a combination lie: aligned at the last axis, extent 1 always at 0.
+template <class T>
+struct MergePart {
+  View<T> x[most_operands];
+  int missing[most_operands] = {};             ///< axes that the operand lacks
+  bool narrow[most_operands][most_axes] = {};  ///< by the operand's axis: its extent is 1
+  int rank = 2;
+  int count = 0;
+  Merge merge = Merge::add;
+
+  [[nodiscard]] constexpr Index operand(const Index& out, int k) const {
+    Index index{};
+    index.at[0] = out.at[0];
+    for (int a = 1; a + missing[k] < rank; ++a) {
+      index.at[a] = narrow[k][a] ? 0 : out.at[a + missing[k]];
+    }
+    return index;
+  }
+  constexpr void values(const Index& out, Wide<T> (&v)[most_operands]) const {
+    for (int k = 0; k < count; ++k) v[k] = x[k].wide(operand(out, k));
+  }
+};
+
+template <class T>
+struct MergeForward {
+  Loops loops;
+  MergePart<T> part;
+  View<T> y;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index o = loops.index(i);
+    Wide<T> v[most_operands] = {};
+    part.values(o, v);
+    y(o) = static_cast<T>(merged(part.merge, v, part.count));
+  }
+};
+
+/// Gradient of operand k: per element of the operand, over the output elements that read it.
+template <class T>
+struct MergeBackward {
+  Loops loops;   ///< over the operand's box, with the axes of the output
+  Loops copies;  ///< over the output axes that the operand lacks or has once
+  MergePart<T> part;
+  View<T> dx, dy;
+  int k = 0;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index start = loops.index(i);
+    Wide<T> sum = 0;
+    const std::uint32_t count = copies.size();
+    for (std::uint32_t c = 0; c < count; ++c) {
+      const Index o = copies.index(c, start);
+      Wide<T> v[most_operands] = {};
+      part.values(o, v);
+      sum += dy.wide(o) * merged_slope(part.merge, v, part.count, k);
+    }
+    add_to(dx(part.operand(start, k)), sum, false);
+  }
+};
+
+/// Softmax along an axis, a thread for each line; backward if `dx` has data.
+template <class T>
+struct SoftmaxLine {
+  Loops lines;
+  View<T> x, y, dx;  ///< y: output, or its gradient
+  int axis = 1;
+  std::int32_t extent = 0;
+
+  constexpr void operator()(std::uint32_t i) const {
+    Index at = lines.index(i);
+    at.at[axis] = 0;
+    Wide<T> top = x.wide(at);
+    for (; at.at[axis] < extent; ++at.at[axis]) top = x.wide(at) > top ? x.wide(at) : top;
+    Wide<T> sum = 0;
+    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) sum += std::exp(x.wide(at) - top);
+    if (dx.data == nullptr) {
+      for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
+        y(at) = static_cast<T>(std::exp(x.wide(at) - top) / sum);
+      }
+      return;
+    }
+    // With p = softmax(x): dx_k = p_k (g_k - sum_i g_i p_i)
+    Wide<T> dot = 0;
+    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
+      dot += y.wide(at) * std::exp(x.wide(at) - top) / sum;
+    }
+    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
+      add_to(dx(at), std::exp(x.wide(at) - top) / sum * (y.wide(at) - dot), false);
+    }
+  }
+};
+
+/// Softmax cross-entropy, a thread for each sample; backward if `dx` has data.
+template <class T>
+struct CrossEntropy {
+  std::int32_t first = 0;         ///< first sample, within its micro-batch
+  std::int64_t first_sample = 0;  ///< of the micro-batch in the global batch
+  std::int64_t batch = 1;
+  std::int32_t classes = 0;
+  View<T> x, y, dx;
+
+  constexpr void operator()(std::uint32_t i) const {
+    Index at{};
+    at.at[0] = first + static_cast<std::int32_t>(i);
+    const auto truth = static_cast<std::int32_t>(label(first_sample + at.at[0], classes));
+    Wide<T> top = x.wide(at);
+    for (; at.at[1] < classes; ++at.at[1]) top = x.wide(at) > top ? x.wide(at) : top;
+    Wide<T> sum = 0;
+    for (at.at[1] = 0; at.at[1] < classes; ++at.at[1]) sum += std::exp(x.wide(at) - top);
+    if (dx.data == nullptr) {
+      at.at[1] = truth;
+      const Wide<T> loss = std::log(sum) - (x.wide(at) - top);
+      at.at[1] = 0;
+      y(at) = static_cast<T>(loss);
+      return;
+    }
+    for (at.at[1] = 0; at.at[1] < classes; ++at.at[1]) {
+      const Wide<T> probability = std::exp(x.wide(at) - top) / sum;
+      add_to(dx(at),
+             (probability - Wide<T>(at.at[1] == truth ? 1 : 0)) / static_cast<Wide<T>>(batch),
+             false);
+    }
+  }
+};
+
+enum class Rule : std::uint8_t { sgd, momentum, adam };
+/// The optimizer's step. `master` keeps the weight in full precision where T is shorter.
+template <class T>
+struct Step {
+  Walk<2> walk;  ///< weights, gradients; state and master lie like the weights
+  T* weight = nullptr;
+  const T* gradient = nullptr;
+  Wide<T>* master = nullptr;  ///< null: the weight itself
+  Wide<T>* first = nullptr;   ///< momentum; Adam's mean
+  Wide<T>* second = nullptr;  ///< Adam's variance
+  Rule rule = Rule::sgd;
+  Wide<T> rate = Wide<T>(learning_rate);
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[2] = {};
+    walk.at(i, offset);
+    const std::int64_t w = offset[0];
+    const auto g = static_cast<Wide<T>>(gradient[offset[1]]);
+    Wide<T> step = g;
+    if (rule == Rule::momentum) {
+      step = first[w] = Wide<T>(0.9) * first[w] + g;
+    } else if (rule == Rule::adam) {
+      // Kingma & Ba 2015, algorithm 1 with its default rates, without the correction of the bias.
+      first[w] = Wide<T>(0.9) * first[w] + Wide<T>(0.1) * g;
+      second[w] = Wide<T>(0.999) * second[w] + Wide<T>(0.001) * g * g;
+      step = first[w] / (std::sqrt(second[w]) + Wide<T>(1e-8));
+    }
+    const Wide<T> value =
+        (master != nullptr ? master[w] : static_cast<Wide<T>>(weight[w])) - rate * step;
+    if (master != nullptr) master[w] = value;
+    weight[w] = static_cast<T>(value);
+  }
+};
+
+}  // namespace parsim::hw

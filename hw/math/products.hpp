@@ -1,0 +1,292 @@
+// Convolutions and dense layers, one thread per element of the result: what runs where no library
+// takes the shape, and on the host. Formulas: core/layers.hpp.
+#pragma once
+
+#include "hw/math/view.hpp"
+
+namespace parsim::hw {
+
+/// A part of a convolution; `spatial` windows, over axes 2, 3, ….
+template <class T>
+struct ConvPart {
+  View<T> x, w, bias, y;  ///< y: output, or its gradient in the backward passes
+  Box out, in;            ///< what the part computes, and what it reads
+  int spatial = 2;
+  std::int32_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {}, dilation[3] = {1, 1, 1};
+  std::int32_t channels = 0;                ///< of one group
+  std::int32_t filters = 0;                 ///< of one group
+  std::int32_t sum_begin = 0, sum_end = 0;  ///< channels within a group that are summed
+  bool add_bias = false;
+
+  [[nodiscard]] constexpr std::int32_t taps() const {
+    std::int32_t product = 1;
+    for (int s = 0; s < spatial; ++s) product *= kernel[s];
+    return product;
+  }
+};
+
+template <class T>
+struct ConvForward {
+  Loops loops;  ///< over part.out
+  ConvPart<T> part;
+  bool add = false;  ///< partial sums are added
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index o = loops.index(i);
+    Wide<T> sum = 0;
+    const std::int32_t taps = part.taps();
+    for (std::int32_t t = 0; t < taps; ++t) {
+      Index in = o;
+      Index weight{};
+      weight.at[0] = o.at[1];
+      std::int32_t rest = t;
+      bool inside = true;
+      for (int s = part.spatial - 1; s >= 0; --s) {
+        const std::int32_t tap = rest % part.kernel[s];
+        rest /= part.kernel[s];
+        weight.at[s + 2] = tap;
+        in.at[s + 2] = o.at[s + 2] * part.stride[s] - part.pad[s] + tap * part.dilation[s];
+        inside =
+            inside && in.at[s + 2] >= part.in.begin[s + 2] && in.at[s + 2] < part.in.end[s + 2];
+      }
+      if (!inside) continue;
+      const std::int32_t first = o.at[1] / part.filters * part.channels;
+      for (std::int32_t c = part.sum_begin; c < part.sum_end; ++c) {
+        in.at[1] = first + c;
+        weight.at[1] = c;
+        sum += part.x.wide(in) * part.w.wide(weight);
+      }
+    }
+    if (part.add_bias) sum += part.bias.wide(Index{{o.at[1]}});
+    if (add) sum += part.y.wide(o);
+    part.y(o) = static_cast<T>(sum);
+  }
+};
+
+/// Gradient of the input: per input element, over the filters and taps that read it.
+template <class T>
+struct ConvData {
+  Loops loops;  ///< over part.in
+  ConvPart<T> part;
+  View<T> dx;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index in = loops.index(i);
+    const std::int32_t group = in.at[1] / part.channels;
+    const std::int32_t c = in.at[1] % part.channels;
+    if (c < part.sum_begin || c >= part.sum_end) return;
+    std::int32_t first = group * part.filters;
+    std::int32_t last = first + part.filters;
+    if (first < part.out.begin[1]) first = part.out.begin[1];
+    if (last > part.out.end[1]) last = part.out.end[1];
+    Wide<T> sum = 0;
+    const std::int32_t taps = part.taps();
+    for (std::int32_t t = 0; t < taps; ++t) {
+      Index o = in;
+      Index weight{};
+      weight.at[1] = c;
+      std::int32_t rest = t;
+      bool inside = true;
+      for (int s = part.spatial - 1; s >= 0; --s) {
+        const std::int32_t tap = rest % part.kernel[s];
+        rest /= part.kernel[s];
+        weight.at[s + 2] = tap;
+        const std::int32_t place = in.at[s + 2] + part.pad[s] - tap * part.dilation[s];
+        inside = inside && place >= 0 && place % part.stride[s] == 0;
+        o.at[s + 2] = place / part.stride[s];
+        inside =
+            inside && o.at[s + 2] >= part.out.begin[s + 2] && o.at[s + 2] < part.out.end[s + 2];
+      }
+      if (!inside) continue;
+      for (std::int32_t f = first; f < last; ++f) {
+        o.at[1] = f;
+        weight.at[0] = f;
+        sum += part.y.wide(o) * part.w.wide(weight);
+      }
+    }
+    add_to(dx(in), sum, false);
+  }
+};
+
+/// Gradient of the weights: per weight, over the output positions of its filter.
+template <class T>
+struct ConvWeights {
+  Loops loops;      ///< over the weights' box
+  Loops positions;  ///< over part.out without the channel axis
+  ConvPart<T> part;
+  View<T> dw;
+  bool atomic = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index weight = loops.index(i);
+    Index start{};
+    start.at[1] = weight.at[0];
+    const std::int32_t channel = weight.at[0] / part.filters * part.channels + weight.at[1];
+    Wide<T> sum = 0;
+    const std::uint32_t count = positions.size();
+    for (std::uint32_t p = 0; p < count; ++p) {
+      const Index o = positions.index(p, start);
+      Index in = o;
+      in.at[1] = channel;
+      bool inside = true;
+      for (int s = 0; s < part.spatial; ++s) {
+        const std::int32_t at =
+            o.at[s + 2] * part.stride[s] - part.pad[s] + weight.at[s + 2] * part.dilation[s];
+        inside = inside && at >= part.in.begin[s + 2] && at < part.in.end[s + 2];
+        in.at[s + 2] = at;
+      }
+      if (inside) sum += part.y.wide(o) * part.x.wide(in);
+    }
+    add_to(dw(weight), sum, atomic);
+  }
+};
+
+/// A part of a dense layer: the channel is axis `last`.
+template <class T>
+struct DensePart {
+  View<T> x, w, bias, y;
+  Box out;
+  int last = 1;
+  std::int32_t sum_begin = 0, sum_end = 0;
+  bool add_bias = false;
+};
+
+template <class T>
+struct DenseForward {
+  Loops loops;
+  DensePart<T> part;
+  bool add = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index o = loops.index(i);
+    Wide<T> sum = part.add_bias ? part.bias.wide(Index{{o.at[part.last]}}) : Wide<T>{0};
+    Index in = o;
+    for (std::int32_t c = part.sum_begin; c < part.sum_end; ++c) {
+      in.at[part.last] = c;
+      sum += part.x.wide(in) * part.w.wide(Index{{o.at[part.last], c}});
+    }
+    if (add) sum += part.y.wide(o);
+    part.y(o) = static_cast<T>(sum);
+  }
+};
+
+template <class T>
+struct DenseData {
+  Loops loops;  ///< over what the part reads
+  DensePart<T> part;
+  View<T> dx;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index in = loops.index(i);
+    Index o = in;
+    Wide<T> sum = 0;
+    for (std::int32_t f = part.out.begin[part.last]; f < part.out.end[part.last]; ++f) {
+      o.at[part.last] = f;
+      sum += part.y.wide(o) * part.w.wide(Index{{f, in.at[part.last]}});
+    }
+    add_to(dx(in), sum, false);
+  }
+};
+
+template <class T>
+struct DenseWeights {
+  Loops loops;      ///< over the weights' box
+  Loops positions;  ///< over part.out without the channel axis
+  DensePart<T> part;
+  View<T> dw;
+  bool atomic = false;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index weight = loops.index(i);
+    Index out_start{};
+    out_start.at[part.last] = weight.at[0];
+    Index in_start{};
+    in_start.at[part.last] = weight.at[1];
+    Wide<T> sum = 0;
+    const std::uint32_t count = positions.size();
+    for (std::uint32_t p = 0; p < count; ++p) {
+      sum += part.y.wide(positions.index(p, out_start)) * part.x.wide(positions.index(p, in_start));
+    }
+    add_to(dw(weight), sum, atomic);
+  }
+};
+
+/// A part of a product of two activations over their last two axes; leading axes are alike.
+template <class T>
+struct MatMulPart {
+  View<T> left, right, y;
+  Box out;
+  int rows = 1, columns = 2;  ///< axes of y; of left: rows and inner, of right: inner and columns
+  std::int32_t inner = 0;
+};
+
+template <class T>
+struct MatMulForward {
+  Loops loops;
+  MatMulPart<T> part;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index o = loops.index(i);
+    Index l = o;
+    Index r = o;
+    Wide<T> sum = 0;
+    for (std::int32_t k = 0; k < part.inner; ++k) {
+      l.at[part.columns] = k;
+      r.at[part.rows] = k;
+      sum += part.left.wide(l) * part.right.wide(r);
+    }
+    part.y(o) = static_cast<T>(sum);
+  }
+};
+
+/// Gradient of the left operand (per element, over the columns) or of the right one (over the
+/// rows).
+template <class T>
+struct MatMulBackward {
+  Loops loops;
+  MatMulPart<T> part;
+  View<T> d;
+  bool left = true;
+
+  constexpr void operator()(std::uint32_t i) const {
+    const Index at = loops.index(i);
+    const int summed = left ? part.columns : part.rows;
+    Index o = at;
+    Index other = at;
+    Wide<T> sum = 0;
+    for (o.at[summed] = part.out.begin[summed]; o.at[summed] < part.out.end[summed];
+         ++o.at[summed]) {
+      if (left) {
+        other.at[part.rows] = at.at[part.columns];  // k
+        other.at[part.columns] = o.at[summed];
+        sum += part.y.wide(o) * part.right.wide(other);
+      } else {
+        other.at[part.rows] = o.at[summed];
+        other.at[part.columns] = at.at[part.rows];  // k
+        sum += part.y.wide(o) * part.left.wide(other);
+      }
+    }
+    add_to(d(at), sum, false);
+  }
+};
+
+/// A reduction: sum of the output's gradient over everything but the channel. Rows are channels.
+template <class T>
+struct BiasGradient {
+  Loops positions;  ///< over part.out without the channel axis
+  View<T> dy, db;
+  int channel_axis = 1;
+  std::int32_t first = 0;  ///< channel of row 0
+  bool atomic = false;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    Index start{};
+    start.at[channel_axis] = first + static_cast<std::int32_t>(row);
+    return {dy.wide(positions.index(i, start)), 0};
+  }
+  constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
+    add_to(db(Index{{first + static_cast<std::int32_t>(row)}}), sums.first, atomic);
+  }
+};
+
+}  // namespace parsim::hw

@@ -1,0 +1,125 @@
+// Tensors as the kernels see them: a pointer, where its box begins in the whole tensor, and
+// strides. Everything here is constexpr, so that the same bodies run in a loop on the host (where
+// they are tested) and in a CUDA grid (nvcc's --expt-relaxed-constexpr).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace parsim::hw {
+
+/// Axes that kernels handle: the sample and five more. DAGs with tensors of more are refused.
+inline constexpr int most_axes = 6;
+
+/// What sums are kept in.
+template <class T>
+struct WideOf {
+  using Type = float;
+};
+template <>
+struct WideOf<double> {
+  using Type = double;
+};
+template <class T>
+using Wide = typename WideOf<T>::Type;
+
+/// Position of an element in the whole tensor; entries beyond the rank are 0.
+struct Index {
+  std::int32_t at[most_axes] = {};
+};
+
+/// Half-open box in index space; axes beyond the rank are [0, 1).
+struct Box {
+  std::int32_t begin[most_axes] = {};
+  std::int32_t end[most_axes] = {1, 1, 1, 1, 1, 1};
+
+  [[nodiscard]] constexpr bool contains(const Index& index) const {
+    bool inside = true;
+    for (int a = 0; a < most_axes; ++a) {
+      inside = inside && index.at[a] >= begin[a] && index.at[a] < end[a];
+    }
+    return inside;
+  }
+  [[nodiscard]] constexpr std::int32_t extent(int axis) const { return end[axis] - begin[axis]; }
+};
+
+/// A tensor, or the part of it that a device holds, in memory.
+template <class T>
+struct View {
+  T* data = nullptr;
+  std::int32_t begin[most_axes] = {};
+  std::int64_t stride[most_axes] = {};
+
+  [[nodiscard]] constexpr T& operator()(const Index& index) const {
+    std::int64_t offset = 0;
+    for (int a = 0; a < most_axes; ++a) {
+      offset += static_cast<std::int64_t>(index.at[a] - begin[a]) * stride[a];
+    }
+    return data[offset];
+  }
+  [[nodiscard]] constexpr Wide<T> wide(const Index& index) const {
+    return static_cast<Wide<T>>((*this)(index));
+  }
+};
+
+/// Nested loops over axes, the last one fastest: the i-th element of a box, in any order of axes.
+struct Loops {
+  struct Loop {
+    std::int32_t axis = 0, begin = 0, step = 1;
+    std::uint32_t extent = 1;
+  };
+  int count = 0;
+  Loop loop[most_axes + 1] = {};
+
+  constexpr void push(std::int32_t axis, std::int32_t begin, std::uint32_t extent,
+                      std::int32_t step = 1) {
+    loop[count++] = {axis, begin, step, extent};
+  }
+  [[nodiscard]] constexpr std::uint32_t size() const {
+    std::uint32_t product = 1;
+    for (int l = 0; l < count; ++l) product *= loop[l].extent;
+    return product;
+  }
+  /// Adds the i-th element's position to `start`.
+  [[nodiscard]] constexpr Index index(std::uint32_t i, Index start = {}) const {
+    for (int l = count - 1; l >= 0; --l) {
+      const std::uint32_t next = i / loop[l].extent;
+      const auto step = static_cast<std::int32_t>(i - next * loop[l].extent);
+      start.at[loop[l].axis] += loop[l].begin + step * loop[l].step;
+      i = next;
+    }
+    return start;
+  }
+};
+
+/// Adds to an element; several kernels may do so at once if `atomic` (on the host the caller
+/// locks).
+template <class T>
+constexpr void add_to(T& target, Wide<T> value, bool atomic) {
+#ifdef __CUDA_ARCH__
+  if (atomic) {
+    // Two-byte numbers add atomically from 8.0 on; before, the backend refuses them.
+    if constexpr (sizeof(T) >= 4 || __CUDA_ARCH__ >= 800) {
+      atomicAdd(&target, static_cast<T>(value));
+    }
+    return;
+  }
+#else
+  static_cast<void>(atomic);
+#endif
+  target = static_cast<T>(static_cast<Wide<T>>(target) + value);
+}
+
+/// Two sums that a reduction makes in one go.
+template <class A>
+struct Sums {
+  A first = 0, second = 0;
+
+  constexpr Sums& operator+=(const Sums& other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+};
+
+}  // namespace parsim::hw

@@ -1,0 +1,248 @@
+#include "hw/places.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/errors.hpp"
+#include "hw/math/gather.hpp"
+#include "hw/math/pointwise.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+Tensor parameter_tensor(ParameterId id) { return {Tensor::Kind::parameter, id.value, -1}; }
+Tensor output_tensor(LayerId id) { return {Tensor::Kind::output, id.value, -1}; }
+
+class Collector {
+ public:
+  explicit Collector(const ExecDag& dag) : dag_(dag), trained_(trained_layers(dag.network)) {}
+
+  Stores run() {
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      const OpId id{i};
+      std::visit([&](const auto& op) { visit(op, dag_.shares(id)); }, dag_.op(id));
+    }
+    // States lie like their weights, so that one offset serves both.
+    for (auto& [key, store] : out_.all) {
+      if (key.role != Role::optimizer_state) continue;
+      StoreKey weight = key;
+      weight.role = Role::weight;
+      weight.micro_batch = 0;
+      store.box = out_.all.at(weight).box;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void touch(const Place& place, bool writes = false) {
+    if (place.region.empty()) return;
+    Store& store = out_.all[place.key];
+    store.box = hull(store.box, place.region);
+    store.writers += writes ? 1 : 0;
+    out_.devices = std::max(out_.devices, place.key.device.value + 1);
+  }
+  void touch(const std::vector<Place>& list, bool writes = false) {
+    for (const Place& place : list) touch(place, writes);
+  }
+
+  void visit(const Compute& op, const Shares&) {
+    out_.micro_batches = std::max(out_.micro_batches, op.micro_batch + 1);
+    const ComputePlaces p = compute_places(dag_, op, trained_);
+    touch(p.inputs);
+    touch(p.parameters);
+    if (op.pass == Pass::forward || op.pass == Pass::recompute) {
+      touch(p.out, p.adds);
+      return;
+    }
+    touch(p.out_gradient);
+    if (op.pass != Pass::backward_weights) touch(p.input_gradients, true);
+    if (op.pass != Pass::backward_data) touch(p.parameter_gradients, true);
+  }
+  void visit(const Update& op, const Shares&) {
+    for (Place place : places(dag_, op.device, op.slice)) {
+      touch(place);
+      for (const StateKind state : states(dag_.optimizer, dag_.precision)) {
+        Place kept = place;
+        kept.key.role = Role::optimizer_state;
+        kept.key.micro_batch = static_cast<std::int32_t>(state);
+        touch(kept);
+      }
+      place.key.role = Role::weight_gradient;
+      touch(place);
+    }
+  }
+  void visit(const Local& op, const Shares&) {
+    if (op.kind != LocalKind::zero) touch(places(dag_, op.device, op.from));
+    touch(places(dag_, op.device, op.to), true);
+  }
+  void visit(const Transfer& op, const Shares&) {
+    touch(places(dag_, op.from, op.slice));
+    touch(places(dag_, op.to, op.target), true);
+    // A server that receives gradients has the weights.
+    for (Place place : places(dag_, op.to, op.target)) {
+      if (place.key.role != Role::weight_gradient) continue;
+      place.key.role = Role::weight;
+      touch(place);
+    }
+  }
+  void visit(const Collective& op, const Shares& shares) {
+    const std::vector<DeviceId>& group = dag_.group(op.group);
+    for (std::size_t m = 0; m < group.size(); ++m) {
+      if (shares.regions.empty()) {
+        touch(places(dag_, group[m], op.slice));
+        touch(places(dag_, group[m], op.target), !(op.slice == op.target));
+        continue;
+      }
+      // Twice as a writer: a collective writes by shares, so that overwriting would not do.
+      const bool reads_all = op.kind == CollectiveKind::reduce_scatter;
+      const bool writes_all = op.kind == CollectiveKind::all_gather;
+      for (std::size_t s = 0; s < group.size(); ++s) {
+        if (reads_all || s == m) touch(places(dag_, group[m], op.slice, shares.regions[s]));
+        if (writes_all || (reads_all && s == m)) {
+          touch(places(dag_, group[m], op.target, shares.regions[s]), true);
+          touch(places(dag_, group[m], op.target, shares.regions[s]), true);
+        }
+      }
+      if (op.kind == CollectiveKind::all_to_all) {
+        touch(places(dag_, group[m], op.target, shares.needs[m]), true);
+        touch(places(dag_, group[m], op.target, shares.needs[m]), true);
+      }
+    }
+  }
+  void visit(const Delay&, const Shares&) {}
+
+  const ExecDag& dag_;
+  std::vector<bool> trained_;
+  Stores out_;
+};
+
+}  // namespace
+
+std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
+                          std::optional<RegionId> narrowed) {
+  const Tensor& tensor = dag.tensor(slice.tensor);
+  if (tensor.kind != Tensor::Kind::bucket) {
+    return {{{device, tensor, slice.role, slice.micro_batch},
+             dag.region(narrowed.value_or(slice.region))}};
+  }
+  ensure(!narrowed, "shares of buckets are not defined");
+  std::vector<Place> all;
+  for (const auto& [parameter, region] : dag.bucket(tensor.index)) {
+    all.push_back(
+        {{device, parameter_tensor(parameter), slice.role, slice.micro_batch}, dag.region(region)});
+  }
+  return all;
+}
+
+std::vector<bool> trained_layers(const Network& network) {
+  std::vector<bool> trained;
+  for (const Layer& layer : network.layers) {
+    bool any = !layer.parameters.empty();
+    for (const LayerId producer : layer.inputs) any = any || trained[producer.index()];
+    trained.push_back(any);
+  }
+  return trained;
+}
+
+ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
+                             const std::vector<bool>& trained) {
+  const Work work = dag.work(op.work);
+  const Layer& layer = dag.network[work.layer];
+  const std::vector<Shape> shapes = input_shapes(dag.network, work.layer);
+  const Part part = dag.part(op.work);
+  ComputePlaces p;
+  p.adds = work.contraction_end > work.contraction_begin;
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    const Region region = input_region(layer.kind, shapes, layer.out, i, part);
+    p.inputs.push_back(
+        {{op.device, output_tensor(producer), Role::activation, op.micro_batch}, region});
+    const bool travels = ((work.edges_to_partial_sum >> i) & 1U) != 0;
+    const Tensor edge{Tensor::Kind::edge, work.layer.value, static_cast<std::int32_t>(i)};
+    p.input_gradients.push_back({{op.device, travels ? edge : output_tensor(producer),
+                                  travels ? Role::partial_sum : Role::gradient, op.micro_batch},
+                                 trained[producer.index()] ? region : Region{{0, 0}}});
+  }
+  for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+    const Region region = parameter_region(layer.kind, shapes, layer.out, i, part);
+    const Tensor tensor = parameter_tensor(layer.parameters[i]);
+    p.parameters.push_back({{op.device, tensor, Role::weight, 0}, region});
+    p.parameter_gradients.push_back({{op.device, tensor, Role::weight_gradient, 0}, region});
+  }
+  p.out = {{op.device, output_tensor(work.layer), p.adds ? Role::partial_sum : Role::activation,
+            op.micro_batch},
+           part.out};
+  p.out_gradient = {{op.device, output_tensor(work.layer), Role::gradient, op.micro_batch},
+                    layer.kind.as<Loss>() == nullptr ? part.out : Region{{0, 0}}};
+  return p;
+}
+
+Stores stores(const ExecDag& dag) { return Collector(dag).run(); }
+
+std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores) {
+  std::vector<Bytes> held(static_cast<std::size_t>(stores.devices));
+  for (const auto& [key, store] : stores.all) {
+    const std::int64_t each = key.role == Role::optimizer_state ? 4 : element_bytes(dag.precision);
+    held[key.device.index()] += Bytes{store.box.volume() * each};
+  }
+  return held;
+}
+
+std::vector<StateKind> states(Optimizer optimizer, Precision precision) {
+  std::vector<StateKind> kept;
+  if (optimizer != Optimizer::sgd) kept.push_back(StateKind::first);
+  if (optimizer == Optimizer::adam) kept.push_back(StateKind::second);
+  if (element_bytes(precision) < 4) kept.push_back(StateKind::master);
+  return kept;
+}
+
+namespace {
+
+/// Why a kind cannot be computed, or "".
+std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
+  constexpr std::array<std::string_view, 8> activations{"relu", "leakyrelu", "clip", "sigmoid",
+                                                        "tanh", "silu",      "gelu", "hardswish"};
+  constexpr std::array<std::string_view, 6> merges{"add", "sub", "mul", "div", "max", "min"};
+  constexpr std::array<std::string_view, 3> folds{"mean", "sum", "max"};
+  const auto among = [](const auto& words, const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  if (kind.as<Embedding>() != nullptr) return "embedding";
+  if (const auto* activation = kind.as<Activation>()) {
+    const bool learned = activation->parameters > 0;
+    if (!learned && !among(activations, activation->function)) return activation->function;
+  } else if (const auto* combine = kind.as<Combine>()) {
+    if (!among(merges, combine->function)) return combine->function;
+    if (inputs.size() > most_operands) return "a combination of more than four operands";
+  } else if (const auto* reduce = kind.as<Reduce>()) {
+    if (!among(folds, reduce->function)) return "reduction " + reduce->function;
+  } else if (kind.as<MatMul>() != nullptr) {
+    if (inputs[0].axes.size() != inputs[1].axes.size()) return "a matrix product that broadcasts";
+    for (std::size_t a = 0; a + 2 < inputs[0].axes.size(); ++a) {
+      if (inputs[0].axes[a].extent != inputs[1].axes[a].extent) {
+        return "a matrix product that broadcasts";
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void check_runnable(const Network& network, const std::string& where) {
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    std::string what = lacks(layer.kind, input_shapes(network, LayerId{l}));
+    if (what.empty() && layer.out.axes.size() + 1 > static_cast<std::size_t>(most_axes)) {
+      what = "a tensor of more than five axes";
+    }
+    if (what.empty()) continue;
+    throw InputError(where, fmt::format("layer '{}' ({})", layer.name, what),
+                     "real hardware cannot run this yet; simulate it without --hw");
+  }
+}
+
+}  // namespace parsim::hw

@@ -1,0 +1,72 @@
+// Where the numbers of a DAG lie: which tensors every device holds, how large a part of them, and
+// what each operation reads and writes there. Follows from the DAG alone.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/exec_dag.hpp"
+
+namespace parsim::hw {
+
+/// One tensor of one device. Buckets have no store of their own: they are windows on parameters.
+struct StoreKey {
+  DeviceId device;
+  Tensor tensor;
+  Role role = Role::activation;
+  std::int32_t micro_batch = 0;  ///< of optimizer states: which one, see StateKind
+  friend auto operator<=>(const StoreKey&, const StoreKey&) = default;
+};
+/// Optimizer states of a weight, by StoreKey::micro_batch.
+enum class StateKind : std::uint8_t { first, second, master };
+
+struct Place {
+  StoreKey key;
+  Region region;
+};
+/// Where a slice lies on a device: one place, or one for each part of a bucket. `narrowed` replaces
+/// the slice's region (shares of collectives).
+[[nodiscard]] std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
+                                        std::optional<RegionId> narrowed = {});
+
+/// What a Compute touches. Gradients that no parameter needs have an empty region.
+struct ComputePlaces {
+  std::vector<Place> inputs, parameters;   ///< by operand, by parameter
+  Place out;                               ///< activation or partial sum
+  Place out_gradient;                      ///< empty region for a Loss
+  std::vector<Place> input_gradients;      ///< by operand
+  std::vector<Place> parameter_gradients;  ///< by parameter
+  bool adds = false;                       ///< the output is a partial sum
+};
+/// By layer: true if its output depends on a parameter.
+[[nodiscard]] std::vector<bool> trained_layers(const Network& network);
+[[nodiscard]] ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
+                                           const std::vector<bool>& trained);
+
+/// A tensor on a device.
+struct Store {
+  Region box;  ///< hull of what the operations touch
+  /// Operations that write or add to it, sums in place aside. If there is but one and it adds, it
+  /// may as well overwrite, because the store begins as zero.
+  std::int32_t writers = 0;
+};
+/// All that the DAG's devices hold during a step, by key.
+struct Stores {
+  std::map<StoreKey, Store> all;
+  std::int32_t micro_batches = 1;
+  std::int32_t devices = 0;  ///< one more than the largest id
+};
+[[nodiscard]] Stores stores(const ExecDag& dag);
+
+/// Bytes by device: elements in the DAG's precision, optimizer states in four bytes.
+[[nodiscard]] std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores);
+
+/// Optimizer states that an update of the DAG keeps.
+[[nodiscard]] std::vector<StateKind> states(Optimizer optimizer, Precision precision);
+
+/// Throws InputError naming the first layer that the engines here cannot compute.
+void check_runnable(const Network& network, const std::string& where);
+
+}  // namespace parsim::hw

@@ -1,0 +1,214 @@
+#include "hw/host.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/hw/virtual_clock.hpp"
+#include "tests/support/interpreter.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/reference.hpp"
+#include "tests/support/tiny_networks.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+hw::StoreKey key_of(const StoreKey& key) {
+  return {key.device, key.tensor, key.role, key.micro_batch};
+}
+
+/// The first store in which threads and the float64 interpreter differ, or "". Both know the DAG
+/// file only.
+std::string difference(const ExecDag& made) {
+  const ExecDag dag = dag_from_json(to_json(made), "test");
+  Memory expected = interpret(dag, issue_order(dag));
+  hw::HostNumbers numbers(dag);
+  const Timeline timeline = numbers.run(hw::dispatch(dag));
+  ensure(timeline.spans.size() == dag.size(), "every operation has a span");
+  std::size_t compared = 0;
+  for (const auto& [key, accesses] : expected.log()) {
+    std::set<Region> regions;
+    for (const Access& access : accesses) {
+      if (access.kind != Access::Kind::read) regions.insert(access.region);
+    }
+    for (const Region& region : regions) {
+      const Block block = expected.read(key, region);
+      const std::vector<double> found = numbers.values(key_of(key), region);
+      Block computed(region);
+      computed.values() = found;
+      const double error = relative_error(computed, block);
+      ++compared;
+      if (!(error < 1e-9)) {
+        return describe(dag, key) + " over " + to_text(region) + " is off by " +
+               std::to_string(error);
+      }
+    }
+  }
+  return compared > 3 ? "" : "nothing was compared";
+}
+
+bool can_run(const Network& network) { return network.name != "tokens"; }
+
+/// What tests/hw/data has under this name.
+ExecDag dag_for(const std::string& name) {
+  const Network network = tiny_network("residual");
+  const Cluster cluster = star_of(3, "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  StrategyInput input{
+      .network = network, .cluster = cluster, .cost = *cost, .batch = 6, .server = {}};
+  if (name == "pipeline") input.micro_batches = 2;
+  if (name == "server") input.sync = Sync::Kind::server;
+  if (name == "server") input.server = DeviceId{0};
+  const std::string strategy = name == "server" ? "data" : name;
+  return lower(network, cluster, parsim::strategy(strategy, "test").plan(input));
+}
+
+}  // namespace
+
+// tests/hw/tsan runs them without strategies or a simulator. PARSIM_REGENERATE=1 writes them anew.
+TEST_CASE("host: saved DAG files compute what the float64 interpreter computes") {
+  for (const std::string name : {"data", "model-even", "pipeline", "server"}) {
+    const std::string path = std::string(PARSIM_SOURCE_DIR) + "/tests/hw/data/" + name + ".json";
+    if (std::getenv("PARSIM_REGENERATE") != nullptr) std::ofstream(path) << to_json(dag_for(name));
+    std::ifstream file(path);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    CAPTURE(name);
+    CHECK(difference(dag_from_json(text, path)) == "");
+  }
+}
+
+TEST_CASE("host: any valid plan computes what the float64 interpreter computes") {
+  const std::vector<Network> networks = tiny_networks();
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    if (!can_run(network)) continue;
+    const std::size_t gpus = 1 + seed / networks.size() % 4;
+    const Plan plan = random_plan(network, gpus, 8, seed);
+    CAPTURE(network.name);
+    CAPTURE(seed);
+    CHECK(difference(lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) == "");
+  }
+}
+
+TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG file") {
+  const Cluster cluster =
+      star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),
+               test_device("slower", "2 TFLOP/s")},
+              "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  for (const std::string name : {"plain", "residual", "branches", "windows", "volume"}) {
+    const Network network = tiny_network(name);
+    for (const Strategy& strategy : strategies()) {
+      if (strategy.name == "best") continue;  // one of the others' plans with changes
+      StrategyInput input{
+          .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+      input.budget = 20;
+      CAPTURE(name);
+      CAPTURE(strategy.name);
+      CHECK(difference(lower(network, cluster, strategy.plan(input))) == "");
+    }
+  }
+}
+
+TEST_CASE("host: an unsplit step equals the reference network's, weights after the update too") {
+  const Network network = tiny_network("residual");
+  const Plan plan = single_device_plan(network, 4);
+  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), plan);
+  hw::HostNumbers numbers(dag);
+  static_cast<void>(numbers.run(hw::dispatch(dag)));
+  const Step step = train_step(network, 4, {}, initial_parameters(network));
+  for (std::size_t p = 0; p < network.parameters.size(); ++p) {
+    const Region box = box_of(network.parameters[p].extents);
+    const Tensor tensor{Tensor::Kind::parameter, static_cast<std::int32_t>(p), -1};
+    Block found(box);
+    found.values() = numbers.values({DeviceId{0}, tensor, Role::weight, 0}, box);
+    CHECK(relative_error(found, step.weights[p]) < 1e-12);
+  }
+}
+
+TEST_CASE("host: a second step begins from the same numbers") {
+  const Network network = tiny_network("plain");
+  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 5));
+  hw::HostNumbers numbers(dag);
+  const hw::Dispatch order = hw::dispatch(dag);
+  static_cast<void>(numbers.run(order));
+  const hw::StoreKey key{DeviceId{0}, {Tensor::Kind::parameter, 0, -1}, Role::weight, 0};
+  const Region box = hw::stores(dag).all.at(key).box;
+  const std::vector<double> first = numbers.values(key, box);
+  static_cast<void>(numbers.run(order));
+  CHECK(numbers.values(key, box) == first);
+}
+
+TEST_CASE("host: a layer that cannot run is refused by name before anything starts") {
+  const Network network = tiny_network("tokens");
+  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
+  CHECK_THROWS_WITH_AS(
+      hw::HostNumbers{dag},
+      "--hw: layer 'embedding' (embedding); real hardware cannot run this yet; simulate it "
+      "without --hw",
+      InputError);
+}
+
+TEST_CASE("host: what an operation throws reaches the caller, and all threads end") {
+  const NotedDag noted =
+      dag_of("a: compute d0 1us; b: all-reduce d0,d1 4MiB after a; c: compute d1 1us after b");
+  const hw::Dispatch order = hw::dispatch(noted.dag);
+  CHECK_THROWS_AS(static_cast<void>(hw::run_on_threads(noted.dag, order,
+                                                       [&](OpId op) {
+                                                         if (op == noted["b"])
+                                                           throw std::runtime_error("no");
+                                                       })),
+                  std::runtime_error);
+}
+
+TEST_CASE("host: paced operations take their time and keep the order of the DAG") {
+  const NotedDag noted = dag_of(
+      "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: compute d0 1us; d: compute d1 1us "
+      "after b c; e: all-reduce d0,d1 1MB after d");
+  const std::vector<Seconds> durations{2ms, 3ms, 1ms, 2ms, 1ms};
+  const Timeline timeline = hw::run_paced(noted.dag, hw::dispatch(noted.dag), durations);
+  const std::vector<Span> planned = virtual_schedule(noted.dag, durations);
+  for (std::size_t i = 0; i < durations.size(); ++i) {
+    CHECK(timeline.spans[i].end - timeline.spans[i].start >= durations[i]);
+    CHECK(timeline.spans[i].start >= planned[i].start);  // never early
+    for (const OpId before : noted.dag.predecessors(OpId{i})) {
+      CHECK(timeline.spans[i].start >= timeline.spans[before.index()].end);
+    }
+  }
+}
+
+TEST_CASE("host: the simulator's spans are the virtual clock's, given its durations") {
+  const Cluster cluster = star_of(3, "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  const auto simulator = make_simgrid_executor(cluster, *cost, {});
+  const Network network = tiny_network("residual");
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const ExecDag dag = lower(network, cluster, random_plan(network, 2, 8, seed));
+    const Timeline simulated = simulator->run(dag);
+    std::vector<Seconds> durations;
+    for (const Span& span : simulated.spans) durations.push_back(span.end - span.start);
+    const std::vector<Span> clock = virtual_schedule(dag, durations);
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      CAPTURE(seed);
+      CAPTURE(i);
+      CHECK(clock[i].start.count() ==
+            doctest::Approx(simulated.spans[i].start.count()).epsilon(1e-9));
+      CHECK(clock[i].end.count() == doctest::Approx(simulated.spans[i].end.count()).epsilon(1e-9));
+    }
+  }
+}
+
+}  // namespace parsim::testing
