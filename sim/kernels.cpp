@@ -145,7 +145,9 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   const auto push = [&](Kernel kernel) { kernels.list[kernels.count++] = kernel; };
   const double flops = forward_flops(kind, shapes, layer.out, part).value;
   if (flops <= 0) {
-    push({KernelClass::memory, walked(kind, traffic, backwards)});
+    Kernel walk{KernelClass::memory, walked(kind, traffic, backwards)};
+    walk.normalises = kind.as<Norm>() != nullptr;
+    push(walk);
     return kernels;
   }
   Products products;

@@ -16,6 +16,11 @@ namespace {
 /// Guessed once for all GPUs; with it 15 published steps of six networks on four cards came out at
 /// a mean error of 13 %.
 constexpr double walk_efficiency = 0.75;
+/// Normalisation before Volta: libraries of the time give a channel to one block, which walks
+/// through memory in strides. Fitted to the rows of TensorFlow's benchmarks on one P100 that are
+/// marked for calibration (validation/measurements).
+constexpr double old_norm_efficiency = 0.35;
+constexpr double first_fast_norms = 7.0;
 /// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
 /// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
 constexpr double walk_overhead = 5e-6;
@@ -67,7 +72,7 @@ class TileCosts final : public CostModel {
   struct OneDevice {
     std::optional<TileRates> tiles;    ///< nothing for CPUs
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
-    double peak = 1, walk = 1, walk_overhead = 0;
+    double peak = 1, walk = 1, norm = 1, walk_overhead = 0;
     Origin origin = Origin::guessed;
   };
 
@@ -79,6 +84,7 @@ class TileCosts final : public CostModel {
         device.by_class[kind] = device.peak * cpu_efficiency.of(static_cast<KernelClass>(kind));
       }
       device.walk = model.memory_rate.value * cpu_efficiency.memory;
+      device.norm = device.walk;
       device.walk_overhead = cpu_efficiency.overhead;
       return device;
     }
@@ -86,13 +92,17 @@ class TileCosts final : public CostModel {
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
     device.walk = model.memory_rate.value * walk_efficiency;
+    device.norm = row->architecture < first_fast_norms
+                      ? model.memory_rate.value * old_norm_efficiency
+                      : device.walk;
     device.walk_overhead = std::min(walk_overhead, row->tiles.overhead);
     device.origin = origin;
     return device;
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
-    const double walk = kernel.elements * static_cast<double>(bytes) / device.walk;
+    const double rate = kernel.normalises ? device.norm : device.walk;
+    const double walk = kernel.elements * static_cast<double>(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {
       return Seconds{std::max(walk, kernel.flops / device.peak) + device.walk_overhead};
     }
