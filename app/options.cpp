@@ -38,6 +38,8 @@ constexpr OptionSpec options[] = {
     {"--sizes", "FROM..TO", "payloads from FROM to TO, doubling"},
     {"--devices", "N", "the first N GPUs of the cluster (default: all)"},
     {"--papers", "", "the claims of the papers behind the strategies"},
+    {"--published", "", "published measurements, each simulated from scratch"},
+    {"--data", "FILE", "with --published: the rows of this CSV file instead of the built-in ones"},
     {"--seed", "N", "seed of everything random (default: 1)"},
     {"-o", "FILE", "write the plan to this file"},
     {"--dag", "FILE", "write the execution DAG to this file"},

@@ -1,152 +1,80 @@
-#include <fmt/format.h>
+#include <algorithm>
+#include <cmath>
 
-#include <nlohmann/json.hpp>
-
+#include "app/files.hpp"
 #include "app/predict_claims.hpp"
+#include "app/predict_published.hpp"
 #include "app/progress.hpp"
+#include "app/report_validation.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "validation/measurements.hpp"
 
 namespace parsim {
 
 namespace {
 
-nlohmann::ordered_json optional_number(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
-std::string json_of(const Validation& validation) {
-  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
-  for (const ValidationSet& set : validation.sets) {
-    sets.push_back({{"name", set.name},
-                    {"rows", set.rows},
-                    {"mean_error", set.mean_error},
-                    {"median_error", set.median_error},
-                    {"max_error", set.max_error},
-                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
-                    {"spearman", optional_number(set.spearman)}});
-  }
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const ValidationRow& row : validation.rows) {
-    rows.push_back({{"set", row.claim.set},
-                    {"case", row.claim.name},
-                    {"expected", row.claim.expected},
-                    {"predicted", row.predicted},
-                    {"unit", row.claim.unit},
-                    {"error", row.error()},
-                    {"promised", optional_number(row.claim.within)},
-                    {"source", row.claim.source},
-                    {"reason", row.claim.reason}});
-  }
-  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
-  for (const Unresolved& item : validation.unresolved) {
-    unresolved.push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
-  }
-  return nlohmann::ordered_json{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}}.dump(2);
-}
-
-std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
-std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
-
-/// A column whose text and raw number are made from each row.
-template <class Row>
-void add(Table& table, const std::vector<Row>& rows, Column column, auto cell) {
-  std::vector<TableCell> cells;
-  for (const Row& row : rows) cells.push_back(cell(row));
-  add_column(table, std::move(column), std::move(cells));
-}
-
-TableCell maybe(const std::optional<double>& value, std::string (*text)(double)) {
-  return value ? TableCell{text(*value), exact(*value)} : TableCell{"-", ""};
-}
-
-Table table_of_sets(const std::vector<ValidationSet>& sets) {
-  Table table;
-  table.title = "errors by set";
-  using S = ValidationSet;
-  const auto error = [&](const char* title, const char* key, double S::*field) {
-    add(table, sets, {title, key}, [field](const S& set) {
-      return TableCell{magnitude(set.*field), exact(set.*field)};
-    });
-  };
-  add(table, sets, {"set", "name", false}, [](const S& set) { return TableCell::word(set.name); });
-  add(table, sets, {"rows", "rows"},
-      [](const S& set) { return TableCell::word(std::to_string(set.rows)); });
-  error("mean error", "mean_error", &S::mean_error);
-  error("median", "median_error", &S::median_error);
-  error("largest", "max_error", &S::max_error);
-  add(table, sets, {"naive mean error", "baseline_mean_error"},
-      [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
-  add(table, sets, {"rank correlation", "spearman"},
-      [](const S& set) { return maybe(set.spearman, three_digits); });
-  return table;
-}
-
-Table table_of_rows(const std::vector<ValidationRow>& rows) {
-  Table table;
-  table.title = "published and predicted";
-  using R = ValidationRow;
-  add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
-  add(table, rows, {"case", "case", false},
-      [](const R& r) { return TableCell::word(r.claim.name); });
-  add(table, rows, {"published", "expected"}, [](const R& r) {
-    return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
+Validation predicted(const std::vector<Claim>& claims, bool quiet, const Predict& predict) {
+  Progress progress(claims.size(), quiet);
+  return validate_claims(claims, [&](const Claim& claim) -> Prediction {
+    progress.next(claim.set);
+    try {
+      return predict(claim);
+    } catch (const InputError& error) {
+      return {std::nullopt, std::nullopt, error.what()};
+    }
   });
-  add(table, rows, {"predicted", "predicted"}, [](const R& r) {
-    return TableCell{three_digits(r.predicted), exact(r.predicted)};
-  });
-  add(table, rows, {"unit", "unit", false},
-      [](const R& r) { return TableCell::word(r.claim.unit); });
-  add(table, rows, {"error", "error"}, [](const R& r) {
-    return TableCell{percent(r.error()), exact(r.error())};
-  });
-  add(table, rows, {"promised", "promised"},
-      [](const R& r) { return maybe(r.claim.within, magnitude); });
-  add(table, rows, {"suspected reason", "reason", false},
-      [](const R& r) { return TableCell::word(r.claim.reason); });
-  return table;
+}
+
+/// The rows of a file, as one set of its name.
+std::vector<Claim> measurements_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (set.ends_with(".csv")) set.resize(set.size() - 4);
+  return read_measurements(read_file(path, "--data"), path, set);
+}
+
+/// Rows to be scored or named; those that calibrate are neither.
+std::vector<Claim> rows_to_predict(const std::vector<Claim>& claims) {
+  std::vector<Claim> rows;
+  for (const Claim& claim : claims) {
+    if (split_of(claim) != Split::calibrate) rows.push_back(claim);
+  }
+  return rows;
+}
+
+/// From here on a suspicion is worth its line.
+constexpr double notable_error = 0.1;
+
+Validation validate_published(const Arguments& arguments) {
+  const std::optional<std::string> file = arguments.text("--data");
+  const std::vector<Claim> claims = file ? measurements_of(*file) : published_measurements();
+  const PublishedPredictor predictor(claims);
+  Validation validation = predicted(rows_to_predict(claims), arguments.has("--quiet"), predictor);
+  for (ValidationRow& row : validation.rows) {
+    if (std::abs(row.error()) < notable_error) continue;
+    row.claim.reason = suspected_reason(row.claim, row.error(), row.baseline);
+  }
+  return validation;
 }
 
 }  // namespace
 
 Outcome run_validate(const Arguments& arguments) {
-  if (!arguments.has("--papers")) {
-    throw InputError("validate", "nothing to validate against", "accepted: --papers");
+  const bool published = arguments.has("--published");
+  if (published == arguments.has("--papers")) {
+    throw InputError(
+        "validate",
+        published ? "--papers given together with --published" : "nothing to validate against",
+        "accepted: --papers or --published");
   }
-  const std::vector<Claim> claims = paper_claims();
-  Validation validation;
-  {
-    Progress progress(claims.size(), arguments.has("--quiet"));
-    validation = validate_claims(claims, [&](const Claim& claim) -> Prediction {
-      progress.next(claim.set);
-      try {
-        return predict_claim(claim);
-      } catch (const InputError& error) {
-        return {std::nullopt, std::nullopt, error.what()};
-      }
-    });
+  if (arguments.has("--data") && !published) {
+    throw InputError("--data", "unused with --papers", "accepted: together with --published");
   }
   Outcome outcome;
-  Document& document = outcome.document;
-  document.head = {
-      "published numbers (figures digitised, tables as printed) beside our predictions"};
-  document.tables = {table_of_sets(validation.sets), table_of_rows(validation.rows)};
-  document.notes = {
-      "error: (predicted − published) / published; mean, median and largest of its "
-      "magnitude; naive: devices x the one-device rate",
-      "promised: the largest error that the tests of this program accept; '-': the "
-      "error is only reported"};
-  for (const Unresolved& item : validation.unresolved) {
-    document.notes.push_back(
-        fmt::format("not predicted: {}: {}: {}", item.set, item.name, item.reason));
-  }
-  for (const ValidationRow& row : validation.rows) {
-    if (row.promise_broken()) {
-      document.warnings.push_back(fmt::format("{}: {}: error {} is larger than promised",
-                                              row.claim.set, row.claim.name, percent(row.error())));
-    }
-  }
-  document.json = json_of(validation);
+  outcome.document =
+      published ? report_published(validate_published(arguments))
+                : report_papers(predicted(paper_claims(), arguments.has("--quiet"), predict_claim));
   return outcome;
 }
 

@@ -58,7 +58,11 @@ std::span<const Verb> verbs() {
         {"NAME", "a name, a file, or a generator call of a cluster"}},
        {"--dim", "--override"},
        run_show},
-      {"validate", "compare predictions with published numbers", {}, {"--papers"}, run_validate},
+      {"validate",
+       "compare predictions with published numbers",
+       {},
+       {"--papers", "--published", "--data"},
+       run_validate},
   };
   return table;
 }

@@ -118,6 +118,7 @@ std::vector<Claim> read_claims(std::string_view toml, const std::string& file) {
 std::vector<Claim> paper_claims() {
   std::vector<Claim> all;
   for (const EmbeddedFile& file : validation_files()) {
+    if (!file.path.starts_with("validation/papers/")) continue;
     for (Claim& claim : read_claims(file.text, std::string(file.path))) {
       all.push_back(std::move(claim));
     }

@@ -1,4 +1,5 @@
-// The files that are built into the program: the papers' claims.
+// The files that are built into the program: the papers' claims, published measurements,
+// and names that others use.
 #pragma once
 
 #include <span>

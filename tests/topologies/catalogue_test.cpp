@@ -56,10 +56,10 @@ TEST_CASE("catalogue: the machines of the papers are there, and every generator 
     CHECK_FALSE(entry.summary.empty());
   }
   for (const std::string name :
-       {"p100-4x4",  "dgx-p100",  "dgx-v100",  "dgx-2",           "dgx-a100",
-        "dgx-h100",  "dgx-h200",  "k80-cloud", "mixed-p100-v100", "mixed-v100-t4",
-        "rtx-mix",   "star",      "ring",      "fat-tree",        "torus",
-        "dragonfly", "pcie-tree", "nvswitch",  "cube-mesh",       "nodes"}) {
+       {"p100-4x4",  "dgx-p100",  "dgx-v100",        "dgx-2",         "dgx-a100",  "dgx-h100",
+        "dgx-h200",  "k80-cloud", "mixed-p100-v100", "mixed-v100-t4", "rtx-mix",   "star",
+        "ring",      "fat-tree",  "torus",           "dragonfly",     "pcie-tree", "nvswitch",
+        "cube-mesh", "nodes",     "k80-cloud-x2",    "v100-mesh-x2"}) {
     CAPTURE(name);
     CHECK(names.contains(name));
   }

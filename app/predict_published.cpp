@@ -1,0 +1,289 @@
+#include "app/predict_published.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/collective.hpp"
+#include "app/options.hpp"
+#include "app/published_machines.hpp"
+#include "core/errors.hpp"
+#include "core/timeline.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+
+namespace parsim {
+
+namespace {
+
+// ------------------------------------------------------------------ keys of what is fitted
+
+std::string key_of(const Claim& claim, std::initializer_list<std::string_view> columns) {
+  std::string key = claim.quantity;
+  for (const std::string_view name : columns) key += "|" + column(claim, name);
+  return key;
+}
+
+/// From the series itself to whatever is least unlike it.
+std::vector<std::string> keys_of(const Claim& claim) {
+  if (claim.quantity == "throughput") {
+    return {key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework",
+                           "parallelism", "notes"}),
+            key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework"}),
+            key_of(claim, {"model", "gpu", "precision", "framework"}),
+            key_of(claim, {"gpu", "precision", "framework"})};
+  }
+  return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
+          key_of(claim, {"gpu"})};
+}
+
+Precision precision_of(const Claim& claim) {
+  const std::string text = column(claim, "precision");
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (says("TF32") || says("tf32")) return Precision::tf32;
+  if (says("BF16") || says("bf16")) return Precision::bf16;
+  if (says("AMP") || says("FP16") || says("fp16") || says("mixed")) return Precision::fp16;
+  return Precision::fp32;
+}
+
+// ------------------------------------------------------------------ data-parallel training
+
+/// Where gradients are added up, in the words of the row.
+enum class Exchange { ring, host, one_gpu, all_gpus };
+Exchange exchange_of(const Claim& claim) {
+  const std::string text = column(claim, "parallelism");
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (says("variables on CPU")) return Exchange::host;
+  if (says("variables on GPU")) return Exchange::all_gpus;
+  if (says("without NCCL")) return Exchange::one_gpu;
+  return Exchange::ring;
+}
+
+/// Every layer's parameters live with one GPU, the largest first with whoever has least.
+void spread_servers(const Network& network, const std::vector<DeviceId>& gpus, Plan& plan) {
+  std::vector<std::int64_t> elements(network.layers.size());
+  std::vector<std::size_t> order;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (const ParameterId id : network.layers[l].parameters) {
+      elements[l] += network[id].elements();
+    }
+    if (elements[l] > 0) order.push_back(l);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return elements[a] > elements[b]; });
+  std::vector<std::int64_t> load(gpus.size());
+  for (const std::size_t l : order) {
+    const auto least =
+        static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+    load[least] += elements[l];
+    plan.layers[l].sync = {Sync::Kind::server, gpus[least]};
+  }
+}
+
+/// Seconds of one step with kernels that take `factor` times as long.
+class Training {
+ public:
+  explicit Training(const Claim& claim)
+      : network_(load_network(network_of(claim), {}, claim.set)),
+        cluster_(cluster_of(claim)),
+        tiles_(make_tile_costs(cluster_)) {
+    const std::vector<DeviceId> gpus = devices_of(cluster_, DeviceKind::gpu);
+    const auto devices = static_cast<std::int64_t>(gpus.size());
+    batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
+    StrategyInput input{network_, cluster_, *tiles_};
+    input.batch = batch_;
+    input.precision = precision_of(claim);
+    input.sync = Sync::Kind::ring;
+    const Exchange exchange = exchange_of(claim);
+    if (exchange != Exchange::ring) {
+      input.sync = Sync::Kind::server;
+      input.bucket = Bytes{0};  // variable by variable
+      if (exchange != Exchange::host) input.server = gpus.front();
+    }
+    Plan plan = plan_data(input);
+    if (exchange == Exchange::all_gpus) spread_servers(network_, gpus, plan);
+    dag_ = lower(network_, cluster_, plan);
+  }
+
+  [[nodiscard]] double step(double factor) const {
+    const auto cost = make_scaled(*tiles_, factor);
+    return makespan(make_simgrid_executor(cluster_, *cost, {})->run(dag_)).count();
+  }
+  [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
+
+ private:
+  Network network_;
+  Cluster cluster_;
+  std::unique_ptr<CostModel> tiles_;
+  std::int64_t batch_ = 0;
+  ExecDag dag_;
+};
+
+/// The factor with which a step takes `wanted` seconds. Kernels of one device are a sum, so that
+/// two steps of the secant method are more than enough; more devices wait for each other.
+double fitted_factor(const Training& training, double wanted) {
+  double before = 0.5, factor = 1;
+  double time_before = training.step(before);
+  for (int i = 0; i < 4; ++i) {
+    const double time = training.step(factor);
+    if (std::abs(time - wanted) <= 1e-6 * wanted || time == time_before) break;
+    const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
+    before = factor;
+    time_before = time;
+    factor = std::clamp(next, 0.05, 20.0);
+  }
+  return factor;
+}
+
+// ------------------------------------------------------------------ one step on one device
+
+/// Forward and backward of one device: kernels only, no update.
+struct SingleStep {
+  double squares = 0;  ///< seconds in 3x3 convolutions of stride 1
+  double others = 0;
+  double flops = 0;  ///< forward
+};
+
+bool is_square_convolution(const LayerKind& kind) {
+  const Conv* conv = kind.as<Conv>();
+  return conv != nullptr && conv->groups == 1 &&
+         std::all_of(conv->windows.begin(), conv->windows.end(), [](const Window& window) {
+           return window.kernel == 3 && window.stride == 1 && window.dilation == 1;
+         });
+}
+
+SingleStep single_step(const Claim& claim) {
+  const Network network = load_network(network_of(claim), {}, claim.set);
+  const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const auto cost = make_tile_costs(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = count_column(claim, "batch", 1);
+  input.precision = precision_of(claim);
+  const ExecDag dag = lower(network, cluster, plan_data(input));
+  SingleStep sum;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    if (dag.kind(id) != OpKind::compute) continue;
+    const LayerId layer = dag.work(std::get<Compute>(dag.op(id)).work).layer;
+    const double time = device_time(dag, id, *cost).time.count();
+    (is_square_convolution(network[layer].kind) ? sum.squares : sum.others) += time;
+  }
+  sum.flops = forward_flops_per_sample(network).value * static_cast<double>(input.batch);
+  return sum;
+}
+
+// ------------------------------------------------------------------ collectives
+
+constexpr std::pair<std::string_view, CollectiveKind> collective_words[] = {
+    {"all_reduce", CollectiveKind::all_reduce},
+    {"all_gather", CollectiveKind::all_gather},
+    {"reduce_scatter", CollectiveKind::reduce_scatter},
+    {"broadcast", CollectiveKind::broadcast},
+    {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
+    {"all_to_all", CollectiveKind::all_to_all}};
+
+CollectiveKind kind_of(const Claim& claim) {
+  return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
+}
+
+Prediction collective_prediction(const Claim& claim) {
+  const Cluster cluster = cluster_of(claim);
+  const std::vector<DeviceId> devices = devices_of(cluster, DeviceKind::gpu);
+  // Whole elements for everybody: the smallest tables have less than one each.
+  const auto grain = static_cast<std::int64_t>(4 * devices.size());
+  const std::int64_t asked = count_column(claim, "size_bytes", grain);
+  const Bytes size{(asked + grain - 1) / grain * grain};
+  const auto cost = make_tile_costs(cluster);
+  const auto executor = make_simgrid_executor(cluster, *cost, {});
+  const ExecDag dag = collective_dag(kind_of(claim), devices, size);
+  const double ideal = cost->collective(kind_of(claim), devices, size).count();
+  return {makespan(executor->run(dag)).count() * 1e6, ideal * 1e6, {}};
+}
+
+}  // namespace
+
+PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims) {
+  for (const Claim& claim : claims) {
+    if (split_of(claim) != Split::calibrate) continue;
+    Fit fit;
+    try {
+      if (claim.quantity == "throughput") {
+        const Training training(claim);
+        fit.factor = fitted_factor(training, training.samples() / claim.expected);
+        fit.one_device = claim.expected / static_cast<double>(count_column(claim, "n_gpus", 1));
+      } else if (claim.quantity == "step-time") {
+        const SingleStep step = single_step(claim);
+        if (step.squares <= 0) continue;
+        const double left = claim.expected * 1e-3 - step.others;
+        fit.factor = std::max(0.05, left / step.squares);
+        fit.one_device = step.flops / claim.expected;
+      } else {
+        continue;
+      }
+    } catch (const InputError&) {
+      continue;  // nothing to learn from a row that nobody understands; validate rows say so
+    }
+    for (const std::string& key : keys_of(claim)) fits_[key].push_back(fit);
+  }
+}
+
+Prediction PublishedPredictor::operator()(const Claim& claim) const {
+  if (split_of(claim) == Split::unscored) {
+    return {std::nullopt, std::nullopt, "library not modelled"};
+  }
+  try {
+    if (claim.quantity == "throughput") return throughput(claim);
+    if (claim.quantity == "step-time") return step_time(claim);
+    return collective_prediction(claim);
+  } catch (const InputError& error) {
+    return {std::nullopt, std::nullopt, error.what()};
+  }
+}
+
+Prediction PublishedPredictor::throughput(const Claim& claim) const {
+  const Training training(claim);
+  double factor = 1;
+  std::optional<double> one_device;
+  for (const std::string& key : keys_of(claim)) {
+    const auto found = fits_.find(key);
+    if (found == fits_.end()) continue;
+    std::vector<double> factors;
+    for (const Fit& fit : found->second) factors.push_back(fit.factor);
+    factor = median(factors);
+    if (key == keys_of(claim).front()) one_device = found->second.front().one_device;
+    break;
+  }
+  const double devices = static_cast<double>(count_column(claim, "n_gpus", 1));
+  if (!one_device) {
+    Claim alone = claim;
+    alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
+    const Training one(alone);
+    one_device = one.samples() / one.step(factor);
+  }
+  return {training.samples() / training.step(factor), devices * *one_device, {}};
+}
+
+Prediction PublishedPredictor::step_time(const Claim& claim) const {
+  if (!column(claim, "layer").empty()) {
+    return {std::nullopt, std::nullopt, "a single layer, not a network"};
+  }
+  const SingleStep step = single_step(claim);
+  for (const std::string& key : keys_of(claim)) {
+    const auto found = fits_.find(key);
+    if (found == fits_.end()) continue;
+    std::vector<double> factors, rates;
+    for (const Fit& fit : found->second) {
+      factors.push_back(fit.factor);
+      rates.push_back(fit.one_device);
+    }
+    return {(step.others + median(factors) * step.squares) * 1e3, step.flops / median(rates), {}};
+  }
+  return {(step.others + step.squares) * 1e3, std::nullopt, {}};
+}
+
+}  // namespace parsim

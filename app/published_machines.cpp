@@ -1,0 +1,180 @@
+#include "app/published_machines.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <regex>
+
+#include "app/options.hpp"
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+
+namespace parsim {
+
+namespace {
+
+std::string place(const Claim& claim, std::string_view key) {
+  return fmt::format("{}:{}:{}", claim.set, column(claim, "line"), key);
+}
+
+std::string plain(std::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
+  }
+  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
+    if (kept.starts_with(maker)) kept = kept.substr(maker.size());
+  }
+  return kept;
+}
+
+bool says(std::string_view text, std::string_view word) {
+  return plain(text).find(plain(word)) != std::string::npos;
+}
+
+/// The alias, or the longest of our names that the text begins with in its own spelling.
+template <class Catalogue>
+std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
+                     const Catalogue& ours) {
+  const std::string text = column(claim, key);
+  std::string best;
+  for (const auto& entry : ours) {
+    const bool longer = plain(entry.name).size() > plain(best).size();
+    if (plain(text).starts_with(plain(entry.name)) && longer) best = entry.name;
+  }
+  // Makers' names are no part of the table.
+  const std::string hint = fmt::format("{} {}", column(claim, "framework"), claim.source);
+  const std::optional<std::string> alias = resolve_alias(kind, plain(text), hint);
+  if (alias && (best.empty() || plain(best) != plain(text))) return *alias;
+  if (!best.empty()) return best;
+  std::vector<std::string> names;
+  for (const auto& entry : ours) names.push_back(entry.name);
+  throw InputError(place(claim, key), fmt::format("unknown {} '{}'", key, text),
+                   fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
+                               spelling_hint(text, names)));
+}
+
+/// What NCCL counts on per GPU and direction (src/graph/topo.h: per link of the architecture, times
+/// the links of the data-center card), GB/s.
+double nvlink_rate(const std::string& architecture) {
+  if (architecture == "6.0") return 4 * 18.0;
+  if (architecture == "7.0") return 6 * 20.0;
+  if (architecture == "8.0") return 12 * 20.0;
+  if (architecture.starts_with("9")) return 18 * 20.6;
+  if (architecture.starts_with("10")) return 18 * 40.1;
+  return 50;  // bridges between consumer cards
+}
+
+/// Of x16, as NCCL counts on.
+double pcie_rate(std::string_view interconnect, const DeviceModel& model) {
+  if (says(interconnect, "gen5")) return 48;
+  if (says(interconnect, "gen4")) return 24;
+  if (says(interconnect, "gen3")) return 12;
+  return model.architecture < std::string("8") && model.architecture.size() == 3 ? 12 : 24;
+}
+
+std::string built_call(const Claim& claim) {
+  const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
+  const DeviceModel& model = device_model(device, place(claim, "gpu"));
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  const std::int64_t nodes = count_column(claim, "nodes", 1);
+  const std::int64_t each =
+      count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
+  const bool nvlink = (says(interconnect, "nvlink") || says(interconnect, "nvswitch")) &&
+                      !says(interconnect, "without nvlink");
+  const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
+  if (nodes == 1) {
+    const bool sockets = !nvlink && (says(interconnect, "qpi") || says(interconnect, "upi"));
+    if (sockets) {
+      return fmt::format("pcie-tree:{},device={},rate={}GB/s,per-switch=2,sockets=2,latency=500ns",
+                         each, device, inside);
+    }
+    if (says(interconnect, "cube mesh") && each == 8) {
+      const bool four = model.architecture == "6.0";
+      return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s", device, four ? 4 : 6,
+                         four ? 18 : 20);
+    }
+    return fmt::format("star:{},device={},rate={}GB/s,latency={}", each, device, inside,
+                       nvlink ? "1us" : "500ns");
+  }
+  const NetworkPorts ports = network_ports(interconnect);
+  const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
+  // More ports than GPUs work in bundles; fewer GPUs than ports share evenly.
+  std::int64_t cards = std::min(ports.count, each);
+  while (each % cards != 0) --cards;
+  return fmt::format(
+      "nodes:{}x{},device={},intra={}GB/s,inter={}GB/s,nics={},intra-latency={},inter-latency=2us",
+      nodes, each, device, inside, all / static_cast<double>(cards), cards,
+      nvlink ? "1us" : "500ns");
+}
+
+}  // namespace
+
+std::string column(const Claim& claim, std::string_view name) {
+  const auto found = claim.what.find(name);
+  return found == claim.what.end() ? std::string() : found->second;
+}
+
+std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
+  const std::string text = column(claim, name);
+  return text.empty() ? otherwise : parse_whole(text, place(claim, name), 1, std::int64_t{1} << 50);
+}
+
+std::string network_of(const Claim& claim) {
+  return resolved(AliasKind::network, claim, "model", networks());
+}
+
+std::string device_of(const Claim& claim) {
+  return resolved(AliasKind::device, claim, "gpu", device_models());
+}
+
+std::string cluster_call(const Claim& claim) {
+  const std::string machine = column(claim, "machine");
+  const std::string hint = fmt::format("nodes={}", count_column(claim, "nodes", 1));
+  const std::optional<std::string> alias = resolve_alias(AliasKind::cluster, machine, hint);
+  return alias ? *alias : built_call(claim);
+}
+
+Cluster cluster_of(const Claim& claim) {
+  const std::int64_t gpus = count_column(
+      claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
+  std::string call = cluster_call(claim);
+  Cluster cluster = load_cluster(call, place(claim, "machine"));
+  const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
+  if (all != gpus && count_column(claim, "nodes", 1) > 1) {
+    call = built_call(claim);  // some GPUs of each machine
+    cluster = load_cluster(call, place(claim, "machine"));
+  }
+  return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus), place(claim, "n_gpus"));
+}
+
+NetworkPorts network_ports(std::string_view interconnect) {
+  NetworkPorts ports;
+  const std::string text(interconnect);
+  std::smatch found;
+  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each.
+  static const std::regex counted(R"((\d+)\s*x\s*(?:[A-Za-z]+\s+)?(\d+(?:\.\d+)?)\s*Gb)",
+                                  std::regex::icase);
+  // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
+  static const std::regex alone(R"((\d+(?:\.\d+)?)\s*Gb)", std::regex::icase);
+  if (std::regex_search(text, found, counted)) {
+    return {std::stoll(found[1].str()), std::stod(found[2].str())};
+  }
+  if (std::regex_search(text, found, alone)) {
+    const double rate = std::stod(found[1].str());
+    if (rate <= 400) return {1, rate};
+    return {8, rate / 8};  // no single port is that fast
+  }
+  constexpr std::pair<std::string_view, double> generations[] = {
+      {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
+  for (const auto& [word, rate] : generations) {
+    if (text.find(word) != std::string::npos) return {1, rate};
+  }
+  return ports;
+}
+
+}  // namespace parsim

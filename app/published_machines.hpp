@@ -1,0 +1,39 @@
+// The machines of published measurements: by the alias table, else built from what the row says.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/cluster.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim {
+
+/// Our name of the network or GPU that the row names: an alias, or a name of ours in their
+/// spelling. Throws InputError naming the row for an unknown one.
+[[nodiscard]] std::string network_of(const Claim& claim);
+[[nodiscard]] std::string device_of(const Claim& claim);
+
+/// What --cluster would be given: a name, or a generator call made from gpu, nodes, gpus_per_node
+/// and interconnect.
+[[nodiscard]] std::string cluster_call(const Claim& claim);
+/// The cluster with the row's GPUs only.
+[[nodiscard]] Cluster cluster_of(const Claim& claim);
+
+/// A column, or "".
+[[nodiscard]] std::string column(const Claim& claim, std::string_view name);
+/// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.
+[[nodiscard]] std::int64_t count_column(const Claim& claim, std::string_view name,
+                                        std::int64_t otherwise);
+
+/// Bytes per second and direction of a machine's network ports together, from texts like "8x HDR
+/// 200 Gb/s" or "InfiniBand FDR (56 Gb/s)", and how many ports; nothing known: one of 100 Gbit/s, a
+/// guess.
+struct NetworkPorts {
+  std::int64_t count = 1;
+  double gigabits = 100;  ///< of one port
+  friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
+};
+[[nodiscard]] NetworkPorts network_ports(std::string_view interconnect);
+
+}  // namespace parsim

@@ -1,0 +1,193 @@
+#include "app/report_validation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace parsim {
+
+namespace {
+
+nlohmann::ordered_json optional_number(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+std::string json_of(const Validation& validation) {
+  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
+  for (const ValidationSet& set : validation.sets) {
+    sets.push_back({{"name", set.name},
+                    {"rows", set.rows},
+                    {"mean_error", set.mean_error},
+                    {"median_error", set.median_error},
+                    {"max_error", set.max_error},
+                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
+                    {"spearman", optional_number(set.spearman)}});
+  }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const ValidationRow& row : validation.rows) {
+    rows.push_back({{"set", row.claim.set},
+                    {"case", row.claim.name},
+                    {"expected", row.claim.expected},
+                    {"predicted", row.predicted},
+                    {"unit", row.claim.unit},
+                    {"error", row.error()},
+                    {"promised", optional_number(row.claim.within)},
+                    {"source", row.claim.source},
+                    {"reason", row.claim.reason}});
+  }
+  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
+  for (const Unresolved& item : validation.unresolved) {
+    unresolved.push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
+  }
+  return nlohmann::ordered_json{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}}.dump(2);
+}
+
+std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
+std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+/// A column whose text and raw number are made from each row.
+template <class Row>
+void add(Table& table, const std::vector<Row>& rows, Column column, auto cell) {
+  std::vector<TableCell> cells;
+  for (const Row& row : rows) cells.push_back(cell(row));
+  add_column(table, std::move(column), std::move(cells));
+}
+
+TableCell maybe(const std::optional<double>& value, std::string (*text)(double)) {
+  return value ? TableCell{text(*value), exact(*value)} : TableCell{"-", ""};
+}
+
+Table table_of_sets(const std::vector<ValidationSet>& sets) {
+  Table table;
+  table.title = "errors by set";
+  using S = ValidationSet;
+  const auto error = [&](const char* title, const char* key, double S::*field) {
+    add(table, sets, {title, key}, [field](const S& set) {
+      return TableCell{magnitude(set.*field), exact(set.*field)};
+    });
+  };
+  add(table, sets, {"set", "name", false}, [](const S& set) { return TableCell::word(set.name); });
+  add(table, sets, {"rows", "rows"},
+      [](const S& set) { return TableCell::word(std::to_string(set.rows)); });
+  error("mean error", "mean_error", &S::mean_error);
+  error("median", "median_error", &S::median_error);
+  error("largest", "max_error", &S::max_error);
+  add(table, sets, {"naive mean error", "baseline_mean_error"},
+      [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
+  add(table, sets, {"rank correlation", "spearman"},
+      [](const S& set) { return maybe(set.spearman, three_digits); });
+  return table;
+}
+
+Table table_of_rows(const std::vector<ValidationRow>& rows) {
+  Table table;
+  table.title = "published and predicted";
+  using R = ValidationRow;
+  add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
+  add(table, rows, {"case", "case", false},
+      [](const R& r) { return TableCell::word(r.claim.name); });
+  add(table, rows, {"published", "expected"}, [](const R& r) {
+    return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
+  });
+  add(table, rows, {"predicted", "predicted"}, [](const R& r) {
+    return TableCell{three_digits(r.predicted), exact(r.predicted)};
+  });
+  add(table, rows, {"unit", "unit", false},
+      [](const R& r) { return TableCell::word(r.claim.unit); });
+  add(table, rows, {"error", "error"}, [](const R& r) {
+    return TableCell{percent(r.error()), exact(r.error())};
+  });
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const R& r) { return r.claim.within.has_value(); })) {
+    add(table, rows, {"promised", "promised"},
+        [](const R& r) { return maybe(r.claim.within, magnitude); });
+  }
+  add(table, rows, {"suspected reason", "reason", false},
+      [](const R& r) { return TableCell::word(r.claim.reason); });
+  return table;
+}
+
+/// The rows with the largest errors, largest first; equal ones in their order.
+std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, std::size_t count) {
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(rows[a].error()) > std::abs(rows[b].error());
+  });
+  std::vector<ValidationRow> worst;
+  for (const std::size_t i : order) {
+    if (worst.size() == count) break;
+    worst.push_back(rows[i]);
+  }
+  return worst;
+}
+
+/// How many cases have no prediction, by set and reason, in the order of their first.
+std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const Unresolved& item : all) {
+    const std::string line = fmt::format("{}: {}", item.set, item.reason);
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == line; });
+    if (known == counts.end()) {
+      counts.emplace_back(line, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [line, count] : counts) {
+    lines.push_back(fmt::format("not predicted, {} rows: {}", count, line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Document report_papers(const Validation& validation) {
+  Document document;
+  document.head = {
+      "published numbers (figures digitised, tables as printed) beside our predictions"};
+  document.tables = {table_of_sets(validation.sets), table_of_rows(validation.rows)};
+  document.notes = {
+      "error: (predicted − published) / published; mean, median and largest of its "
+      "magnitude; naive: devices x the one-device rate",
+      "promised: the largest error that the tests of this program accept; '-': the "
+      "error is only reported"};
+  for (const Unresolved& item : validation.unresolved) {
+    document.notes.push_back(
+        fmt::format("not predicted: {}: {}: {}", item.set, item.name, item.reason));
+  }
+  for (const ValidationRow& row : validation.rows) {
+    if (row.promise_broken()) {
+      document.warnings.push_back(fmt::format("{}: {}: error {} is larger than promised",
+                                              row.claim.set, row.claim.name, percent(row.error())));
+    }
+  }
+  document.json = json_of(validation);
+  return document;
+}
+
+Document report_published(const Validation& validation) {
+  constexpr std::size_t shown = 10;
+  Document document;
+  document.head = {"published measurements beside our predictions, each simulated from scratch"};
+  Table worst = table_of_rows(worst_rows(validation.rows, shown));
+  worst.title = "the worst rows";
+  document.tables = {table_of_sets(validation.sets), std::move(worst)};
+  document.notes = {
+      "error: (predicted − published) / published; mean, median and largest of its magnitude",
+      "naive: devices x the one-device rate; for single steps the FLOP rate of the row that "
+      "calibrates; for collectives latency and bandwidth of the links only",
+      "fitted on the rows marked 'calibrate' only; all rows: --json"};
+  for (std::string& line : unresolved_lines(validation.unresolved)) {
+    document.notes.push_back(std::move(line));
+  }
+  document.json = json_of(validation);
+  return document;
+}
+
+}  // namespace parsim

@@ -1,0 +1,157 @@
+// Predictions of published measurements, on small tables.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/predict_published.hpp"
+#include "app/published_machines.hpp"
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "tests/support/program.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+
+namespace parsim {
+namespace {
+
+constexpr const char* training =
+    "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
+    "parallelism,value,unit,split\n"
+    "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,calibrate\n"
+    "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,\n"
+    "LeNet,64,Tesla P100-SXM2,box,1,4,4,PCIe gen3,FP32,F,DP,100000,images/s,validate\n"
+    "LeNet,64,Tesla P100-SXM2,box,1,4,4,PCIe gen3,FP32,G,DP,100000,images/s,validate\n"
+    "Nonesuch,64,Tesla P100-SXM2,box,1,4,4,PCIe gen3,FP32,F,DP,1,images/s,validate\n"
+    "LeNet,64,Tesla P9,box,1,4,4,PCIe gen3,FP32,F,DP,1,images/s,validate\n"
+    "LeNet,64,Tesla P100-SXM2,box,1,4,4,PCIe gen3,FP32,F,DP,1,images/s,unscored\n";
+
+Claim row_of(const std::string& columns, const std::string& fields) {
+  return read_measurements(columns + ",value,unit\n" + fields + ",1,images/s\n", "f.csv", "f")
+      .at(0);
+}
+
+}  // namespace
+
+TEST_CASE("published: one device comes out as fitted, more are simulated beside devices x one") {
+  const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
+  const PublishedPredictor predictor(claims);
+  const Prediction one = predictor(claims[1]);
+  CHECK(one.value.value() == doctest::Approx(30000).epsilon(1e-6));
+  CHECK(one.baseline.value() == doctest::Approx(30000));
+  const Prediction four = predictor(claims[2]);
+  CHECK(four.baseline.value() == doctest::Approx(120000));
+  // 61,706 gradients of 4 bytes through PCIe cannot hide in 2 ms; nor can they take much of it.
+  CHECK(*four.value < 120000);
+  CHECK(*four.value > 90000);
+  // Another framework has no row to fit: kernels as they are, whose one-device rate is the
+  // baseline.
+  const Prediction unfitted = predictor(claims[3]);
+  CHECK(*unfitted.value < *unfitted.baseline);
+  CHECK(*unfitted.value != doctest::Approx(*four.value).epsilon(0.01));
+}
+
+TEST_CASE("published: the worst that can happen to a row is to be named with its reason") {
+  const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
+  const PublishedPredictor predictor(claims);
+  CHECK(predictor(claims[4]).reason.starts_with("t:6:model: unknown model 'Nonesuch'"));
+  CHECK(predictor(claims[5]).reason.starts_with("t:7:gpu: unknown gpu 'Tesla P9'"));
+  CHECK(predictor(claims[6]).reason == "library not modelled");
+}
+
+TEST_CASE("published: one number per card and library, fitted on 3x3 convolutions") {
+  constexpr const char* columns = "model,batch,gpu,precision,cudnn,total_ms,split\n";
+  const auto table = [&](double total) {
+    return read_measurements(
+        columns + ("vgg11,4,GeForce GTX 1080 Ti,FP32,5110," + std::to_string(total)) +
+            ",calibrate\n"
+            "vgg11,4,GeForce GTX 1080 Ti,FP32,5110,40,\n"
+            "alexnet,4,GeForce GTX 1080 Ti,FP32,5110,5,\n"
+            "vgg11,4,GeForce GTX 1080 Ti,FP32,,40,\n",
+        "s.csv", "s");
+  };
+  const auto fast_rows = table(30), slow_rows = table(60);
+  const PublishedPredictor fast(fast_rows), slow(slow_rows);
+  CHECK(fast(fast_rows[1]).value.value() == doctest::Approx(30));
+  CHECK(slow(slow_rows[1]).value.value() == doctest::Approx(60));
+  // Three of AlexNet's five convolutions are 3x3: it moves less than VGG does.
+  const double ratio = *slow(slow_rows[2]).value / *fast(fast_rows[2]).value;
+  CHECK(ratio > 1.05);
+  CHECK(ratio < 1.9);
+  CHECK(slow(slow_rows[3]).value.value() == doctest::Approx(60));  // the card's only fit
+  // The naive prediction: the same FLOP/s, whatever the network.
+  const double flops = forward_flops_per_sample(load_network("alexnet", {}, "test")).value /
+                       forward_flops_per_sample(load_network("vgg11", {}, "test")).value;
+  CHECK(slow(slow_rows[2]).baseline.value() == doctest::Approx(60 * flops));
+}
+
+TEST_CASE("published: collectives are timed on the machine the row describes") {
+  const auto claims = read_measurements(
+      "gpu,nodes,gpus_per_node,n_gpus,interconnect,collective,size_bytes,time_us_outofplace\n"
+      "A100-SXM4-80GB,1,8,8,NVSwitch(NVLink3),all_reduce,1073741824,8000\n",
+      "c.csv", "c");
+  const Prediction prediction = PublishedPredictor(claims)(claims[0]);
+  // A ring moves 2 · 7/8 of 1 GiB at 240 GB/s: 7.83 ms.
+  CHECK(prediction.value.value() == doctest::Approx(7829).epsilon(0.05));
+}
+
+TEST_CASE("published: network ports by hand") {
+  CHECK(network_ports("NVSwitch(NVLink4) + EFA 32x100 Gb/s (3200 Gb/s)") == NetworkPorts{32, 100});
+  CHECK(network_ports("NVSwitch(NVLink3) + 8x HDR 200 Gb/s InfiniBand") == NetworkPorts{8, 200});
+  CHECK(network_ports("GPUDirect-TCPX 4x200 Gb/s") == NetworkPorts{4, 200});
+  CHECK(network_ports("NVSwitch(NVLink4) + EFA 3200 Gb/s") == NetworkPorts{8, 400});
+  CHECK(network_ports("PCIe gen3 x16 via PLX + InfiniBand FDR (56 Gb/s)") == NetworkPorts{1, 56});
+  CHECK(network_ports("25 GbE") == NetworkPorts{1, 25});
+  CHECK(network_ports("InfiniBand HDR") == NetworkPorts{1, 200});
+  CHECK(network_ports("something") == NetworkPorts{1, 100});
+}
+
+TEST_CASE("published: machines by their alias, else from what the row says") {
+  const std::string columns = "gpu,machine,nodes,gpus_per_node,n_gpus,interconnect";
+  const auto call = [&](const std::string& fields) {
+    return cluster_call(row_of(columns, fields));
+  };
+  CHECK(call("Tesla P100-SXM2,NVIDIA DGX-1 (8x P100),1,2,2,x") == "dgx-p100");
+  CHECK(call("A100-SXM4-40GB,mine,1,8,8,NVSwitch(NVLink3)") ==
+        "star:8,device=a100-sxm4-40,rate=240GB/s,latency=1us");
+  CHECK(call("V100-PCIe-32GB,mine,1,4,4,PCIe Gen3 (one switch) without NVLink") ==
+        "star:4,device=v100-pcie,rate=12GB/s,latency=500ns");
+  CHECK(call("H100-SXM5-80GB,mine,2,8,16,NVSwitch(NVLink4) + EFA 32x100 Gb/s") ==
+        "nodes:2x8,device=h100-sxm5,intra=370.8GB/s,inter=50GB/s,nics=8,intra-latency=1us,"
+        "inter-latency=2us");
+  CHECK(call("GeForce RTX 3090,mine,1,4,4,PCIe 4") ==
+        "star:4,device=rtx-3090,rate=24GB/s,latency=500ns");
+  const auto gpus = [&](const std::string& fields) {
+    return devices_of(cluster_of(row_of(columns, fields)), DeviceKind::gpu).size();
+  };
+  CHECK(gpus("Tesla P100-SXM2,NVIDIA DGX-1 (8x P100),1,2,2,x") == 2);
+  CHECK(gpus("V100-SXM2,8x V100-SXM2-16GB node,2,8,16,x") == 16);
+  CHECK(gpus("V100-SXM2,8x V100-SXM2-16GB node,2,4,8,NVLink + EDR") == 8);
+}
+
+TEST_CASE("published: --data makes one set named after the file, with the contract's keys") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.write("mine.csv", training);
+  const testing::Finished finished =
+      testing::run_program(PARSIM_PROGRAM, {"validate", "--published", "--data", file, "--json"});
+  CHECK(finished.exit_code == 0);
+  const nlohmann::json result = nlohmann::json::parse(finished.out);
+  REQUIRE(result["sets"].size() == 1);
+  const nlohmann::json& set = result["sets"][0];
+  CHECK(set["name"] == "mine");
+  CHECK(set["rows"] == 3);
+  for (const char* key : {"mean_error", "median_error", "max_error", "baseline_mean_error"}) {
+    CHECK(set[key].is_number());
+  }
+  CHECK(set.contains("spearman"));
+  REQUIRE(result["rows"].size() == 3);
+  const nlohmann::json& row = result["rows"][0];
+  CHECK(row["set"] == "mine");
+  CHECK(row["unit"] == "images/s");
+  const double expected = row["expected"], predicted = row["predicted"];
+  CHECK(row["error"].get<double>() == doctest::Approx((predicted - expected) / expected));
+  REQUIRE(result["unresolved"].size() == 3);
+  CHECK(result["unresolved"][2]["reason"] == "library not modelled");
+}
+
+}  // namespace parsim
