@@ -80,73 +80,113 @@ std::vector<Stage> described(const StrategyInput& input, const std::vector<Layer
 }
 
 /// All slots in the order of their starts.
-std::vector<Slot> list_schedule(const std::vector<Stage>& stages, std::int32_t micro_batches,
-                                std::int32_t under_way) {
-  std::map<Slot, double> ends;
-  std::map<DeviceId, double> free;
-  std::vector<std::int32_t> next_forward(stages.size(), 0), next_backward(stages.size(), 0);
-  std::vector<Slot> order;
-  /// When everything that a slot waits for has ended; negative: not scheduled yet.
-  const auto ready = [&](const Slot& slot) {
-    double latest = 0;
-    const auto wait = [&](const Slot& other) {
-      const auto end = ends.find(other);
-      latest = end == ends.end() || latest < 0 ? -1.0 : std::max(latest, end->second);
-    };
-    const Stage& stage = stages[static_cast<std::size_t>(slot.stage)];
-    if (slot.direction == Direction::forward) {
-      for (const std::int32_t other : stage.reads)
-        wait({other, slot.micro_batch, Direction::forward});
-    } else {
-      wait({slot.stage, slot.micro_batch, Direction::forward});
-      for (const std::int32_t other : stage.read_by)
-        wait({other, slot.micro_batch, Direction::backward});
-    }
-    return latest;
-  };
-  while (true) {
-    Slot chosen;
-    double earliest = -1;
-    const auto consider = [&](const Slot& slot) {
-      const double after = ready(slot);
-      if (after < 0) return;
-      double start = after;
-      for (const auto& [device, time] :
-           stages[static_cast<std::size_t>(slot.stage)].times(slot.direction))
-        start = std::max(start, free[device]);
-      const bool better = earliest < 0 || start < earliest ||
-                          (start == earliest && slot.direction == Direction::backward &&
-                           chosen.direction == Direction::forward);
-      if (better) {
-        earliest = start;
-        chosen = slot;
+class ListSchedule {
+ public:
+  ListSchedule(const std::vector<Stage>& stages, std::int32_t micro_batches, std::int32_t under_way)
+      : stages_(stages),
+        micro_batches_(micro_batches),
+        under_way_(under_way),
+        ends_(2 * stages.size() * static_cast<std::size_t>(micro_batches), -1.0),
+        next_(2 * stages.size(), 0),
+        starts_(2 * stages.size(), -1.0),
+        touched_(stages.size()) {
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      touched_[s].insert(static_cast<std::int32_t>(s));
+      for (const auto* others : {&stages[s].reads, &stages[s].read_by})
+        touched_[s].insert(others->begin(), others->end());
+      for (std::size_t o = 0; o < stages.size(); ++o) {
+        if (share_a_device(stages[s], stages[o])) touched_[s].insert(static_cast<std::int32_t>(o));
       }
-    };
-    for (std::size_t s = stages.size(); s-- > 0;) {
-      const auto stage = static_cast<std::int32_t>(s);
-      if (next_backward[s] < micro_batches)
-        consider({stage, next_backward[s], Direction::backward});
-      if (next_forward[s] < micro_batches && next_forward[s] - next_backward[s] < under_way)
-        consider({stage, next_forward[s], Direction::forward});
     }
-    if (earliest < 0) break;
-    double end = earliest;
-    for (const auto& [device, time] :
-         stages[static_cast<std::size_t>(chosen.stage)].times(chosen.direction)) {
-      double& until = free[device];
-      until = std::max(until, earliest) + time;
-      end = std::max(end, until);
-    }
-    ends[chosen] = end;
-    ++(chosen.direction == Direction::forward
-           ? next_forward
-           : next_backward)[static_cast<std::size_t>(chosen.stage)];
-    order.push_back(chosen);
   }
-  ensure(order.size() == 2 * stages.size() * static_cast<std::size_t>(micro_batches),
-         "a list schedule reaches every slot");
-  return order;
-}
+
+  std::vector<Slot> run() {
+    std::vector<Slot> order;
+    for (std::size_t s = 0; s < stages_.size(); ++s) renew(static_cast<std::int32_t>(s));
+    while (true) {
+      // The earliest start; backward before forward, then the later stage.
+      std::size_t chosen = starts_.size();
+      for (std::size_t s = stages_.size(); s-- > 0;) {
+        for (const Direction direction : {Direction::backward, Direction::forward}) {
+          const std::size_t i = index(static_cast<std::int32_t>(s), direction);
+          if (starts_[i] < 0) continue;
+          const bool better = chosen == starts_.size() || starts_[i] < starts_[chosen] ||
+                              (starts_[i] == starts_[chosen] && direction == Direction::backward &&
+                               chosen % 2 == 0);
+          if (better) chosen = i;
+        }
+      }
+      if (chosen == starts_.size()) break;
+      order.push_back(place(chosen));
+    }
+    ensure(order.size() == ends_.size(), "a list schedule reaches every slot");
+    return order;
+  }
+
+ private:
+  static bool share_a_device(const Stage& a, const Stage& b) {
+    return std::any_of(a.forward.begin(), a.forward.end(),
+                       [&](const auto& entry) { return b.forward.contains(entry.first); });
+  }
+  static std::size_t index(std::int32_t stage, Direction direction) {
+    return 2 * static_cast<std::size_t>(stage) + (direction == Direction::backward ? 1 : 0);
+  }
+  double& end(std::size_t index, std::int32_t micro_batch) {
+    return ends_[index * static_cast<std::size_t>(micro_batches_) +
+                 static_cast<std::size_t>(micro_batch)];
+  }
+
+  /// When the next slots of a stage could start; negative: not yet known, or not allowed.
+  void renew(std::int32_t s) {
+    const Stage& stage = stages_[static_cast<std::size_t>(s)];
+    for (const Direction direction : {Direction::forward, Direction::backward}) {
+      const std::size_t i = index(s, direction);
+      const std::int32_t m = next_[i];
+      double latest = 0;
+      const auto wait = [&](std::int32_t other, Direction of) {
+        const double until = end(index(other, of), m);
+        latest = until < 0 || latest < 0 ? -1.0 : std::max(latest, until);
+      };
+      starts_[i] = -1;
+      if (m == micro_batches_) continue;
+      if (direction == Direction::forward) {
+        if (m - next_[i + 1] >= under_way_) continue;
+        for (const std::int32_t other : stage.reads) wait(other, Direction::forward);
+      } else {
+        wait(s, Direction::forward);
+        for (const std::int32_t other : stage.read_by) wait(other, Direction::backward);
+      }
+      if (latest < 0) continue;
+      for (const auto& [device, time] : stage.times(direction))
+        latest = std::max(latest, free_[device]);
+      starts_[i] = latest;
+    }
+  }
+
+  Slot place(std::size_t chosen) {
+    const auto s = static_cast<std::int32_t>(chosen / 2);
+    const Direction direction = chosen % 2 == 1 ? Direction::backward : Direction::forward;
+    const double start = starts_[chosen];
+    double last = start;
+    for (const auto& [device, time] : stages_[chosen / 2].times(direction)) {
+      double& until = free_[device];
+      until = std::max(until, start) + time;
+      last = std::max(last, until);
+    }
+    const Slot slot{s, next_[chosen]++, direction};
+    end(chosen, slot.micro_batch) = last;
+    for (const std::int32_t other : touched_[chosen / 2]) renew(other);
+    return slot;
+  }
+
+  const std::vector<Stage>& stages_;
+  std::int32_t micro_batches_, under_way_;
+  std::vector<double> ends_;        ///< by stage, direction, micro-batch; negative: not placed yet
+  std::vector<std::int32_t> next_;  ///< by stage and direction: the next micro-batch
+  std::vector<double> starts_;      ///< by stage and direction: of the next slot
+  std::vector<std::set<std::int32_t>> touched_;  ///< by stage: whose starts its slots change
+  std::map<DeviceId, double> free_;
+};
 
 }  // namespace
 
@@ -168,7 +208,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   const auto under_way = input.schedule == PipelineSchedule::gpipe
                              ? micro_batches
                              : static_cast<std::int32_t>(std::max<std::size_t>(2, used.size()));
-  const std::vector<Slot> order = list_schedule(stages, micro_batches, under_way);
+  const std::vector<Slot> order = ListSchedule(stages, micro_batches, under_way).run();
   for (const DeviceId device : used) {
     Lane lane{{device}, {}};
     for (const Slot& slot : order) {
