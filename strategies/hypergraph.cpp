@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/errors.hpp"
 #include "strategies/estimate.hpp"
@@ -26,40 +27,63 @@ struct Ranking {
   std::size_t simulated = 0;
 };
 
+/// At least what it takes if all devices receive their words at once, on the fastest link.
+Seconds receiving_time(const StrategyInput& input, std::int64_t words) {
+  BytesPerSecond fastest{0};
+  for (const Link& link : input.cluster.links) fastest = std::max(fastest, link.rate);
+  const auto devices = static_cast<std::int64_t>(workers(input).size());
+  const Bytes each{words * element_bytes(input.precision) / devices};
+  return input.cluster.links.empty() ? Seconds{} : each / fastest;
+}
+
 /// The best by estimate; with a simulator the best by simulation of the few best by estimate and of
-/// all that are another strategy's plan, so that the result never loses to one of those.
+/// all that are another strategy's plan, so that the result never loses to one of those. What
+/// moves too many words to come near the best is not estimated, and what the estimate sees far
+/// behind is not simulated: on many devices that would take longer than all the rest.
 Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr std::size_t finalists = 6;
   struct Ranked {
     std::size_t index;
     Price price;
   };
+  constexpr double hopeless = 2;  // times the best; estimates err by some percent
   Estimator estimator(input);
   std::vector<Ranked> ranked;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
+  std::vector<std::size_t> by_words(candidates.size());
+  std::iota(by_words.begin(), by_words.end(), std::size_t{0});
+  std::stable_sort(by_words.begin(), by_words.end(), [&](std::size_t a, std::size_t b) {
+    return candidates[a].words < candidates[b].words;
+  });
+  Price nearest;
+  for (const std::size_t i : by_words) {
     const Plan& plan = candidates[i].plan;
     const auto same = [&](const Ranked& other) {
       const Plan& known = candidates[other.index].plan;
       return known.layers == plan.layers && known.schedule == plan.schedule &&
              known.buckets == plan.buckets;
     };
-    if (std::none_of(ranked.begin(), ranked.end(), same))
-      ranked.push_back({i, {fits(input, plan), estimator.step_time(plan)}});
+    if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
+    const Price bound{true, receiving_time(input, candidates[i].words) / hopeless};
+    if (!ranked.empty() && nearest.better_than(bound)) continue;
+    ranked.push_back({i, {fits(input, plan), estimator.step_time(plan)}});
+    if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
+      nearest = ranked.back().price;
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Ranked& a, const Ranked& b) { return a.price.better_than(b.price); });
-  std::vector<std::size_t> kept;
-  std::vector<Plan> plans;
-  std::size_t searched = 0;
+  if (input.simulator == nullptr) return {std::move(candidates[ranked[0].index]), 0};
+  std::size_t searched = 0, simulated = 0, best = ranked[0].index;
+  Price least;
   for (const Ranked& row : ranked) {
     const Candidate& candidate = candidates[row.index];
     if (!candidate.start_itself && ++searched > finalists) continue;
-    kept.push_back(row.index);
-    plans.push_back(candidate.plan);
-    if (input.simulator == nullptr) break;
+    if (simulated > 0 && least.better_than({row.price.fits, row.price.step / hopeless})) continue;
+    const Price price = simulated_price(input, candidate.plan);
+    if (++simulated > 1 && !price.better_than(least)) continue;
+    best = row.index;
+    least = price;
   }
-  const std::size_t best = best_by_simulation(input, plans);
-  return {std::move(candidates[kept[best]]), plans.size()};
+  return {std::move(candidates[best]), simulated};
 }
 
 }  // namespace

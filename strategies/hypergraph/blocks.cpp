@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/errors.hpp"
+
 namespace parsim::hypergraph {
 
 namespace {
@@ -88,7 +90,8 @@ std::optional<std::vector<Block>> inherited(const Network& network, LayerId id,
 
 }  // namespace
 
-Blocks blocks_of(const Network& network, std::int32_t most) {
+Blocks blocks_of(const Network& network, std::int32_t most,
+                 const std::vector<std::vector<std::int64_t>>& sizes) {
   Blocks result;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
@@ -103,13 +106,20 @@ Blocks blocks_of(const Network& network, std::int32_t most) {
         continue;
       }
     }
+    const auto add_row = [&](std::int64_t size) {
+      blocks.push_back({static_cast<std::int32_t>(result.maker.size()), size});
+      result.maker.push_back(id);
+    };
     const std::int64_t extent = cut ? network[id].out.extent(Dim::channel) : 1;
+    if (cut && !sizes.empty() && !sizes[l].empty()) {
+      for (const std::int64_t size : sizes[l]) add_row(size);
+      ensure(extent_of(blocks) == extent, "blocks of channels add up to the layer's");
+      continue;
+    }
     const std::int64_t count = std::min<std::int64_t>(most, extent);
     for (std::int64_t b = 0; b < count; ++b) {
       // Spread evenly, so that a border between groups of channels is one between blocks, too.
-      const std::int64_t size = (b + 1) * extent / count - b * extent / count;
-      blocks.push_back({static_cast<std::int32_t>(result.maker.size()), size});
-      result.maker.push_back(id);
+      add_row((b + 1) * extent / count - b * extent / count);
     }
   }
   return result;

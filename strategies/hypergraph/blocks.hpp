@@ -12,7 +12,10 @@ struct Blocks {
   std::vector<LayerId> maker;                ///< by row
 };
 
-[[nodiscard]] Blocks blocks_of(const Network& network, std::int32_t most);
+/// most    blocks of a layer with rows of its own, as equal as can be
+/// sizes   by layer: those of its blocks instead; empty, or none for a layer: `most` decides
+[[nodiscard]] Blocks blocks_of(const Network& network, std::int32_t most,
+                               const std::vector<std::vector<std::int64_t>>& sizes = {});
 
 /// The channels of each block of a layer, along the first channel axis of its output; of a layer
 /// without one: empty intervals.

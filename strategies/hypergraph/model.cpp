@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -40,10 +41,41 @@ std::vector<Region> grid_of(const std::vector<Region>& boxes) {
   return cells;
 }
 
+/// Cells of a grid, found by their channels: a joined tensor has thousands of blocks and as many
+/// readers of single blocks.
+class CellsByChannel {
+ public:
+  CellsByChannel(std::vector<Region> cells, std::size_t axis)
+      : cells_(std::move(cells)), axis_(axis) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) from_[begin(cells_[i])].push_back(i);
+  }
+  [[nodiscard]] const std::vector<Region>& all() const { return cells_; }
+  template <class Action>
+  void within(const Region& box, Action action) const {
+    const bool cut = axis_ < box.rank();
+    auto channel = cut ? from_.lower_bound(box[axis_].begin) : from_.begin();
+    for (; channel != from_.end() && (!cut || channel->first < box[axis_].end); ++channel) {
+      for (const std::size_t i : channel->second) {
+        if (box.contains(cells_[i])) action(i);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t begin(const Region& cell) const {
+    return axis_ < cell.rank() ? cell[axis_].begin : 0;
+  }
+  std::vector<Region> cells_;
+  std::size_t axis_;
+  std::map<std::int64_t, std::vector<std::size_t>> from_;  ///< by first channel
+};
+
 class Maker {
  public:
   Maker(const Network& network, const ModelOptions& options)
-      : network_(network), options_(options), blocks_(blocks_of(network, options.channel_blocks)) {
+      : network_(network),
+        options_(options),
+        blocks_(blocks_of(network, options.channel_blocks, options.channel_sizes)) {
     const std::int64_t parts = std::clamp<std::int64_t>(options.sample_blocks, 1,
                                                         std::max<std::int64_t>(1, options.samples));
     samples_ = options.sample_sizes.empty()
@@ -226,20 +258,24 @@ class Maker {
       std::set<Region> boxes;
       for (const Part& part : owned) boxes.insert(part.out);
       for (const Read& read : by_tensor[l]) boxes.insert(read.box);
-      for (const Region& cell : grid_of({boxes.begin(), boxes.end()})) {
-        const auto owner = std::find_if(owned.begin(), owned.end(),
-                                        [&](const Part& part) { return part.out.contains(cell); });
-        if (owner == owned.end()) continue;
-        const std::int32_t row = blocks[static_cast<std::size_t>(owner - owned.begin())].row;
-        std::vector<std::int32_t> readers, returning;
-        for (const Read& read : by_tensor[l]) {
-          if (!read.box.contains(cell)) continue;
-          readers.push_back(read.row);
-          if (read.returns_gradient) returning.push_back(read.row);
-        }
+      const CellsByChannel cells(grid_of({boxes.begin(), boxes.end()}),
+                                 network_.layers[l].out.region_axis(Dim::channel));
+      std::vector<std::int32_t> owner(cells.all().size(), -1);
+      std::vector<std::vector<std::int32_t>> readers(owner.size()), returning(owner.size());
+      for (std::size_t b = 0; b < owned.size(); ++b)
+        cells.within(owned[b].out, [&](std::size_t cell) { owner[cell] = blocks[b].row; });
+      for (const Read& read : by_tensor[l]) {
+        cells.within(read.box, [&](std::size_t cell) {
+          readers[cell].push_back(read.row);
+          if (read.returns_gradient) returning[cell].push_back(read.row);
+        });
+      }
+      for (std::size_t cell = 0; cell < owner.size(); ++cell) {
+        if (owner[cell] < 0) continue;
         for (std::size_t s = 0; s < samples_.size(); ++s) {
-          add_net(builder, row, readers, s, cell.volume() * step_samples(s));
-          add_net(builder, row, returning, s, cell.volume() * step_samples(s));
+          const std::int64_t words = cells.all()[cell].volume() * step_samples(s);
+          add_net(builder, owner[cell], readers[cell], s, words);
+          add_net(builder, owner[cell], returning[cell], s, words);
         }
       }
     }

@@ -21,7 +21,8 @@ enum class Detail : std::uint8_t { exact, simple };
 enum class Balance : std::uint8_t { work, work_by_layers, work_and_memory };
 
 struct ModelOptions {
-  std::int32_t channel_blocks = 64;        ///< at most, for each layer
+  std::int32_t channel_blocks = 64;                      ///< at most, for each layer
+  std::vector<std::vector<std::int64_t>> channel_sizes;  ///< by layer, see blocks_of
   std::int32_t sample_blocks = 1;          ///< 1: model F; more: model U, at most the micro-batch
   std::vector<std::int64_t> sample_sizes;  ///< of the blocks of samples; empty: as equal as can be
   std::int64_t samples = 1;                ///< of a micro-batch

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "strategies/hypergraph/balance.hpp"
@@ -31,9 +32,50 @@ std::int32_t sixteen_or_more(std::size_t parts) {
   return p * ((16 + p - 1) / p);
 }
 
+/// Whether it moves fewer words to gather what the layer reads than to add up its weights, so that
+/// cutting it by channel pays.
+bool heavy(const StrategyInput& input, LayerId id) {
+  const Network& network = input.network;
+  std::int64_t read = 0, weights = 0;
+  for (const LayerId from : network[id].inputs) {
+    if (network[from].kind.as<Input>() == nullptr)
+      read += network[from].out.elements() * input.batch;
+  }
+  for (const ParameterId parameter : network[id].parameters)
+    weights += network[parameter].elements();
+  return read > 0 && weights > read;
+}
+
+/// By layer, sizes of blocks of channels for model U: `count` each while the vertices allow, then
+/// fewer for layers that are best cut by sample, last for the heavy ones. Blocks nest into equal
+/// parts for the devices.
+std::vector<std::vector<std::int64_t>> unified_blocks(const StrategyInput& input,
+                                                      std::size_t devices, std::size_t count,
+                                                      std::size_t samples) {
+  constexpr std::size_t most = 1024;  // vertices
+  const Network& network = input.network;
+  std::vector<std::vector<std::int64_t>> sizes(network.layers.size());
+  std::size_t of_heavy = count, of_others = count;
+  while (true) {
+    for (std::size_t l = 0; l < sizes.size(); ++l) {
+      const std::size_t blocks = heavy(input, LayerId{l}) ? of_heavy : of_others;
+      const std::int64_t extent = network.layers[l].out.extent(Dim::channel);
+      sizes[l].clear();
+      for (const std::int64_t part : even_split(extent, std::min(blocks, devices))) {
+        for (const std::int64_t size : even_split(part, std::max<std::size_t>(1, blocks / devices)))
+          if (size > 0) sizes[l].push_back(size);
+      }
+    }
+    if (blocks_of(network, 1, sizes).maker.size() * samples <= most) return sizes;
+    if (of_heavy == 1) return sizes;
+    (of_others > 1 ? of_others : of_heavy) /= 2;
+  }
+}
+
 /// Orders in which ranges of vertices may be given to parts: rows of a layer sample by sample, and
 /// whole samples.
-std::vector<std::vector<std::vector<Vertex>>> unit_orders(const Model& model) {
+using UnitOrders = std::vector<std::vector<std::vector<Vertex>>>;
+UnitOrders unit_orders(const Model& model) {
   const std::size_t samples = model.samples.size();
   if (samples == 1) return {};
   std::vector<std::vector<Vertex>> by_layer, by_sample;
@@ -105,19 +147,15 @@ Model model_for(const StrategyInput& input, const Recipe& recipe,
   options.states = 2 + state_per_parameter(input.optimizer);
   options.balance = recipe.balance;
   if (recipe.by_time) options.work = layer_times(input, devices);
-  const std::size_t rows = blocks_of(input.network, 1).maker.size();
   if (recipe.by_samples) {
-    constexpr std::size_t most = 1024;  // vertices
-    options.channel_blocks = sixteen_or_more(devices.size());
+    const auto count = static_cast<std::size_t>(sixteen_or_more(devices.size()));
     options.sample_sizes =
-        sample_blocks(options.samples, static_cast<std::size_t>(options.channel_blocks),
-                      recipe.micro_batches, starts);
-    while (options.channel_blocks > 1 &&
-           rows * static_cast<std::size_t>(options.channel_blocks) * options.sample_sizes.size() >
-               most)
-      options.channel_blocks = options.channel_blocks / 2;
+        sample_blocks(input.network, options.samples, count, recipe.micro_batches, starts);
+    options.channel_sizes =
+        unified_blocks(input, devices.size(), count, options.sample_sizes.size());
   } else {
     constexpr std::size_t most = 768;
+    const std::size_t rows = blocks_of(input.network, 1).maker.size();
     options.channel_blocks = static_cast<std::int32_t>(
         std::clamp<std::size_t>(most / std::max<std::size_t>(1, rows), 8, 64));
   }
@@ -152,6 +190,33 @@ std::vector<std::string> notes_of(const StrategyInput& input, const Candidate& c
       "ours"};
 }
 
+namespace {
+
+/// The start with the fewest words among those that keep the recipe's balance and move fewer words
+/// than `found`, each in a model with blocks of its own; null if there is none. The blocks of
+/// model_for are the same for all starts, and on many layers too few to say each of them.
+const Start* cheapest_start(const StrategyInput& input, const Recipe& recipe,
+                            const std::vector<Start>& starts, const PartitionOptions& options,
+                            const Partition& found) {
+  const std::vector<DeviceId> devices = workers(input);
+  const std::vector<double> work =
+      recipe.by_time ? layer_times(input, devices) : std::vector<double>{};
+  const Start* best = nullptr;
+  std::int64_t least = found.balanced() ? found.cost : std::numeric_limits<std::int64_t>::max();
+  for (const Start& start : starts) {
+    if (!has_own_model(input.network, recipe, start.plan)) continue;
+    const Model own = own_model(input, recipe, start.plan, work);
+    const Partition given =
+        evaluated(own.graph, parts_of(input.network, own, start.plan, devices), options);
+    if (!given.balanced() || given.cost >= least) continue;
+    best = &start;
+    least = given.cost;
+  }
+  return best;
+}
+
+}  // namespace
+
 Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
                        const std::vector<Start>& starts) {
   const std::vector<DeviceId> devices = workers(input);
@@ -161,7 +226,11 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   options.shares = speeds_of(input, devices);
   options.tolerance = recipe.tolerance;
   options.seed = input.seed;
-  options.restarts = options.recombinations = options.bisections = 1;
+  // Vertices x parts, what an FM pass looks at. Where it is more, the starts are refined only.
+  constexpr std::size_t most = 50'000;
+  const bool small = at(model.graph.vertices) * devices.size() <= most;
+  options.restarts = options.recombinations = options.bisections = small ? 1 : 0;
+  options.chains = small;
   for (const Start& start : starts) {
     Parts parts = parts_of(input.network, model, start.plan, devices);
     // Far from balanced, nothing of it would be left after rebalancing.
@@ -174,14 +243,28 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   const Limits limits = limits_of(model.graph, options.parts, options.shares, options.tolerance);
   std::vector<std::int32_t> order(devices.size());
   std::iota(order.begin(), order.end(), 0);
-  for (const auto& units : unit_orders(model)) {
+  for (const auto& units : small ? unit_orders(model) : UnitOrders{}) {
     if (auto chain = cheapest_chain(model.graph, limits, units, order))
       options.starts.push_back(std::move(*chain));
   }
-  Partition found = partition(model.graph, options);
-  Parts parts = gathered(input.network, model, found.parts);
-
-  return planned(input, recipe, model, evaluated(model.graph, std::move(parts), options));
+  const auto candidate = [&](const Recipe& named, const Model& used, const PartitionOptions& how) {
+    Parts parts = gathered(input.network, used, partition(used.graph, how).parts);
+    return planned(input, named, used, evaluated(used.graph, std::move(parts), how));
+  };
+  Candidate found = candidate(recipe, model, options);
+  if (!recipe.by_samples) return found;
+  if (const Start* start = cheapest_start(input, recipe, starts, options, found.partition)) {
+    const std::vector<double> work =
+        recipe.by_time ? layer_times(input, devices) : std::vector<double>{};
+    const Model own = own_model(input, recipe, start->plan, work);
+    options.starts = {parts_of(input.network, own, start->plan, devices)};
+    options.restarts = options.recombinations = options.bisections = 0;
+    options.chains = false;
+    Recipe named = recipe;
+    named.name += fmt::format(", in the blocks of '{}'", start->name);
+    found = candidate(named, own, options);
+  }
+  return found;
 }
 
 std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) {

@@ -36,15 +36,24 @@ struct Start {
   Plan plan;
 };
 /// Every other strategy of the table that can plan this input, without simulation; `data` also with
-/// shares by speed if devices are unequal.
+/// shares by speed if devices are unequal, `layer-wise` only up to some hundred layers on 64
+/// devices.
 [[nodiscard]] std::vector<Start> starts_of(const StrategyInput& input);
 
 /// Sizes of at least `least` blocks of a micro-batch's samples (or one sample each), such that
 /// blocks end where the starts of as many micro-batches cut by sample; of starts that would make
 /// more than twice as many blocks, the first.
-[[nodiscard]] std::vector<std::int64_t> sample_blocks(std::int64_t samples, std::size_t least,
-                                                      std::int32_t micro_batches,
+[[nodiscard]] std::vector<std::int64_t> sample_blocks(const Network& network, std::int64_t samples,
+                                                      std::size_t least, std::int32_t micro_batches,
                                                       std::span<const Start> starts);
+
+/// A model whose blocks are cut where the plan cuts, and nowhere else: few vertices, and the plan's
+/// split of every layer that has rows of its own is a partition of it.
+/// work   as in ModelOptions
+[[nodiscard]] Model own_model(const StrategyInput& input, const Recipe& recipe, const Plan& plan,
+                              std::vector<double> work);
+/// Whether the recipe's micro-batches can be cut where the plan cuts samples.
+[[nodiscard]] bool has_own_model(const Network& network, const Recipe& recipe, const Plan& plan);
 
 /// The start as a partition, unrefined, and what plan that is: the start's own if the partition
 /// says all of it.

@@ -14,11 +14,13 @@ namespace parsim::hypergraph {
 
 namespace {
 
-/// Where the layers of a plan are cut by sample, ends of the micro-batch left out.
-std::set<std::int64_t> sample_borders(const Plan& plan) {
+/// Where the layers of a plan are cut by sample, ends of the micro-batch left out; of all layers or
+/// only of those with parameters.
+std::set<std::int64_t> sample_borders(const Network& network, const Plan& plan, bool all) {
   std::set<std::int64_t> borders;
-  for (const LayerPlan& layer : plan.layers) {
-    for (const Cut& cut : layer.cuts) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (!all && network.layers[l].parameters.empty()) continue;
+    for (const Cut& cut : plan.layers[l].cuts) {
       std::int64_t end = 0;
       for (const std::int64_t size : cut.sizes) {
         end += size;
@@ -30,6 +32,10 @@ std::set<std::int64_t> sample_borders(const Plan& plan) {
   return borders;
 }
 
+std::set<std::int64_t> sample_borders(const Network& network, const Plan& plan) {
+  return sample_borders(network, plan, true);
+}
+
 std::vector<std::int64_t> sizes_between(const std::set<std::int64_t>& borders,
                                         std::int64_t samples) {
   std::vector<std::int64_t> sizes;
@@ -39,6 +45,20 @@ std::vector<std::int64_t> sizes_between(const std::set<std::int64_t>& borders,
     begin = border;
   }
   sizes.push_back(samples - begin);
+  return sizes;
+}
+
+/// By layer: the channels between the plan's borders, empty groups left out.
+std::vector<std::vector<std::int64_t>> channel_sizes(const Network& network, const Plan& plan) {
+  std::vector<std::vector<std::int64_t>> sizes;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    std::vector<std::int64_t>& own = sizes.emplace_back();
+    for (const Cut& cut : plan.layers[l].cuts) {
+      if (cut.dim == Dim::channel) own = cut.sizes;
+    }
+    std::erase(own, 0);
+    if (own.empty()) own = {network.layers[l].out.extent(Dim::channel)};
+  }
   return sizes;
 }
 
@@ -77,6 +97,9 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   };
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, workers(input));
   const bool unequal = *std::max_element(kinds.begin(), kinds.end()) > 0;
+  // The layer-wise search alone would take longer than everything else here.
+  constexpr std::size_t most = 20'000;  // layers x devices
+  const bool short_search = input.network.layers.size() * kinds.size() <= most;
   for (const Strategy& row : strategies()) {
     // These would call this one.
     if (row.name == "hypergraph" || row.name == "best") continue;
@@ -84,7 +107,7 @@ std::vector<Start> starts_of(const StrategyInput& input) {
                                     [&](const Plan& plan) { return plan.strategy == row.name; });
     if (known != input.known.end()) {
       starts.push_back({row.name, *known});
-    } else {
+    } else if (row.name != "layer-wise" || short_search) {
       attempt(quiet, row, row.name);
     }
     if (row.name == "data" && unequal) {
@@ -96,8 +119,9 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   return starts;
 }
 
-std::vector<std::int64_t> sample_blocks(std::int64_t samples, std::size_t least,
-                                        std::int32_t micro_batches, std::span<const Start> starts) {
+std::vector<std::int64_t> sample_blocks(const Network& network, std::int64_t samples,
+                                        std::size_t least, std::int32_t micro_batches,
+                                        std::span<const Start> starts) {
   const auto count = std::clamp<std::size_t>(least, 1, static_cast<std::size_t>(samples));
   std::set<std::int64_t> borders;
   std::int64_t end = 0;
@@ -107,35 +131,45 @@ std::vector<std::int64_t> sample_blocks(std::int64_t samples, std::size_t least,
   }
   for (const Start& start : starts) {
     if (start.plan.schedule.micro_batches != micro_batches) continue;
-    std::set<std::int64_t> more = sample_borders(start.plan);
+    std::set<std::int64_t> more = sample_borders(network, start.plan);
     more.insert(borders.begin(), borders.end());
     if (more.size() <= 2 * count) borders = std::move(more);
   }
   return sizes_between(borders, samples);
 }
 
-Candidate candidate_of_start(const StrategyInput& input, const Start& start) {
-  const std::vector<DeviceId> devices = workers(input);
-  const std::set<std::int64_t> borders = sample_borders(start.plan);
-  Recipe recipe;
-  recipe.name =
-      fmt::format("model {}, the partition of '{}'", borders.empty() ? "F" : "U", start.name);
-  recipe.by_samples = !borders.empty();
-  recipe.by_time = true;
-  recipe.micro_batches = start.plan.schedule.micro_batches;
+Model own_model(const StrategyInput& input, const Recipe& recipe, const Plan& plan,
+                std::vector<double> work) {
   ModelOptions options;
   options.samples = input.batch / recipe.micro_batches;
   options.micro_batches = recipe.micro_batches;
+  options.channel_sizes = channel_sizes(input.network, plan);
+  // A loss cut by sample would multiply all of many blocks of channels; it moves next to nothing.
+  constexpr std::size_t most = 32768;  // vertices
+  std::set<std::int64_t> borders = sample_borders(input.network, plan);
+  const std::size_t rows = blocks_of(input.network, 1, options.channel_sizes).maker.size();
+  if (rows * (borders.size() + 1) > most) borders = sample_borders(input.network, plan, false);
   options.sample_sizes = sizes_between(borders, options.samples);
   options.states = 2 + state_per_parameter(input.optimizer);
-  options.work = layer_times(input, devices);
-  // As many blocks of channels as the model can carry, a multiple of the devices.
-  constexpr std::size_t most = 4096;  // vertices
-  const std::size_t columns =
-      blocks_of(input.network, 1).maker.size() * options.sample_sizes.size() * devices.size();
-  const std::size_t each = std::clamp<std::size_t>(most / columns, 1, 64);
-  options.channel_blocks = static_cast<std::int32_t>(each * devices.size());
-  const Model model = model_of(input.network, options);
+  options.balance = recipe.balance;
+  options.work = std::move(work);
+  return model_of(input.network, options);
+}
+
+bool has_own_model(const Network& network, const Recipe& recipe, const Plan& plan) {
+  return plan.schedule.micro_batches == recipe.micro_batches ||
+         sample_borders(network, plan).empty();
+}
+
+Candidate candidate_of_start(const StrategyInput& input, const Start& start) {
+  const std::vector<DeviceId> devices = workers(input);
+  Recipe recipe;
+  recipe.by_time = true;
+  recipe.micro_batches = start.plan.schedule.micro_batches;
+  const Model model = own_model(input, recipe, start.plan, layer_times(input, devices));
+  recipe.by_samples = model.samples.size() > 1;
+  recipe.name =
+      fmt::format("model {}, the partition of '{}'", recipe.by_samples ? "U" : "F", start.name);
   PartitionOptions balance;
   balance.parts = static_cast<std::int32_t>(devices.size());
   balance.shares = speeds_of(input, devices);

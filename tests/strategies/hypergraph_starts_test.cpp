@@ -13,25 +13,13 @@
 #include "strategies/shares.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::hypergraph {
 namespace {
 
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
-  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
-
-  World(const std::string& name, const std::string& machines)
-      : network(load_network(name, {}, "test")), cluster(load_cluster(machines, "test")) {}
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
-    in.batch = batch;
-    return in;
-  }
-};
+using testing::World;
 
 const char* const equal = "star:4,device=p100-sxm2,rate=20GB/s,latency=1us";
 const char* const unequal = "star:4,device=p100-sxm2*2+v100-sxm2*2,rate=5GB/s,latency=5us";
@@ -42,16 +30,71 @@ const Start* start_named(const std::vector<Start>& starts, std::string_view name
   return at == starts.end() ? nullptr : &*at;
 }
 
+/// By device, multiply-accumulates of a step, as the unweighted models count them.
+std::vector<double> work_of(const World& world, const Plan& plan) {
+  std::vector<double> work(world.cluster.devices.size(), 0);
+  const Network& network = world.network;
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  for (std::size_t l = 1; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const double passes = network[id].inputs[0] == LayerId{0} ? 2 : 3;  // no gradient of the data
+    for (const Cell& cell : cells(network, id, plan.layers[l], samples)) {
+      work[cell.device.index()] +=
+          passes * plan.schedule.micro_batches *
+          forward_flops(network[id].kind, input_shapes(network, id), network[id].out, cell.part)
+              .value;
+    }
+  }
+  return work;
+}
+
 }  // namespace
+
+TEST_CASE(
+    "hypergraph: model U moves no more than data, owt, model-even and pipeline move, where "
+    "they are balanced") {
+  struct Case {
+    const char* network;
+    std::size_t devices;
+    std::size_t balanced;  ///< of the four
+  };
+  for (const auto& [name, devices, balanced] :
+       {Case{"lenet5", 4, 2}, Case{"resnet18", 4, 3}, Case{"alexnet_grouped", 4, 3},
+        Case{"alexnet_grouped", 16, 3}, Case{"vgg16", 8, 3}, Case{"vgg16", 16, 3}}) {
+    CAPTURE(name);
+    CAPTURE(devices);
+    const World world(name, testing::star_of(devices, "10 GB/s", "1us"));
+    const StrategyInput input = world.input(128);
+    const Recipe recipe{"U", true, Balance::work, 0.05, 1};
+    const Candidate found = candidate_of(input, recipe, starts_of(input));
+    CHECK(found.partition.balanced());
+    const Bytes moved = bytes_moved(lower(world.network, world.cluster, found.plan));
+    CHECK(moved == Bytes{4 * found.words});
+    std::size_t compared = 0;
+    for (Plan (*make)(const StrategyInput&) :
+         {plan_data, plan_owt, plan_model_even, plan_pipeline}) {
+      const Plan start = make(input);
+      CAPTURE(start.strategy);
+      const std::vector<double> work = work_of(world, start);
+      const double mean =
+          std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(devices);
+      if (*std::max_element(work.begin(), work.end()) > 1.05 * mean) continue;
+      ++compared;
+      CHECK(moved <= bytes_moved(lower(world.network, world.cluster, start)));
+    }
+    CHECK(compared == balanced);
+  }
+}
 
 TEST_CASE("hypergraph: blocks of samples end where starts cut") {
   const World world("lenet5", "star:3,device=p100-sxm2,rate=20GB/s,latency=1us");
   const std::vector<Start> starts{{"data", plan_data(world.input(10))}};  // 4, 3 and 3 samples
-  CHECK(sample_blocks(10, 2, 1, {}) == std::vector<std::int64_t>{5, 5});
-  CHECK(sample_blocks(10, 2, 1, starts) == std::vector<std::int64_t>{4, 1, 2, 3});
-  CHECK(sample_blocks(10, 2, 5, starts) == std::vector<std::int64_t>{5, 5});  // no pipeline
-  CHECK(sample_blocks(10, 1, 1, starts) == std::vector<std::int64_t>{4, 3, 3});
-  CHECK(sample_blocks(2, 16, 1, {}) == std::vector<std::int64_t>{1, 1});
+  CHECK(sample_blocks(world.network, 10, 2, 1, {}) == std::vector<std::int64_t>{5, 5});
+  CHECK(sample_blocks(world.network, 10, 2, 1, starts) == std::vector<std::int64_t>{4, 1, 2, 3});
+  CHECK(sample_blocks(world.network, 10, 2, 5, starts) ==
+        std::vector<std::int64_t>{5, 5});  // no pipeline
+  CHECK(sample_blocks(world.network, 10, 1, 1, starts) == std::vector<std::int64_t>{4, 3, 3});
+  CHECK(sample_blocks(world.network, 2, 16, 1, {}) == std::vector<std::int64_t>{1, 1});
 }
 
 TEST_CASE("hypergraph: partitions of starts that say all of their plans") {

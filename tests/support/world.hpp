@@ -1,0 +1,43 @@
+// A network on a cluster, with costs, a simulator and what a strategy is asked: the setting of most
+// tests of strategies. Include it where the libraries of networks, topologies and sim are linked.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim::testing {
+
+struct World {
+  Network network;
+  Cluster cluster;
+  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
+
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  World(Network net, Cluster machines) : network(std::move(net)), cluster(std::move(machines)) {}
+  World(const std::string& name, Cluster machines)
+      : World(load_network(name, {}, "test"), std::move(machines)) {}
+  World(const std::string& name, const std::string& machines)
+      : World(name, load_cluster(machines, "test")) {}
+
+  /// Without a simulator.
+  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
+    StrategyInput in{network, cluster, *cost};
+    in.batch = batch;
+    return in;
+  }
+  [[nodiscard]] StrategyInput simulated(std::int64_t batch) const {
+    StrategyInput in = input(batch);
+    in.simulator = simulator.get();
+    return in;
+  }
+};
+
+}  // namespace parsim::testing
