@@ -12,27 +12,21 @@
 #include "sim/sim.hpp"
 #include "strategies/layer_wise/tables.hpp"
 #include "strategies/lower.hpp"
+#include "tests/support/enumeration.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
 namespace {
 
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+using testing::World;
 
-  World(const std::string& name, const std::string& machines)
-      : network(load_network(name, {}, "benchmark")),
-        cluster(load_cluster(machines, "benchmark")) {}
-
-  [[nodiscard]] StrategyInput input(SearchCosts costs) const {
-    StrategyInput in{.network = network, .cluster = cluster, .cost = *cost, .server = {}};
-    in.batch = 32 * static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
-    in.search_costs = costs;
-    return in;
-  }
-};
+StrategyInput asked(const World& world, SearchCosts costs) {
+  const std::size_t gpus = devices_of(world.cluster, DeviceKind::gpu).size();
+  StrategyInput input = world.input(32 * static_cast<std::int64_t>(gpus));
+  input.search_costs = costs;
+  return input;
+}
 
 const char* const four = "star:4,device=p100-sxm2,rate=20GB/s,latency=1us";
 const char* const sixteen = "p100-4x4";
@@ -41,7 +35,7 @@ const char* const sixty_four = "nodes:16x4,device=p100-sxm2,intra=20GB/s,inter=1
 /// The whole strategy without simulations. Checksum: the plan is valid and the same every time.
 void search(benchmark::State& state, const char* network, const char* machines, SearchCosts costs) {
   const World world(network, machines);
-  const StrategyInput input = world.input(costs);
+  const StrategyInput input = asked(world, costs);
   const Plan first = plan_layer_wise(input);
   Plan plan;
   for (auto _ : state) plan = plan_layer_wise(input);
@@ -68,69 +62,20 @@ BENCHMARK_CAPTURE(search, inception_v3_on_64_paper, "inception_v3", sixty_four, 
 BENCHMARK_CAPTURE(search, inception_v3_on_64_own, "inception_v3", sixty_four, SearchCosts::own)
     ->Unit(benchmark::kMillisecond);
 
-/// Depth first through all choices; the sum of what is chosen is carried along.
-class Enumeration {
- public:
-  /// bounded   leaves a branch whose sum with the least costs of the other nodes is no better than
-  ///           the best so far
-  Enumeration(const layer_wise::Problem& problem, bool bounded)
-      : problem_(problem),
-        bounded_(bounded),
-        ending_(problem.costs.size()),
-        choice_(problem.costs.size()),
-        rest_(problem.costs.size() + 1, 0) {
-    for (const auto& edge : problem.edges) ending_[edge.to].push_back(&edge);
-    for (std::size_t v = problem.costs.size(); v-- > 0;) {
-      rest_[v] = rest_[v + 1] + *std::min_element(problem.costs[v].begin(), problem.costs[v].end());
-    }
-  }
-  double run() {
-    visit(0, 0);
-    return least_;
-  }
-  [[nodiscard]] std::int64_t visited() const { return visited_; }
-
- private:
-  void visit(std::size_t node, double sum) {
-    if (node == problem_.costs.size()) {
-      ++visited_;
-      least_ = std::min(least_, sum);
-      return;
-    }
-    for (std::size_t c = 0; c < problem_.costs[node].size(); ++c) {
-      double cost = sum + problem_.costs[node][c];
-      for (const layer_wise::Problem::Edge* edge : ending_[node]) {
-        cost += (*edge->cost)(choice_[edge->from], c);
-      }
-      if (bounded_ && cost + rest_[node + 1] >= least_) continue;
-      choice_[node] = c;
-      visit(node + 1, cost);
-    }
-  }
-
-  const layer_wise::Problem& problem_;
-  bool bounded_;
-  std::vector<std::vector<const layer_wise::Problem::Edge*>> ending_;
-  std::vector<std::size_t> choice_;
-  std::vector<double> rest_;  ///< least costs of the nodes from one on
-  double least_ = std::numeric_limits<double>::infinity();
-  std::int64_t visited_ = 0;
-};
-
 /// Exhaustive search finds nothing better. LeNet-5 has 1.1e7 strategies of its convolutions, pools
 /// and dense layers, times 6 for the flattening view and 3 for the loss.
 void exhaustive(benchmark::State& state, const char* network, bool bounded) {
   const World world(network, four);
-  const StrategyInput input = world.input(SearchCosts::paper);
+  const StrategyInput input = asked(world, SearchCosts::paper);
   layer_wise::Machine machine(input, SearchCosts::paper);
   const layer_wise::Problem problem =
       make_tables(input, machine, layer_wise::TransferRule::slowest_receiver, {}).problem(1, 0);
   double least = 0;
   std::int64_t visited = 0;
   for (auto _ : state) {
-    Enumeration all(problem, bounded);
-    least = all.run();
-    visited = all.visited();
+    testing::Enumeration all(problem, bounded);
+    least = all.least();
+    visited = all.leaves();
   }
   const double found = solve(problem).cost;
   if (std::abs(found - least) > 1e-12 * least) state.SkipWithError("the search is not optimal");

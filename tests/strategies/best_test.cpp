@@ -9,27 +9,20 @@
 #include "strategies/best/moves.hpp"
 #include "strategies/memory.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
 namespace {
 
-struct World {
-  World(const std::string& network_name, const std::string& cluster_name, std::int64_t batch)
-      : network(load_network(network_name, {}, "test")),
-        cluster(load_cluster(cluster_name, "test")),
-        cost(make_constant_efficiency(cluster)),
-        simulator(make_simgrid_executor(cluster, *cost, {})) {
-    input.batch = batch;
-    input.budget = 150;
-    input.simulator = simulator.get();
-  }
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost;
-  std::unique_ptr<Executor> simulator;
-  StrategyInput input{network, cluster, *cost};
-};
+using testing::World;
+
+/// With a simulator, and a budget that tests can afford.
+StrategyInput asked(const World& world, std::int64_t batch) {
+  StrategyInput input = world.simulated(batch);
+  input.budget = 150;
+  return input;
+}
 
 /// The plans of all the other strategies that have one.
 std::vector<Plan> others(const StrategyInput& input) {
@@ -47,9 +40,10 @@ std::vector<Plan> others(const StrategyInput& input) {
 /// Whether any other strategy's plan fits if every device has so much memory.
 bool fits_in(World& world, Bytes memory) {
   for (Device& device : world.cluster.devices) device.memory = memory;
-  const std::vector<Plan> plans = others(world.input);
+  const StrategyInput input = asked(world, 64);
+  const std::vector<Plan> plans = others(input);
   return std::any_of(plans.begin(), plans.end(),
-                     [&](const Plan& plan) { return fits(world.input, plan); });
+                     [&](const Plan& plan) { return fits(input, plan); });
 }
 
 const char* const mixed = "star:4,device=v100-sxm2*2+p100-sxm2*2,rate=5GB/s,latency=2us";
@@ -59,39 +53,42 @@ const char* const mixed = "star:4,device=v100-sxm2*2+p100-sxm2*2,rate=5GB/s,late
 TEST_CASE("best: never loses to another strategy") {
   for (const char* cluster : {mixed, "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=1GB/s"}) {
     for (const char* network : {"lenet5", "alexnet"}) {
-      World world(network, cluster, 64);
-      const std::vector<Plan> plans = others(world.input);
-      const Price best = simulated_price(world.input, plan_best(world.input));
+      const World world(network, cluster);
+      const StrategyInput input = asked(world, 64);
+      const std::vector<Plan> plans = others(input);
+      const Price best = simulated_price(input, plan_best(input));
       for (const Plan& plan : plans) {
         CAPTURE(cluster);
         CAPTURE(network);
         CAPTURE(plan.strategy);
-        CHECK(!simulated_price(world.input, plan).better_than(best));
+        CHECK(!simulated_price(input, plan).better_than(best));
       }
       // What the caller knows already is taken, not made again, and changes nothing.
-      StrategyInput told = world.input;
+      StrategyInput told = input;
       told.known = plans;
-      CHECK(plan_best(told) == plan_best(world.input));
+      CHECK(plan_best(told) == plan_best(input));
     }
   }
 }
 
 TEST_CASE("best: local search finds what no strategy of the table has") {
-  World world("alexnet", mixed, 64);
-  world.input.budget = 1500;
+  const World world("alexnet", mixed);
+  StrategyInput input = asked(world, 64);
+  input.budget = 1500;
   Price least;
-  for (const Plan& plan : others(world.input)) {
-    const Price price = simulated_price(world.input, plan);
+  for (const Plan& plan : others(input)) {
+    const Price price = simulated_price(input, plan);
     if (price.better_than(least) || least.step == Seconds{}) least = price;
   }
-  CHECK(simulated_price(world.input, plan_best(world.input)).better_than(least));
+  CHECK(simulated_price(input, plan_best(input)).better_than(least));
 }
 
 TEST_CASE("best: a plan that fits beats a faster one that does not") {
-  World world("vgg16", mixed, 64);
+  World world("vgg16", mixed);
+  const StrategyInput input = asked(world, 64);
   // Just enough room for the least demanding of the other strategies.
   Bytes least{std::numeric_limits<std::int64_t>::max()};
-  for (const Plan& plan : others(world.input)) {
+  for (const Plan& plan : others(input)) {
     Bytes most{};
     for (const MemoryUse& use : memory_use(world.network, world.cluster, plan)) {
       most = std::max(most, use.total());
@@ -99,17 +96,18 @@ TEST_CASE("best: a plan that fits beats a faster one that does not") {
     least = std::min(least, most);
   }
   REQUIRE(fits_in(world, least));
-  const std::vector<Plan> plans = others(world.input);
+  const std::vector<Plan> plans = others(input);
   REQUIRE(!std::all_of(plans.begin(), plans.end(),
-                       [&](const Plan& plan) { return fits(world.input, plan); }));
-  CHECK(fits(world.input, plan_best(world.input)));
+                       [&](const Plan& plan) { return fits(input, plan); }));
+  CHECK(fits(input, plan_best(input)));
 }
 
 TEST_CASE("best: a change that is taken back leaves no trace") {
-  World world("alexnet", mixed, 64);
-  const std::vector<Plan> plans = others(world.input);
+  const World world("alexnet", mixed);
+  const StrategyInput input = asked(world, 64);
+  const std::vector<Plan> plans = others(input);
   for (const Plan& start : plans) {
-    Moves moves(world.input, plans, 7);
+    Moves moves(input, plans, 7);
     Plan plan = start;
     std::size_t changed = 0;
     for (int i = 0; i < 200; ++i) {

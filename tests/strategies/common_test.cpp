@@ -15,34 +15,25 @@
 #include "strategies/sync.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
+#include "tests/support/world.hpp"
 
 using namespace parsim;
+using testing::World;
 
 namespace {
 
 /// A tiny network on devices of these speeds.
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
-  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
+World world_of(std::string_view name, const std::vector<std::string>& speeds) {
+  std::vector<DeviceModel> models;
+  for (const std::string& speed : speeds) models.push_back(testing::test_device(speed, speed));
+  return {testing::tiny_network(name), testing::star_of(models, "10 GB/s", "1 us")};
+}
 
-  World(std::string_view name, const std::vector<std::string>& speeds)
-      : network(testing::tiny_network(name)), cluster(star(speeds)) {}
-
-  static Cluster star(const std::vector<std::string>& speeds) {
-    std::vector<DeviceModel> models;
-    for (const std::string& speed : speeds) models.push_back(testing::test_device(speed, speed));
-    return testing::star_of(models, "10 GB/s", "1 us");
-  }
-
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
-    in.batch = batch;
-    in.budget = 40;  // searches of any length must do
-    return in;
-  }
-};
+StrategyInput asked(const World& world, std::int64_t batch) {
+  StrategyInput input = world.input(batch);
+  input.budget = 40;  // searches of any length must do
+  return input;
+}
 
 /// True if boxes fill `whole` without overlap.
 bool fill_exactly(const std::vector<Region>& boxes, const Region& whole) {
@@ -119,7 +110,7 @@ void check_cells(const World& world, const Plan& plan) {
 Plan check(const World& world, const Strategy& row, std::int64_t batch) {
   CAPTURE(row.name);
   CAPTURE(world.network.name);
-  const Plan plan = row.plan(world.input(batch));
+  const Plan plan = row.plan(asked(world, batch));
   CHECK_NOTHROW(validate(plan, world.network, world.cluster, "test"));
   CHECK(plan.batch == batch);
   check_cells(world, plan);
@@ -135,7 +126,7 @@ Plan check(const World& world, const Strategy& row, std::int64_t batch) {
 TEST_CASE("common: every strategy works on one device and moves nothing there") {
   for (const Strategy& row : strategies()) {
     for (const Network& network : testing::tiny_networks()) {
-      const World world(network.name, {"10 TFLOP/s"});
+      const World world = world_of(network.name, {"10 TFLOP/s"});
       const Plan plan = check(world, row, 4);
       CHECK(bytes_moved(lower(world.network, world.cluster, plan)) == Bytes{0});
     }
@@ -146,7 +137,8 @@ TEST_CASE("common: every strategy works with more devices than samples") {
   for (const Strategy& row : strategies()) {
     std::int64_t batch = 3;
     for (const Network& network : testing::tiny_networks()) {
-      const World world(network.name, {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s", "4 TFLOP/s"});
+      const World world =
+          world_of(network.name, {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s", "4 TFLOP/s"});
       (void)check(world, row, batch);
       batch = 4 - batch;  // 3 and 1 in turn
     }
@@ -157,10 +149,10 @@ TEST_CASE("common: every strategy works when one device is a hundred times slowe
   for (const Strategy& row : strategies()) {
     for (const Network& network : testing::tiny_networks()) {
       for (const bool first : {false, true}) {
-        const World world(
-            network.name,
-            first ? std::vector<std::string>{"100 GFLOP/s", "10 TFLOP/s", "10 TFLOP/s"}
-                  : std::vector<std::string>{"10 TFLOP/s", "10 TFLOP/s", "100 GFLOP/s"});
+        const World world =
+            world_of(network.name,
+                     first ? std::vector<std::string>{"100 GFLOP/s", "10 TFLOP/s", "10 TFLOP/s"}
+                           : std::vector<std::string>{"10 TFLOP/s", "10 TFLOP/s", "100 GFLOP/s"});
         (void)check(world, row, 8);
       }
     }
@@ -169,12 +161,12 @@ TEST_CASE("common: every strategy works when one device is a hundred times slowe
 
 TEST_CASE("common: with too little memory every strategy still plans, and it is seen not to fit") {
   for (const Strategy& row : strategies()) {
-    World world("residual", {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s"});
+    World world = world_of("residual", {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s"});
     CAPTURE(row.name);
-    CHECK(fits(world.input(8), check(world, row, 8)));
+    CHECK(fits(asked(world, 8), check(world, row, 8)));
     for (Device& device : world.cluster.devices) device.memory = Bytes{100};
-    CHECK_FALSE(fits(world.input(8), check(world, row, 8)));
+    CHECK_FALSE(fits(asked(world, 8), check(world, row, 8)));
     for (Device& device : world.cluster.devices) device.memory = Bytes{0};
-    CHECK_FALSE(fits(world.input(8), check(world, row, 8)));
+    CHECK_FALSE(fits(asked(world, 8), check(world, row, 8)));
   }
 }

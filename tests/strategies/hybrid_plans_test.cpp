@@ -12,31 +12,15 @@
 #include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using testing::World;
 
 namespace {
 
 /// A network on a cluster with a simulator of it.
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
-  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
-
-  World(const std::string& network_name, const std::string& cluster_name)
-      : network(load_network(network_name, {}, "test")),
-        cluster(load_cluster(cluster_name, "test")) {}
-
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
-    in.batch = batch;
-    in.simulator = simulator.get();
-    return in;
-  }
-};
-
 std::set<DeviceId> devices_of(const Plan& plan) {
   std::set<DeviceId> used;
   for (const LayerPlan& layer : plan.layers)
@@ -51,10 +35,10 @@ std::set<DeviceId> devices_of(const Plan& plan) {
 TEST_CASE("hybrid: 3D-ResAttNet-34 in two parts on 8 V100 is nearly eight times one V100") {
   constexpr std::int64_t batch = 256;
   const World one("3d-resattnet34", "star:1,device=v100-sxm2,rate=20GB/s,latency=1us");
-  const StrategyInput alone = one.input(batch);
+  const StrategyInput alone = one.simulated(batch);
   const Price single = simulated_price(alone, plan_hybrid(alone));
   const World eight("3d-resattnet34", "dgx-v100");
-  StrategyInput input = eight.input(8 * batch);
+  StrategyInput input = eight.simulated(8 * batch);
   input.parts = 2;
   const Plan plan = plan_hybrid(input);
   const Price price = simulated_price(input, plan);
@@ -82,7 +66,7 @@ TEST_CASE("hybrid: on unequal devices no slower than equal data parallelism and 
     for (const std::string network : {"vgg16", "resnet18"}) {
       const World world(network, cluster);
       const StrategyInput input =
-          world.input(8 * static_cast<std::int64_t>(world.cluster.devices.size()));
+          world.simulated(8 * static_cast<std::int64_t>(world.cluster.devices.size()));
       const Price hybrid = simulated_price(input, plan_hybrid(input)),
                   data = simulated_price(input, plan_data(input)),
                   pipeline = simulated_price(input, plan_pipeline(input));
@@ -103,7 +87,7 @@ TEST_CASE("hybrid: on unequal devices no slower than equal data parallelism and 
 
 TEST_CASE("hybrid: memory by the closed form is what memory_use says, replicas included") {
   const World world("alexnet", "star:4,device=v100-sxm2,rate=10GB/s,latency=1us");
-  const StrategyInput input = world.input(64);
+  const StrategyInput input = world.simulated(64);
   const std::vector<DeviceId> devices{DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
   const hybrid::Chain chain = hybrid::make_chain(input, devices);
   const std::vector<std::size_t> first = hybrid::equal_load(chain, 2, 8, 0);
@@ -121,7 +105,7 @@ TEST_CASE("hybrid: memory by the closed form is what memory_use says, replicas i
 TEST_CASE("hybrid: memory is a constraint") {
   // All of VGG-16 with its states needs 1.5 GiB and more; two parts do with less each.
   World world("vgg16", "star:4,device=v100-sxm2,rate=10GB/s,latency=1us");
-  const StrategyInput input = world.input(16);
+  const StrategyInput input = world.simulated(16);
   CHECK(simulated_price(input, plan_data(input)).fits);
   for (Device& device : world.cluster.devices) device.memory = Bytes{1'700'000'000};
   CHECK_FALSE(simulated_price(input, plan_data(input)).fits);
@@ -132,7 +116,7 @@ TEST_CASE("hybrid: memory is a constraint") {
 
 TEST_CASE("hybrid: one number of parts if asked, and a sentence if that cannot be") {
   const World world("lenet5", "star:4,device=v100-sxm2,rate=10GB/s,latency=1us");
-  StrategyInput input = world.input(16);
+  StrategyInput input = world.simulated(16);
   for (const std::int32_t parts : {1, 2, 3, 4}) {
     input.parts = parts;
     const Plan plan = plan_hybrid(input);
@@ -155,7 +139,7 @@ TEST_CASE("hybrid: one number of parts if asked, and a sentence if that cannot b
 
 TEST_CASE("hybrid: another seed may find another plan, the same seed the same") {
   const World world("resnet18", "mixed-p100-v100");
-  StrategyInput input = world.input(64);
+  StrategyInput input = world.simulated(64);
   input.parts = 4;
   for (const std::uint64_t seed : {1, 2}) {
     input.seed = seed;

@@ -11,30 +11,11 @@
 #include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
-
-namespace {
-
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
-  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
-
-  World(const std::string& name, const std::string& machines)
-      : network(load_network(name, {}, "test")), cluster(load_cluster(machines, "test")) {}
-
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
-    in.batch = batch;
-    in.simulator = simulator.get();
-    return in;
-  }
-};
-
-}  // namespace
+using testing::World;
 
 TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time") {
   for (const char* machines :
@@ -45,7 +26,7 @@ TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time
       CAPTURE(machines);
       CAPTURE(name);
       const World world(name, machines);
-      const StrategyInput input = world.input(48);
+      const StrategyInput input = world.simulated(48);
       const Seconds step = simulated_price(input, plan_layer_wise(input)).step;
       for (Plan (*other)(const StrategyInput&) : {plan_data, plan_owt, plan_model_even}) {
         CHECK(step <= simulated_price(input, other(input)).step);
@@ -56,7 +37,7 @@ TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time
 
 TEST_CASE("layer-wise: unequal devices get parts in proportion to their speed") {
   const World world("vgg16", "star:2,device=m40*1+v100-sxm2*1,rate=100GB/s,latency=1us");
-  StrategyInput input = world.input(64);
+  StrategyInput input = world.simulated(64);
   const Plan plan = plan_layer_wise(input);
   const LayerPlan& conv = plan.layers[1];
   // The fast device comes first and gets about as many times more samples as it is faster.
@@ -93,11 +74,11 @@ TEST_CASE("layer-wise: few parts stay in one node, with its devices side by side
   // Devices of two nodes that alternate by speed: the fast node comes first.
   const World world(
       "alexnet", "nodes:2x3,device=p100-sxm2*3+v100-sxm2*3,intra=20GB/s,inter=1GB/s,latency=1us");
-  const layer_wise::Machine own(world.input(96), SearchCosts::own);
+  const layer_wise::Machine own(world.simulated(96), SearchCosts::own);
   CHECK(own.devices() ==
         std::vector{DeviceId{3}, DeviceId{4}, DeviceId{5}, DeviceId{0}, DeviceId{1}, DeviceId{2}});
   CHECK(own.nodes() == std::vector<std::size_t>{0, 0, 0, 1, 1, 1});
-  const layer_wise::Machine paper(world.input(96), SearchCosts::paper);
+  const layer_wise::Machine paper(world.simulated(96), SearchCosts::paper);
   CHECK(paper.devices()[0] == DeviceId{0});
   // Three cards behind one cable: a third of it for each, where all receive at once.
   CHECK(own.outside()[0] == doctest::Approx(3 / 1e9));
@@ -142,7 +123,7 @@ TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for
 
 TEST_CASE("layer-wise: a graph of many crossing skips is searched, and the plan says how") {
   const World world("densenet121", "star:4,device=p100-sxm2,rate=20GB/s,latency=1us");
-  StrategyInput input = world.input(64);
+  StrategyInput input = world.simulated(64);
   input.search_costs = SearchCosts::paper;
   const Plan plan = plan_layer_wise(input);
   CHECK(paper_price(input, plan).step() <= paper_price(input, plan_data(input)).step());

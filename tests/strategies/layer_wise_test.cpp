@@ -14,7 +14,9 @@
 #include "strategies/lower.hpp"
 #include "strategies/memory.hpp"
 #include "strategies/price.hpp"
+#include "tests/support/enumeration.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
@@ -28,73 +30,17 @@ using layer_wise::TransferRule;
 
 namespace {
 
-struct World {
-  Network network;
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+using testing::Enumeration;
+using testing::World;
 
-  World(const std::string& name, const std::string& machines)
-      : network(load_network(name, {}, "test")), cluster(load_cluster(machines, "test")) {}
-
-  [[nodiscard]] StrategyInput input(std::int64_t batch,
-                                    SearchCosts costs = SearchCosts::paper) const {
-    StrategyInput in{network, cluster, *cost};
-    in.batch = batch;
-    in.search_costs = costs;
-    return in;
-  }
-};
+StrategyInput by_paper(const World& world, std::int64_t batch) {
+  StrategyInput input = world.input(batch);
+  input.search_costs = SearchCosts::paper;
+  return input;
+}
 
 const char* const four_p100 = "star:4,device=p100-sxm2,rate=20GB/s,latency=1us";
 const char* const two_p100 = "star:2,device=p100-sxm2,rate=20GB/s,latency=1us";
-
-/// Every choice, depth first; the sum of what is chosen so far is carried along. `prune`: leave a
-/// branch whose sum with the least that the other nodes cost by themselves is no better than the
-/// best so far.
-class Enumeration {
- public:
-  Enumeration(const Problem& problem, bool prune) : problem_(problem), prune_(prune) {
-    ending_.resize(problem.costs.size());
-    for (const Problem::Edge& edge : problem.edges) ending_[edge.to].push_back(&edge);
-    choice_.resize(problem.costs.size());
-    rest_.assign(problem.costs.size() + 1, 0);
-    for (std::size_t v = problem.costs.size(); v-- > 0;) {
-      rest_[v] = rest_[v + 1] + *std::min_element(problem.costs[v].begin(), problem.costs[v].end());
-    }
-  }
-  double least() {
-    visit(0, 0);
-    return least_;
-  }
-  [[nodiscard]] std::int64_t leaves() const { return leaves_; }
-
- private:
-  void visit(std::size_t node, double sum) {
-    const bool last = node + 1 == problem_.costs.size();
-    for (std::size_t c = 0; c < problem_.costs[node].size(); ++c) {
-      double cost = sum + problem_.costs[node][c];
-      for (const Problem::Edge* edge : ending_[node]) {
-        cost += edge->cost->values[choice_[edge->from] * edge->cost->columns + c];
-      }
-      if (prune_ && cost + rest_[node + 1] >= least_) continue;
-      if (last) {
-        ++leaves_;
-        least_ = std::min(least_, cost);
-      } else {
-        choice_[node] = c;
-        visit(node + 1, cost);
-      }
-    }
-  }
-
-  const Problem& problem_;
-  bool prune_;
-  std::vector<std::vector<const Problem::Edge*>> ending_;
-  std::vector<std::size_t> choice_;
-  std::vector<double> rest_;  ///< least node costs from a node on
-  double least_ = std::numeric_limits<double>::infinity();
-  std::int64_t leaves_ = 0;
-};
 
 const LayerPlan& plan_of(const World& world, const Plan& plan, const std::string& layer) {
   const auto at = std::find_if(world.network.layers.begin(), world.network.layers.end(),
@@ -145,7 +91,7 @@ TEST_CASE("layer-wise: degrees of any product up to the devices, against countin
 
 TEST_CASE("layer-wise: any degrees find no worse a sum, and a better one where divisors waste") {
   const auto least = [](const World& world, std::int64_t batch, DegreeRule rule) {
-    StrategyInput input = world.input(batch);
+    StrategyInput input = by_paper(world, batch);
     input.degrees = rule;
     return paper_price(input, plan_layer_wise(input)).step();
   };
@@ -188,7 +134,7 @@ TEST_CASE("layer-wise: the tables add up to the price that is worked out box by 
         CAPTURE(name);
         CAPTURE(machines);
         const World world(name, machines);
-        StrategyInput input = world.input(48);
+        StrategyInput input = by_paper(world, 48);
         input.sync = sync;
         Machine machine(input, SearchCosts::paper);
         const Tables tables = make_tables(input, machine, TransferRule::slowest_receiver, {});
@@ -216,7 +162,7 @@ TEST_CASE("layer-wise: LeNet-5 on 2 and 4 devices and AlexNet on 2 have brute fo
     CAPTURE(c.network);
     CAPTURE(c.machines);
     const World world(c.network, c.machines);
-    const StrategyInput input = world.input(64);
+    const StrategyInput input = by_paper(world, 64);
     Machine machine(input, SearchCosts::paper);
     for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
       const Problem problem = make_tables(input, machine, rule, {}).problem(1, 0);
@@ -229,7 +175,7 @@ TEST_CASE("layer-wise: LeNet-5 on 2 and 4 devices and AlexNet on 2 have brute fo
 
 TEST_CASE("layer-wise: VGG-16 on 4 P100 has the pattern of the paper's table 5") {
   const World world("vgg16", four_p100);
-  const StrategyInput input = world.input(128);
+  const StrategyInput input = by_paper(world, 128);
   const Plan plan = plan_layer_wise(input);
   for (const char* conv : {"conv1_1", "conv2_2", "conv3_3", "conv4_1"}) {
     CAPTURE(conv);
@@ -319,7 +265,7 @@ TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
 TEST_CASE(
     "layer-wise: with a serial server, early convolutions leave fewer copies than with rings") {
   const World world("vgg16", four_p100);
-  StrategyInput input = world.input(128);
+  StrategyInput input = by_paper(world, 128);
   const double rings = paper_price(input, plan_layer_wise(input)).step().count();
   input.sync = Sync::Kind::server;
   const Plan plan = plan_layer_wise(input);
@@ -349,7 +295,7 @@ TEST_CASE("layer-wise: resharding by hand, within a node and between nodes") {
 
 TEST_CASE("layer-wise: the paper's price refuses what its sum does not know") {
   const World world("lenet5", four_p100);
-  const StrategyInput input = world.input(64);
+  const StrategyInput input = by_paper(world, 64);
   Plan plan = plan_data(input);
   plan.layers[1].cuts = {{Dim::in_channel, {1}}};
   plan.layers[1].devices = {DeviceId{0}};

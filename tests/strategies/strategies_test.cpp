@@ -10,9 +10,11 @@
 #include "strategies/lower.hpp"
 #include "strategies/memory.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using testing::World;
 
 namespace {
 
@@ -20,26 +22,21 @@ Cluster mixed() {
   return load_cluster("star:4,device=p100-sxm2*2+v100-sxm2*2,rate=10GB/s,latency=1us", "test");
 }
 
-struct World {
-  Network network;
-  Cluster cluster = mixed();
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+World world_of(const std::string& name) { return {name, mixed()}; }
 
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
-    in.budget = 100;
-    in.batch = batch;
-    return in;
-  }
-};
+StrategyInput asked(const World& world, std::int64_t batch) {
+  StrategyInput input = world.input(batch);
+  input.budget = 100;
+  return input;
+}
 
 }  // namespace
 
 TEST_CASE("strategies: every strategy plans every kind of network validly and repeatably") {
   for (const char* name :
        {"lenet5", "alexnet", "resnet18", "googlenet", "mobilenet_v2", "r3d_18"}) {
-    const World world{load_network(name, {}, "test")};
-    const StrategyInput input = world.input(8);
+    const World world = world_of(name);
+    const StrategyInput input = asked(world, 8);
     for (const Strategy& row : strategies()) {
       CAPTURE(name);
       CAPTURE(row.name);
@@ -55,11 +52,11 @@ TEST_CASE("strategies: every strategy plans every kind of network validly and re
 }
 
 TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the strategy") {
-  const World world{load_network("alexnet", {}, "test")};
+  const World world = world_of("alexnet");
   const double once = forward_flops_per_sample(world.network).value * 16;
   for (const Strategy& row : strategies()) {
     CAPTURE(row.name);
-    const ExecDag dag = lower(world.network, world.cluster, row.plan(world.input(16)));
+    const ExecDag dag = lower(world.network, world.cluster, row.plan(asked(world, 16)));
     double sum = 0;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
@@ -83,18 +80,18 @@ TEST_CASE("strategies: an unknown name is refused with the nearest one") {
 }
 
 TEST_CASE("strategies: devices without a sample are idle, and the plan says so") {
-  const World world{load_network("lenet5", {}, "test")};
-  const Plan plan = plan_data(world.input(3));
+  const World world = world_of("lenet5");
+  const Plan plan = plan_data(asked(world, 3));
   CHECK(plan.layers[1].cuts == std::vector<Cut>{{Dim::sample, {1, 1, 1, 0}}});
   CHECK(plan.notes ==
         std::vector<std::string>{"1 of 4 devices are idle: a batch of 3 has no sample for them"});
-  CHECK(plan_owt(world.input(3)).notes == plan.notes);
-  CHECK(plan_data(world.input(4)).notes.empty());
+  CHECK(plan_owt(asked(world, 3)).notes == plan.notes);
+  CHECK(plan_data(asked(world, 4)).notes.empty());
 }
 
 TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batches than GPipe") {
-  const World world{load_network("vgg16", {}, "test")};
-  StrategyInput input = world.input(64);
+  const World world = world_of("vgg16");
+  StrategyInput input = asked(world, 64);
   input.micro_batches = 16;
   input.schedule = PipelineSchedule::gpipe;
   const auto gpipe = memory_use(world.network, world.cluster, plan_pipeline(input));
@@ -106,8 +103,8 @@ TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batch
 }
 
 TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
-  const World world{load_network("lenet5", {}, "test")};
-  StrategyInput input = world.input(10);
+  const World world = world_of("lenet5");
+  StrategyInput input = asked(world, 10);
   input.micro_batches = 4;
   CHECK_THROWS_WITH_AS(plan_pipeline(input),
                        "strategy 'pipeline': batch 10 in 4 micro-batches; a number of "
@@ -117,9 +114,9 @@ TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
 
 TEST_CASE("memory: a dense layer by hand") {
   // 3 inputs, 5 units: 20 parameters. Batch 6 on two devices, 3 samples each, momentum.
-  World world{testing::network_of("x: vector 3; dense 5; loss")};
+  World world{testing::network_of("x: vector 3; dense 5; loss"), mixed()};
   world.cluster = testing::star_of(2, "10 GB/s", "1 us");
-  const auto use = memory_use(world.network, world.cluster, plan_data(world.input(6)));
+  const auto use = memory_use(world.network, world.cluster, plan_data(asked(world, 6)));
   CHECK(use[0].weights == Bytes{80});
   CHECK(use[0].gradients == Bytes{80});
   CHECK(use[0].optimizer_state == Bytes{80});
