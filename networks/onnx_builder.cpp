@@ -144,7 +144,7 @@ LayerId Builder::learned(const Node& node, const Value& weight, const Extents& e
 }
 
 LayerId Builder::relabel(const Node& node, LayerId layer, const Extents& extents,
-                         std::vector<Dim> roles, std::string what, bool moves_data) {
+                         const std::vector<Dim>& roles, std::string what, bool moves_data) {
   if (extents_of(network_[layer].out) == extents) return layer;
   if (extents.size() >= most_axes) refuse(node, "a sample has too many axes", "at most 7");
   return add_layer(network_, layer_name(node.name),

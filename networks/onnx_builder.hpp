@@ -90,7 +90,7 @@ class Builder {
   /// A layer that moves data into extents `dims` with the samples as in `batch`.
   /// roles    what the axes of one sample mean; "other" if not given
   Value rearrange(const Node& node, std::string what, const Value& value, const Extents& dims,
-                  const Batch& batch, std::vector<Dim> roles = {}, bool moves_data = true);
+                  const Batch& batch, const std::vector<Dim>& roles = {}, bool moves_data = true);
   /// The activation repeated to extents `dims` (NumPy's broadcasting).
   Value expand(const Node& node, const Value& value, const Extents& dims);
 
@@ -122,8 +122,8 @@ class Builder {
   ParameterId parameter(const Node& node, const Value& weight, const Extents& extents);
   /// A Learned layer of extents `extents` for a weight.
   LayerId learned(const Node& node, const Value& weight, const Extents& extents);
-  LayerId relabel(const Node& node, LayerId layer, const Extents& extents, std::vector<Dim> roles,
-                  std::string what, bool moves_data);
+  LayerId relabel(const Node& node, LayerId layer, const Extents& extents,
+                  const std::vector<Dim>& roles, std::string what, bool moves_data);
   /// Checks the extents of a result and wraps it.
   Value wrap(const Node& node, LayerId layer, const Batch& batch) const;
 

@@ -135,7 +135,7 @@ Value Builder::reshape(const Node& node, const Value& value, Extents dims,
 }
 
 Value Builder::rearrange(const Node& node, std::string what, const Value& value,
-                         const Extents& dims, const Batch& batch, std::vector<Dim> roles,
+                         const Extents& dims, const Batch& batch, const std::vector<Dim>& roles,
                          bool moves_data) {
   if (dims.size() > most_axes || !elements(dims)) {
     refuse(node, fmt::format("it makes extents {}", to_text(dims)), "at most 2^40 elements");

@@ -26,8 +26,8 @@ Equation parse(const Builder& builder, const Node& node) {
                    "two operands of named axes, like bhid,bhjd->bhij");
   };
   if (comma == std::string::npos || arrow == std::string::npos || comma > arrow) refuse();
-  const Equation equation{text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
-                          text.substr(arrow + 2)};
+  Equation equation{text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
+                    text.substr(arrow + 2)};
   for (const std::string* part : {&equation.left, &equation.right, &equation.out}) {
     const std::set<char> letters(part->begin(), part->end());
     const bool named = std::all_of(part->begin(), part->end(), [](char c) {

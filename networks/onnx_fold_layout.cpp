@@ -341,7 +341,8 @@ Results fold_layout(const Node& node, Operands in) {
     for (std::size_t i = 0; i < data.dims.size(); ++i) {
       out.dims[i] += pads[i] + pads[data.dims.size() + i];
     }
-    return one(out.dims == data.dims ? data : std::move(out));
+    if (out.dims == data.dims) return one(data);
+    return one(std::move(out));
   }
   // Masks are written this way; nobody asks for their numbers.
   if (op == "ScatterND" || op == "ScatterElements" || op == "CumSum" || op == "EyeLike") {

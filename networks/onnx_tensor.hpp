@@ -77,9 +77,9 @@ struct Node {
     const auto* value = find<std::int64_t>(attribute);
     return value == nullptr ? otherwise : *value;
   }
-  [[nodiscard]] std::string text(std::string_view attribute, std::string otherwise) const {
+  [[nodiscard]] std::string text(std::string_view attribute, std::string_view otherwise) const {
     const auto* value = find<std::string>(attribute);
-    return value == nullptr ? otherwise : *value;
+    return value == nullptr ? std::string(otherwise) : *value;
   }
 };
 

@@ -47,7 +47,7 @@ std::vector<OpId> Lowering::operands(LayerId id, std::size_t cell, std::int32_t 
     for (const std::int32_t source : edge.sources.by_need[cell]) {
       after.push_back(source >= 0
                           ? at(edge.producer, m).ready[static_cast<std::size_t>(source)]
-                          : arrival(edge.producer, static_cast<std::size_t>(~source), m, id));
+                          : arrival(edge.producer, static_cast<std::uint32_t>(~source), m, id));
     }
   }
   std::sort(after.begin(), after.end());

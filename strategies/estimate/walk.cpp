@@ -75,7 +75,7 @@ double Estimator::State::operand(LayerId id, std::size_t cell, std::int32_t m) {
     for (const std::int32_t source : sources.by_need[cell]) {
       after = std::max(after, source >= 0
                                   ? table[ready + static_cast<std::size_t>(source)]
-                                  : arrival(producer, static_cast<std::size_t>(~source), m, id));
+                                  : arrival(producer, static_cast<std::uint32_t>(~source), m, id));
     }
   }
   return after;
