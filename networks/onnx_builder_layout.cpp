@@ -173,7 +173,7 @@ Value Builder::expand(const Node& node, const Value& value, const Extents& dims)
   std::vector<Dim> kept = roles(value);
   if (kept.size() > target.size()) kept.clear();
   kept.insert(kept.begin(), target.size() - kept.size(), Dim::other);
-  return rearrange(node, "expand", value, dims, batch, std::move(kept));
+  return rearrange(node, "expand", value, dims, batch, kept);
 }
 
 Value Builder::as_map(const Node& node, const Value& value) {
@@ -208,7 +208,7 @@ Value Builder::from_map(const Node& node, const Value& map, const Batch& batch) 
   std::vector<Dim> kept = roles(map);
   kept.erase(kept.begin() + 1);
   kept.insert(kept.begin(), Dim::other);
-  return rearrange(node, "transpose", map, dims, batch, std::move(kept));
+  return rearrange(node, "transpose", map, dims, batch, kept);
 }
 
 }  // namespace parsim::onnx_reader

@@ -197,7 +197,7 @@ Value permuted(Builder& builder, const Node& node, const Value& value,
     out.batch = batch;
     return out;
   }
-  return builder.rearrange(node, "transpose", value, dims, batch, std::move(roles), moves);
+  return builder.rearrange(node, "transpose", value, dims, batch, roles, moves);
 }
 
 }  // namespace parsim::onnx_reader
