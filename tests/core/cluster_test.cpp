@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim {
 namespace {
@@ -45,12 +46,7 @@ Cluster small() {
 std::string refusal(const std::function<void(Cluster&)>& spoil) {
   Cluster cluster = small();
   spoil(cluster);
-  try {
-    validate(cluster, "file.toml");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::refusal_of([&] { validate(cluster, "file.toml"); });
 }
 
 TEST_CASE("cluster: the words of the labels") {

@@ -5,24 +5,14 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
 
 using namespace parsim;
 
 namespace {
 
-std::string message(const std::string& text) {
-  try {
-    static_cast<void>(dag_from_json(text, "d.json"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE_MESSAGE(at != std::string::npos, "the text has no ", from);
-  return text.replace(at, from.size(), to);
+std::string dag_refusal(const std::string& text) {
+  return testing::refusal_of([&] { return dag_from_json(text, "d.json"); });
 }
 
 /// Every kind of operation, pass, stream, local kind and collective.
@@ -120,9 +110,9 @@ TEST_CASE("json dag: notation round trips") {
 TEST_CASE("json dag: what refers to nothing is refused with its place") {
   const std::string text = to_json(every_op());
   const auto refusal = [&](const std::string& from, const std::string& to) {
-    return message(with(text, from, to));
+    return dag_refusal(testing::with(text, from, to));
   };
-  CHECK(message(text) == "accepted");
+  CHECK(dag_refusal(text) == "accepted");
   CHECK(refusal("\"after\": [0, 1]", "\"after\": [0, 2]") ==
         "d.json:/ops/2/after/1: 2; accepted: a whole number from 0 to 1");
   CHECK(refusal("\"after\": []", "\"after\": [0]") ==
@@ -154,7 +144,7 @@ TEST_CASE("json dag: what refers to nothing is refused with its place") {
 TEST_CASE("json dag: what contradicts itself is refused") {
   const std::string text = to_json(every_op());
   const auto refusal = [&](const std::string& from, const std::string& to) {
-    return message(with(text, from, to));
+    return dag_refusal(testing::with(text, from, to));
   };
   CHECK(refusal("\"bytes\": 64", "\"bytes\": 65") == "d.json:/ops/9/bytes: 65; its slices make 64");
   CHECK(refusal("\"groups\": [\n[1, 0]", "\"groups\": [\n[1, 1]") ==
@@ -209,13 +199,13 @@ TEST_CASE("json dag: sizes whose sums would overflow are refused") {
   dag.network.parameters.push_back({"huge", {std::int64_t{1} << 43}});
   const RegionId all = dag.intern(Region{{0, std::int64_t{1} << 43}});
   static_cast<void>(dag.add_bucket(std::vector(4, std::pair{ParameterId{2}, all})));
-  CHECK(message(to_json(dag)) ==
+  CHECK(dag_refusal(to_json(dag)) ==
         "d.json:/buckets/0: a bucket of 3.52e+13 elements; accepted: at most 1.76e+13");
   ExecDag wide(testing::network_of("x: vector 1048576; loss: loss"), 1 << 25, Precision::fp32,
                Optimizer::sgd);
   wide.intern(Region{{0, 1 << 25}, {0, 1 << 20}});
   wide.intern(
       Slice{wide.intern(Tensor{Tensor::Kind::output, 0, -1}), Role::activation, 0, RegionId{0}});
-  CHECK(message(to_json(wide)) ==
+  CHECK(dag_refusal(to_json(wide)) ==
         "d.json:/slices/0/region: a region of 3.52e+13 elements; accepted: at most 1.76e+13");
 }

@@ -6,27 +6,15 @@
 
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
 
 using namespace parsim;
 
 namespace {
 
-/// The message of the InputError that `read` throws for `text`.
 template <class Read>
-std::string message(Read read, const std::string& text) {
-  try {
-    static_cast<void>(read(text, "f.json"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-/// `text` with the first `from` replaced by `to`.
-std::string with(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE_MESSAGE(at != std::string::npos, "the text has no ", from);
-  return text.replace(at, from.size(), to);
+std::string json_refusal(Read read, const std::string& text) {
+  return testing::refusal_of([&] { return read(text, "f.json"); });
 }
 
 /// One layer of every kind, no member left at its default.
@@ -196,41 +184,44 @@ TEST_CASE("json: words of the enums") {
 }
 
 TEST_CASE("json: what is not JSON is refused with line and column") {
-  CHECK(message(plan_from_json, "").find("f.json:1:1: not JSON: ") == 0);
-  CHECK(message(plan_from_json, "{\n  \"format\": \"parsim-plan\",\n  version: 1}")
+  CHECK(json_refusal(plan_from_json, "").find("f.json:1:1: not JSON: ") == 0);
+  CHECK(json_refusal(plan_from_json, "{\n  \"format\": \"parsim-plan\",\n  version: 1}")
             .find("f.json:3:3: not JSON: ") == 0);
-  CHECK(message(plan_from_json, "{\"a\": 1} {").find("f.json:1:10: not JSON: ") == 0);
-  CHECK(message(plan_from_json, "{\"a\": \"\xff\"}").find("f.json:1:8: not JSON: ") == 0);
-  CHECK(message(plan_from_json, "{\"a\": 1e999}").find("not JSON: ") != std::string::npos);
+  CHECK(json_refusal(plan_from_json, "{\"a\": 1} {").find("f.json:1:10: not JSON: ") == 0);
+  CHECK(json_refusal(plan_from_json, "{\"a\": \"\xff\"}").find("f.json:1:8: not JSON: ") == 0);
+  CHECK(json_refusal(plan_from_json, "{\"a\": 1e999}").find("not JSON: ") != std::string::npos);
 }
 
 TEST_CASE("json: another format or version is refused") {
-  CHECK(message(plan_from_json, to_json(Timeline{})) ==
+  CHECK(json_refusal(plan_from_json, to_json(Timeline{})) ==
         "f.json:/format: 'parsim-timeline'; accepted: 'parsim-plan'");
-  CHECK(message(plan_from_json, with(plan_text(), "\"version\": 1", "\"version\": 2")) ==
+  CHECK(json_refusal(plan_from_json,
+                     testing::with(plan_text(), "\"version\": 1", "\"version\": 2")) ==
         "f.json:/version: 2; accepted: version 1");
-  CHECK(message(plan_from_json, "{}") == "f.json: key 'format' is missing");
-  CHECK(message(plan_from_json, "[1]") == "f.json: an array of 1 items; accepted: an object");
-  CHECK(message(plan_from_json, "17") == "f.json: 17; accepted: an object");
+  CHECK(json_refusal(plan_from_json, "{}") == "f.json: key 'format' is missing");
+  CHECK(json_refusal(plan_from_json, "[1]") == "f.json: an array of 1 items; accepted: an object");
+  CHECK(json_refusal(plan_from_json, "17") == "f.json: 17; accepted: an object");
 }
 
 TEST_CASE("json: unknown, missing and repeated keys are refused") {
   CHECK(
-      message(plan_from_json, with(plan_text(), "\"batch\"", "\"bacth\"")) ==
+      json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\"", "\"bacth\"")) ==
       "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, cluster, batch, "
       "precision, optimizer, layers, schedule, buckets, notes; did you mean 'batch'?");
-  CHECK(message(plan_from_json, with(plan_text(), "\"batch\": 8,\n", "")) ==
+  CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\": 8,\n", "")) ==
         "f.json: key 'batch' is missing");
-  CHECK(message(plan_from_json, with(plan_text(), "\"recompute\"", "\"recomptue\"")) ==
-        "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, weights, gradients, "
-        "optimizer, recompute, sync; did you mean 'recompute'?");
-  CHECK(message(plan_from_json, with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
+  CHECK(
+      json_refusal(plan_from_json, testing::with(plan_text(), "\"recompute\"", "\"recomptue\"")) ==
+      "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, weights, gradients, "
+      "optimizer, recompute, sync; did you mean 'recompute'?");
+  CHECK(json_refusal(plan_from_json,
+                     testing::with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
         "f.json: key 'batch' twice in an object; every key once");
 }
 
 TEST_CASE("json: values of the wrong type or out of range are refused with their place") {
   const auto refusal = [](const std::string& from, const std::string& to) {
-    return message(plan_from_json, with(plan_text(), from, to));
+    return json_refusal(plan_from_json, testing::with(plan_text(), from, to));
   };
   CHECK(refusal("\"height\"", "\"heigth\"") ==
         "f.json:/layers/0/cuts/0/dim: 'heigth'; accepted: sample, channel, depth, height, width, "
@@ -258,20 +249,20 @@ TEST_CASE("json: values of the wrong type or out of range are refused with their
 }
 
 TEST_CASE("json: hostile texts are refused and never crash") {
-  CHECK(message(plan_from_json, std::string(1'000'000, '[')) ==
+  CHECK(json_refusal(plan_from_json, std::string(1'000'000, '[')) ==
         "f.json: nested deeper than 32 levels");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
-  CHECK(message(plan_from_json, deep) == "f.json: nested deeper than 32 levels");
+  CHECK(json_refusal(plan_from_json, deep) == "f.json: nested deeper than 32 levels");
   std::string wide = "{";
   for (int i = 0; i < 100; ++i) wide += "\"k" + std::to_string(i) + "\": 0, ";
-  CHECK(message(plan_from_json, wide) == "f.json: an object with more than 64 members");
-  CHECK(
-      message(plan_from_json, with(plan_text(), "\"tiny\"", "7" + std::string(5000, '0'))).size() <
-      300);
+  CHECK(json_refusal(plan_from_json, wide) == "f.json: an object with more than 64 members");
+  CHECK(json_refusal(plan_from_json,
+                     testing::with(plan_text(), "\"tiny\"", "7" + std::string(5000, '0')))
+            .size() < 300);
   const std::string long_word(100'000, 'x');
-  CHECK(message(plan_from_json, with(plan_text(), "fp32", long_word)).size() < 300);
-  CHECK(message(plan_from_json, with(plan_text(), "batch", long_word)).size() < 400);
+  CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "fp32", long_word)).size() < 300);
+  CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "batch", long_word)).size() < 400);
 }
 
 TEST_CASE("json: every prefix of a file is refused") {
@@ -298,9 +289,9 @@ TEST_CASE("json: a changed byte is refused or gives a network that is read back 
 TEST_CASE("json: a network that does not hold together is refused") {
   const std::string text = to_json(testing::network_of("x: vector 6; fc: dense 4; loss: loss"));
   const auto refusal = [&](const std::string& from, const std::string& to) {
-    return message(network_from_json, with(text, from, to));
+    return json_refusal(network_from_json, testing::with(text, from, to));
   };
-  CHECK(message(network_from_json, text) == "accepted");
+  CHECK(json_refusal(network_from_json, text) == "accepted");
   CHECK(refusal("\"inputs\": [0]", "\"inputs\": [1]") ==
         "f.json:/layers/1/inputs/0: 1; accepted: a whole number from 0 to 0");
   CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [0, 2]") ==
@@ -327,8 +318,8 @@ TEST_CASE("json: a network that does not hold together is refused") {
 
 TEST_CASE("json: a timeline that runs backwards is refused") {
   const std::string text = to_json(Timeline{{{Seconds{1}, Seconds{2}}}, {}});
-  CHECK(message(timeline_from_json, with(text, "\"end_s\": 2", "\"end_s\": 0.5")) ==
+  CHECK(json_refusal(timeline_from_json, testing::with(text, "\"end_s\": 2", "\"end_s\": 0.5")) ==
         "f.json:/spans/0: ends before it starts; start_s <= end_s");
-  CHECK(message(timeline_from_json, with(text, "\"end_s\": 2", "\"end_s\": -2")) ==
+  CHECK(json_refusal(timeline_from_json, testing::with(text, "\"end_s\": 2", "\"end_s\": -2")) ==
         "f.json:/spans/0/end_s: -2; accepted: a number of at least 0");
 }

@@ -5,6 +5,7 @@
 
 #include "core/errors.hpp"
 #include "core/plan.hpp"
+#include "tests/support/refusal.hpp"
 
 using namespace parsim;
 
@@ -115,12 +116,7 @@ std::string violation(const Sample& sample, Dim dim, const std::vector<std::int6
 }
 
 std::string refusal(const LayerKind& kind, const std::vector<Shape>& inputs) {
-  try {
-    static_cast<void>(output_shape(kind, inputs, "net: layer 'x'"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::refusal_of([&] { return output_shape(kind, inputs, "net: layer 'x'"); });
 }
 
 }  // namespace

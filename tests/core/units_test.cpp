@@ -6,20 +6,15 @@
 #include <limits>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 
 using namespace parsim;
 
 namespace {
 
-/// The message of the InputError that `parse` throws for `text`.
 template <class Parse>
-std::string message(Parse parse, const std::string& text) {
-  try {
-    static_cast<void>(parse(text, "box.toml:3:rate"));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string unit_refusal(Parse parse, const std::string& text) {
+  return testing::refusal_of([&] { return parse(text, "box.toml:3:rate"); });
 }
 
 }  // namespace
@@ -52,47 +47,47 @@ TEST_CASE("units: bytes are whole, whatever the product looks like in binary") {
   CHECK(parse_bytes("0.1 GB", "") == Bytes{100'000'000});
   CHECK(parse_bytes("4.35 kB", "") == Bytes{4350});  // 4.35 * 1000 is 4350 - 2^-40 in doubles
   CHECK(parse_bytes("0 B", "") == Bytes{0});
-  CHECK(message(parse_bytes, "0.3 B") ==
+  CHECK(unit_refusal(parse_bytes, "0.3 B") ==
         "box.toml:3:rate: '0.3 B' is not a whole number of bytes; write for example '16 GiB' or "
         "'100 MB'");
 }
 
 TEST_CASE("units: a number without a unit is refused with an example") {
-  CHECK(message(parse_rate, "25") ==
+  CHECK(unit_refusal(parse_rate, "25") ==
         "box.toml:3:rate: '25' has no unit; write for example '25 GB/s' or '200 Gbit/s'");
-  CHECK(message(parse_bytes, "16") ==
+  CHECK(unit_refusal(parse_bytes, "16") ==
         "box.toml:3:rate: '16' has no unit; write for example '16 GiB' or '100 MB'");
-  CHECK(message(parse_seconds, "1e-6 ") ==
+  CHECK(unit_refusal(parse_seconds, "1e-6 ") ==
         "box.toml:3:rate: '1e-6 ' has no unit; write for example '1.5 us' or '936 ns'");
 }
 
 TEST_CASE("units: an unknown unit is refused with the nearest known one") {
   CHECK(
-      message(parse_rate, "25 GBs/s") ==
+      unit_refusal(parse_rate, "25 GBs/s") ==
       "box.toml:3:rate: '25 GBs/s' has the unknown unit 'GBs/s'; accepted: B/s with k, M, G, T or "
       "Ki, Mi, Gi, Ti, bit/s (or b/s) with k, M, G, T; did you mean 'GB/s'?");
-  CHECK(message(parse_bytes, "1 KB") ==
+  CHECK(unit_refusal(parse_bytes, "1 KB") ==
         "box.toml:3:rate: '1 KB' has the unknown unit 'KB'; accepted: B with k, M, G, T or Ki, Mi, "
         "Gi, Ti; did you mean 'kB'?");
-  CHECK(message(parse_seconds, "3 fortnights") ==
+  CHECK(unit_refusal(parse_seconds, "3 fortnights") ==
         "box.toml:3:rate: '3 fortnights' has the unknown unit 'fortnights'; accepted: s, ms, us, "
         "µs, ns, ps");
   // Bits are for rates alone: a memory of "8 Gb" would be a guess.
-  CHECK(message(parse_bytes, "8 Gbit").find("unknown unit 'Gbit'") != std::string::npos);
-  CHECK(message(parse_bytes, "8 GB/s").find("did you mean 'GB'?") != std::string::npos);
+  CHECK(unit_refusal(parse_bytes, "8 Gbit").find("unknown unit 'Gbit'") != std::string::npos);
+  CHECK(unit_refusal(parse_bytes, "8 GB/s").find("did you mean 'GB'?") != std::string::npos);
 }
 
 TEST_CASE("units: negative, infinite and unreadable numbers are refused") {
-  CHECK(message(parse_seconds, "-1 us") ==
+  CHECK(unit_refusal(parse_seconds, "-1 us") ==
         "box.toml:3:rate: '-1 us' is negative; write for example '1.5 us' or '936 ns'");
   for (const char* text : {"nan B/s", "inf GB/s", "infinity B/s"}) {
-    CHECK(message(parse_rate, text).find("is not a finite number") != std::string::npos);
+    CHECK(unit_refusal(parse_rate, text).find("is not a finite number") != std::string::npos);
   }
   for (const char* text : {"", " ", "GB/s", "x25 GB/s", "+1 GB/s", "0x10 GB/s "}) {
-    CHECK(message(parse_rate, text) != "accepted");
+    CHECK(unit_refusal(parse_rate, text) != "accepted");
   }
   for (const char* text : {"1e400 B", "1e308 TB", "9.3e6 TB", "1e-400 B"}) {
-    CHECK(message(parse_bytes, text).find("is out of range") != std::string::npos);
+    CHECK(unit_refusal(parse_bytes, text).find("is out of range") != std::string::npos);
   }
 }
 

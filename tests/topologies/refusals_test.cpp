@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
@@ -128,12 +129,7 @@ std::map<std::string, std::string> expected() {
 }
 
 std::string refusal(const std::string& what) {
-  try {
-    (void)load_cluster(what, "--cluster");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::refusal_of([&] { return load_cluster(what, "--cluster"); });
 }
 
 TEST_CASE("cluster files: each wrong one gives its exact message") {

@@ -5,17 +5,13 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim {
 namespace {
 
-std::string refusal(std::string_view csv) {
-  try {
-    (void)read_measurements(csv, "f.csv", "f");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+std::string csv_refusal(std::string_view csv) {
+  return testing::refusal_of([&] { return read_measurements(csv, "f.csv", "f"); });
 }
 
 }  // namespace
@@ -49,14 +45,14 @@ TEST_CASE("measurements: columns decide the quantity, and every column is kept")
 }
 
 TEST_CASE("measurements: what is wrong is said with its line") {
-  CHECK(refusal("model,speed\nx,1\n") ==
+  CHECK(csv_refusal("model,speed\nx,1\n") ==
         "f.csv: no column with a measurement; accepted: size_bytes with time_us_outofplace, "
         "total_ms (or fwd_ms and bwd_ms), or value with unit");
-  CHECK(refusal("model,value,unit\nx,fast,images/s\n") ==
+  CHECK(csv_refusal("model,value,unit\nx,fast,images/s\n") ==
         "f.csv:2:value: 'fast'; accepted: a number");
-  CHECK(refusal("model,value,unit\nx,0,images/s\n") ==
+  CHECK(csv_refusal("model,value,unit\nx,0,images/s\n") ==
         "f.csv:2: a measurement of 0; accepted: more than nothing");
-  CHECK(refusal("model,value,unit,split\nx,1,images/s,test\n") ==
+  CHECK(csv_refusal("model,value,unit,split\nx,1,images/s,test\n") ==
         "f:2:split: 'test'; accepted: calibrate, validate, unscored, or nothing for validate");
 }
 

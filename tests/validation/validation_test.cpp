@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "tests/support/refusal.hpp"
 
 namespace parsim {
 namespace {
@@ -29,12 +30,7 @@ cluster = "c"
 )";
 
 std::string refusal(const std::string& text) {
-  try {
-    (void)read_claims(text, "f.toml");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return testing::refusal_of([&] { return read_claims(text, "f.toml"); });
 }
 
 }  // namespace
