@@ -18,7 +18,7 @@ namespace {
 using testing::World;
 
 /// With a simulator, and a budget that tests can afford.
-StrategyInput asked(const World& world, std::int64_t batch) {
+StrategyInput best_asked(const World& world, std::int64_t batch) {
   StrategyInput input = world.simulated(batch);
   input.budget = 150;
   return input;
@@ -40,7 +40,7 @@ std::vector<Plan> others(const StrategyInput& input) {
 /// Whether any other strategy's plan fits if every device has so much memory.
 bool fits_in(World& world, Bytes memory) {
   for (Device& device : world.cluster.devices) device.memory = memory;
-  const StrategyInput input = asked(world, 64);
+  const StrategyInput input = best_asked(world, 64);
   const std::vector<Plan> plans = others(input);
   return std::any_of(plans.begin(), plans.end(),
                      [&](const Plan& plan) { return fits(input, plan); });
@@ -54,7 +54,7 @@ TEST_CASE("best: never loses to another strategy") {
   for (const char* cluster : {mixed, "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=1GB/s"}) {
     for (const char* network : {"lenet5", "alexnet"}) {
       const World world(network, cluster);
-      const StrategyInput input = asked(world, 64);
+      const StrategyInput input = best_asked(world, 64);
       const std::vector<Plan> plans = others(input);
       const Price best = simulated_price(input, plan_best(input));
       for (const Plan& plan : plans) {
@@ -73,7 +73,7 @@ TEST_CASE("best: never loses to another strategy") {
 
 TEST_CASE("best: local search finds what no strategy of the table has") {
   const World world("alexnet", mixed);
-  StrategyInput input = asked(world, 64);
+  StrategyInput input = best_asked(world, 64);
   input.budget = 1500;
   Price least;
   for (const Plan& plan : others(input)) {
@@ -85,7 +85,7 @@ TEST_CASE("best: local search finds what no strategy of the table has") {
 
 TEST_CASE("best: a plan that fits beats a faster one that does not") {
   World world("vgg16", mixed);
-  const StrategyInput input = asked(world, 64);
+  const StrategyInput input = best_asked(world, 64);
   // Just enough room for the least demanding of the other strategies.
   Bytes least{std::numeric_limits<std::int64_t>::max()};
   for (const Plan& plan : others(input)) {
@@ -104,7 +104,7 @@ TEST_CASE("best: a plan that fits beats a faster one that does not") {
 
 TEST_CASE("best: a change that is taken back leaves no trace") {
   const World world("alexnet", mixed);
-  const StrategyInput input = asked(world, 64);
+  const StrategyInput input = best_asked(world, 64);
   const std::vector<Plan> plans = others(input);
   for (const Plan& start : plans) {
     Moves moves(input, plans, 7);

@@ -29,7 +29,7 @@ World world_of(std::string_view name, const std::vector<std::string>& speeds) {
   return {testing::tiny_network(name), testing::star_of(models, "10 GB/s", "1 us")};
 }
 
-StrategyInput asked(const World& world, std::int64_t batch) {
+StrategyInput briefly_asked(const World& world, std::int64_t batch) {
   StrategyInput input = world.input(batch);
   input.budget = 40;  // searches of any length must do
   return input;
@@ -110,7 +110,7 @@ void check_cells(const World& world, const Plan& plan) {
 Plan check(const World& world, const Strategy& row, std::int64_t batch) {
   CAPTURE(row.name);
   CAPTURE(world.network.name);
-  const Plan plan = row.plan(asked(world, batch));
+  const Plan plan = row.plan(briefly_asked(world, batch));
   CHECK_NOTHROW(validate(plan, world.network, world.cluster, "test"));
   CHECK(plan.batch == batch);
   check_cells(world, plan);
@@ -163,10 +163,10 @@ TEST_CASE("common: with too little memory every strategy still plans, and it is 
   for (const Strategy& row : strategies()) {
     World world = world_of("residual", {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s"});
     CAPTURE(row.name);
-    CHECK(fits(asked(world, 8), check(world, row, 8)));
+    CHECK(fits(briefly_asked(world, 8), check(world, row, 8)));
     for (Device& device : world.cluster.devices) device.memory = Bytes{100};
-    CHECK_FALSE(fits(asked(world, 8), check(world, row, 8)));
+    CHECK_FALSE(fits(briefly_asked(world, 8), check(world, row, 8)));
     for (Device& device : world.cluster.devices) device.memory = Bytes{0};
-    CHECK_FALSE(fits(asked(world, 8), check(world, row, 8)));
+    CHECK_FALSE(fits(briefly_asked(world, 8), check(world, row, 8)));
   }
 }

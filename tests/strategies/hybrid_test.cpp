@@ -11,8 +11,7 @@
 #include "strategies/hybrid/allocation.hpp"
 #include "strategies/stages.hpp"
 
-using namespace parsim;
-using namespace parsim::hybrid;
+namespace parsim::hybrid {
 
 namespace {
 
@@ -336,3 +335,5 @@ TEST_CASE("hybrid: the gap to the joint optimum over cuts, replicas and devices"
           " optimal, geometric mean ", std::exp(log_sum / count), ", largest ", largest);
   CHECK(count > 5);
 }
+
+}  // namespace parsim::hybrid

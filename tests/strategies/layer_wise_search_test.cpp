@@ -7,7 +7,7 @@
 
 #include "strategies/layer_wise/problem.hpp"
 
-using namespace parsim::layer_wise;
+namespace parsim::layer_wise {
 
 namespace {
 
@@ -142,3 +142,5 @@ TEST_CASE("layer-wise search: a node elimination by hand") {
   CHECK(solution.choice == std::vector<std::size_t>{1, 1, 0});
   CHECK(solution.cost == 2);
 }
+
+}  // namespace parsim::layer_wise

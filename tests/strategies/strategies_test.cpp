@@ -18,13 +18,13 @@ using testing::World;
 
 namespace {
 
-Cluster mixed() {
+Cluster mixed_star() {
   return load_cluster("star:4,device=p100-sxm2*2+v100-sxm2*2,rate=10GB/s,latency=1us", "test");
 }
 
-World world_of(const std::string& name) { return {name, mixed()}; }
+World world_of(const std::string& name) { return {name, mixed_star()}; }
 
-StrategyInput asked(const World& world, std::int64_t batch) {
+StrategyInput row_asked(const World& world, std::int64_t batch) {
   StrategyInput input = world.input(batch);
   input.budget = 100;
   return input;
@@ -36,7 +36,7 @@ TEST_CASE("strategies: every strategy plans every kind of network validly and re
   for (const char* name :
        {"lenet5", "alexnet", "resnet18", "googlenet", "mobilenet_v2", "r3d_18"}) {
     const World world = world_of(name);
-    const StrategyInput input = asked(world, 8);
+    const StrategyInput input = row_asked(world, 8);
     for (const Strategy& row : strategies()) {
       CAPTURE(name);
       CAPTURE(row.name);
@@ -56,7 +56,7 @@ TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the s
   const double once = forward_flops_per_sample(world.network).value * 16;
   for (const Strategy& row : strategies()) {
     CAPTURE(row.name);
-    const ExecDag dag = lower(world.network, world.cluster, row.plan(asked(world, 16)));
+    const ExecDag dag = lower(world.network, world.cluster, row.plan(row_asked(world, 16)));
     double sum = 0;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
@@ -81,17 +81,17 @@ TEST_CASE("strategies: an unknown name is refused with the nearest one") {
 
 TEST_CASE("strategies: devices without a sample are idle, and the plan says so") {
   const World world = world_of("lenet5");
-  const Plan plan = plan_data(asked(world, 3));
+  const Plan plan = plan_data(row_asked(world, 3));
   CHECK(plan.layers[1].cuts == std::vector<Cut>{{Dim::sample, {1, 1, 1, 0}}});
   CHECK(plan.notes ==
         std::vector<std::string>{"1 of 4 devices are idle: a batch of 3 has no sample for them"});
-  CHECK(plan_owt(asked(world, 3)).notes == plan.notes);
-  CHECK(plan_data(asked(world, 4)).notes.empty());
+  CHECK(plan_owt(row_asked(world, 3)).notes == plan.notes);
+  CHECK(plan_data(row_asked(world, 4)).notes.empty());
 }
 
 TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batches than GPipe") {
   const World world = world_of("vgg16");
-  StrategyInput input = asked(world, 64);
+  StrategyInput input = row_asked(world, 64);
   input.micro_batches = 16;
   input.schedule = PipelineSchedule::gpipe;
   const auto gpipe = memory_use(world.network, world.cluster, plan_pipeline(input));
@@ -104,7 +104,7 @@ TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batch
 
 TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
   const World world = world_of("lenet5");
-  StrategyInput input = asked(world, 10);
+  StrategyInput input = row_asked(world, 10);
   input.micro_batches = 4;
   CHECK_THROWS_WITH_AS(plan_pipeline(input),
                        "strategy 'pipeline': batch 10 in 4 micro-batches; a number of "
@@ -114,9 +114,9 @@ TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
 
 TEST_CASE("memory: a dense layer by hand") {
   // 3 inputs, 5 units: 20 parameters. Batch 6 on two devices, 3 samples each, momentum.
-  World world{testing::network_of("x: vector 3; dense 5; loss"), mixed()};
+  World world{testing::network_of("x: vector 3; dense 5; loss"), mixed_star()};
   world.cluster = testing::star_of(2, "10 GB/s", "1 us");
-  const auto use = memory_use(world.network, world.cluster, plan_data(asked(world, 6)));
+  const auto use = memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)));
   CHECK(use[0].weights == Bytes{80});
   CHECK(use[0].gradients == Bytes{80});
   CHECK(use[0].optimizer_state == Bytes{80});
