@@ -14,7 +14,7 @@ struct TableCell {
   std::string text;
   std::string raw;
 
-  static TableCell word(std::string text) { return {text, text}; }
+  static TableCell word(const std::string& text) { return {text, text}; }
 };
 
 struct Column {
