@@ -28,7 +28,7 @@ std::string name_of(const CsvTable& table, const CsvTable::Row& row) {
     std::string text = table.at(row, column);
     if (text.empty()) continue;
     if (column == "nodes" || column == "n_gpus") text = fmt::format("{} {}", text, column);
-    if (column == "cudnn") text = "cuDNN " + text;
+    if (column == "cudnn") text = fmt::format("cuDNN {}", text);
     words.push_back(std::move(text));
   }
   for (const std::string_view column : {"batch_per_gpu", "batch"}) {
@@ -36,7 +36,7 @@ std::string name_of(const CsvTable& table, const CsvTable::Row& row) {
       words.push_back(fmt::format("{} {}", column, table.at(row, column)));
     }
   }
-  if (table.has("size_bytes")) words.push_back(table.at(row, "size_bytes") + " B");
+  if (table.has("size_bytes")) words.push_back(fmt::format("{} B", table.at(row, "size_bytes")));
   return fmt::format("{} (line {})", join(words), row.line);
 }
 
