@@ -26,6 +26,11 @@ bool takes(const Verb& verb, std::string_view flag) {
   return in(verb.options) || in(common_options);
 }
 
+/// Only compare takes several strategies; the others refuse a second one in their own words.
+bool repeats(const Verb& verb, const OptionSpec& option) {
+  return option.repeats && (option.flag != "--strategy" || verb.name == "compare");
+}
+
 /// The CLI11 side of one verb. Values are taken as plain text and read by our own functions, whose
 /// messages say what is accepted.
 struct VerbParser {
@@ -48,6 +53,7 @@ void declare(CLI::App& program, VerbParser& parser) {
   const Verb& verb = *parser.verb;
   parser.app = program.add_subcommand(std::string(verb.name), std::string(verb.summary));
   parser.app->allow_extras();
+  parser.app->footer(fmt::format("Example: {}", verb.example));
   parser.words.resize(verb.words.size());
   for (std::size_t i = 0; i < verb.words.size(); ++i) {
     parser.app
@@ -59,7 +65,7 @@ void declare(CLI::App& program, VerbParser& parser) {
     if (!takes(verb, option.flag)) continue;
     const std::string flag(option.flag);
     const std::string help =
-        std::string(option.help) + (option.repeats ? "; may be given several times" : "");
+        std::string(option.help) + (repeats(verb, option) ? "; may be given several times" : "");
     if (option.value.empty()) {
       parser.app->add_flag(flag, parser.flags[flag], help)->type_name("");
       continue;
@@ -162,7 +168,10 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
   }
   if (!program.remaining().empty()) refuse_verb(program.remaining().front());
   for (const VerbParser& parser : parsers) {
-    if (parser.app->parsed()) return {parser.verb, arguments_of(parser), {}};
+    if (!parser.app->parsed()) continue;
+    CommandLine line{parser.verb, arguments_of(parser), {}};
+    line.arguments.command = words;
+    return line;
   }
   throw InputError(command_line, "no verb", "accepted: see 'parsim --help'");
 }

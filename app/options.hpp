@@ -30,6 +30,7 @@ struct Arguments {
   std::string verb;
   std::vector<std::string> words;  ///< positional arguments
   std::map<std::string, std::vector<std::string>, std::less<>> values;
+  std::vector<std::string> command{};  ///< everything as typed, verb first
 
   [[nodiscard]] bool has(std::string_view flag) const { return values.contains(flag); }
   /// The value of a flag that is given at most once.

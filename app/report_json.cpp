@@ -31,6 +31,7 @@ Json inputs(const Scene& scene) {
   const Request& request = scene.request;
   const StrategyInput strategy = scene.strategy_input();
   Json json;
+  json["command"] = request.command;
   json["verb"] = request.verb;
   json["network"] = source(request.network, scene.network.name);
   json["dims"] = Json::object();
@@ -139,6 +140,22 @@ Json succeeded_json(const RunResult& result) {
   return json;
 }
 
+Json scaling_json(const Scaling& scaling) {
+  Json json = Json::array();
+  for (const ScalingPoint& point : scaling.points) {
+    Json row;
+    row["gpus"] = point.gpus;
+    row["batch"] = point.batch;
+    row["strategy"] = point.strategy;
+    row["throughput_samples_per_s"] =
+        point.samples_per_second ? Json(*point.samples_per_second) : Json(nullptr);
+    row["speedup"] = point.speedup ? Json(*point.speedup) : Json(nullptr);
+    row["fits"] = point.fits;
+    json.push_back(std::move(row));
+  }
+  return json;
+}
+
 Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
   Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
   json["warnings"] = scene.warnings;
@@ -152,14 +169,17 @@ Json result_json(const Scene& scene, const RunResult& result, const Json& shared
 
 std::string version() { return PARSIM_VERSION; }
 
+std::string inputs_json(const Scene& scene) { return text_of(inputs(scene)); }
+
 std::string simulation_json(const Scene& scene, const RunResult& result) {
   return text_of(result_json(scene, result, inputs(scene)));
 }
 
 std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
-                            const std::string& best) {
+                            const std::string& best, const Scaling* scaling) {
   const Json shared = inputs(scene);
   Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
+  if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
   for (const RunResult& result : results) {
     json["results"].push_back(result_json(scene, result, shared));
   }

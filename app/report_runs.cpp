@@ -59,18 +59,6 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
   return lines;
 }
 
-/// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
-double mean(const RunResult& result, Seconds DeviceUse::*part) {
-  Seconds sum{};
-  double gpus = 0;
-  for (const DeviceResult& device : result.devices) {
-    if (device.kind != DeviceKind::gpu) continue;
-    sum += device.use.*part;
-    gpus += 1;
-  }
-  return sum.count() / gpus;
-}
-
 /// The device whose memory is fullest, or most overfull; ties go to the lower id.
 double peak_memory(const RunResult& result) {
   std::int64_t peak = 0;
@@ -107,10 +95,10 @@ Table result_table(const std::vector<RunResult>& results) {
   add_numbers(
       table, "s",
       {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
-       {"compute", "mean_compute_s", numbers([](R r) { return mean(r, &DeviceUse::compute); })},
+       {"compute", "mean_compute_s", numbers([](R r) { return mean_use(r).compute.count(); })},
        {"exposed comm.", "mean_exposed_communication_s",
-        numbers([](R r) { return mean(r, &DeviceUse::exposed_communication); })},
-       {"idle", "mean_idle_s", numbers([](R r) { return mean(r, &DeviceUse::idle); })}});
+        numbers([](R r) { return mean_use(r).exposed_communication.count(); })},
+       {"idle", "mean_idle_s", numbers([](R r) { return mean_use(r).idle.count(); })}});
   add_numbers(table, "", {{"samples/s", "throughput_samples_per_s", numbers([](R r) {
                              return r.samples_per_second;
                            })}});
@@ -195,10 +183,11 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
 }
 
 Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
-                           const std::string& best) {
+                           const std::string& best, const Scaling* scaling) {
   Document document;
   document.head = head(scene, results);
   document.tables = {result_table(results)};
+  if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
   document.notes.push_back(winner(results, best));
   const auto simulated = std::count_if(results.begin(), results.end(),
@@ -211,7 +200,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   if (results.size() > 1) {
     document.notes.push_back("why a plan is as it is: parsim explain --strategy NAME");
   }
-  document.json = comparison_json(scene, results, best);
+  document.json = comparison_json(scene, results, best, scaling);
   return document;
 }
 

@@ -7,6 +7,7 @@
 #include "app/document.hpp"
 #include "app/request.hpp"
 #include "app/run.hpp"
+#include "app/scaling.hpp"
 
 namespace parsim {
 
@@ -15,14 +16,17 @@ namespace parsim {
 
 /// One strategy in detail: its row, then the devices.
 [[nodiscard]] Document report_simulation(const Scene& scene, const RunResult& result);
-/// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "".
+/// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
+/// `scaling`: none unless asked for.
 [[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
-                                         const std::string& best);
+                                         const std::string& best, const Scaling* scaling);
 
 /// JSON of the contract: one result, or {"results": […], "best": …}.
 [[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result);
 [[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
-                                          const std::string& best);
+                                          const std::string& best, const Scaling* scaling);
+/// Everything a result depends on, as JSON.
+[[nodiscard]] std::string inputs_json(const Scene& scene);
 /// What a strategy decided, and where it was written; a path is "" if it was not. With neither path
 /// the JSON is the plan itself, else a summary.
 [[nodiscard]] Document report_plan(const Scene& scene, const Planned& planned,

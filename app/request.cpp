@@ -120,6 +120,7 @@ void check_strategy_options(const Arguments& arguments, const Request& request) 
 Request make_request(const Arguments& arguments) {
   Request request;
   request.verb = arguments.verb;
+  request.command = arguments.command;
   request.network = arguments.text("--network").value_or("");
   request.cluster = arguments.text("--cluster").value_or("");
   request.dims = parse_dims(arguments.texts("--dim"));

@@ -43,6 +43,8 @@ struct Request {
   std::optional<std::int64_t> budget;
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
+  std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
+  std::vector<std::string> command;       ///< as typed, without the program
   std::uint64_t seed = 1;
   bool timings = true;
 };

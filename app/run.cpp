@@ -127,6 +127,19 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   return run;
 }
 
+DeviceUse mean_use(const RunResult& result) {
+  DeviceUse sum;
+  double gpus = 0;
+  for (const DeviceResult& device : result.devices) {
+    if (device.kind != DeviceKind::gpu) continue;
+    sum.compute += device.use.compute;
+    sum.exposed_communication += device.use.exposed_communication;
+    sum.idle += device.use.idle;
+    gpus += 1;
+  }
+  return {sum.compute / gpus, sum.exposed_communication / gpus, sum.idle / gpus};
+}
+
 std::string memory_verdict(const RunResult& result) {
   constexpr std::size_t named = 2;
   std::vector<std::string> lacking;

@@ -75,6 +75,9 @@ struct Planned {
 /// that cannot be.
 [[nodiscard]] Run run_plan(const Scene& scene, const Planned& planned);
 
+/// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
+[[nodiscard]] DeviceUse mean_use(const RunResult& result);
+
 /// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);
 

@@ -96,6 +96,9 @@ Scene::Scene(const Request& asked)
   request = with_names(std::move(request), plan);
   network = load_network_with(request.network, request.dims, "--network");
   cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  if (request.first_gpus) {
+    cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
+  }
   warnings = network.warnings;
   if (plan) {
     if (plan->cluster != cluster.name) {

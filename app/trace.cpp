@@ -100,12 +100,6 @@ std::int64_t nanoseconds(Seconds time) { return std::llround(time.count() * 1e9)
 /// Nanoseconds as the microseconds of the format, exactly.
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
-std::string track_name(std::int32_t queue) {
-  const auto stream = static_cast<Stream>(queue / 2);
-  if (stream == Stream::compute) return std::string(to_text(stream));
-  return fmt::format("{} {}", to_text(stream), queue % 2 == 0 ? "send" : "receive");
-}
-
 void append_metadata(std::string& out, const Cluster& cluster, const std::set<Queue>& tracks) {
   for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
     fmt::format_to(
@@ -122,6 +116,12 @@ void append_metadata(std::string& out, const Cluster& cluster, const std::set<Qu
 }
 
 }  // namespace
+
+std::string track_name(std::int32_t queue) {
+  const auto stream = static_cast<Stream>(queue / 2);
+  if (stream == Stream::compute) return std::string(to_text(stream));
+  return fmt::format("{} {}", to_text(stream), queue % 2 == 0 ? "send" : "receive");
+}
 
 std::string operation_name(const ExecDag& dag, OpId id) {
   return std::visit(Namer{dag}, dag.op(id));

@@ -16,6 +16,9 @@ namespace parsim {
 [[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
                                        const Timeline& timeline);
 
+/// Name of a queue's track: "compute", "gradient send".
+[[nodiscard]] std::string track_name(std::int32_t queue);
+
 /// What an operation is, in words: "conv1 forward, micro-batch 2".
 [[nodiscard]] std::string operation_name(const ExecDag& dag, OpId id);
 

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "app/page/report_file.hpp"
 #include "app/progress.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
@@ -80,7 +82,12 @@ std::string best_of(const std::vector<RunResult>& sorted) {
 Outcome run_compare(const Arguments& arguments) {
   const Request request = make_request(arguments);
   const std::vector<const Strategy*> chosen = chosen_strategies(request);
+  std::optional<ReportFile> report = report_file(arguments);
   const Scene scene(request);
+  std::vector<std::int64_t> counts;
+  if (const auto text = arguments.text("--scaling")) {
+    counts = parse_scaling(*text, devices_of(scene.cluster, DeviceKind::gpu).size());
+  }
   const std::vector<Candidate> candidates = plan_all(scene, chosen);
   std::vector<Plan> plans;
   for (const Candidate& candidate : candidates) {
@@ -89,25 +96,37 @@ Outcome run_compare(const Arguments& arguments) {
   // A strategy without a plan may be the one that the options were for; its row says what it wants.
   if (plans.size() == candidates.size()) check_used(request, scene.network, plans);
 
+  std::optional<Scaling> scaling;
+  if (!counts.empty()) scaling = scale(scene, chosen, counts, arguments.has("--quiet"));
   std::vector<RunResult> results;
+  std::vector<Chapter> chapters;
   {
     Progress progress(candidates.size(), arguments.has("--quiet"));
     for (const Candidate& candidate : candidates) {
       progress.next(candidate.strategy->name);
       if (candidate.error.empty()) {
-        results.push_back(run_plan(scene, candidate.planned).result);
+        const Run run = run_plan(scene, candidate.planned);
+        results.push_back(run.result);
+        results.back().strategy = candidate.strategy->name;
+        if (report) {
+          chapters.push_back(report->chapter(scene, run, candidate.planned.plan));
+        }
       } else {
         results.emplace_back();
         results.back().error = candidate.error;
+        results.back().strategy = candidate.strategy->name;
       }
-      results.back().strategy = candidate.strategy->name;
     }
   }
   sort_by_time(results);
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const RunResult& result) { return result.fits(); });
-  return {report_comparison(scene, results, best_of(results)),
-          fits ? ExitCode::ok : ExitCode::does_not_fit};
+  const std::string best = best_of(results);
+  Document document = report_comparison(scene, results, best, scaling ? &*scaling : nullptr);
+  if (report) {
+    report->write(scene, document, results, std::move(chapters), scaling ? &*scaling : nullptr);
+  }
+  return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 
 }  // namespace parsim

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "app/files.hpp"
+#include "app/page/report_file.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
 #include "app/trace.hpp"
@@ -44,13 +45,20 @@ Outcome run_simulate(const Arguments& arguments) {
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
 
+  std::optional<ReportFile> report = report_file(arguments);
+
   const Scene scene(request);
-  const Run run = run_plan(scene, chosen_plan(scene, strategy));
+  const Planned planned = chosen_plan(scene, strategy);
+  const Run run = run_plan(scene, planned);
   Document document = report_simulation(scene, run.result);
   if (trace) {
     const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline);
     trace->commit(path.ends_with(".gz") ? gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", path));
+  }
+  if (report) {
+    report->write(scene, document, {run.result}, {report->chapter(scene, run, planned.plan)},
+                  nullptr);
   }
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }

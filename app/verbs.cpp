@@ -1,67 +1,78 @@
 #include "app/verbs.hpp"
 
+#include <initializer_list>
+
 namespace parsim {
 
+namespace {
+
+using Flags = std::vector<std::string_view>;
+
+Flags joined(std::initializer_list<Flags> groups) {
+  Flags all;
+  for (const Flags& group : groups) all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
+
+}  // namespace
+
 std::span<const Verb> verbs() {
+  static const Flags question = {"--network",  "--dim",   "--cluster",    "--override",
+                                 "--strategy", "--batch", "--precision",  "--optimizer",
+                                 "--fidelity", "--seed",  "--no-timings", "--collectives"};
+  static const Flags planning = {"--sync",    "--server", "--micro-batches", "--schedule",
+                                 "--bucket",  "--shares", "--rounding",      "--search-costs",
+                                 "--degrees", "--parts",  "--budget",        "--costs"};
+  static const Flags page = {"--report", "--no-timeline"};
   static const std::vector<Verb> table = {
       {"compare",
        "simulate several strategies and list them side by side",
        {},
-       {"--network",       "--dim",         "--cluster",   "--override",  "--strategy",
-        "--batch",         "--precision",   "--optimizer", "--sync",      "--server",
-        "--micro-batches", "--schedule",    "--bucket",    "--shares",    "--rounding",
-        "--search-costs",  "--degrees",     "--parts",     "--budget",    "--costs",
-        "--fidelity",      "--collectives", "--seed",      "--no-timings"},
+       joined({question, planning, page, {"--scaling"}}),
+       "parsim compare --network resnet50 --cluster mixed-p100-v100 --report report.html",
        run_compare},
       {"simulate",
        "simulate one strategy, or a saved plan, in detail",
        {},
-       {"--network",   "--dim",           "--cluster",     "--override",  "--strategy",
-        "--plan",      "--batch",         "--precision",   "--optimizer", "--sync",
-        "--server",    "--micro-batches", "--schedule",    "--bucket",    "--shares",
-        "--rounding",  "--search-costs",  "--degrees",     "--parts",     "--budget",
-        "--costs",     "--fidelity",      "--collectives", "--seed",      "--trace",
-        "--no-timings"},
+       joined({question, planning, page, {"--plan", "--trace"}}),
+       "parsim simulate --network vgg16 --cluster dgx-v100 --strategy data --trace trace.json",
        run_simulate},
       {"plan",
        "make a plan and write it, and its execution DAG, to files",
        {},
-       {"--network",       "--dim",         "--cluster",   "--override", "--strategy",
-        "--batch",         "--precision",   "--optimizer", "--sync",     "--server",
-        "--micro-batches", "--schedule",    "--bucket",    "--shares",   "--rounding",
-        "--search-costs",  "--degrees",     "--parts",     "--budget",   "--costs",
-        "--fidelity",      "--collectives", "--seed",      "-o",         "--dag",
-        "--no-timings"},
+       joined({question, planning, {"-o", "--dag"}}),
+       "parsim plan --network resnet50 --cluster dgx-v100 --strategy pipeline -o plan.json",
        run_plan_verb},
       {"explain",
        "say why a plan (of 'best', unless told) is as it is, and what bounds its step",
        {},
-       {"--network",  "--dim",           "--cluster",     "--override",  "--strategy",
-        "--plan",     "--batch",         "--precision",   "--optimizer", "--sync",
-        "--server",   "--micro-batches", "--schedule",    "--bucket",    "--shares",
-        "--rounding", "--search-costs",  "--degrees",     "--parts",     "--budget",
-        "--costs",    "--fidelity",      "--collectives", "--seed",      "--no-timings"},
+       joined({question, planning, {"--plan"}}),
+       "parsim explain --network alexnet --cluster mixed-p100-v100 --strategy owt",
        run_explain},
       {"collective",
        "time one collective in the terms of nccl-tests",
        {{"KIND", "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all"}},
        {"--cluster", "--override", "--devices", "--size", "--sizes", "--fidelity", "--collectives"},
+       "parsim collective all-reduce --cluster dgx-v100 --sizes 1KiB..1GiB",
        run_collective},
       {"list",
        "say what there is to choose from",
        {{"WHAT", "strategies, networks, clusters, devices or costs"}},
        {},
+       "parsim list networks",
        run_list},
       {"show",
        "describe a network or a cluster",
        {{"WHAT", "network or cluster"},
         {"NAME", "a name, a file, or a generator call of a cluster"}},
        {"--dim", "--override"},
+       "parsim show cluster star:8,device=v100-sxm2,rate=25GB/s,latency=1us",
        run_show},
       {"validate",
        "compare predictions with published numbers",
        {},
        {"--papers", "--published", "--data"},
+       "parsim validate --papers",
        run_validate},
   };
   return table;

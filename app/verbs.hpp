@@ -30,6 +30,7 @@ struct Verb {
   std::string_view name, summary;
   std::vector<Word> words;                ///< all required
   std::vector<std::string_view> options;  ///< flags beside those that every verb takes
+  std::string_view example;               ///< a command that runs as it stands
   Outcome (*run)(const Arguments& arguments);
 };
 [[nodiscard]] std::span<const Verb> verbs();

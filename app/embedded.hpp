@@ -1,0 +1,13 @@
+// The files that are built into the program: style and scripts of the report page.
+#pragma once
+
+#include <span>
+
+#include "core/embedded.hpp"
+
+namespace parsim {
+
+/// style.css, table.js, and what only pages with timelines have: timeline.css, timeline.js.
+[[nodiscard]] std::span<const EmbeddedFile> app_files();
+
+}  // namespace parsim

@@ -1,0 +1,92 @@
+#include "app/page/html.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace parsim {
+
+namespace {
+
+/// At most `longest` bytes, cut between characters.
+std::string cut_to(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest) return std::string(text);
+  std::size_t end = longest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+}  // namespace
+
+std::string html(std::string_view text, std::size_t longest) {
+  std::string out;
+  for (const char c : printable(cut_to(text, longest))) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string html_name(std::string_view name) {
+  constexpr std::size_t longest = 40;
+  return html(name, longest);
+}
+
+std::string json_for_script(std::string json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string coordinate(double value) { return fmt::format("{}", std::round(value * 10) / 10); }
+
+std::string width_percent(double share) { return coordinate(100 * share) + "%"; }
+
+std::string html_table(const Table& table) {
+  std::string out = "<div class=scroll><table class=sortable>";
+  if (!table.title.empty()) out += fmt::format("<caption>{}</caption>", html(table.title));
+  out += "<thead><tr>";
+  for (const Column& column : table.columns) {
+    out += fmt::format("<th{}>{}", column.is_number ? " class=n" : "", html(column.title));
+  }
+  out += "<tbody>";
+  for (const std::vector<TableCell>& row : table.rows) {
+    out += "<tr>";
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (table.columns[c].is_number) {
+        out += fmt::format("<td data-v=\"{}\">{}", html(row[c].raw), html(row[c].text));
+      } else {
+        out += fmt::format("<td>{}", html(row[c].text));
+      }
+    }
+    out += "\n";
+  }
+  return out + "</table></div>\n";
+}
+
+}  // namespace parsim

@@ -1,0 +1,24 @@
+// The report as one HTML page that needs nothing else: no library, no network, no script but for
+// sorting and zooming.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/document.hpp"
+#include "app/page/chapter.hpp"
+#include "app/request.hpp"
+#include "app/scaling.hpp"
+
+namespace parsim {
+
+struct Page {
+  const Scene& scene;
+  const Document& document;          ///< the report that goes to standard output
+  std::vector<Chapter> chapters;     ///< in the order of the rows
+  std::string best;                  ///< the strategy to open the page with; "" for the first
+  const Scaling* scaling = nullptr;  ///< none unless asked for
+};
+[[nodiscard]] std::string render_page(const Page& page);
+
+}  // namespace parsim

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Opens report pages in a real browser and uses them: no error in the console, the numbers are
+those of the JSON, sorting sorts, zooming zooms, the tooltip speaks, nothing is wider than a narrow
+window, and dark is dark.
+
+    tests/browser/report.py PARSIM     exit code 77 (skipped) if there is no browser
+
+Speaks WebDriver over HTTP with chromedriver; needs nothing but Python's own library.
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+CLUSTER = 'star:4,device=p100-sxm2*2+v100-sxm2*2,rate=12GB/s,latency=1us'
+QUESTION = ['--network', 'alexnet', '--cluster', CLUSTER, '--no-timings']
+FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+         '--disable-background-networking', '--disable-component-update', '--disable-sync',
+         '--disable-dev-shm-usage', '--window-size=1200,900']
+
+failures = 0
+
+
+def check(holds, what):
+    global failures
+    if not holds:
+        failures += 1
+        print('FAILED:', what)
+
+
+class Browser:
+    def __init__(self, driver, chromium, profile):
+        self.process = subprocess.Popen([driver, '--port=0'], stdout=subprocess.PIPE, text=True)
+        for line in self.process.stdout:
+            started = re.search(r'started successfully on port (\d+)', line)
+            if started:
+                self.root = 'http://127.0.0.1:' + started.group(1)
+                break
+        options = {'binary': chromium, 'args': FLAGS + ['--user-data-dir=' + profile]}
+        self.session = ''
+        answer = self.call('POST', '/session', {'capabilities': {'alwaysMatch': {
+            'goog:chromeOptions': options, 'goog:loggingPrefs': {'browser': 'ALL'}}}})
+        self.session = '/session/' + answer['sessionId']
+
+    def call(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.root + path, data, method=method)
+        # No proxy of the surroundings stands between us and our own machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return json.load(answer)['value']
+
+    def open(self, path):
+        self.call('POST', self.session + '/url', {'url': pathlib.Path(path).as_uri()})
+
+    def run(self, script):
+        return self.call('POST', self.session + '/execute/sync', {'script': script, 'args': []})
+
+    def settle(self):
+        """Waits until two frames were drawn."""
+        self.call('POST', self.session + '/execute/async', {'args': [], 'script':
+                  'requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))'})
+
+    def devtools(self, command, parameters):
+        return self.call('POST', self.session + '/goog/cdp/execute',
+                         {'cmd': command, 'params': parameters})
+
+    def errors(self):
+        entries = self.call('POST', self.session + '/se/log', {'type': 'browser'})
+        return [entry['message'] for entry in entries if entry['level'] in ('SEVERE', 'WARNING')]
+
+    def resize(self, width, height):
+        self.call('POST', self.session + '/window/rect', {'width': width, 'height': height})
+
+    def close(self):
+        try:
+            self.call('DELETE', self.session)
+        finally:
+            self.process.terminate()
+            self.process.wait()
+
+
+def column(browser, number):
+    return browser.run(f"return [...document.querySelector('table.sortable').querySelectorAll('tbody tr')]"
+                       f".map(row => row.cells[{number}].dataset.v ?? row.cells[{number}].textContent)")
+
+
+def check_numbers(browser, results):
+    rows = browser.run("return [...document.querySelector('table.sortable').querySelectorAll('tbody tr')]"
+                       ".map(row => [...row.cells].map(cell => cell.dataset.v ?? cell.textContent))")
+    check(len(rows) == len(results), 'a row for every strategy')
+    for row, result in zip(rows, results):
+        check(row[0] == result['strategy'], f'{row[0]} stands where the JSON has it')
+        for cell, key in ((1, 'step_time_s'), (5, 'throughput_samples_per_s'), (6, 'bytes_moved')):
+            check(float(row[cell]) == result[key], f'{row[0]}: {key}')
+    bars = browser.run("return [...document.querySelectorAll('main > .bars > b')].map(b => b.textContent)")
+    check(bars == [result['strategy'] for result in results], 'a bar for every strategy')
+    # The first bar's segments are to scale: compute over the step.
+    widths = browser.run("return [...document.querySelector('main > .bars svg').querySelectorAll('rect')]"
+                         ".map(rect => rect.getBoundingClientRect().width)")
+    devices = [d for d in results[0]['devices'] if d['memory_bytes'] > 0]
+    compute = sum(d['compute_s'] for d in devices) / len(devices) / results[0]['step_time_s']
+    check(abs(widths[0] / sum(widths) - compute) < 0.01, 'the bar shows the share of compute')
+
+
+def check_sorting(browser):
+    def click(number):
+        browser.run(f"document.querySelectorAll('table.sortable th button')[{number}].click()")
+    click(5)
+    rates = [float(value) for value in column(browser, 5)]
+    check(rates == sorted(rates), 'a click sorts by samples/s')
+    click(5)
+    check([float(value) for value in column(browser, 5)] == sorted(rates, reverse=True),
+          'a second click turns the order round')
+    order = browser.run("return document.querySelectorAll('table.sortable th')[5].ariaSort")
+    check(order == 'descending', 'the order is said to those who cannot see it')
+    click(0)
+    names = column(browser, 0)
+    check(names == sorted(names), 'a click sorts by name')
+
+
+def check_timeline(browser, step):
+    browser.run("document.querySelector('.timeline').scrollIntoView()")
+    browser.settle()
+    browser.settle()
+    canvas = "document.querySelector('.timeline canvas')"
+
+    def window():
+        browser.settle()
+        return browser.run(f'return [Number({canvas}.dataset.from), Number({canvas}.dataset.to)]')
+    whole = window()
+    check(whole[0] == 0 and abs(whole[1] - step * 1e9) < 1, 'the timeline shows the whole step')
+    inked = browser.run(f"const c = {canvas}, d = c.getContext('2d').getImageData(0, 0, c.width, 14).data;"
+                        "let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n / d.length * 4")
+    check(inked > 0.3, f'the first track is drawn ({inked:.2f} of it)')
+    zoom = "document.querySelector('.timeline [data-zoom={}]').click()"
+    browser.run(zoom.format('in'))
+    nearer = window()
+    check(abs((nearer[1] - nearer[0]) / (whole[1] - whole[0]) - 0.5) < 1e-9, '+ halves the window')
+    check(abs(sum(nearer) - sum(whole)) < 1, '+ keeps the middle')
+    browser.run(f"{canvas}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'ArrowRight'}}))")
+    check(window()[0] > nearer[0], 'an arrow moves the window')
+    for _ in range(60):
+        browser.run(zoom.format('in'))
+    deep = window()
+    check(9.9 < deep[1] - deep[0] < 10.1, 'zooming ends at 10 ns')
+    browser.run(zoom.format('reset'))
+    check(window() == whole, 'the button shows the whole step again')
+    place = browser.run(f'const r = {canvas}.getBoundingClientRect(); return [r.left, r.top, r.width]')
+    spans = browser.run("const d = JSON.parse(document.querySelector('.timeline script').textContent);"
+                        "return [d.tracks[0], d.labels, d.end]")
+    # The longest bar of the first track, hit in its middle.
+    time, best = 0, (0, 0, 0)
+    for gap, length, label in zip(*[iter(spans[0])] * 3):
+        time += gap
+        best = max(best, (length, time + length / 2, label))
+        time += length
+    x = int(place[0] + best[1] / spans[2] * place[2])
+    browser.devtools('Input.dispatchMouseEvent', {'type': 'mouseMoved', 'x': x, 'y': place[1] + 7})
+    browser.settle()
+    tip = browser.run("const t = [...document.querySelectorAll('.tip')].find(t => !t.hidden);"
+                      "return t ? t.textContent : ''")
+    check(tip.startswith(spans[1][best[2]] + ': '), f'the tooltip names the bar: {tip!r}')
+
+
+def check_looks(browser):
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    light = browser.run(colour)
+    browser.devtools('Emulation.setEmulatedMedia',
+                     {'features': [{'name': 'prefers-color-scheme', 'value': 'dark'}]})
+    check(light == 'rgb(255, 255, 255)' and browser.run(colour) != light, 'dark is dark')
+    browser.devtools('Emulation.setEmulatedMedia', {'features': []})
+    browser.devtools('Emulation.setDeviceMetricsOverride',
+                     {'width': 400, 'height': 800, 'deviceScaleFactor': 1, 'mobile': False})
+    browser.settle()
+    width = browser.run('return document.documentElement.scrollWidth')
+    check(width <= 400, f'a window of 400 pixels is wide enough ({width})')
+    browser.devtools('Emulation.clearDeviceMetricsOverride', {})
+
+
+def main():
+    program = sys.argv[1]
+    driver, chromium = shutil.which('chromedriver'), shutil.which('chromium')
+    if not driver or not chromium:
+        print('SKIPPED: no browser; on Debian: apt-get install chromium chromium-driver')
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        def parsim(words):
+            done = subprocess.run([program] + words, capture_output=True, text=True, cwd=folder)
+            if done.returncode != 0:
+                sys.exit(f'parsim {" ".join(words)}: exit code {done.returncode}\n{done.stderr}')
+            return done.stdout
+        results = json.loads(parsim(['compare'] + QUESTION +
+                                    ['--json', '--report', 'page.html', '--scaling', '1,2,4']))['results']
+        hostile = '<script>document.title = "taken"</script>'
+        pathlib.Path(folder, 'hostile.toml').write_text(
+            f"name = '{hostile}'\n[[nodes]]\nname = 'a\"b'\nswitches = ['</svg>']\n"
+            "devices = [{ model = 't4', count = 2 }]\n[[nodes.links]]\na = 'gpu*'\nb = '</svg>'\n"
+            "rate = '12 GB/s'\nlatency = '1 us'\n")
+        parsim(['simulate', '--network', 'mlp', '--cluster', 'hostile.toml', '--strategy', 'data',
+                '--report', 'hostile.html'])
+        # All strategies on eight devices, without timelines.
+        parsim(['compare', '--network', 'resnet50', '--cluster', 'mixed-p100-v100', '--report',
+                'small.html', '--no-timeline'])
+        size = pathlib.Path(folder, 'small.html').stat().st_size
+        check(size < 60_000, f'a page without timelines is below 60 kB ({size})')
+        browser = Browser(driver, chromium, folder + '/profile')
+        try:
+            browser.open(folder + '/page.html')
+            check(browser.run('return document.title').startswith('alexnet on star:4'),
+                  'the page has its title')
+            check_numbers(browser, results)
+            check_sorting(browser)
+            fastest = next(result for result in results if result['fits'])
+            check_timeline(browser, fastest['step_time_s'])
+            check_looks(browser)
+            curves = browser.run("return document.querySelectorAll('.scaling path[class^=s]').length")
+            check(curves == len(results), 'a curve for every strategy')
+            browser.open(folder + '/hostile.html')
+            title = browser.run('return document.title')
+            check(title.startswith('mlp on ' + hostile[:30]), f'a hostile name is only text: {title}')
+            check(browser.run("return document.querySelectorAll('svg.cluster g.gpu').length") == 2,
+                  'the drawing of a cluster with hostile names is whole')
+            errors = browser.errors()
+            check(not errors, f'the console is empty: {errors}')
+        finally:
+            browser.close()
+    print('browser: ok' if failures == 0 else f'browser: {failures} failed')
+    return 1 if failures else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
