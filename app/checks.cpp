@@ -88,7 +88,9 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
     const OpId id{i};
     const OpRecord& record = dag.record(id);
     Cost one = device_time(dag, id, cost);
-    if (dag.kind(id) == OpKind::transfer) {
+    if (const auto measured = cost.communication(dag, id)) {
+      one.time = *measured;
+    } else if (dag.kind(id) == OpKind::transfer) {
       one.time = cost.transfer(DeviceId{record.device}, DeviceId{record.to}, dag.payload(id));
     } else if (dag.kind(id) == OpKind::collective) {
       const auto collective = std::get<Collective>(dag.op(id));

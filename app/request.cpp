@@ -83,9 +83,14 @@ void check_combinations(const Arguments& arguments, const Request& request) {
     throw InputError("--network", "missing",
                      "accepted: a name (see 'parsim list networks') or an ONNX file");
   }
-  if (!planned && request.cluster.empty()) {
+  if (!planned && request.cluster.empty() && !request.hardware && request.profile.empty()) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
+  }
+  for (const std::string_view flag : {"--hw-backend", "--hw-partition"}) {
+    if (arguments.has(flag) && !request.hardware) {
+      throw InputError(flag, "unused without --hw", "accepted: together with --hw");
+    }
   }
   if (!request.server.empty() && request.sync != Sync::Kind::server) {
     throw InputError("--server", "unused without a parameter server",
@@ -171,6 +176,8 @@ Request make_request(const Arguments& arguments) {
     request.seed = static_cast<std::uint64_t>(*seed);
   }
   request.timings = !arguments.has("--no-timings");
+  request.profile = arguments.text("--profile").value_or("");
+  request.hardware = arguments.has("--hw");
   check_combinations(arguments, request);
   check_strategy_options(arguments, request);
   return request;

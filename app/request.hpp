@@ -14,6 +14,7 @@
 #include "core/cost_model.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "core/profile.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 
@@ -45,6 +46,9 @@ struct Request {
   SimOptions sim;
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
   std::vector<std::string> command;       ///< as typed, without the program
+  std::string profile;                    ///< file of --profile
+  bool hardware = false;                  ///< --hw
+  std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;
   bool timings = true;
 };

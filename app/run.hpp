@@ -10,6 +10,7 @@
 
 #include "app/checks.hpp"
 #include "app/request.hpp"
+#include "core/profile.hpp"
 #include "core/timeline.hpp"
 #include "strategies/memory.hpp"
 
@@ -50,6 +51,8 @@ struct RunResult {
   std::string checks;              ///< one line
   std::vector<std::string> notes;  ///< of the plan
   std::int64_t micro_batches = 1;
+  std::optional<Spread> measured;  ///< the step on real hardware, with --hw
+  std::string measured_note;       ///< why there is none
 
   [[nodiscard]] bool fits() const;
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "app/files.hpp"
+#include "app/hardware.hpp"
 #include "app/request.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -95,7 +96,19 @@ Scene::Scene(const Request& asked)
       plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {
   request = with_names(std::move(request), plan);
   network = load_network_with(request.network, request.dims, "--network");
-  cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  std::optional<Profile> profile;
+  if (!request.profile.empty()) profile = read_profile(request.profile, request.machine);
+  // The machine that a profile was measured on knows its links better than one just looked at.
+  const Machine* machine = profile           ? &profile->machine
+                           : request.machine ? &*request.machine
+                                             : nullptr;
+  if (machine != nullptr && (request.cluster.empty() || request.cluster == machine->cluster.name)) {
+    cluster = machine->cluster;
+    for (const std::string& text : request.overrides) apply_override(cluster, text);
+    request.cluster = cluster.name;
+  } else {
+    cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  }
   if (request.first_gpus) {
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
@@ -132,6 +145,7 @@ Scene::Scene(const Request& asked)
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
   cost = cost_source(request.costs, "--costs").make(cluster);
+  if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
 }
 

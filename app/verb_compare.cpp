@@ -2,8 +2,10 @@
 #include <optional>
 #include <utility>
 
+#include "app/hardware.hpp"
 #include "app/page/report_file.hpp"
 #include "app/progress.hpp"
+#include "app/report_hardware.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
 #include "app/verbs.hpp"
@@ -80,9 +82,15 @@ std::string best_of(const std::vector<RunResult>& sorted) {
 }  // namespace
 
 Outcome run_compare(const Arguments& arguments) {
-  const Request request = make_request(arguments);
+  Request request = make_request(arguments);
+  const HardwareRequest hardware = hardware_request(arguments);
   const std::vector<const Strategy*> chosen = chosen_strategies(request);
   std::optional<ReportFile> report = report_file(arguments);
+  const Answer<Machine> here = request.hardware ? probe_hardware(hardware) : Answer<Machine>{};
+  request.machine = here.value;
+  if (request.hardware && !here.value && request.cluster.empty() && request.profile.empty()) {
+    return {report_no_hardware(here.refusal), ExitCode::hardware};
+  }
   const Scene scene(request);
   std::vector<std::int64_t> counts;
   if (const auto text = arguments.text("--scaling")) {
@@ -100,32 +108,39 @@ Outcome run_compare(const Arguments& arguments) {
   if (!counts.empty()) scaling = scale(scene, chosen, counts, arguments.has("--quiet"));
   std::vector<RunResult> results;
   std::vector<Chapter> chapters;
+  std::vector<ExecDag> dags;
   {
     Progress progress(candidates.size(), arguments.has("--quiet"));
     for (const Candidate& candidate : candidates) {
       progress.next(candidate.strategy->name);
       if (candidate.error.empty()) {
-        const Run run = run_plan(scene, candidate.planned);
+        Run run = run_plan(scene, candidate.planned);
         results.push_back(run.result);
         results.back().strategy = candidate.strategy->name;
         if (report) {
           chapters.push_back(report->chapter(scene, run, candidate.planned.plan));
         }
+        if (request.hardware) dags.push_back(std::move(run.dag));
       } else {
         results.emplace_back();
+        if (request.hardware) dags.emplace_back();
         results.back().error = candidate.error;
         results.back().strategy = candidate.strategy->name;
       }
     }
   }
+  std::optional<HardwareRows> rows;
+  if (request.hardware) rows = measure_rows(hardware, here, results, dags);
   sort_by_time(results);
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const RunResult& result) { return result.fits(); });
   const std::string best = best_of(results);
   Document document = report_comparison(scene, results, best, scaling ? &*scaling : nullptr);
+  if (rows) add_hardware(document, results, *rows);
   if (report) {
     report->write(scene, document, results, std::move(chapters), scaling ? &*scaling : nullptr);
   }
+  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -3,7 +3,9 @@
 #include <optional>
 
 #include "app/files.hpp"
+#include "app/hardware.hpp"
 #include "app/page/report_file.hpp"
+#include "app/report_hardware.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
 #include "app/trace.hpp"
@@ -39,7 +41,8 @@ Planned chosen_plan(const Scene& scene, const Strategy* strategy) {
 }  // namespace
 
 Outcome run_simulate(const Arguments& arguments) {
-  const Request request = make_request(arguments);
+  Request request = make_request(arguments);
+  const HardwareRequest hardware = hardware_request(arguments);
   const Strategy* strategy = request.plan_file.empty() ? &only_strategy(request) : nullptr;
   std::optional<OutputFile> trace;
   const std::string path = arguments.text("--trace").value_or("");
@@ -47,10 +50,23 @@ Outcome run_simulate(const Arguments& arguments) {
 
   std::optional<ReportFile> report = report_file(arguments);
 
+  const Answer<Machine> here = request.hardware ? probe_hardware(hardware) : Answer<Machine>{};
+  request.machine = here.value;
+  if (request.hardware && !here.value && request.cluster.empty() && request.profile.empty() &&
+      request.plan_file.empty()) {
+    return {report_no_hardware(here.refusal), ExitCode::hardware};
+  }
   const Scene scene(request);
   const Planned planned = chosen_plan(scene, strategy);
-  const Run run = run_plan(scene, planned);
+  Run run = run_plan(scene, planned);
+  std::optional<HardwareRows> rows;
+  if (request.hardware) {
+    std::vector<RunResult> results{run.result};
+    rows = measure_rows(hardware, here, results, {run.dag});
+    run.result = results[0];
+  }
   Document document = report_simulation(scene, run.result);
+  if (rows) add_hardware(document, {run.result}, *rows);
   if (trace) {
     const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline);
     trace->commit(path.ends_with(".gz") ? gzip(text) : text);
@@ -60,6 +76,7 @@ Outcome run_simulate(const Arguments& arguments) {
     report->write(scene, document, {run.result}, {report->chapter(scene, run, planned.plan)},
                   nullptr);
   }
+  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

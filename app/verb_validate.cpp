@@ -61,12 +61,19 @@ Validation validate_published(const Arguments& arguments) {
 }  // namespace
 
 Outcome run_validate(const Arguments& arguments) {
+  if (arguments.has("--hw")) return run_validate_hardware(arguments);
+  for (const std::string_view flag : {"--hw-backend", "--hw-partition", "--network", "--strategy",
+                                      "--batch", "--precision", "--profile"}) {
+    if (arguments.has(flag)) {
+      throw InputError(flag, "unused without --hw", "accepted: together with --hw");
+    }
+  }
   const bool published = arguments.has("--published");
   if (published == arguments.has("--papers")) {
     throw InputError(
         "validate",
         published ? "--papers given together with --published" : "nothing to validate against",
-        "accepted: --papers or --published");
+        "accepted: --papers, --published or --hw");
   }
   if (arguments.has("--data") && !published) {
     throw InputError("--data", "unused with --papers", "accepted: together with --published");

@@ -43,5 +43,8 @@ struct Verb {
 [[nodiscard]] Outcome run_list(const Arguments& arguments);
 [[nodiscard]] Outcome run_show(const Arguments& arguments);
 [[nodiscard]] Outcome run_validate(const Arguments& arguments);
+/// validate --hw
+[[nodiscard]] Outcome run_validate_hardware(const Arguments& arguments);
+[[nodiscard]] Outcome run_calibrate(const Arguments& arguments);
 
 }  // namespace parsim

@@ -119,7 +119,13 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways) {
   prepared.seconds.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
-    if (communicates(dag, id)) {
+    const bool message = communicates(dag, id);
+    const std::optional<Seconds> measured =
+        message ? cost.communication(dag, id) : std::optional<Seconds>();
+    if (measured) {
+      prepared.seconds[i] = measured->count();
+      prepared.measured_messages = true;
+    } else if (message) {
       prepared.seconds[i] = -1;
       add_routes(dag, id, ways, prepared.table);
     } else {

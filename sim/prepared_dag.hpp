@@ -55,6 +55,7 @@ struct PreparedDag {
   Successors successors;
   /// By operation: how long it keeps its device busy; negative if it communicates.
   std::vector<double> seconds;
+  bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
   RouteTable table;
 };
 [[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways);

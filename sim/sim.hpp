@@ -8,6 +8,7 @@
 
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
+#include "core/profile.hpp"
 
 namespace parsim {
 
@@ -56,6 +57,14 @@ struct CostSource {
 [[nodiscard]] const std::vector<CostSource>& cost_sources();
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const CostSource& cost_source(std::string_view name, std::string_view where);
+
+/// Times of a profile where it has them, else of its nearest shape scaled by `base`, else of
+/// `base`. Messages are the profile's only if the cluster is its machine's. Holds a reference to
+/// the cluster. Throws InputError if the profile measured none of the cluster's devices.
+[[nodiscard]] std::unique_ptr<CostModel> make_profiled(const Cluster& cluster,
+                                                       std::unique_ptr<CostModel> base,
+                                                       const Profile& profile,
+                                                       const std::string& where);
 
 /// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
 /// reference to the base.

@@ -27,6 +27,7 @@ class SimGridExecutor final : public Executor {
           simulate(dag, prepared, cluster_, options_.fidelity, timeline.spans, timeline.hop_bytes);
         },
         results);
+    if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);
     return timeline;

@@ -1,0 +1,50 @@
+// The hardware of this machine, through the program parsim-hw: started as a child that reads and
+// writes files, because neither CUDA nor its threads may meet the simulator in one process.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/options.hpp"
+#include "app/run.hpp"
+#include "core/profile.hpp"
+
+namespace parsim {
+
+/// --hw-backend and --hw-partition, as given.
+struct HardwareRequest {
+  std::string backend = "auto", partition;
+};
+/// Throws InputError for an unknown backend or a partition that is no list of numbers, and for
+/// either of them without --hw where the verb needs it.
+[[nodiscard]] HardwareRequest hardware_request(const Arguments& arguments);
+
+/// A value, or the reason why the hardware refused: an expected outcome (exit 3), not an error.
+template <class Value>
+struct Answer {
+  std::optional<Value> value;
+  std::string refusal;
+};
+
+[[nodiscard]] Answer<Machine> probe_hardware(const HardwareRequest& request);
+[[nodiscard]] Answer<Profile> calibrate_hardware(const HardwareRequest& request,
+                                                 const std::vector<ExecDag>& dags);
+[[nodiscard]] Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
+                                                       const std::vector<ExecDag>& dags);
+
+/// Reads a profile. Throws InputError if it cannot be read or is of another machine than `here`.
+[[nodiscard]] Profile read_profile(const std::string& path, const std::optional<Machine>& here);
+
+/// What --hw adds to a report: per row the measured step, or why there is none.
+struct HardwareRows {
+  std::string refusal;  ///< nothing ran at all
+  Machine machine;
+};
+/// Runs every row that has a plan and writes what was measured into it. `dags` by row.
+[[nodiscard]] HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>& here,
+                                        std::vector<RunResult>& results,
+                                        const std::vector<ExecDag>& dags);
+
+}  // namespace parsim

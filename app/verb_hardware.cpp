@@ -1,0 +1,415 @@
+// validate --hw and calibrate: predictions and this machine side by side.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/files.hpp"
+#include "app/hardware.hpp"
+#include "app/progress.hpp"
+#include "app/report_hardware.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "strategies/lower.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A network and strategy on the machine, planned.
+struct HardwareCase {
+  std::string network, strategy;
+  Planned planned;
+  Run run;  ///< predicted
+};
+
+/// The networks asked for; without any, a small one on the slow host.
+std::vector<std::string> networks_for(const Arguments& arguments, const Machine& machine) {
+  std::vector<std::string> named = arguments.texts("--network");
+  if (named.empty()) named.emplace_back(machine.backend == "host" ? "lenet5" : "alexnet");
+  return named;
+}
+
+std::vector<std::string> strategies_for(const Arguments& arguments) {
+  std::vector<std::string> named = arguments.texts("--strategy");
+  if (named.empty()) {
+    for (const Strategy& entry : strategies()) {
+      if (entry.name != "best") named.push_back(entry.name);  // one of the others, with changes
+    }
+  }
+  for (const std::string& name : named) static_cast<void>(strategy(name, "--strategy"));
+  return named;
+}
+
+/// The request of one case; the machine found is its cluster.
+Request case_request(const Arguments& arguments, const std::string& network,
+                     const std::string& strategy, const Machine& machine) {
+  Arguments one{"simulate", {}, {}};
+  one.values["--network"] = {network};
+  one.values["--strategy"] = {strategy};
+  one.values["--hw"] = {""};
+  for (const std::string_view flag : {"--batch", "--precision", "--profile"}) {
+    if (arguments.has(flag)) one.values[std::string(flag)] = {*arguments.text(flag)};
+  }
+  Request request = make_request(one);
+  request.machine = machine;
+  return request;
+}
+
+/// Plans and predicts; a strategy without a plan for a network is left out with its reason.
+std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machine& machine,
+                                        const std::string& profile,
+                                        std::vector<Unresolved>& unresolved) {
+  std::vector<HardwareCase> cases;
+  const std::vector<std::string> networks = networks_for(arguments, machine);
+  const std::vector<std::string> names = strategies_for(arguments);
+  Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
+  for (const std::string& network : networks) {
+    for (const std::string& name : names) {
+      progress.next(name);
+      Request request = case_request(arguments, network, name, machine);
+      if (!profile.empty()) request.profile = profile;
+      const Scene scene(request);
+      try {
+        const Planned planned = make_plan(scene, strategy(name, "--strategy"));
+        cases.push_back({scene.network.name, name, planned, run_plan(scene, planned)});
+      } catch (const InputError& error) {
+        unresolved.push_back({scene.network.name, name, error.what()});
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<ExecDag> dags_of(const std::vector<HardwareCase>& cases) {
+  std::vector<ExecDag> dags;
+  for (const HardwareCase& one : cases) dags.push_back(one.run.dag);
+  return dags;
+}
+
+/// Writes a profile where Scene can read it, and removes it.
+class ProfileFile {
+ public:
+  explicit ProfileFile(const Profile& profile) {
+    std::string name = (std::filesystem::temp_directory_path() / "parsim-profile-XXXXXX").string();
+    const int descriptor = ::mkstemp(name.data());
+    if (descriptor >= 0) ::close(descriptor);
+    path = name;
+    std::ofstream(path, std::ios::binary) << to_json(profile);
+  }
+  ~ProfileFile() { std::remove(path.c_str()); }
+  ProfileFile(const ProfileFile&) = delete;
+  ProfileFile& operator=(const ProfileFile&) = delete;
+  std::string path;
+};
+
+/// Cases whose every operation was measured. Plans depend on costs and costs on what plans compute:
+/// a first calibration over the plans of modelled costs, plans by it, a second one over both.
+struct Calibrated {
+  std::vector<HardwareCase> cases;
+  Answer<Profile> profile;
+};
+Calibrated calibrated_cases(const Arguments& arguments, const HardwareRequest& hardware,
+                            const Machine& machine, std::vector<Unresolved>& unresolved) {
+  std::vector<Unresolved> ignored;
+  Calibrated out;
+  std::vector<ExecDag> dags = dags_of(predict_cases(arguments, machine, {}, ignored));
+  out.profile = calibrate_hardware(hardware, dags);
+  if (!out.profile.value) return out;
+  {
+    const ProfileFile first(*out.profile.value);
+    out.cases = predict_cases(arguments, machine, first.path, unresolved);
+  }
+  for (const HardwareCase& one : out.cases) dags.push_back(one.run.dag);
+  out.profile = calibrate_hardware(hardware, dags);
+  if (!out.profile.value) return out;
+  const ProfileFile second(*out.profile.value);
+  for (HardwareCase& one : out.cases) {
+    Request request = case_request(arguments, one.network, one.strategy, machine);
+    request.profile = second.path;
+    one.run = run_plan(Scene(request), one.planned);
+  }
+  return out;
+}
+
+std::string class_of(const ExecDag& dag, OpId id) {
+  switch (dag.kind(id)) {
+    case OpKind::compute: {
+      const Compute op = std::get<Compute>(dag.op(id));
+      return std::string(kind_name(dag.network[dag.work(op.work).layer].kind));
+    }
+    case OpKind::update:
+      return "update";
+    case OpKind::local:
+      return "copy";
+    case OpKind::transfer:
+      return "transfer";
+    case OpKind::collective:
+      return std::string(to_text(static_cast<CollectiveKind>(dag.record(id).sub)));
+    case OpKind::delay:
+      break;
+  }
+  return "delay";
+}
+
+/// Predicted and measured time of all operations of a class, added up.
+using ClassTimes = std::map<std::string, std::pair<Seconds, Seconds>>;
+ClassTimes class_times(const ExecDag& dag, const Timeline& predicted, const Timeline& measured) {
+  ClassTimes times;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    auto& [mine, theirs] = times[class_of(dag, OpId{i})];
+    mine += predicted.spans[i].end - predicted.spans[i].start;
+    theirs += measured.spans[i].end - measured.spans[i].start;
+  }
+  return times;
+}
+
+/// The class whose sum differs most: where the error comes from.
+std::string largest_gap(const ClassTimes& times) {
+  std::string worst;
+  Seconds gap{};
+  for (const auto& [name, both] : times) {
+    const Seconds here{std::abs((both.first - both.second).count())};
+    if (here <= gap) continue;
+    gap = here;
+    worst = fmt::format("{} ({:+.1f} %)", name, 100 * ((both.first - both.second) / both.second));
+  }
+  return worst;
+}
+
+struct Measured {
+  Validation validation;
+  Json classes = Json::array(), probes = Json::array();
+  Table rows;
+};
+
+Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurements& measurements,
+                       std::vector<Unresolved> unresolved) {
+  Measured out;
+  std::vector<Claim> claims;
+  std::map<std::pair<std::string, std::string>, double> predictions;
+  std::vector<std::vector<TableCell>> cells(8);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const HardwareCase& one = cases[i];
+    const Measurement& run = measurements.runs.at(i);
+    if (!run.error.empty()) {
+      unresolved.push_back({one.network, one.strategy, run.error});
+      continue;
+    }
+    Claim claim;
+    claim.set = one.network;
+    claim.name = one.strategy;
+    claim.unit = "s";
+    claim.expected = run.step.median.count();
+    claim.source = machine_line(measurements.machine);
+    const double predicted = one.run.result.step_time.count();
+    predictions[{claim.set, claim.name}] = predicted;
+    const ClassTimes times = class_times(one.run.dag, one.run.timeline, run.timeline);
+    claim.reason = largest_gap(times);
+    for (const auto& [name, both] : times) {
+      out.classes.push_back({{"set", one.network},
+                             {"case", one.strategy},
+                             {"class", name},
+                             {"predicted_s", both.first.count()},
+                             {"measured_s", both.second.count()}});
+    }
+    out.probes.push_back({{"set", one.network},
+                          {"case", one.strategy},
+                          {"measured_low_s", run.step.low.count()},
+                          {"measured_high_s", run.step.high.count()},
+                          {"samples", run.step.samples},
+                          {"with_events_s", run.step_with_events.median.count()}});
+    claims.push_back(std::move(claim));
+  }
+  out.validation = validate_claims(claims, [&](const Claim& claim) -> Prediction {
+    return {predictions.at({claim.set, claim.name}), std::nullopt, {}};
+  });
+  out.validation.unresolved = std::move(unresolved);
+  return out;
+}
+
+Table row_table(const Measured& measured) {
+  Table table;
+  std::vector<std::string> sets;
+  std::vector<std::string> names;
+  std::vector<std::string> reasons;
+  Numbers predicted{"predicted step", "predicted", {}};
+  Numbers expected{"measured step", "expected", {}};
+  std::vector<TableCell> errors;
+  for (const ValidationRow& row : measured.validation.rows) {
+    sets.push_back(row.claim.set);
+    names.push_back(row.claim.name);
+    predicted.values.push_back(row.predicted);
+    expected.values.push_back(row.claim.expected);
+    errors.push_back({fmt::format("{:+.1f} %", 100 * row.error()), exact(row.error())});
+    reasons.push_back(row.claim.reason);
+  }
+  add_words(table, "network", "set", sets);
+  add_words(table, "strategy", "case", names);
+  add_numbers(table, "s", {predicted, expected});
+  add_column(table, {"error", "error"}, std::move(errors));
+  add_words(table, "largest difference", "reason", reasons);
+  return table;
+}
+
+std::string hardware_json(const Measured& measured, const Machine& machine,
+                          const std::string& refusal) {
+  Json json = {{"sets", Json::array()}, {"rows", Json::array()}, {"unresolved", Json::array()}};
+  for (const ValidationSet& set : measured.validation.sets) {
+    json["sets"].push_back({{"name", set.name},
+                            {"rows", set.rows},
+                            {"mean_error", set.mean_error},
+                            {"median_error", set.median_error},
+                            {"max_error", set.max_error},
+                            {"baseline_mean_error", nullptr},
+                            {"spearman", set.spearman ? Json(*set.spearman) : Json(nullptr)}});
+  }
+  for (std::size_t i = 0; i < measured.validation.rows.size(); ++i) {
+    const ValidationRow& row = measured.validation.rows[i];
+    Json entry = {{"set", row.claim.set},
+                  {"case", row.claim.name},
+                  {"expected", row.claim.expected},
+                  {"predicted", row.predicted},
+                  {"unit", "s"},
+                  {"error", row.error()},
+                  {"measured", row.claim.expected}};
+    entry.update(measured.probes[i]);
+    json["rows"].push_back(std::move(entry));
+  }
+  for (const Unresolved& item : measured.validation.unresolved) {
+    json["unresolved"].push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
+  }
+  json["classes"] = measured.classes;
+  json["hardware"] = refusal.empty()
+                         ? Json{{"backend", machine.backend}, {"name", machine.name}}
+                         : Json{{"backend", nullptr}, {"name", nullptr}, {"reason", refusal}};
+  return json.dump(2);
+}
+
+Outcome refused(const Arguments& arguments, const std::string& reason) {
+  Measured nothing;
+  std::vector<std::string> networks = arguments.texts("--network");
+  if (networks.empty()) networks.emplace_back("alexnet");
+  for (const std::string& network : networks) {
+    for (const std::string& name : strategies_for(arguments)) {
+      nothing.validation.unresolved.push_back({network, name, reason});
+    }
+  }
+  Outcome outcome;
+  outcome.document.head = {"nothing was measured: " + reason};
+  outcome.document.tables = {row_table(nothing)};
+  outcome.document.json = hardware_json(nothing, {}, reason);
+  outcome.exit_code = ExitCode::hardware;
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_validate_hardware(const Arguments& arguments) {
+  for (const std::string_view flag : {"--papers", "--published", "--data"}) {
+    if (!arguments.has(flag)) continue;
+    throw InputError("--hw", fmt::format("given together with {}", flag),
+                     "accepted: one of the two");
+  }
+  const HardwareRequest hardware = hardware_request(arguments);
+  const Answer<Machine> here = probe_hardware(hardware);
+  if (!here.value) return refused(arguments, here.refusal);
+  std::vector<Unresolved> unresolved;
+  std::vector<HardwareCase> cases;
+  if (arguments.has("--profile")) {
+    cases = predict_cases(arguments, *here.value, {}, unresolved);
+  } else {
+    Calibrated calibrated = calibrated_cases(arguments, hardware, *here.value, unresolved);
+    if (!calibrated.profile.value) return refused(arguments, calibrated.profile.refusal);
+    cases = std::move(calibrated.cases);
+  }
+  const Answer<Measurements> measurements = measure_on_hardware(hardware, dags_of(cases));
+  if (!measurements.value) return refused(arguments, measurements.refusal);
+  const Measured measured = compare_cases(cases, *measurements.value, unresolved);
+
+  Outcome outcome;
+  Document& document = outcome.document;
+  document.head = {"measured on " + machine_line(measurements.value->machine),
+                   "predicted with " + (arguments.has("--profile")
+                                            ? "the profile " + *arguments.text("--profile")
+                                            : std::string("a calibration made just before"))};
+  document.tables = {row_table(measured)};
+  for (const ValidationSet& set : measured.validation.sets) {
+    document.notes.push_back(
+        fmt::format("{}: error mean {:.1f} %, largest {:.1f} %; rank correlation of strategies {}",
+                    set.name, 100 * set.mean_error, 100 * set.max_error,
+                    set.spearman ? three_digits(*set.spearman) : "-"));
+  }
+  for (const Unresolved& item : measured.validation.unresolved) {
+    document.notes.push_back(
+        fmt::format("not measured: {}: {}: {}", item.set, item.name, item.reason));
+  }
+  document.notes.emplace_back(
+      "largest difference: the class of operations whose times, added up over all devices, differ "
+      "most");
+  document.json = hardware_json(measured, measurements.value->machine, {});
+  const bool any = !measured.validation.rows.empty();
+  const bool lacks_memory =
+      std::any_of(measurements.value->runs.begin(), measurements.value->runs.end(),
+                  [](const Measurement& run) { return !run.fits; });
+  if (!any && lacks_memory) outcome.exit_code = ExitCode::does_not_fit;
+  return outcome;
+}
+
+Outcome run_calibrate(const Arguments& arguments) {
+  const std::string path = arguments.text("-o").value_or("");
+  if (path.empty()) {
+    throw InputError("-o", arguments.has("-o") ? "the name is empty" : "missing",
+                     "accepted: the name of a file to write");
+  }
+  const HardwareRequest hardware = hardware_request(arguments);
+  OutputFile file(path, "-o");
+  Outcome outcome;
+  Document& document = outcome.document;
+  const auto refuse = [&](const std::string& reason) {
+    document.head = {"nothing was measured: " + reason};
+    document.json = Json{{"profile", nullptr}, {"kernels", 0}, {"reason", reason}}.dump(2);
+    outcome.exit_code = ExitCode::hardware;
+  };
+  const Answer<Machine> here = probe_hardware(hardware);
+  if (!here.value) {
+    refuse(here.refusal);
+    return outcome;
+  }
+  std::vector<Unresolved> unresolved;
+  const Answer<Profile> profile =
+      calibrated_cases(arguments, hardware, *here.value, unresolved).profile;
+  if (!profile.value) {
+    refuse(profile.refusal);
+    return outcome;
+  }
+  file.commit(to_json(*profile.value));
+  document.head = {"measured on " + machine_line(profile.value->machine),
+                   fmt::format("{} kernels, {} copies and updates, {} messages written to {}",
+                               profile.value->kernels.size(), profile.value->memory.size(),
+                               profile.value->messages.size(), path)};
+  for (const Unresolved& item : unresolved) {
+    document.notes.push_back(
+        fmt::format("not planned: {}: {}: {}", item.set, item.name, item.reason));
+  }
+  document.json = Json{
+      {"profile", path},
+      {"kernels", profile.value->kernels.size()},
+      {"memory", profile.value->memory.size()},
+      {"messages", profile.value->messages.size()},
+      {"reason",
+       nullptr}}.dump(2);
+  return outcome;
+}
+
+}  // namespace parsim

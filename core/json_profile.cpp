@@ -1,0 +1,298 @@
+// Machines, profiles and measurements as JSON.
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+#include "core/json_support.hpp"
+#include "core/profile.hpp"
+
+namespace parsim {
+
+namespace json {
+
+template <>
+struct Words<Pass> {
+  static constexpr std::array<std::string_view, 5> all() {
+    return {"forward", "backward", "backward_data", "backward_weights", "recompute"};
+  }
+};
+template <>
+struct Words<DeviceKind> {
+  static constexpr std::array<std::string_view, 2> all() { return {"gpu", "cpu"}; }
+};
+
+template <>
+struct Fields<Spread> {
+  static void list(auto& visit, auto& spread) {
+    visit("median_s", spread.median);
+    visit("low_s", spread.low);
+    visit("high_s", spread.high);
+    visit("samples", spread.samples);
+  }
+};
+template <>
+struct Fields<Version> {
+  static void list(auto& visit, auto& version) {
+    visit("name", version.name);
+    visit("version", version.version);
+  }
+};
+template <>
+struct Fields<Interval> {
+  static void list(auto& visit, auto& interval) {
+    visit("begin", interval.begin, Limits{0, std::int64_t{1} << 44});
+    visit("end", interval.end, Limits{0, std::int64_t{1} << 44});
+  }
+};
+template <>
+struct Fields<MemorySample> {
+  static void list(auto& visit, auto& sample) {
+    visit("device", sample.device);
+    visit("touched_bytes", sample.touched.value, Limits{0, std::int64_t{1} << 50});
+    visit("time", sample.time);
+  }
+};
+template <>
+struct Fields<MessageSample> {
+  static void list(auto& visit, auto& sample) {
+    visit("kind", sample.kind);
+    visit("devices", sample.devices);
+    visit("payload_bytes", sample.payload.value, Limits{0, std::int64_t{1} << 50});
+    visit("time", sample.time);
+  }
+};
+template <>
+struct Fields<Span> {
+  static void list(auto& visit, auto& span) {
+    visit("start_s", span.start);
+    visit("end_s", span.end);
+  }
+};
+
+template <>
+struct Fields<KernelSample> {
+  static void list(auto& visit, auto& sample) {
+    visit("device", sample.device);
+    visit("layer", sample.kind);
+    visit("inputs", sample.inputs);
+    visit("pass", sample.pass);
+    visit("precision", sample.precision);
+    visit("contraction", sample.part.contraction);
+    visit("time", sample.time);
+  }
+};
+template <>
+struct Fields<Measurement> {
+  static void list(auto& visit, auto& run) {
+    visit("network", run.network);
+    visit("strategy", run.strategy);
+    visit("error", run.error);
+    visit("fits", run.fits);
+    visit("step", run.step);
+    visit("step_with_events", run.step_with_events);
+    visit("spans", run.timeline.spans);
+  }
+};
+
+namespace {
+
+constexpr std::array<std::string_view, 1> kernel_keys{"out"};
+
+void put_kernel(Writer& out, const KernelSample& sample) {
+  out.open_object();
+  put_fields(out, sample);
+  std::vector<Interval> axes;
+  for (std::size_t a = 0; a < sample.part.out.rank(); ++a) axes.push_back(sample.part.out[a]);
+  out.key("out");
+  put(out, axes);
+  out.close_object();
+}
+
+KernelSample get_kernel(const Node& node) {
+  KernelSample sample;
+  get_fields(node, sample, kernel_keys);
+  const Node out = node["out"];
+  std::vector<Interval> axes;
+  get(out, axes);
+  const Shape shape = output_shape(sample.kind, sample.inputs, node.place());
+  if (axes.size() != shape.axes.size() + 1) {
+    out.refuse(fmt::format("accepted: {} axes", shape.axes.size() + 1));
+  }
+  for (std::size_t a = 0; a < axes.size(); ++a) {
+    const Interval& axis = axes[a];
+    const bool inside = axis.end > axis.begin && (a == 0 || axis.end <= shape.axes[a - 1].extent);
+    if (!inside) out.refuse("accepted: a part of the layer's output");
+    sample.part.out.push_back(axis);
+  }
+  return sample;
+}
+
+// The cluster of a machine is a star; its members are spelled out here, because a cluster has no
+// other JSON than its own file format, which belongs to topologies/.
+void put_machine(Writer& out, const Machine& machine) {
+  out.key("backend").text(machine.backend);
+  out.key("name").text(machine.name);
+  out.key("versions");
+  put(out, machine.versions);
+  out.key("clocks").text(machine.clocks);
+  out.key("devices").open_array();
+  const Cluster& cluster = machine.cluster;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    const DeviceModel& model = cluster.model(DeviceId{d});
+    const Link& link = cluster.links[d];
+    out.open_object();
+    out.key("name").text(cluster.devices[d].name);
+    out.key("model").text(model.name);
+    out.key("architecture").text(model.architecture);
+    out.key("multiprocessors").integer(model.multiprocessors);
+    out.key("peak_flops_per_s").open_array();
+    for (const FlopsPerSecond peak : model.peak) out.number(peak.value);
+    out.close_array();
+    out.key("memory_bytes_per_s").number(model.memory_rate.value);
+    out.key("memory_bytes").integer(model.memory.value);
+    out.key("link_bytes_per_s").number(link.rate.value);
+    out.key("link_latency_s").number(link.latency.count());
+    out.close_object();
+  }
+  out.close_array();
+}
+
+constexpr std::array<std::string_view, 5> machine_keys{"backend", "name", "versions", "clocks",
+                                                       "devices"};
+
+Machine get_machine(const Node& node) {
+  Machine machine;
+  get(node["backend"], machine.backend);
+  get(node["name"], machine.name);
+  get(node["versions"], machine.versions);
+  get(node["clocks"], machine.clocks);
+  std::vector<std::pair<BytesPerSecond, Seconds>> links;
+  Cluster& cluster = machine.cluster;
+  cluster.name = machine.name;
+  cluster.nodes.push_back({"node"});
+  node["devices"].each([&](const Node& entry) {
+    entry.only({"name", "model", "architecture", "multiprocessors", "peak_flops_per_s",
+                "memory_bytes_per_s", "memory_bytes", "link_bytes_per_s", "link_latency_s"});
+    DeviceModel model;
+    get(entry["model"], model.name);
+    get(entry["architecture"], model.architecture);
+    get(entry["multiprocessors"], model.multiprocessors);
+    for (std::size_t p = 0; p < model.peak.size(); ++p) {
+      model.peak[p] = {entry["peak_flops_per_s"].item(p, model.peak.size()).number()};
+    }
+    model.memory_rate = {entry["memory_bytes_per_s"].number()};
+    model.memory = {entry["memory_bytes"].integer({0, std::int64_t{1} << 50})};
+    model.provenance = {{"*", Label::guessed, "asked of the device by parsim-hw"}};
+    Device device;
+    get(entry["name"], device.name);
+    device.node = NodeId{0};
+    device.memory = model.memory;
+    std::size_t index = 0;
+    while (index < cluster.models.size() && cluster.models[index].name != model.name) ++index;
+    if (index == cluster.models.size()) cluster.models.push_back(model);
+    device.model = static_cast<std::int32_t>(index);
+    cluster.devices.push_back(device);
+    links.emplace_back(BytesPerSecond{entry["link_bytes_per_s"].number()},
+                       Seconds{entry["link_latency_s"].number()});
+  });
+  connect_as_star(machine, links);
+  validate(cluster, node.place());
+  return machine;
+}
+
+constexpr std::string_view machine_format = "parsim-machine";
+constexpr std::string_view profile_format = "parsim-profile";
+constexpr std::string_view measurements_format = "parsim-measurements";
+constexpr std::int64_t profile_version = 1;
+
+std::vector<std::string_view> all_keys(std::initializer_list<std::string_view> besides) {
+  std::vector<std::string_view> keys(heading_keys.begin(), heading_keys.end());
+  keys.insert(keys.end(), machine_keys.begin(), machine_keys.end());
+  keys.insert(keys.end(), besides.begin(), besides.end());
+  return keys;
+}
+
+template <class Body>
+std::string written(std::string_view format, const Machine& machine, Body body) {
+  Writer out;
+  out.open_object();
+  put_heading(out, format, profile_version);
+  put_machine(out, machine);
+  body(out);
+  out.close_object();
+  return out.take();
+}
+
+}  // namespace
+
+}  // namespace json
+
+void connect_as_star(Machine& machine,
+                     const std::vector<std::pair<BytesPerSecond, Seconds>>& links) {
+  Cluster& cluster = machine.cluster;
+  ensure(links.size() == cluster.devices.size(), "every device of a star has a link");
+  cluster.switches = {{"switch", NodeId{0}}};
+  cluster.provenances = {{"*", Label::measured, "measured by parsim-hw, or guessed before that"}};
+  cluster.links.clear();
+  for (std::size_t d = 0; d < links.size(); ++d) {
+    cluster.links.push_back({cluster.devices[d].name + "-switch", Port::of(DeviceId{d}),
+                             Port::of(SwitchId{0}), links[d].first, links[d].second, 0});
+  }
+}
+
+std::string to_json(const Machine& machine) {
+  return json::written(json::machine_format, machine, [](json::Writer&) {});
+}
+
+std::string to_json(const Profile& profile) {
+  return json::written(json::profile_format, profile.machine, [&](json::Writer& out) {
+    out.key("launch");
+    json::put(out, profile.launch);
+    out.key("kernels").open_array();
+    for (const KernelSample& sample : profile.kernels) json::put_kernel(out, sample);
+    out.close_array();
+    out.key("memory");
+    json::put(out, profile.memory);
+    out.key("messages");
+    json::put(out, profile.messages);
+  });
+}
+
+std::string to_json(const Measurements& measurements) {
+  return json::written(json::measurements_format, measurements.machine, [&](json::Writer& out) {
+    out.key("runs");
+    json::put(out, measurements.runs);
+  });
+}
+
+Machine machine_from_json(const std::string& text, const std::string& where) {
+  const json::Document document(text, where);
+  const json::Node root = document.root(json::machine_format, json::profile_version);
+  root.only(json::all_keys({}));
+  return json::get_machine(root);
+}
+
+Profile profile_from_json(const std::string& text, const std::string& where) {
+  const json::Document document(text, where);
+  const json::Node root = document.root(json::profile_format, json::profile_version);
+  root.only(json::all_keys({"launch", "kernels", "memory", "messages"}));
+  Profile profile;
+  profile.machine = json::get_machine(root);
+  json::get(root["launch"], profile.launch);
+  root["kernels"].each(
+      [&](const json::Node& node) { profile.kernels.push_back(json::get_kernel(node)); });
+  json::get(root["memory"], profile.memory);
+  json::get(root["messages"], profile.messages);
+  return profile;
+}
+
+Measurements measurements_from_json(const std::string& text, const std::string& where) {
+  const json::Document document(text, where);
+  const json::Node root = document.root(json::measurements_format, json::profile_version);
+  root.only(json::all_keys({"runs"}));
+  Measurements measurements;
+  measurements.machine = json::get_machine(root);
+  json::get(root["runs"], measurements.runs);
+  return measurements;
+}
+
+}  // namespace parsim

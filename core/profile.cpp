@@ -1,0 +1,106 @@
+#include "core/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/cost_model.hpp"
+#include "core/errors.hpp"
+
+namespace parsim {
+
+Spread spread_of(std::vector<Seconds> times) {
+  ensure(!times.empty(), "a spread has samples");
+  std::sort(times.begin(), times.end());
+  const std::size_t n = times.size();
+  const auto at = [&](double share) {
+    return times[static_cast<std::size_t>(share * static_cast<double>(n - 1) + 0.5)];
+  };
+  const Seconds middle = n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
+  constexpr std::size_t least = 5;  // fewer say nothing of a spread
+  return {middle, n < least ? middle : at(0.25), n < least ? middle : at(0.75),
+          static_cast<std::int64_t>(n)};
+}
+
+std::string difference(const Machine& profile, const Machine& here) {
+  if (profile.backend != here.backend) {
+    return fmt::format("backend {}, here {}", profile.backend, here.backend);
+  }
+  if (profile.name != here.name) return fmt::format("{}, here {}", profile.name, here.name);
+  for (const Version& version : profile.versions) {
+    const auto found =
+        std::find_if(here.versions.begin(), here.versions.end(),
+                     [&](const Version& other) { return other.name == version.name; });
+    const std::string other = found == here.versions.end() ? "none" : found->version;
+    if (other != version.version) {
+      return fmt::format("{} {}, here {}", version.name, version.version, other);
+    }
+  }
+  return {};
+}
+
+Bytes touched_bytes(const ExecDag& dag, OpId id) {
+  if (dag.kind(id) != OpKind::update) return dag.payload(id);
+  return update_traffic(dag.payload(id).value / element_bytes(dag.precision), dag.optimizer);
+}
+
+namespace {
+
+using Signature = std::vector<std::int64_t>;
+
+void put_text(Signature& to, const std::string& text) {
+  to.push_back(static_cast<std::int64_t>(text.size()));
+  to.insert(to.end(), text.begin(), text.end());
+}
+void put_windows(Signature& to, const std::vector<Window>& windows) {
+  for (const Window& w : windows) {
+    to.insert(to.end(), {w.kernel, w.stride, w.dilation});
+  }
+}
+/// The members of a kind that a kernel's time depends on and that its operands' extents do not say.
+void put_kind(Signature& to, const LayerKind& kind) {
+  to.push_back(static_cast<std::int64_t>(kind.value.index()));
+  if (const auto* conv = kind.as<Conv>()) {
+    put_windows(to, conv->windows);
+    to.push_back(conv->groups);
+    to.push_back(conv->bias ? 1 : 0);
+  } else if (const auto* dense = kind.as<Dense>()) {
+    to.push_back(dense->bias ? 1 : 0);
+  } else if (const auto* pool = kind.as<Pool>()) {
+    to.push_back(static_cast<std::int64_t>(pool->kind));
+    put_windows(to, pool->windows);
+  } else if (const auto* norm = kind.as<Norm>()) {
+    to.insert(to.end(), {static_cast<std::int64_t>(norm->kind), norm->affine ? 1 : 0, norm->size});
+  } else if (const auto* activation = kind.as<Activation>()) {
+    put_text(to, activation->function);
+  } else if (const auto* combine = kind.as<Combine>()) {
+    put_text(to, combine->function);
+  } else if (const auto* reduce = kind.as<Reduce>()) {
+    put_text(to, reduce->function);
+  } else if (const auto* rearrange = kind.as<Rearrange>()) {
+    put_text(to, rearrange->what);
+  }
+}
+void put_extents(Signature& to, const Region& region) {
+  to.push_back(static_cast<std::int64_t>(region.rank()));
+  for (std::size_t a = 0; a < region.rank(); ++a) to.push_back(region[a].size());
+}
+
+}  // namespace
+
+std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,
+                                           const Shape& out, const Part& part, Pass pass,
+                                           Precision precision) {
+  // The passes that compute the same share their times.
+  if (pass == Pass::recompute) pass = Pass::forward;
+  Signature signature{static_cast<std::int64_t>(pass), static_cast<std::int64_t>(precision)};
+  put_kind(signature, kind);
+  put_extents(signature, part.out);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    put_extents(signature, input_region(kind, inputs, out, i, part));
+  }
+  signature.push_back(part.contraction.size());
+  return signature;
+}
+
+}  // namespace parsim

@@ -1,0 +1,61 @@
+// A machine that runs DAGs, as calibration and measuring see it: the host's threads or CUDA
+// devices.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/profile.hpp"
+
+namespace parsim::hw {
+
+/// The machine said no: no GPU, no driver, a partition that it cannot give, a failed call. Exit 3.
+struct HardwareError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// A DAG needs more memory than there is. Exit 5; the other DAGs of a call still run.
+struct MemoryError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Hardware {
+  Machine machine;
+  /// Times of operations while nothing else runs. DAGs are checked before (check_fits).
+  std::function<std::vector<Spread>(const ExecDag& dag, const std::vector<OpId>& ops, int samples)>
+      alone;
+  /// Times of whole steps, and the spans of a typical one.
+  std::function<Measurement(const ExecDag& dag, int steps)> step;
+  /// Largest relative difference to the float64 host engine over all numbers of a step, worst store
+  /// named; empty function: the backend computes no numbers.
+  std::function<std::string(const ExecDag& dag, double tolerance)> check;
+};
+
+/// Threads of the host, an operation of a DAG takes the time of pace(). One device per entry of
+/// `shares`, 64 being a whole device.
+[[nodiscard]] Hardware host_hardware(const std::vector<int>& shares);
+
+/// GPUs of this machine, or, with `partition`, logical devices of so many multiprocessors on its
+/// first GPU. Throws HardwareError if this program was built without CUDA, or with the driver's
+/// reason.
+[[nodiscard]] Hardware cuda_hardware(const std::vector<int>& partition);
+
+/// How long an operation takes on the paced host: an overhead, FLOPs over a rate, bytes over
+/// another; messages a latency and bytes over the links' rate, collectives as rings (Patarasuk &
+/// Yuan 2009).
+[[nodiscard]] Seconds pace(const ExecDag& dag, OpId op, const Machine& machine);
+
+/// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
+/// memory than a device has, InputError for layers that cannot run.
+void check_fits(const ExecDag& dag, const Machine& machine);
+
+/// Measures every kernel, update, copy and message of the DAGs once, alone.
+[[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
+                                int samples);
+
+/// Runs steps of every DAG; what does not fit or cannot run becomes a row with its reason.
+[[nodiscard]] Measurements measure(const Hardware& hardware, const std::vector<ExecDag>& dags,
+                                   int steps);
+
+}  // namespace parsim::hw

@@ -1,0 +1,145 @@
+// The paced host: a machine whose speed is known, to test measuring and comparing with.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/errors.hpp"
+#include "hw/hardware.hpp"
+#include "hw/host.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+// Milliseconds, so that a loaded machine's late awakenings are small beside them.
+constexpr Seconds overhead{1e-3};
+constexpr FlopsPerSecond whole_rate{5e9};
+constexpr BytesPerSecond whole_memory_rate{2e9};
+constexpr BytesPerSecond link_rate{250e6};
+constexpr Seconds link_latency{0.25e-3};
+constexpr int whole_share = 64;
+constexpr Bytes whole_memory{std::int64_t{16} << 30};
+
+Machine host_machine(const std::vector<int>& shares) {
+  Machine machine;
+  machine.backend = "host";
+  machine.name = "paced host";
+  machine.versions = {{"parsim-hw", "1"}};
+  machine.clocks = "operations sleep for the times of a formula";
+  Cluster& cluster = machine.cluster;
+  cluster.name = machine.name;
+  cluster.nodes = {{"node"}};
+  for (std::size_t d = 0; d < shares.size(); ++d) {
+    const double part = static_cast<double>(shares[d]) / whole_share;
+    DeviceModel model;
+    model.name = fmt::format("host-{}", shares[d]);
+    model.multiprocessors = shares[d];
+    model.peak.fill({whole_rate.value * part});
+    model.memory_rate = {whole_memory_rate.value * part};
+    model.memory = {static_cast<std::int64_t>(static_cast<double>(whole_memory.value) * part)};
+    model.provenance = {{"*", Label::guessed, "the paced host's own formula"}};
+    std::size_t index = 0;
+    while (index < cluster.models.size() && cluster.models[index].name != model.name) ++index;
+    if (index == cluster.models.size()) cluster.models.push_back(model);
+    cluster.devices.push_back(
+        {fmt::format("host{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
+  }
+  connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
+                               shares.size(), {link_rate, link_latency}));
+  return machine;
+}
+
+Seconds kernel_pace(const ExecDag& dag, const Compute& op, const DeviceModel& model) {
+  const LayerId layer = dag.work(op.work).layer;
+  const Layer& what = dag.network[layer];
+  const std::vector<Shape> shapes = input_shapes(dag.network, layer);
+  const Part part = dag.part(op.work);
+  if (part.out.empty()) return {};
+  // A backward pass is a product for each operand.
+  const double passes = op.pass == Pass::backward ? 2.0 : 1.0;
+  const Flops flops = forward_flops(what.kind, shapes, what.out, part);
+  std::int64_t elements = part.out.volume();
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    elements += input_region(what.kind, shapes, what.out, i, part).volume();
+  }
+  const Bytes touched{elements * element_bytes(dag.precision)};
+  return overhead +
+         passes * std::max(flops / model.peak_at(dag.precision), touched / model.memory_rate);
+}
+
+Timeline paced_step(const ExecDag& dag, const Dispatch& order, const Machine& machine) {
+  std::vector<Seconds> durations;
+  for (std::size_t i = 0; i < dag.size(); ++i) durations.push_back(pace(dag, OpId{i}, machine));
+  return run_paced(dag, order, durations);
+}
+
+}  // namespace
+
+Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
+  const OpRecord& record = dag.record(id);
+  const auto model = [&]() -> const DeviceModel& {
+    return machine.cluster.model(DeviceId{record.device});
+  };
+  switch (dag.kind(id)) {
+    case OpKind::compute:
+      return kernel_pace(dag, std::get<Compute>(dag.op(id)), model());
+    case OpKind::update:
+    case OpKind::local:
+      return overhead + touched_bytes(dag, id) / model().memory_rate;
+    case OpKind::delay:
+      return std::get<Delay>(dag.op(id)).time;
+    case OpKind::transfer:
+      return 2 * link_latency + dag.payload(id) / link_rate;
+    case OpKind::collective:
+      break;
+  }
+  const auto n = static_cast<double>(dag.group(GroupId{record.device}).size());
+  if (n < 2) return {};
+  const bool twice = static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_reduce;
+  const double steps = (twice ? 2 : 1) * (n - 1);
+  return steps * 2 * link_latency + steps / n * (dag.payload(id) / link_rate);
+}
+
+Hardware host_hardware(const std::vector<int>& shares) {
+  Hardware host;
+  host.machine = host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares);
+  const Machine machine = host.machine;
+  host.alone = [machine](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
+    std::vector<Spread> spreads;
+    for (const OpId op : ops) {
+      std::vector<Seconds> times;
+      for (int s = 0; s < samples; ++s) {
+        const auto start = std::chrono::steady_clock::now();
+        std::this_thread::sleep_for(pace(dag, op, machine));
+        times.emplace_back(std::chrono::steady_clock::now() - start);
+      }
+      spreads.push_back(spread_of(times));
+    }
+    return spreads;
+  };
+  host.step = [machine](const ExecDag& dag, int steps) {
+    const Dispatch order = dispatch(dag);
+    std::vector<Timeline> runs;
+    std::vector<Seconds> times;
+    for (int s = 0; s < steps; ++s) {
+      runs.push_back(paced_step(dag, order, machine));
+      times.push_back(makespan(runs.back()));
+    }
+    Measurement result;
+    result.step = result.step_with_events = spread_of(times);
+    const auto typical =
+        std::min_element(runs.begin(), runs.end(), [&](const Timeline& a, const Timeline& b) {
+          const auto gap = [&](const Timeline& t) {
+            return std::abs((makespan(t) - result.step.median).count());
+          };
+          return gap(a) < gap(b);
+        });
+    result.timeline = *typical;
+    return result;
+  };
+  return host;
+}
+
+}  // namespace parsim::hw

@@ -1,0 +1,203 @@
+// parsim-hw: runs execution DAGs on the hardware of this machine. parsim starts it and exchanges
+// files with it; on a closed GPU machine it is used by itself.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "hw/hardware.hpp"
+
+namespace {
+
+using namespace parsim;
+
+constexpr const char* usage = R"(parsim-hw VERB [options]
+
+  probe       say what hardware is here                              -> machine
+  calibrate   time every operation of the DAGs alone                 -> profile
+  run         run steps of the DAGs and time them                    -> measurements
+  check       compare the numbers of a step with the host's float64
+
+  --dag FILE            execution DAG (parsim plan --dag); may be given several times
+  --backend WORD        auto (CUDA), cuda or host (threads that sleep; default: auto)
+  --partition N,N,...   logical devices of so many multiprocessors on one GPU
+  --samples N           samples of every operation (default: 30 on CUDA, 9 on the host)
+  --steps N             steps of every DAG (default: 30 on CUDA, 9 on the host)
+  -o FILE               where the result goes (default: standard output)
+
+exit codes: 0 done, 1 bug, 2 bad input, 3 the hardware refused, 5 a DAG does not fit in memory
+)";
+
+struct Options {
+  std::string verb;
+  std::map<std::string, std::vector<std::string>> values;
+
+  [[nodiscard]] std::string text(const std::string& flag, const std::string& otherwise) const {
+    const auto found = values.find(flag);
+    return found == values.end() ? otherwise : found->second.back();
+  }
+};
+
+Options parse(const std::vector<std::string>& words) {
+  const std::vector<std::string> verbs{"probe", "calibrate", "run", "check"};
+  const std::vector<std::string> flags{"--dag",     "--backend", "--partition",
+                                       "--samples", "--steps",   "-o"};
+  const auto known = [](const std::vector<std::string>& list, const std::string& word) {
+    for (const std::string& entry : list) {
+      if (entry == word) return true;
+    }
+    return false;
+  };
+  Options options;
+  if (words.empty() || !known(verbs, words[0])) {
+    const std::string found =
+        words.empty() ? "no verb" : fmt::format("unknown verb '{}'", words[0]);
+    throw InputError("command line", found,
+                     fmt::format("accepted: {}{}", join(verbs),
+                                 words.empty() ? "" : did_you_mean(words[0], verbs)));
+  }
+  options.verb = words[0];
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (!known(flags, words[i])) {
+      throw InputError("command line", fmt::format("unknown option '{}'", words[i]),
+                       fmt::format("accepted: {}{}", join(flags), did_you_mean(words[i], flags)));
+    }
+    if (i + 1 == words.size()) throw InputError(words[i], "its value is missing", "");
+    options.values[words[i]].push_back(words[i + 1]);
+    ++i;
+  }
+  return options;
+}
+
+int whole_number(const std::string& text, const std::string& where) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || number < 1 || number > 100000) {
+    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number from 1 to 100000");
+  }
+  return number;
+}
+
+std::vector<int> partition(const std::string& text) {
+  std::vector<int> parts;
+  std::size_t begin = 0;
+  while (begin <= text.size() && !text.empty()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    parts.push_back(whole_number(text.substr(begin, comma - begin), "--partition"));
+    begin = comma + 1;
+  }
+  return parts;
+}
+
+std::vector<ExecDag> read_dags(const Options& options) {
+  const auto found = options.values.find("--dag");
+  if (found == options.values.end()) {
+    throw InputError("--dag", "missing", "accepted: a file of 'parsim plan --dag'");
+  }
+  std::vector<ExecDag> dags;
+  for (const std::string& path : found->second) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw InputError("--dag", fmt::format("'{}' cannot be read", path), "");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    dags.push_back(dag_from_json(text, path));
+  }
+  return dags;
+}
+
+/// The whole file or nothing.
+void write(const std::string& path, const std::string& text) {
+  if (path.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return;
+  }
+  const std::string beside = path + ".part";
+  std::ofstream file(beside, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(beside.c_str(), path.c_str()) != 0) {
+    throw InputError("-o", fmt::format("'{}' cannot be written", path), "");
+  }
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    fmt::print("{}", usage);
+    return 0;
+  }
+  const Options options = parse(words);
+  const std::string backend = options.text("--backend", "auto");
+  if (backend != "auto" && backend != "cuda" && backend != "host") {
+    throw InputError("--backend", fmt::format("'{}'", backend), "accepted: auto, cuda, host");
+  }
+  const std::vector<int> parts = partition(options.text("--partition", ""));
+  const bool on_host = backend == "host";
+  const hw::Hardware hardware = on_host ? hw::host_hardware(parts) : hw::cuda_hardware(parts);
+  const std::string out = options.text("-o", "");
+  if (options.verb == "probe") {
+    write(out, to_json(hardware.machine));
+    return 0;
+  }
+  const std::vector<ExecDag> dags = read_dags(options);
+  const std::string usual = on_host ? "9" : "30";
+  if (options.verb == "calibrate") {
+    const int samples = whole_number(options.text("--samples", usual), "--samples");
+    write(out, to_json(hw::calibrate(hardware, dags, samples)));
+    return 0;
+  }
+  if (options.verb == "check") {
+    if (!hardware.check) {
+      throw hw::HardwareError("the paced host computes no numbers to check");
+    }
+    std::string report;
+    for (const ExecDag& dag : dags) {
+      hw::check_fits(dag, hardware.machine);
+      // fp32 sums of some thousand terms; ten bits of mantissa for tf32, seven for bf16.
+      const double tolerance = dag.precision == Precision::fp32   ? 1e-3
+                               : dag.precision == Precision::tf32 ? 2e-2
+                                                                  : 8e-2;
+      const std::string difference = hardware.check(dag, tolerance);
+      report += fmt::format("{} {}: {}\n", dag.network.name, dag.strategy,
+                            difference.empty() ? "equal within the tolerance" : difference);
+      if (!difference.empty()) throw hw::HardwareError(report);
+    }
+    write(out, report);
+    return 0;
+  }
+  const int steps = whole_number(options.text("--steps", usual), "--steps");
+  const Measurements measured = hw::measure(hardware, dags, steps);
+  write(out, to_json(measured));
+  for (const Measurement& row : measured.runs) {
+    if (!row.fits) return 5;
+  }
+  return 0;
+}
+
+int fail(int code, const char* kind, const std::string& message) {
+  fmt::print(stderr, "parsim-hw: {}{}\n", kind, message);
+  return code;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    return run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
+  } catch (const InputError& error) {
+    return fail(2, "", error.what());
+  } catch (const hw::HardwareError& error) {
+    return fail(3, "", error.what());
+  } catch (const hw::MemoryError& error) {
+    return fail(5, "", error.what());
+  } catch (const std::exception& error) {
+    return fail(1, "bug: ", error.what());
+  }
+}

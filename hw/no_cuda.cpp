@@ -1,0 +1,12 @@
+// Stands in for hw/cuda where the program is built without CUDA.
+#include "hw/hardware.hpp"
+
+namespace parsim::hw {
+
+Hardware cuda_hardware(const std::vector<int>&) {
+  throw HardwareError(
+      "this parsim-hw was built without CUDA; where nvcc, cuDNN and NCCL are: cmake --preset hw && "
+      "cmake --build --preset hw");
+}
+
+}  // namespace parsim::hw

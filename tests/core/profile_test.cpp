@@ -1,0 +1,110 @@
+#include "core/profile.hpp"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.hpp"
+#include "tests/support/notation.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+Profile small_profile() {
+  Profile profile;
+  Machine& machine = profile.machine;
+  machine.backend = "host";
+  machine.name = "box";
+  machine.versions = {{"driver", "1.2"}, {"library", "3"}};
+  machine.clocks = "fixed";
+  Cluster star = star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s")},
+                         "10 GB/s", "1us");
+  machine.cluster.name = "box";
+  machine.cluster.nodes = {{"node"}};
+  for (std::size_t d = 0; d < 2; ++d) {
+    DeviceModel model = star.models[d];
+    model.provenance = {{"*", Label::guessed, "asked of the device by parsim-hw"}};
+    machine.cluster.models.push_back(model);
+    Device device = star.devices[d];
+    device.node = NodeId{0};
+    machine.cluster.devices.push_back(device);
+  }
+  connect_as_star(machine, {{BytesPerSecond{1e9}, 1us}, {BytesPerSecond{2e9}, 2us}});
+  profile.launch = {5us, 4us, 6us, 9};
+  const Conv conv{8, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}, 1, true};
+  profile.kernels = {{"fast",
+                      conv,
+                      {image_shape(4, 6, 6)},
+                      {Region{{0, 2}, {0, 8}, {0, 3}, {0, 6}}, {}},
+                      Pass::backward_data,
+                      Precision::bf16,
+                      {1ms, 0.9ms, 1.1ms, 30}}};
+  profile.memory = {{"slow", Bytes{4096}, {20us, 19us, 22us, 30}}};
+  profile.messages = {
+      {"all-reduce", {DeviceId{0}, DeviceId{1}}, Bytes{1 << 20}, {1ms, 1ms, 1ms, 3}}};
+  return profile;
+}
+
+Part part_of_conv(std::int64_t from_row) {
+  return {Region{{0, 2}, {0, 8}, {from_row, from_row + 2}, {0, 6}}, {}};
+}
+
+}  // namespace
+
+TEST_CASE("profile: a file is read back equal") {
+  const Profile profile = small_profile();
+  CHECK(profile_from_json(to_json(profile), "p.json") == profile);
+  CHECK(machine_from_json(to_json(profile.machine), "m.json") == profile.machine);
+  const Measurements measurements{
+      profile.machine,
+      {{"net", "data", "", true, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}, {{{0us, 3us}}, {}}},
+       {"net", "model", "gpu0 lacks memory", false, {}, {}, {}}}};
+  CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
+}
+
+TEST_CASE("profile: a part outside its layer is refused with its place") {
+  std::string text = to_json(small_profile());
+  text.replace(text.find("\"end\": 3"), 8, "\"end\": 9");
+  CHECK_THROWS_WITH_AS(static_cast<void>(profile_from_json(text, "p.json")),
+                       doctest::Contains("p.json:/kernels/0/out"), InputError);
+}
+
+TEST_CASE("profile: spreads are medians and quartiles, of few samples only the median") {
+  const Spread three = spread_of({3s, 1s, 2s});
+  CHECK(three == Spread{2s, 2s, 2s, 3});
+  const Spread nine = spread_of({9s, 1s, 2s, 3s, 8s, 5s, 4s, 7s, 6s});
+  CHECK(nine == Spread{5s, 3s, 7s, 9});
+  CHECK(spread_of({1s, 2s, 3s, 5s}).median == 2.5s);
+}
+
+TEST_CASE("profile: another backend, machine or library version is said") {
+  const Machine here = small_profile().machine;
+  CHECK(difference(here, here) == "");
+  Machine other = here;
+  other.versions[1].version = "4";
+  CHECK(difference(other, here) == "library 4, here 3");
+  other = here;
+  other.name = "tower";
+  CHECK(difference(other, here) == "tower, here box");
+  other = here;
+  other.backend = "cuda";
+  CHECK(difference(other, here) == "backend cuda, here host");
+}
+
+TEST_CASE("profile: kernels are alike if their extents are, wherever they lie") {
+  const LayerKind conv = Conv{8, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}, 1, true};
+  const std::vector<Shape> inputs{image_shape(4, 12, 6)};
+  const Shape out = output_shape(conv, inputs, "test");
+  const auto of = [&](std::int64_t row, Pass pass, Precision precision) {
+    return kernel_signature(conv, inputs, out, part_of_conv(row), pass, precision);
+  };
+  const auto middle = of(4, Pass::forward, Precision::fp32);
+  CHECK(of(6, Pass::forward, Precision::fp32) == middle);
+  CHECK(of(4, Pass::recompute, Precision::fp32) == middle);
+  CHECK(of(0, Pass::forward, Precision::fp32) != middle);  // a row of padding is not read
+  CHECK(of(4, Pass::backward, Precision::fp32) != middle);
+  CHECK(of(4, Pass::forward, Precision::bf16) != middle);
+}
+
+}  // namespace parsim
