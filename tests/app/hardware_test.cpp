@@ -15,11 +15,11 @@ using nlohmann::json;
 using testing::Finished;
 using Words = std::vector<std::string>;
 
-Finished parsim_with(Words words) { return testing::run_program(PARSIM_PROGRAM, words); }
+Finished run_hardware(Words words) { return testing::run_program(PARSIM_PROGRAM, words); }
 
 const Words on_host{"--hw", "--hw-backend", "host", "--hw-partition", "64,32"};
 
-Words with(Words words, const Words& more) {
+Words appended(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -35,9 +35,9 @@ TEST_CASE(
   double worst = 1;
   for (int attempt = 0; attempt < 5 && worst > 0.05; ++attempt) {
     const Finished run =
-        parsim_with(with({"validate", "--network", "lenet5", "--batch", "32", "--strategy", "data",
-                          "--strategy", "pipeline", "--json"},
-                         on_host));
+        run_hardware(appended({"validate", "--network", "lenet5", "--batch", "32", "--strategy",
+                               "data", "--strategy", "pipeline", "--json"},
+                              on_host));
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
     const json result = json::parse(run.out);
@@ -59,15 +59,16 @@ TEST_CASE(
   const testing::TemporaryFolder folder;
   const std::string profile = folder.path("profile.json");
   const Finished calibrated =
-      parsim_with({"calibrate", "-o", profile, "--hw-backend", "host", "--hw-partition", "64,32",
-                   "--network", "lenet5", "--batch", "32", "--strategy", "data", "--json"});
+      run_hardware({"calibrate", "-o", profile, "--hw-backend", "host", "--hw-partition", "64,32",
+                    "--network", "lenet5", "--batch", "32", "--strategy", "data", "--json"});
   CAPTURE(calibrated.err);
   REQUIRE(calibrated.exit_code == 0);
   CHECK(json::parse(calibrated.out)["kernels"].get<int>() > 20);
 
-  const Finished compared = parsim_with(with({"compare", "--network", "lenet5", "--batch", "32",
-                                              "--strategy", "data", "--profile", profile, "--json"},
-                                             on_host));
+  const Finished compared =
+      run_hardware(appended({"compare", "--network", "lenet5", "--batch", "32", "--strategy",
+                             "data", "--profile", profile, "--json"},
+                            on_host));
   CAPTURE(compared.err);
   REQUIRE(compared.exit_code == 0);
   const json result = json::parse(compared.out);
@@ -78,15 +79,16 @@ TEST_CASE(
   const double predicted = row["step_time_s"];
   CHECK(row["measured_error"] == doctest::Approx((predicted - measured) / measured));
 
-  const Finished simulated = parsim_with({"simulate", "--network", "lenet5", "--batch", "32",
-                                          "--strategy", "data", "--profile", profile, "--json"});
+  const Finished simulated = run_hardware({"simulate", "--network", "lenet5", "--batch", "32",
+                                           "--strategy", "data", "--profile", profile, "--json"});
   CHECK(json::parse(simulated.out)["step_time_s"] == row["step_time_s"]);
 
   std::string other = testing::read_text(profile);
   other.replace(other.find("\"version\": \"1\""), 14, "\"version\": \"0\"");
-  const Finished refused = parsim_with(with({"compare", "--network", "lenet5", "--strategy", "data",
-                                             "--profile", folder.write("other.json", other)},
-                                            on_host));
+  const Finished refused =
+      run_hardware(appended({"compare", "--network", "lenet5", "--strategy", "data", "--profile",
+                             folder.write("other.json", other)},
+                            on_host));
   CHECK(refused.exit_code == 2);
   CHECK(refused.err.find("was measured with parsim-hw 0, here 1") != std::string::npos);
 }
@@ -119,17 +121,17 @@ TEST_CASE("hardware: without a GPU the result is complete and the exit code 3") 
 
 TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   const Finished devices =
-      parsim_with({"simulate", "--hw", "--hw-backend", "host", "--hw-partition", "64", "--network",
-                   "lenet5", "--strategy", "data", "--cluster", "dgx-v100", "--json"});
+      run_hardware({"simulate", "--hw", "--hw-backend", "host", "--hw-partition", "64", "--network",
+                    "lenet5", "--strategy", "data", "--cluster", "dgx-v100", "--json"});
   CHECK(devices.exit_code == 3);
   CHECK(json::parse(devices.out)["hardware"]["reason"] ==
         "the plan uses 8 devices, paced host has 1");
   const Finished words =
-      parsim_with(with({"compare", "--network", "lenet5", "--strategy", "data"},
-                       {"--hw", "--hw-backend", "host", "--hw-partition", "64,x"}));
+      run_hardware(appended({"compare", "--network", "lenet5", "--strategy", "data"},
+                            {"--hw", "--hw-backend", "host", "--hw-partition", "64,x"}));
   CHECK(words.exit_code == 2);
   CHECK(words.err.find("--hw-partition: 'x'; accepted: a whole number") != std::string::npos);
-  const Finished alone = parsim_with(
+  const Finished alone = run_hardware(
       {"compare", "--network", "lenet5", "--cluster", "dgx-v100", "--hw-backend", "host"});
   CHECK(alone.exit_code == 2);
   CHECK(alone.err.find("--hw-backend: unused without --hw") != std::string::npos);

@@ -13,18 +13,18 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
-const Conv conv3{8, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}, 1, true};
+const Conv measured_conv{8, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}, 1, true};
 
-Part rows(std::int64_t samples) { return {Region{{0, samples}, {0, 8}, {0, 6}, {0, 6}}, {}}; }
+Part batch_of(std::int64_t samples) { return {Region{{0, samples}, {0, 8}, {0, 6}, {0, 6}}, {}}; }
 
 /// One measured convolution of four samples on "d"; a model's time for others.
 Profile one_kernel(const Cluster& cluster) {
   Profile profile;
   profile.machine.cluster = cluster;
   profile.kernels = {{cluster.models[0].name,
-                      conv3,
+                      measured_conv,
                       {image_shape(4, 6, 6)},
-                      rows(4),
+                      batch_of(4),
                       Pass::forward,
                       Precision::fp32,
                       {7ms, 7ms, 7ms, 9}}};
@@ -41,7 +41,7 @@ TEST_CASE(
       make_profiled(cluster, make_constant_efficiency(cluster), one_kernel(cluster), "test");
   const Network net = network_of("x: image 4x6x6; c: conv 8 k3 p1; relu; loss: flatten");
   const auto ask = [&](const CostModel& model, std::int64_t samples, Pass pass) {
-    return model.compute(net, LayerId{1}, rows(samples), pass, DeviceId{1}, Precision::fp32);
+    return model.compute(net, LayerId{1}, batch_of(samples), pass, DeviceId{1}, Precision::fp32);
   };
   CHECK(ask(*cost, 4, Pass::forward).time == 7ms);
   CHECK(ask(*cost, 4, Pass::forward).origin == Origin::measured);
