@@ -28,8 +28,10 @@ constexpr std::pair<std::string_view, ShareRule> share_rules[] = {
     {"equal", ShareRule::equal}, {"proportional", ShareRule::proportional}};
 constexpr std::pair<std::string_view, Rounding> roundings[] = {
     {"largest-remainder", Rounding::largest_remainder}, {"released", Rounding::released}};
-constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {{"own", SearchCosts::own},
-                                                                     {"paper", SearchCosts::paper}};
+constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {
+    {"own", SearchCosts::own},
+    {"paper", SearchCosts::paper},
+    {"paper-total", SearchCosts::paper_total}};
 constexpr std::pair<std::string_view, DegreeRule> degree_rules[] = {
     {"dividing", DegreeRule::dividing}, {"any", DegreeRule::any}};
 /// Options that only some strategies read; the table of strategies says which.

@@ -13,9 +13,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "strategies/layer_wise/tables.hpp"
+#include "strategies/memory.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -29,6 +31,20 @@ using layer_wise::Solution;
 using layer_wise::Tables;
 using layer_wise::TransferRule;
 
+/// Gives the layers of a node one of its configurations.
+void assign(const StrategyInput& input, const Machine& machine, const Tables& tables,
+            std::size_t node, std::size_t choice, Plan& plan) {
+  const layer_wise::Configuration& configuration = tables.nodes[node].configurations[choice];
+  const std::vector<LayerId>& layers = tables.nodes[node].layers;
+  for (const LayerId layer : layers) {
+    LayerPlan& chosen = plan.layers[layer.index()];
+    chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, machine.speeds());
+    chosen.devices.assign(machine.devices().begin(),
+                          machine.devices().begin() + configuration.parts());
+    chosen.sync = chosen_sync(input);
+  }
+}
+
 Plan plan_of(const StrategyInput& input, const Machine& machine, const Tables& tables,
              const Solution& solution) {
   const std::vector<DeviceId> all = workers(input);
@@ -39,18 +55,8 @@ Plan plan_of(const StrategyInput& input, const Machine& machine, const Tables& t
       plan.layers[l] = by_sample(input.batch, {all[0]});
     }
   }
-  for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
-    const layer_wise::Configuration& configuration =
-        tables.nodes[n].configurations[solution.choice[n]];
-    const std::vector<LayerId>& layers = tables.nodes[n].layers;
-    for (const LayerId layer : layers) {
-      LayerPlan& chosen = plan.layers[layer.index()];
-      chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, machine.speeds());
-      chosen.devices.assign(machine.devices().begin(),
-                            machine.devices().begin() + configuration.parts());
-      chosen.sync = chosen_sync(input);
-    }
-  }
+  for (std::size_t n = 0; n < tables.nodes.size(); ++n)
+    assign(input, machine, tables, n, solution.choice[n], plan);
   plan.buckets = gradient_buckets(input);
   return plan;
 }
@@ -94,15 +100,18 @@ void note_search(Plan& plan, const Network& network, const Tables& tables,
 Plan plan_by_paper(const StrategyInput& input) {
   Machine machine(input, SearchCosts::paper);
   constexpr std::array weights{1.0};
-  const Tables tables = make_tables(input, machine, TransferRule::slowest_receiver, weights);
+  const bool total = input.search_costs == SearchCosts::paper_total;
+  const Tables tables = make_tables(
+      input, machine, total ? TransferRule::total : TransferRule::slowest_receiver, weights);
   const Solution solution = solve(tables.problem(weights[0], 0));
   Plan plan = plan_of(input, machine, tables, solution);
   note_search(plan, input.network, tables, solution);
   const PaperPrice price = paper_price(input, plan);
   plan.notes.push_back(fmt::format(
       "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on device k, "
-      "the slowest receiver and the factor 2 of resharding{} are reconstructions",
+      "{} and the factor 2 of resharding{} are reconstructions",
       to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer),
+      total ? "one transfer after another" : "the slowest receiver",
       input.sync == Sync::Kind::server ? "" : ", and rings in the place of the paper's server,"));
   return plan;
 }
@@ -125,10 +134,11 @@ constexpr std::array sync_weights{1.0, 0.5, 0.2, 0.0};
 struct Searched {
   Plan plan;
   Solution solution;
-  double estimate = 0;
+  Price price;  ///< by the estimate
 };
 
-/// Distinct plans, the best estimates first. `memory_weight` is a price in seconds per byte.
+/// Distinct plans, those that fit first, then by estimate. `memory_weight` is a price in seconds
+/// per byte.
 std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
                              const Tables& tables, double memory_weight) {
   constexpr std::size_t finalists = 3;
@@ -137,13 +147,15 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
     const Solution solution = solve(tables.problem(sync_weight, memory_weight));
     const auto same = [&](const Searched& c) { return c.solution.choice == solution.choice; };
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
-    candidates.push_back({{}, solution, estimate(tables, solution)});
+    candidates.push_back({plan_of(input, machine, tables, solution), solution, {}});
+    Searched& candidate = candidates.back();
+    candidate.price = {fits(input, candidate.plan), Seconds{estimate(tables, solution)}};
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Searched& a, const Searched& b) { return a.estimate < b.estimate; });
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Searched& a, const Searched& b) {
+    return a.price.better_than(b.price);
+  });
   if (candidates.size() > finalists) candidates.resize(finalists);
   for (Searched& candidate : candidates) {
-    candidate.plan = plan_of(input, machine, tables, candidate.solution);
     note_search(candidate.plan, input.network, tables, candidate.solution);
     if (machine.exchanges() == Exchanges::collectives) {
       candidate.plan.notes.emplace_back("among cuts along one dimension only");
@@ -152,17 +164,60 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
   return candidates;
 }
 
+/// Changes of one node's configuration, each to what lacks least and then costs least, until every
+/// device can hold its part; false if none helps or the bound is reached.
+bool repair(const StrategyInput& input, const Machine& machine, const Tables& tables,
+            Searched& candidate) {
+  constexpr int most = 3000;  // plans whose memory is looked at
+  const auto lacking = [&](const Plan& plan) {
+    const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+    std::int64_t bytes = 0;
+    for (std::size_t d = 0; d < uses.size(); ++d) {
+      const std::int64_t over = uses[d].total().value - input.cluster.devices[d].memory.value;
+      bytes += std::max<std::int64_t>(0, over);
+    }
+    return bytes;
+  };
+  const layer_wise::Problem problem = tables.problem(1, 0);
+  std::vector<std::size_t>& choice = candidate.solution.choice;
+  std::int64_t least = lacking(candidate.plan);
+  int looked = 0;
+  for (bool better = true; better && least > 0;) {
+    better = false;
+    for (std::size_t n = 0; n < tables.nodes.size() && least > 0; ++n) {
+      const std::size_t old = choice[n];
+      std::size_t chosen = old;
+      std::pair<std::int64_t, double> best{least, 0};
+      for (std::size_t c = 0; c < tables.nodes[n].configurations.size(); ++c) {
+        if (c == old) continue;
+        if (++looked > most) return false;
+        choice[n] = c;
+        assign(input, machine, tables, n, c, candidate.plan);
+        const std::pair price{lacking(candidate.plan), cost_of(problem, choice)};
+        if (price.first >= least || (chosen != old && price >= best)) continue;
+        best = price;
+        chosen = c;
+      }
+      better = better || chosen != old;
+      least = best.first;
+      choice[n] = chosen;
+      assign(input, machine, tables, n, chosen, candidate.plan);
+    }
+  }
+  if (least > 0) return false;
+  candidate.plan.notes = {
+      fmt::format("layers with parameters: {}", summary(input.network, candidate.plan)),
+      "layers were changed one by one until the plan fitted: NOT proven the least sum that fits"};
+  return true;
+}
+
 /// Memory is a sum over layers that all must share: a price per byte (a Lagrange multiplier),
-/// raised until a plan fits.
+/// raised until a plan fits; at last layer by layer.
 std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& machine) {
   constexpr TransferRule rule = TransferRule::slowest_receiver;
   std::vector<Searched> candidates =
       search(input, machine, make_tables(input, machine, rule, sync_weights), 0);
-  const auto any_fits = [&](const std::vector<Searched>& all) {
-    return std::any_of(all.begin(), all.end(),
-                       [&](const Searched& c) { return fits(input, c.plan); });
-  };
-  if (any_fits(candidates)) return candidates;
+  if (candidates[0].price.fits) return candidates;
   // Configurations that are slow but small count now.
   const Tables tables = make_tables(input, machine, rule, {});
   candidates = search(input, machine, tables, 0);
@@ -170,16 +225,20 @@ std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& mach
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
     memory += tables.costs[n].memory[candidates[0].solution.choice[n]];
   }
-  const double scale = memory > 0 ? candidates[0].estimate / memory : 0;
-  for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0}) {
-    std::vector<Searched> cheaper = search(input, machine, tables, scale * raised);
-    if (!any_fits(cheaper)) continue;
-    for (Searched& candidate : cheaper) {
-      candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
-    }
-    return cheaper;
+  const double scale = memory > 0 ? candidates[0].price.step.count() / memory : 0;
+  std::vector<Searched> cheaper;
+  for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e6}) {
+    cheaper = search(input, machine, tables, scale * raised);
+    if (cheaper[0].price.fits) break;
   }
-  return candidates;
+  if (!cheaper[0].price.fits) {
+    cheaper.resize(1);
+    if (!repair(input, machine, tables, cheaper[0])) return candidates;
+  }
+  for (Searched& candidate : cheaper) {
+    candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
+  }
+  return cheaper;
 }
 
 void add_plan(Plan plan, std::vector<Plan>& plans) {
@@ -204,8 +263,7 @@ Plan plan_by_own(const StrategyInput& input) {
   }
   if (input.simulator != nullptr) {  // nothing else can compare the two kinds
     Machine whole(input, SearchCosts::own, Exchanges::collectives);
-    const Tables tables = make_tables(input, whole, TransferRule::slowest_receiver, sync_weights);
-    for (Searched& candidate : search(input, whole, tables, 0)) {
+    for (Searched& candidate : search_that_fits(input, whole)) {
       add_plan(std::move(candidate.plan), plans);
     }
   }
@@ -236,7 +294,7 @@ Plan plan_by_own(const StrategyInput& input) {
 }  // namespace
 
 Plan plan_layer_wise(const StrategyInput& input) {
-  return input.search_costs == SearchCosts::paper ? plan_by_paper(input) : plan_by_own(input);
+  return input.search_costs == SearchCosts::own ? plan_by_own(input) : plan_by_paper(input);
 }
 
 }  // namespace parsim

@@ -26,7 +26,8 @@ struct PaperPrice {
 ///     t_S   rings 2(n-1)/n · bytes / slowest link, the layer's rings side by side, or with
 ///           `input.sync` = server the paper's server, one copy after another
 ///     t_X   2 · max over devices of (bytes it lacks / b): those from its own node over that node's
-///           links, the others over the links between nodes, no latency
+///           links, the others over the links between nodes, no latency; with `input.search_costs`
+///           = paper_total their sum in the place of the maximum
 ///
 /// What the paper leaves open is a RECONSTRUCTION: rings instead of the server (its measured
 /// throughputs need them), the maximum instead of the total (with the total, one weird trick would

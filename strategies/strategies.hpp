@@ -22,8 +22,9 @@ enum class ShareRule : std::uint8_t { equal, proportional };
 /// Moreno-Alvarez et al. 2021 does (floors, the rest to the fastest device).
 enum class Rounding : std::uint8_t { largest_remainder, released };
 /// What a search adds up: this project's costs (rings, overlap, simulated finalists), or the sum of
-/// the paper it comes from.
-enum class SearchCosts : std::uint8_t { own, paper };
+/// the paper it comes from; `paper_total` where the paper can be read so that the transfers of an
+/// edge go one after another.
+enum class SearchCosts : std::uint8_t { own, paper, paper_total };
 /// Into how many parts a layer-wise search may cut a layer: numbers that divide the devices, as in
 /// Jia et al. 2018, or any up to the devices.
 enum class DegreeRule : std::uint8_t { dividing, any };

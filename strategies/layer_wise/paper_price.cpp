@@ -94,14 +94,16 @@ PaperPrice paper_price(const StrategyInput& input, const Plan& plan) {
     price.sync += layer_wise::sync_time(input, machine, layer_wise::copies_of(input, id, shares));
   }
   for_each_edge(input, machine, plan, [&](const std::vector<Lack>& lacks) {
-    double slowest = 0;
+    double slowest = 0, total = 0;
     for (const Lack& lack : lacks) {
       const double time =
           element * (static_cast<double>(lack.from_node) * machine.inside()[lack.device] +
                      static_cast<double>(lack.from_others) * machine.outside()[lack.device]);
       slowest = std::max(slowest, time);
+      total += time;
     }
-    price.transfer += Seconds{2 * slowest};
+    price.transfer +=
+        Seconds{2 * (input.search_costs == SearchCosts::paper_total ? total : slowest)};
   });
   return price;
 }

@@ -2,12 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/errors.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/layer_wise.hpp"
 #include "strategies/layer_wise/machine.hpp"
+#include "strategies/layer_wise/tables.hpp"
 #include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
@@ -119,6 +121,54 @@ TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for
   // fit.
   for (Device& device : cluster.devices) device.memory = Bytes{1000};
   CHECK(plan_layer_wise(input).layers == fastest.layers);
+}
+
+TEST_CASE("layer-wise: finds a plan that fits wherever one exists, against all choices") {
+  // Every plan of a small network whose layers are cut in every way: what the leanest needs is just
+  // enough memory, and then somewhat more.
+  for (const char* text : {"x: image 2x8x8; conv 4 k3 p1; relu; conv 8 k3 p1; dense 6; loss",
+                           "x: vector 40; dense 64; relu; dense 8; dense 64; loss",
+                           "x: image 3x6x6; conv 16 k3 p1; conv 4 k1; dense 100; loss"}) {
+    const Network network = testing::network_of(text);
+    for (const Optimizer optimizer : {Optimizer::sgd, Optimizer::adam}) {
+      World world(network, testing::star_of(2, "10 GB/s", "1us"));
+      StrategyInput input = world.input(4);
+      input.optimizer = optimizer;
+      layer_wise::Machine machine(input, SearchCosts::own);
+      const std::vector<layer_wise::Node> nodes = layer_wise::nodes_of(network, input.batch, 2);
+      Plan plan = plan_data(input);
+      std::set<std::int64_t> needs;
+      std::vector<std::size_t> choice(nodes.size(), 0);
+      for (bool more = true; more;) {
+        for (std::size_t n = 0; n < nodes.size(); ++n) {
+          const layer_wise::Configuration& own = nodes[n].configurations[choice[n]];
+          for (const LayerId layer : nodes[n].layers) {
+            LayerPlan& chosen = plan.layers[layer.index()];
+            chosen.cuts = cuts(network, nodes[n].layers[0], own, input.batch, machine.speeds());
+            chosen.devices.assign(machine.devices().begin(),
+                                  machine.devices().begin() + own.parts());
+          }
+        }
+        std::int64_t most = 0;
+        for (const MemoryUse& use : memory_use(network, world.cluster, plan))
+          most = std::max(most, use.total().value);
+        needs.insert(most);
+        more = false;
+        for (std::size_t n = nodes.size(); n-- > 0 && !more;) {
+          more = ++choice[n] < nodes[n].configurations.size();
+          if (!more) choice[n] = 0;
+        }
+      }
+      REQUIRE(needs.size() > 10);
+      for (const double room : {1.0, 1.02, 1.1, 1.3}) {
+        CAPTURE(text);
+        CAPTURE(room);
+        const auto memory = static_cast<std::int64_t>(static_cast<double>(*needs.begin()) * room);
+        for (Device& device : world.cluster.devices) device.memory = Bytes{memory};
+        CHECK(fits(input, plan_layer_wise(input)));
+      }
+    }
+  }
 }
 
 TEST_CASE("layer-wise: a graph of many crossing skips is searched, and the plan says how") {

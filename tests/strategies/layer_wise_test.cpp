@@ -228,6 +228,24 @@ TEST_CASE("layer-wise: VGG-16 on 4 P100 has the pattern of the paper's table 5")
   }
 }
 
+TEST_CASE("layer-wise: with transfers one after another VGG-16 ends on few devices, table 5") {
+  const World world("vgg16", four_p100);
+  StrategyInput input = by_paper(world, 128);
+  const Plan parallel = plan_layer_wise(input);
+  CHECK(plan_of(world, parallel, "loss").devices.size() == 4);
+  const PaperPrice side_by_side = paper_price(input, parallel);
+  input.search_costs = SearchCosts::paper_total;
+  const Plan plan = plan_layer_wise(input);
+  for (const char* conv : {"conv1_1", "conv2_2", "conv3_3", "conv4_1"})
+    CHECK(configuration_text(plan_of(world, plan, conv)) == "n=4");
+  CHECK(plan_of(world, plan, "fc6").cuts[0].dim == Dim::channel);
+  CHECK(plan_of(world, plan, "fc8").devices.size() < 4);
+  CHECK(plan_of(world, plan, "loss").devices.size() < 4);
+  CHECK(paper_price(input, plan).step() <= paper_price(input, parallel).step());
+  CHECK(paper_price(input, parallel).transfer > side_by_side.transfer);
+  CHECK(paper_price(input, parallel).compute == side_by_side.compute);
+}
+
 TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
   // 1000 x 500 weights and 500 biases on 4 devices: 2,002,000 bytes.
   const Network network = testing::network_of("x: vector 1000; dense 500; loss");
