@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "strategies/device_order.hpp"
 #include "strategies/estimate.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -74,6 +75,7 @@ Plan plan_with(const StrategyInput& input, const std::vector<DeviceId>& devices,
 Plan plan_pipeline(const StrategyInput& input) {
   std::vector<DeviceId> devices = workers(input);
   if (devices.size() > input.network.layers.size()) devices.resize(input.network.layers.size());
+  devices = in_chain_order(input, devices);
   if (input.micro_batches) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "pipeline");
     return plan_with(input, devices, *input.micro_batches);
