@@ -7,10 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "core/errors.hpp"
+#include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -28,7 +31,7 @@ using hybrid::Problem;
 
 /// More devices than this: allocations by speed and by id only, and one finalist.
 constexpr std::size_t most_devices_to_search = 256;
-constexpr std::size_t finalists = 4;
+constexpr std::size_t finalists = 4;  ///< that use all devices, and as many that do not
 
 /// Numbers of parts that are tried: all up to eight, then doubling, and one for each device.
 std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_t devices) {
@@ -52,6 +55,33 @@ std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_
     numbers.insert(most);
   }
   return {numbers.begin(), numbers.end()};
+}
+
+/// Numbers of replicas worth a look: as many as there are devices for, half of that and so on, and
+/// as many as fit on the first nodes together or on the fastest kinds of devices.
+std::vector<std::size_t> numbers_of_replicas(const StrategyInput& input, const Chain& chain,
+                                             std::size_t parts) {
+  const std::size_t full = chain.devices.size() / parts;
+  std::set<std::size_t> numbers;
+  for (std::size_t n = full; n > 0; n /= 2) numbers.insert(n);
+  std::map<NodeId, std::size_t> of_node;
+  std::map<std::size_t, std::size_t> of_kind;
+  for (std::size_t d = 0; d < chain.devices.size(); ++d) {
+    ++of_node[input.cluster[chain.devices[d]].node];
+    ++of_kind[chain.kinds[d]];
+  }
+  for (const auto& [node, count] : of_node) numbers.insert(count / parts);
+  std::vector<std::pair<double, std::size_t>> kinds;  // time of the network, devices
+  for (const auto& [kind, count] : of_kind) {
+    double time = 0;
+    for (const hybrid::Affine& layer : chain.time_s[kind]) time += layer.at(1);
+    kinds.emplace_back(time, count);
+  }
+  std::sort(kinds.begin(), kinds.end());
+  std::size_t fastest = 0;
+  for (const auto& [time, count] : kinds) numbers.insert((fastest += count) / parts);
+  numbers.erase(0);
+  return {numbers.rbegin(), numbers.rend()};  // most first
 }
 
 /// Numbers of micro-batches worth a look: divisors of the batch up to sixteen for each part.
@@ -88,13 +118,47 @@ void refine_shares(const Problem& problem, Choice& choice) {
   choice.shares = std::move(shares);
 }
 
+/// Gene after gene on the devices in `order`, replica by replica.
+hybrid::Genes in_order(const Problem& problem, const std::vector<std::size_t>& order) {
+  return {order.begin(),
+          order.begin() + static_cast<std::ptrdiff_t>(problem.parts * problem.replicas)};
+}
+
+/// What a strategy run spends: orders of devices to begin with, fitness evaluations left.
+struct Means {
+  std::vector<std::vector<std::size_t>> orders;
+  std::int64_t evaluations = 0;
+};
+
+/// Where the search begins: the fastest devices, and neighbours.
+std::vector<hybrid::Genes> simple_allocations(const Problem& problem, const Means& means) {
+  std::vector<hybrid::Genes> all{hybrid::greedy(problem)};
+  for (const std::vector<std::size_t>& order : means.orders)
+    all.push_back(in_order(problem, order));
+  return all;
+}
+
+Fitness best_simple(const Problem& problem, const Means& means) {
+  std::optional<Fitness> best;
+  for (const hybrid::Genes& genes : simple_allocations(problem, means)) {
+    const Fitness value = hybrid::fitness(problem, genes);
+    if (!best || value.better_than(*best)) best = value;
+  }
+  return *best;
+}
+
 Choice allocate(const StrategyInput& input, const Problem& problem, std::vector<std::size_t> first,
-                std::vector<hybrid::Genes> seeds) {
+                std::vector<hybrid::Genes> seeds, Means& means) {
   Choice choice{std::move(first), static_cast<std::int32_t>(problem.micro_batches), {}, {}, {}};
-  const bool trivial = problem.devices() == 1 || problem.parts == 1;
-  choice.genes = trivial || problem.devices() > most_devices_to_search
-                     ? hybrid::greedy(problem)
-                     : hybrid::search(problem, std::move(seeds), input.seed).genes;
+  // All devices have the whole network: nothing to choose.
+  const bool trivial = problem.parts == 1 && problem.replicas == problem.devices();
+  if (trivial || problem.devices() > most_devices_to_search) {
+    choice.genes = hybrid::greedy(problem);
+  } else {
+    for (hybrid::Genes& genes : simple_allocations(problem, means))
+      seeds.push_back(std::move(genes));
+    choice.genes = hybrid::search(problem, std::move(seeds), input.seed, &means.evaluations).genes;
+  }
   choice.shares = hybrid::replica_shares(problem, choice.genes);
   choice.fitness = hybrid::fitness(problem, choice.genes, choice.shares);
   refine_shares(problem, choice);
@@ -108,12 +172,12 @@ constexpr double slacks[] = {0, 0.02, 0.05};
 /// The best choice found for a number of parts: equal load, with the slack and the micro-batches
 /// that suit the greedy allocation, GABRA; then the cut fitted to the allocation, as long as that
 /// helps.
-Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts) {
-  const std::size_t replicas = chain.devices.size() / parts;
+Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts,
+              std::size_t replicas, Means& means) {
   std::vector<std::size_t> first;
   std::int32_t micro_batches = 0;
   Fitness least;
-  for (const std::int32_t number : numbers_of_micro_batches(input, parts)) {
+  const auto attempt = [&](std::int32_t number) {
     const std::int64_t samples =
         std::max<std::int64_t>(1, input.batch / number / static_cast<std::int64_t>(replicas));
     std::set<std::vector<std::size_t>> cuts;
@@ -121,15 +185,25 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts)
       const auto [cut, fresh] = cuts.insert(equal_load(chain, parts, samples, slack));
       if (!fresh) continue;
       const Problem problem = make_problem(input, chain, *cut, replicas, number);
-      const Fitness value = hybrid::fitness(problem, hybrid::greedy(problem));
+      const Fitness value = best_simple(problem, means);
       if (micro_batches != 0 && !value.better_than(least)) continue;
       least = value;
       micro_batches = number;
       first = *cut;
     }
+  };
+  const std::set<std::int32_t> numbers = numbers_of_micro_batches(input, parts);
+  for (const std::int32_t number : numbers) attempt(number);
+  // Smaller micro-batches need less memory.
+  constexpr std::int64_t most_micro_batches = 4096;
+  for (std::int64_t more = 2 * *numbers.rbegin();
+       least.lacking_bytes > 0 && !input.micro_batches && parts > 1 &&
+       more <= std::min(input.batch, most_micro_batches);
+       more *= 2) {
+    if (input.batch % more == 0) attempt(static_cast<std::int32_t>(more));
   }
   Choice best =
-      allocate(input, make_problem(input, chain, first, replicas, micro_batches), first, {});
+      allocate(input, make_problem(input, chain, first, replicas, micro_batches), first, {}, means);
   constexpr int most_rounds = 3;
   for (int round = 0; round < most_rounds && parts > 1; ++round) {
     std::optional<Problem> fitted;
@@ -144,11 +218,47 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts)
       fitted = std::move(problem);
     }
     if (!fitted) break;
-    Choice next = allocate(input, *fitted, first, {best.genes});
+    Choice next = allocate(input, *fitted, first, {best.genes}, means);
     if (!next.fitness.better_than(best.fitness)) break;
     best = std::move(next);
   }
   return best;
+}
+
+/// Devices as they stand, and so that neighbours have the best ways: places in `devices`.
+std::vector<std::vector<std::size_t>> orders_of(const StrategyInput& input,
+                                                const std::vector<DeviceId>& devices) {
+  std::vector<std::size_t> as_given, in_chain;
+  for (const DeviceId device : in_chain_order(input, devices)) {
+    const auto place = std::find(devices.begin(), devices.end(), device);
+    in_chain.push_back(static_cast<std::size_t>(place - devices.begin()));
+    as_given.push_back(as_given.size());
+  }
+  // From both ends: a chain may have its fast devices last.
+  std::vector<std::vector<std::size_t>> orders{as_given, in_chain};
+  orders.emplace_back(in_chain.rbegin(), in_chain.rend());
+  return orders;
+}
+
+/// All devices, and the number of replicas on fewer that looks best without a search, where that
+/// looks better.
+std::vector<std::size_t> promising_replicas(const StrategyInput& input, const Chain& chain,
+                                            std::size_t parts, const Means& means) {
+  std::vector<std::size_t> kept;
+  std::optional<Fitness> least;
+  const std::set<std::int32_t> numbers = numbers_of_micro_batches(input, parts);
+  const std::int32_t number = parts == 1 ? *numbers.begin() : *numbers.rbegin();
+  for (const std::size_t replicas : numbers_of_replicas(input, chain, parts)) {
+    const auto each = static_cast<std::int64_t>(replicas);
+    const std::vector<std::size_t> first =
+        equal_load(chain, parts, std::max<std::int64_t>(1, input.batch / number / each), 0);
+    const Fitness value = best_simple(make_problem(input, chain, first, replicas, number), means);
+    if (least && !value.better_than(*least)) continue;
+    least = value;
+    if (kept.size() > 1) kept.pop_back();
+    kept.push_back(replicas);
+  }
+  return kept;
 }
 
 Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choice) {
@@ -183,9 +293,12 @@ Plan plan_hybrid(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "hybrid");
   }
   const Chain chain = hybrid::make_chain(input, devices);
+  Means means{orders_of(input, devices),
+              input.budget.value_or(std::numeric_limits<std::int64_t>::max())};
   std::vector<Choice> choices;
   for (const std::size_t parts : numbers_of_parts(input, devices.size())) {
-    choices.push_back(choose(input, chain, parts));
+    for (const std::size_t replicas : promising_replicas(input, chain, parts, means))
+      choices.push_back(choose(input, chain, parts, replicas, means));
   }
   // Best by the closed form first; plain data parallelism stays in, because the closed form does
   // not see that its all-reduce runs beside the backward pass.
@@ -194,11 +307,19 @@ Plan plan_hybrid(const StrategyInput& input) {
   });
   std::vector<Plan> plans;
   const std::size_t most = devices.size() > most_devices_to_search ? 1 : finalists;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (i < most || choices[i].first.size() == 1)
-      plans.push_back(describe(input, chain, choices[i]));
+  std::size_t on_all = 0, on_fewer = 0;
+  for (const Choice& choice : choices) {
+    const std::size_t parts = choice.first.size();
+    const bool fewer = choice.shares.size() < devices.size() / parts;
+    if (++(fewer ? on_fewer : on_all) <= most || parts == 1)
+      plans.push_back(describe(input, chain, choice));
   }
-  return plans[best_by_simulation(input, plans)];
+  Plan best = std::move(plans[best_by_simulation(input, plans)]);
+  if (means.evaluations <= 0) {
+    best.notes.push_back(
+        fmt::format("the genetic search stopped at the budget of {} evaluations", *input.budget));
+  }
+  return best;
 }
 
 }  // namespace parsim

@@ -25,7 +25,7 @@ const std::vector<Strategy>& strategies() {
       {"hybrid",
        "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
        plan_hybrid,
-       {"--parts"}},
+       {"--parts", "--budget"}},
       {"layer-wise",
        "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
        "2018)",

@@ -91,7 +91,7 @@ Fitness fitness(const Problem& problem, const Genes& genes,
       bottleneck = std::max(bottleneck, message);
     }
     const auto further = static_cast<double>(problem.micro_batches - 1);
-    longest = std::max(longest, further * bottleneck + once);
+    longest = std::max(longest, further * bottleneck + std::max(bottleneck, once));
   }
   double sync = 0;
   for (std::size_t i = 0; i < problem.parts; ++i) {

@@ -1,5 +1,6 @@
 // The genetic search over allocations. All constants are ours.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <unordered_set>
 #include <utility>
@@ -38,15 +39,18 @@ bool small(const Problem& problem) {
 
 class Evolution {
  public:
-  Evolution(const Problem& problem, std::uint64_t seed) : problem_(problem), random_(seed) {}
+  Evolution(const Problem& problem, std::uint64_t seed, std::int64_t& evaluations)
+      : problem_(problem), random_(seed), evaluations_(evaluations) {}
 
   Found run(const std::vector<Genes>& seeds) {
     for (const Genes& genes : seeds) add(genes);
-    for (std::size_t i = 0; i < population_size; ++i) add(i % 2 == 0 ? injective() : any());
+    for (std::size_t i = 0; i < population_size && (evaluations_ > 0 || population_.empty()); ++i)
+      add(i % 2 == 0 ? injective() : any());
     sort();
     Found found{population_[0].genes, population_[0].fitness, {}};
     int idle = 0;
-    for (int generation = 0; generation < most_generations && idle < patience; ++generation) {
+    for (int generation = 0; generation < most_generations && idle < patience && evaluations_ > 0;
+         ++generation) {
       next_generation();
       const bool better = population_[0].fitness.better_than(found.fitness);
       idle = better ? 0 : idle + 1;
@@ -69,6 +73,7 @@ class Evolution {
 
   void add(Genes genes) {
     const Fitness value = fitness(problem_, genes);
+    --evaluations_;
     seen_.insert(hash(genes));
     population_.push_back({std::move(genes), value});
   }
@@ -107,8 +112,9 @@ class Evolution {
 
   void next_generation() {
     const std::vector<Individual> old = std::exchange(population_, {});
-    population_.assign(old.begin(), old.begin() + static_cast<std::ptrdiff_t>(elite));
-    while (population_.size() < old.size()) {
+    population_.assign(old.begin(),
+                       old.begin() + static_cast<std::ptrdiff_t>(std::min(elite, old.size())));
+    while (population_.size() < old.size() && evaluations_ > 0) {
       Genes child = parent(old);
       const Genes& other = parent(old);
       if (chance(crossover_rate)) {  // between two points; one of them may be an end
@@ -135,6 +141,7 @@ class Evolution {
   void descend(Found& found) {
     const std::size_t genes = found.genes.size(), devices = problem_.devices();
     const auto improves = [&](const Genes& candidate) {
+      if (evaluations_-- <= 0) return false;
       const Fitness value = fitness(problem_, candidate);
       if (!value.better_than(found.fitness)) return false;
       found.genes = candidate;
@@ -162,13 +169,17 @@ class Evolution {
 
   const Problem& problem_;
   Random random_;
+  std::int64_t& evaluations_;  ///< left
   std::vector<Individual> population_;
   std::unordered_set<std::uint64_t> seen_;  ///< hashes; never iterated
 };
 
 }  // namespace
 
-Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t seed) {
+Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t seed,
+             std::int64_t* evaluations) {
+  std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+  std::int64_t& left = evaluations == nullptr ? unlimited : *evaluations;
   seeds.push_back(greedy(problem));
   Genes by_replica, by_part;
   for (std::size_t r = 0; r < problem.replicas; ++r) {
@@ -179,10 +190,10 @@ Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t see
   }
   seeds.push_back(std::move(by_replica));
   seeds.push_back(std::move(by_part));
-  Found best = Evolution(problem, seed).run(seeds);
-  for (std::uint64_t run = 1; run < (small(problem) ? restarts : 1); ++run) {
+  Found best = Evolution(problem, seed, left).run(seeds);
+  for (std::uint64_t run = 1; run < (small(problem) ? restarts : 1) && left > 0; ++run) {
     // Without the seeds, which draw every population to themselves.
-    const Found found = Evolution(problem, seed + (run << 32)).run({});
+    const Found found = Evolution(problem, seed + (run << 32), left).run({});
     if (found.fitness.better_than(best.fitness)) {
       best.genes = found.genes;
       best.fitness = found.fitness;

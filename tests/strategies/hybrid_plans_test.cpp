@@ -137,6 +137,55 @@ TEST_CASE("hybrid: one number of parts if asked, and a sentence if that cannot b
                        InputError);
 }
 
+TEST_CASE("hybrid: devices behind a slow cable are left out, whatever the number of parts") {
+  const World world("alexnet",
+                    "nodes:2x2,device=v100-sxm2,intra=100GB/s,inter=0.05GB/s,latency=1us");
+  for (const std::int32_t parts : {0, 1, 2}) {
+    CAPTURE(parts);
+    StrategyInput input = world.simulated(64);
+    if (parts > 0) input.parts = parts;
+    const Plan plan = plan_hybrid(input);
+    CHECK(devices_of(plan).size() <= 2);
+    CHECK(simulated_price(input, plan).step < 0.5 * simulated_price(input, plan_data(input)).step);
+  }
+}
+
+TEST_CASE("hybrid: more than sixteen micro-batches a part where memory demands it") {
+  World world("vgg16", "star:2,device=v100-sxm2,rate=10GB/s,latency=1us");
+  StrategyInput input = world.input(256);
+  input.parts = 2;
+  const auto most = [&](std::int32_t micro_batches) {
+    StrategyInput asked = input;
+    asked.micro_batches = micro_batches;
+    Bytes bytes{};
+    for (const MemoryUse& use : memory_use(world.network, world.cluster, plan_hybrid(asked)))
+      bytes = std::max(bytes, use.total());
+    return bytes;
+  };
+  const Bytes many = most(256), few = most(32);
+  REQUIRE(many < few);
+  for (Device& device : world.cluster.devices)
+    device.memory = Bytes{many.value + (few.value - many.value) / 4};
+  const Plan plan = plan_hybrid(input);
+  CHECK(plan.schedule.micro_batches > 32);
+  CHECK(fits(input, plan));
+}
+
+TEST_CASE("hybrid: the budget bounds the genetic search, and the plan says so") {
+  const World world("alexnet", "mixed-p100-v100");
+  StrategyInput input = world.input(64);
+  const auto says = [](const Plan& plan) {
+    return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
+      return note.starts_with("the genetic search stopped at the budget of 10 evaluations");
+    });
+  };
+  CHECK_FALSE(says(plan_hybrid(input)));
+  input.budget = 10;
+  const Plan plan = plan_hybrid(input);
+  CHECK(says(plan));
+  CHECK(plan == plan_hybrid(input));
+}
+
 TEST_CASE("hybrid: another seed may find another plan, the same seed the same") {
   const World world("resnet18", "mixed-p100-v100");
   StrategyInput input = world.simulated(64);

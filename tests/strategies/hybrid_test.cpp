@@ -131,7 +131,9 @@ Fitness plainly(const Problem& p, const Genes& genes, const std::vector<std::int
       slowest = std::max({slowest, busy(device(r, i)), message(r, i)});
       sum += time(r, i) + 2 * message(r, i);
     }
-    pipelines = std::max(pipelines, static_cast<double>(p.micro_batches - 1) * slowest + sum);
+    // A device with parts of several replicas is busy longer than one of them takes.
+    const double last = std::max(slowest, sum);
+    pipelines = std::max(pipelines, static_cast<double>(p.micro_batches - 1) * slowest + last);
   }
   for (std::size_t i = 0; i < p.parts; ++i) {
     std::vector<bool> holds(p.devices(), false);
