@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <set>
 
 #include "core/errors.hpp"
 #include "strategies/estimate.hpp"
@@ -15,6 +17,7 @@ namespace {
 struct Alternative {
   std::string name;
   LayerPlan plan;
+  std::int32_t stage = 0;
 };
 
 bool only_samples(const LayerPlan& layer) {
@@ -23,15 +26,55 @@ bool only_samples(const LayerPlan& layer) {
   });
 }
 
+bool one_stage(const Plan& plan) {
+  const std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
+  return std::all_of(stages.begin(), stages.end(), [](std::int32_t s) { return s == 0; });
+}
+
+/// Whether the layer's operands would still come from no later and its readers be in no earlier
+/// stage, if it moved to a neighbouring one.
+bool may_move(const Network& network, const Plan& plan, LayerId layer, std::int32_t to,
+              const std::vector<std::vector<Consumer>>& readers) {
+  const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
+  for (const LayerId from : network[layer].inputs) {
+    if (network[from].kind.as<Input>() == nullptr && stage[from.index()] > to) return false;
+  }
+  for (const Consumer& reader : readers[layer.index()]) {
+    if (stage[reader.layer.index()] < to) return false;
+  }
+  return std::abs(to - stage[layer.index()]) == 1;
+}
+
+/// Whether the devices of a layer have other layers of its stage, whose slots they list.
+bool replaceable(const Network& network, const Plan& plan, LayerId layer) {
+  std::set<DeviceId> others;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const bool same_stage =
+        plan.schedule.stage_of_layer[l] == plan.schedule.stage_of_layer[layer.index()];
+    if (l != layer.index() && same_stage && network.layers[l].kind.as<Input>() == nullptr)
+      others.insert(plan.layers[l].devices.begin(), plan.layers[l].devices.end());
+  }
+  const std::vector<DeviceId>& own = plan.layers[layer.index()].devices;
+  return std::all_of(own.begin(), own.end(),
+                     [&](DeviceId device) { return others.contains(device); });
+}
+
 bool usable(const Plan& other, const Plan& plan) {
-  const auto first_stage = [](std::int32_t stage) { return stage == 0; };
-  const auto single = [&](const Plan& p) {
-    return p.schedule.lanes.size() == 1 &&
-           std::all_of(p.schedule.stage_of_layer.begin(), p.schedule.stage_of_layer.end(),
-                       first_stage);
-  };
+  const auto single = [&](const Plan& p) { return p.schedule.lanes.size() == 1 && one_stage(p); };
   return single(other) && single(plan) && other.layers.size() == plan.layers.size() &&
          other.schedule.micro_batches == plan.schedule.micro_batches;
+}
+
+/// The devices that work on a layer's stage, ascending.
+std::vector<DeviceId> devices_of_stage(const Network& network, const Plan& plan,
+                                       std::int32_t stage) {
+  std::set<DeviceId> devices;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const bool source = network.layers[l].kind.as<Input>() != nullptr;
+    if (!source && plan.schedule.stage_of_layer[l] == stage)
+      devices.insert(plan.layers[l].devices.begin(), plan.layers[l].devices.end());
+  }
+  return {devices.begin(), devices.end()};
 }
 
 std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& plan, LayerId layer,
@@ -39,15 +82,20 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
                                       const std::vector<std::vector<Consumer>>& readers) {
   const LayerPlan& chosen = plan.layers[layer.index()];
   std::vector<Alternative> list;
-  const auto add = [&](std::string name, LayerPlan wanted) {
-    const auto same = [&](const LayerPlan& known) {
-      return known.cuts == wanted.cuts && known.devices == wanted.devices;
+  const auto& stage = plan.schedule.stage_of_layer;
+  const std::int32_t own = stage[layer.index()];
+  const auto add_to = [&](std::int32_t to, std::string name, LayerPlan wanted) {
+    const auto same = [&](const LayerPlan& known, std::int32_t at) {
+      return at == to && known.cuts == wanted.cuts && known.devices == wanted.devices;
     };
-    if (same(chosen)) return;
+    if (same(chosen, own)) return;
     for (const Alternative& known : list) {
-      if (same(known.plan)) return;
+      if (same(known.plan, known.stage)) return;
     }
-    list.push_back({std::move(name), std::move(wanted)});
+    list.push_back({std::move(name), std::move(wanted), to});
+  };
+  const auto add = [&](std::string name, LayerPlan wanted) {
+    add_to(own, std::move(name), std::move(wanted));
   };
   for (const Plan& other : others) {
     if (usable(other, plan)) {
@@ -57,11 +105,33 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
   }
   std::vector<LayerId> neighbours = input.network[layer].inputs;
   for (const Consumer& reader : readers[layer.index()]) neighbours.push_back(reader.layer);
-  const auto& stage = plan.schedule.stage_of_layer;
   for (const LayerId neighbour : neighbours) {
     const LayerPlan& split = plan.layers[neighbour.index()];
-    if (only_samples(split) && stage[neighbour.index()] == stage[layer.index()]) {
+    const std::int32_t there = stage[neighbour.index()];
+    if (!only_samples(split)) continue;
+    if (there == own) {
       add(fmt::format("{} like {}", split_text(split), input.network[neighbour].name), split);
+    } else if (may_move(input.network, plan, layer, there, readers)) {
+      add_to(there,
+             fmt::format("{} in stage {}, with {}", split_text(split), there + 1,
+                         input.network[neighbour].name),
+             split);
+    }
+  }
+  // Other cuts over the devices that the stage has; a plan of one stage has them from the others.
+  const std::vector<DeviceId> devices = devices_of_stage(input.network, plan, own);
+  if (!one_stage(plan) && devices.size() > 1) {
+    const Shape& out = input.network[layer].out;
+    const std::vector<Dim> dims =
+        cuttable_dims(input.network[layer].kind, input_shapes(input.network, layer), out);
+    for (const Dim dim : {Dim::sample, Dim::channel}) {
+      if (dim != Dim::sample && std::find(dims.begin(), dims.end(), dim) == dims.end()) continue;
+      const std::int64_t extent =
+          dim == Dim::sample ? plan.batch / plan.schedule.micro_batches : out.extent(dim);
+      LayerPlan wanted = chosen;
+      wanted.cuts = {{dim, even_split(extent, devices.size())}};
+      wanted.devices = devices;
+      add(fmt::format("{} over its stage", split_text(wanted)), std::move(wanted));
     }
   }
   if (chosen.devices.size() > 1) {
@@ -116,9 +186,11 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const LayerId layer{l};
     LayerReason reason{layer, work_of(same, plan, layer), {}, {}};
-    if (input.network[layer].kind.as<Input>() == nullptr) {
+    const bool source = input.network[layer].kind.as<Input>() != nullptr;
+    if (!source && (one_stage(plan) || replaceable(input.network, plan, layer))) {
       for (const Alternative& option : alternatives(same, plan, layer, others, readers)) {
         changed.layers[l] = option.plan;
+        changed.schedule.stage_of_layer[l] = option.stage;
         try {
           const Seconds step = estimator.step_time(changed);
           if (reason.alternative.empty() || step < reason.alternative_step) {
@@ -129,6 +201,7 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
         }
       }
       changed.layers[l] = plan.layers[l];
+      changed.schedule.stage_of_layer[l] = plan.schedule.stage_of_layer[l];
     }
     explanation.layers.push_back(std::move(reason));
   }

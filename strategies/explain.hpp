@@ -23,7 +23,9 @@ struct Explanation {
 };
 
 /// Tries for every layer: the splits that the other strategies' plans give it, its neighbours'
-/// splits, and one device. All other layers stay. Plans that cannot be lowered do not count.
+/// splits, and one device; in plans of several stages also its neighbours' stages, and cuts by
+/// sample and by channel over the devices of its own. All other layers stay. Plans that cannot be
+/// lowered do not count, nor does what would leave a device without a layer of one of its stages.
 ///
 /// others   plans for the same input, each with one stage and the plan's number of micro-batches;
 ///          others are ignored

@@ -5,6 +5,8 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/estimate.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
@@ -40,6 +42,47 @@ TEST_CASE("explain: an alternative's step is the estimate of the plan with that 
     }
   }
   CHECK(by_sample > 0);
+}
+
+TEST_CASE("explain: layers of a plan of several stages have alternatives") {
+  const testing::World world("resnet18", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
+  StrategyInput input = world.input(64);
+  input.parts = 2;
+  for (Plan (*make)(const StrategyInput&) : {plan_pipeline, plan_hybrid}) {
+    const Plan plan = make(input);
+    CAPTURE(plan.strategy);
+    const Explanation explanation = explain(input, plan, {});
+    CHECK(explanation.step == Estimator(input).step_time(plan));
+    std::size_t moved = 0, cut = 0;
+    for (const LayerReason& reason : explanation.layers) {
+      moved += reason.alternative.find(" in stage ") == std::string::npos ? 0 : 1;
+      cut += reason.alternative.find(" over its stage") == std::string::npos ? 0 : 1;
+    }
+    // Layers on either side of a border may change sides.
+    if (make == plan_pipeline) CHECK(moved >= 4);
+    if (make == plan_hybrid) CHECK(cut >= 2);
+  }
+}
+
+TEST_CASE("explain: moving a layer to the next stage is the estimate of that plan") {
+  const Network network =
+      testing::network_of("x: vector 64; dense 64; dense 64; dense 64; dense 64; loss");
+  const testing::World world(network, testing::star_of(2, "10 GB/s", "1us"));
+  StrategyInput input = world.input(32);
+  input.micro_batches = 4;
+  const Plan plan = plan_pipeline(input);
+  std::size_t last = 0;  // of the first stage
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (plan.schedule.stage_of_layer[l] == 0) last = l;
+  }
+  const Explanation explanation = explain(input, plan, {});
+  const LayerReason& reason = explanation.layers[last];
+  CHECK(reason.alternative == "whole in stage 2, with " + network.layers[last + 1].name);
+  Plan changed = plan;
+  changed.layers[last] = plan.layers[last + 1];
+  changed.schedule.stage_of_layer[last] = 1;
+  validate(changed, network, world.cluster, "test");
+  CHECK(reason.alternative_step == Estimator(input).step_time(changed));
 }
 
 TEST_CASE("explain: splits in words") {
