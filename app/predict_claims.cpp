@@ -9,6 +9,7 @@
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "strategies/hypergraph/search.hpp"
 #include "strategies/layer_wise.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
@@ -157,6 +158,48 @@ Prediction time_saved(const Claim& claim) {
   return {1 - own / other, std::nullopt, {}};
 }
 
+// ------------------------------------------------------------------ hypergraph
+
+/// Words that a partition of model F moves, in the accounting of the literature.
+std::int64_t filter_words(const Network& network, std::int64_t samples, std::int64_t parts) {
+  hypergraph::ModelOptions options;
+  options.samples = samples;
+  options.detail = hypergraph::Detail::simple;
+  hypergraph::PartitionOptions search;
+  search.parts = static_cast<std::int32_t>(parts);
+  return hypergraph::partition(hypergraph::model_of(network, options).graph, search).cost;
+}
+
+/// Words that the plan of a balanced partition of model U moves.
+std::int64_t unified_words(const Network& network, std::int64_t batch, std::int64_t parts,
+                           const std::string& where) {
+  const Cluster cluster =
+      load_cluster(fmt::format("star:{},device=p100-sxm2,rate=10GB/s,latency=1us", parts), where);
+  const auto cost = make_constant_efficiency(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  const hypergraph::Recipe recipe{"model U", true};
+  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).words;
+}
+
+/// 1 − words / (2 (P−1) W).
+Prediction volume_saved(const Claim& claim) {
+  const Network network = load_network(claim.at("network"), {}, claim.set);
+  const std::int64_t parts = whole(claim, "parts"), batch = whole(claim, "batch");
+  const std::int64_t words = claim.at("model") == "F"
+                                 ? filter_words(network, batch, parts)
+                                 : unified_words(network, batch, parts, claim.set);
+  const std::int64_t ring = 2 * (parts - 1) * parameter_count(network);
+  return {1 - static_cast<double>(words) / static_cast<double>(ring), std::nullopt, {}};
+}
+
+/// For one sample, in units of `words`.
+Prediction partition_volume(const Claim& claim) {
+  const Network network = load_network(claim.at("network"), {}, claim.set);
+  const auto words = static_cast<double>(filter_words(network, 1, whole(claim, "parts")));
+  return {words / static_cast<double>(whole(claim, "words")), std::nullopt, {}};
+}
+
 struct Predictor {
   std::string_view name;
   Prediction (*predict)(const Claim&);
@@ -168,6 +211,8 @@ constexpr Predictor predictors[] = {
     {"shares-gain", shares_gain},
     {"speed-up", speed_up},
     {"time-saved", time_saved},
+    {"volume-saved", volume_saved},
+    {"partition-volume", partition_volume},
 };
 
 }  // namespace

@@ -52,6 +52,17 @@ TEST_CASE("claims: figure 7 at 2 to 4 GPUs within a median of 15 %") {
   CHECK(sets == 3);
 }
 
+TEST_CASE("claims: model U saves at least 95 % of AlexNet's volume at batch 128") {
+  std::size_t rows = 0;
+  for (const ValidationRow& row : predicted().rows) {
+    if (row.claim.quantity != "volume-saved" || row.claim.at("model") != "U") continue;
+    CAPTURE(row.claim.name);
+    CHECK(row.predicted >= 0.95);
+    ++rows;
+  }
+  CHECK(rows == 3);
+}
+
 TEST_CASE("claims: figure 7 orders layer-wise, one weird trick and data in every cell") {
   std::map<std::pair<std::string, std::string>, std::map<std::string, double>> cells;
   for (const ValidationRow& row : predicted().rows) {
