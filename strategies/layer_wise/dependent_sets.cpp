@@ -58,19 +58,20 @@ class Program {
   bool find_order(Solution& solution) {
     std::vector<std::set<std::size_t>> left = neighbours_;
     std::vector<bool> gone(left.size(), false);
-    double evaluations = 0;
+    double evaluations = 0, entries = 0;
     for (std::size_t step = 0; step < left.size(); ++step) {
       std::size_t chosen = left.size();
       for (std::size_t v = 0; v < left.size(); ++v) {
         if (!gone[v] && (chosen == left.size() || left[v].size() < left[chosen].size())) chosen = v;
       }
-      double work = static_cast<double>(configurations(chosen));
+      double table = 1;
       for (const std::size_t other : left[chosen]) {
-        work *= static_cast<double>(configurations(other));
+        table *= static_cast<double>(configurations(other));
       }
       solution.widest = std::max(solution.widest, left[chosen].size() + 1);
-      evaluations += work;
-      if (evaluations > bound_) return false;
+      evaluations += table * static_cast<double>(configurations(chosen));
+      entries += table;
+      if (evaluations > bound_ || entries > most_entries) return false;
       for (const std::size_t a : left[chosen]) {
         for (const std::size_t b : left[chosen]) {
           if (a != b) left[a].insert(b);

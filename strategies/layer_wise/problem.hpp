@@ -46,13 +46,15 @@ struct Solution {
 
 /// Entries that the dependent-set program may evaluate before it gives up: about a second.
 inline constexpr double most_evaluations = 1e9;
+/// Entries that its tables may have together, eight bytes each: 200 MB.
+inline constexpr double most_entries = 2.5e7;
 
 /// The cheapest choice. First leaves out configurations that cannot be part of it: their own cost
 /// with the least of everything else is above a choice that a descent finds. Then node and edge
 /// elimination (Jia et al. 2018, section 5.2), then over what remains the dependent-set dynamic
 /// program (PaSE: Elango et al. 2021, section III); choices recovered by undoing. If the latter
-/// would need more than `bound` evaluations, descends from the best uniform choices instead, one
-/// node at a time, and says so. Ties go to the lower configuration.
+/// would need more than `bound` evaluations or most_entries, descends from the best uniform choices
+/// instead, one node at a time, and says so. Ties go to the lower configuration.
 [[nodiscard]] Solution solve(const Problem& problem, double bound = most_evaluations);
 
 /// The dependent-set program alone: eliminates one node after another, the one with the smallest

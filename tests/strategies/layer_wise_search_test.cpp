@@ -129,6 +129,22 @@ TEST_CASE("layer-wise search: a graph too wide for the bound gets a good choice 
   }
 }
 
+TEST_CASE("layer-wise search: tables that would need too much memory are not made") {
+  // Nine nodes of nine configurations, every two joined: 9^9 = 3.9e8 evaluations are within their
+  // bound, but the first table has 9^8 = 4.3e7 entries.
+  Problem problem;
+  for (std::size_t v = 0; v < 9; ++v) {
+    problem.costs.emplace_back(9, 1.0);
+    problem.costs.back()[v] = 0;
+    for (std::size_t u = 0; u < v; ++u)
+      problem.edges.push_back({u, v, std::make_shared<Matrix>(9, 9, 1.0)});
+  }
+  const Solution solution = solve_by_dependent_sets(problem);
+  CHECK_FALSE(solution.exact);
+  CHECK(solution.widest == 9);
+  CHECK(solution.cost == 36);  // all edges alike: every node's own least, and 36 edges
+}
+
 TEST_CASE("layer-wise search: a node elimination by hand") {
   // a - b - c with two configurations each; b's second is cheap to reach and to leave.
   Problem problem;
