@@ -303,7 +303,7 @@ TEST_CASE("layers: parts of an even cut read what the whole reads, and work as m
   for (const Sample& sample : samples()) {
     for (const Dim dim : cuttable_dims(sample.kind, sample.inputs, sample.out())) {
       if (dim == Dim::replica) continue;
-      for (const std::size_t count : {1, 2, 3, 5}) {
+      for (const std::size_t count : {1U, 2U, 3U, 5U}) {
         CAPTURE(kind_name(sample.kind));
         CAPTURE(to_text(dim));
         CAPTURE(count);

@@ -13,7 +13,7 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
-constexpr std::int64_t MiB = 1024 * 1024;
+constexpr std::int64_t mebibyte = 1024 * 1024;
 
 /// One collective alone; equal shares if only one size is given.
 Seconds time_of(const Cluster& cluster, CollectiveKind kind, const std::vector<DeviceId>& group,
@@ -36,12 +36,13 @@ TEST_CASE("ring: all-reduce of 100 MiB on a star by hand, 8 and 64 devices") {
     const Cluster cluster = star(std::vector<double>(static_cast<std::size_t>(n), 25e9), 1us);
     for (const Fidelity fidelity : {Fidelity::hops, Fidelity::p2p}) {
       const Seconds time =
-          time_of(cluster, CollectiveKind::all_reduce, devices(0, n), {100 * MiB}, fidelity);
+          time_of(cluster, CollectiveKind::all_reduce, devices(0, n), {100 * mebibyte}, fidelity);
       CHECK(time.count() == doctest::Approx(by_hand).epsilon(1e-6));
     }
     const SimpleCost cost(cluster);
-    CHECK(cost.collective(CollectiveKind::all_reduce, devices(0, n), Bytes{100 * MiB}).count() ==
-          doctest::Approx(by_hand).epsilon(1e-9));
+    CHECK(
+        cost.collective(CollectiveKind::all_reduce, devices(0, n), Bytes{100 * mebibyte}).count() ==
+        doctest::Approx(by_hand).epsilon(1e-9));
   }
 }
 
@@ -226,7 +227,7 @@ TEST_CASE("all-to-all: nobody needs anything, and it ends when it starts") {
 TEST_CASE("collective: 8 V100 in a cube mesh reach 117 GB/s bus bandwidth within 20 percent") {
   // NCCL measures 117 to 129 GB/s for large all-reduces on a DGX-1 V100 (six rings over NVLink).
   const Cluster cluster = load_cluster("dgx-v100", "test");
-  const std::int64_t bytes = 1024 * MiB;
+  const std::int64_t bytes = 1024 * mebibyte;
   const Seconds time =
       time_of(cluster, CollectiveKind::all_reduce, devices_of(cluster, DeviceKind::gpu), {bytes});
   const double bus = 2.0 * 7 / 8 * static_cast<double>(bytes) / time.count();

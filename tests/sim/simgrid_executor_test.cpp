@@ -13,13 +13,14 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
-constexpr std::int64_t MB = 1'000'000;
+constexpr std::int64_t megabyte = 1'000'000;
 
 TEST_CASE("executor: a transfer takes latency plus bytes over rate, small and long or large") {
   // Also the guard of the settings: with SimGrid's own (LV08, a TCP window) the first is 12.8 times
   // too long and the second 2.26 times.
-  for (const auto& [bytes, latency] :
-       {std::pair{std::int64_t{100'000}, 10e-6}, {1000 * MB, 10e-6}, {1000 * MB, 2e-6}}) {
+  for (const auto& [bytes, latency] : {std::pair{std::int64_t{100'000}, 10e-6},
+                                       {1000 * megabyte, 10e-6},
+                                       {1000 * megabyte, 2e-6}}) {
     const Cluster cluster = star({450e9, 450e9}, Seconds{latency / 2});
     ExecDag dag = bare_dag();
     const OpId op = add_transfer(dag, 0, 1, bytes);
@@ -35,8 +36,8 @@ TEST_CASE("executor: two flows share a link, and the second has it alone when th
   // 200 MB / 10 GB/s = 20 ms, the other at 300 MB / 10 GB/s = 30 ms.
   const Cluster cluster = star({100e9, 100e9, 10e9}, 0s);
   ExecDag dag = bare_dag();
-  const OpId small = add_transfer(dag, 0, 2, 100 * MB, {}, Stream::tensor);
-  const OpId large = add_transfer(dag, 1, 2, 200 * MB, {}, Stream::pipeline);
+  const OpId small = add_transfer(dag, 0, 2, 100 * megabyte, {}, Stream::tensor);
+  const OpId large = add_transfer(dag, 1, 2, 200 * megabyte, {}, Stream::pipeline);
   const Timeline timeline = simulate(cluster, dag);
   CHECK(length(timeline, small).count() == doctest::Approx(0.020).epsilon(1e-9));
   CHECK(length(timeline, large).count() == doctest::Approx(0.030).epsilon(1e-9));
@@ -45,8 +46,8 @@ TEST_CASE("executor: two flows share a link, and the second has it alone when th
 TEST_CASE("executor: a link carries its rate in both directions at once, without cross traffic") {
   const Cluster cluster = star({10e9, 10e9}, 0s);
   ExecDag dag = bare_dag();
-  const OpId there = add_transfer(dag, 0, 1, 100 * MB);
-  const OpId back = add_transfer(dag, 1, 0, 100 * MB);
+  const OpId there = add_transfer(dag, 0, 1, 100 * megabyte);
+  const OpId back = add_transfer(dag, 1, 0, 100 * megabyte);
   const Timeline timeline = simulate(cluster, dag);
   CHECK(length(timeline, there).count() == doctest::Approx(0.010).epsilon(1e-9));
   CHECK(length(timeline, back).count() == doctest::Approx(0.010).epsilon(1e-9));
@@ -59,8 +60,8 @@ TEST_CASE("executor: a share of a link does not depend on a flow's latency") {
   Cluster cluster = star({10e9, 10e9, 10e9}, 1us);
   cluster.links[1].latency = 9us;
   ExecDag dag = bare_dag();
-  const OpId near = add_transfer(dag, 0, 2, 1000 * MB, {}, Stream::tensor);
-  const OpId far = add_transfer(dag, 1, 2, 1000 * MB, {}, Stream::pipeline);
+  const OpId near = add_transfer(dag, 0, 2, 1000 * megabyte, {}, Stream::tensor);
+  const OpId far = add_transfer(dag, 1, 2, 1000 * megabyte, {}, Stream::pipeline);
   const Timeline timeline = simulate(cluster, dag);
   // The near one starts 8 us earlier and has the link alone that long; then both share it.
   CHECK(length(timeline, near).count() == doctest::Approx(2e-6 + 0.2 - 8e-6).epsilon(1e-9));
@@ -71,9 +72,10 @@ TEST_CASE("executor: queues are in order, senders and receivers do not wait for 
   const Cluster cluster = star({10e9, 10e9, 10e9}, 0s);
   ExecDag dag = bare_dag();
   const OpId late = add_delay(dag, 0, 5ms);
-  const OpId first = add_transfer(dag, 0, 1, 10 * MB, {late});  // waits for the delay: 5 to 6 ms
-  const OpId second = add_transfer(dag, 0, 2, 10 * MB);         // behind it in gpu0's queue
-  const OpId other = add_transfer(dag, 2, 0, 10 * MB);          // gpu0 receives meanwhile
+  const OpId first =
+      add_transfer(dag, 0, 1, 10 * megabyte, {late});          // waits for the delay: 5 to 6 ms
+  const OpId second = add_transfer(dag, 0, 2, 10 * megabyte);  // behind it in gpu0's queue
+  const OpId other = add_transfer(dag, 2, 0, 10 * megabyte);   // gpu0 receives meanwhile
   const Timeline timeline = simulate(cluster, dag);
   const auto at = [&](OpId id) { return timeline.spans[id.index()]; };
   CHECK(at(first).start == 5ms);
@@ -87,10 +89,10 @@ TEST_CASE("executor: on one device a step takes the sum of its kernels") {
   const Cluster cluster = star({1e9}, 0s);
   ExecDag dag = bare_dag();
   for (int i = 1; i <= 100; ++i) add_delay(dag, 0, i * 1us);
-  const OpId copy = add_transfer(dag, 0, 0, 10 * MB);  // inside the device: read and written
-  add_collective(dag, CollectiveKind::all_reduce, devices(0, 1), {MB});
+  const OpId copy = add_transfer(dag, 0, 0, 10 * megabyte);  // inside the device: read and written
+  add_collective(dag, CollectiveKind::all_reduce, devices(0, 1), {megabyte});
   const Timeline timeline = simulate(cluster, dag);
-  CHECK(makespan(timeline).count() == doctest::Approx(100 * 101 / 2 * 1e-6).epsilon(1e-12));
+  CHECK(makespan(timeline).count() == doctest::Approx(100 * 101 * 1e-6 / 2).epsilon(1e-12));
   CHECK(length(timeline, copy).count() == doctest::Approx(20e-6).epsilon(1e-12));
   CHECK(length(timeline, OpId{101}) == 0s);
   CHECK(timeline.hop_bytes == std::vector<double>{0, 0});
@@ -178,12 +180,12 @@ ExecDag crowded_dag(const std::vector<int>& device) {
   std::vector<OpId> ends;
   for (int i = 0; i < 6; ++i) {
     const OpId kernel = add_delay(dag, on(i), (i + 1) * 100us);
-    ends.push_back(add_transfer(dag, on(i), on((i + 1) % 6), (i + 3) * MB, {kernel}));
-    ends.push_back(
-        add_transfer(dag, on(i), on((i + 2) % 6), 2 * MB + 2 * i, {kernel}, Stream::pipeline));
+    ends.push_back(add_transfer(dag, on(i), on((i + 1) % 6), (i + 3) * megabyte, {kernel}));
+    ends.push_back(add_transfer(dag, on(i), on((i + 2) % 6), 2 * megabyte + 2 * i, {kernel},
+                                Stream::pipeline));
   }
   const OpId sum = add_delay(dag, on(0), 1ms, ends);
-  add_transfer(dag, on(0), on(5), 8 * MB, {sum});
+  add_transfer(dag, on(0), on(5), 8 * megabyte, {sum});
   return dag;
 }
 
@@ -215,7 +217,7 @@ TEST_CASE("executor: what can never start is named, with what it waits for") {
   const Cluster cluster = star({1e9, 1e9}, 0s);
   ExecDag dag = bare_dag();
   const OpId kernel = add_delay(dag, 0, 1us);
-  const OpId transfer = add_transfer(dag, 0, 1, MB, {kernel});
+  const OpId transfer = add_transfer(dag, 0, 1, megabyte, {kernel});
   add_delay(dag, 1, 1us, {transfer});
   ExecDag::Tables tables = dag.tables();
   // `add` cannot say it, a file could: the first operation after the last.

@@ -190,7 +190,7 @@ TEST_CASE("hybrid: another seed may find another plan, the same seed the same") 
   const World world("resnet18", "mixed-p100-v100");
   StrategyInput input = world.simulated(64);
   input.parts = 4;
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1U, 2U}) {
     input.seed = seed;
     CHECK(plan_hybrid(input) == plan_hybrid(input));
   }

@@ -279,7 +279,7 @@ TEST_CASE("hypergraph: AlexNet at batch 128 moves 92 to 93.5 % less than a ring,
 }
 
 TEST_CASE("hypergraph: AlexNet at batch 128 moves at least 95 % less than a ring, model U") {
-  for (const std::size_t devices : {4, 8, 16}) {
+  for (const std::size_t devices : {4U, 8U, 16U}) {
     const World world = star("alexnet_grouped", devices);
     const StrategyInput input = world.input(128);
     const std::vector<Start> starts = starts_of(input);
@@ -327,7 +327,7 @@ TEST_CASE("hypergraph: the budget bounds the candidates, and the plan says so") 
 
 TEST_CASE("hypergraph: more than 256 devices are refused") {
   const World world = star("lenet5", 257);
-  CHECK_THROWS_WITH_AS(plan_hypergraph(world.input(512)),
+  CHECK_THROWS_WITH_AS((void)plan_hypergraph(world.input(512)),
                        "strategy 'hypergraph': 257 devices; at most 256", InputError);
 }
 
