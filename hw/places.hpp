@@ -18,7 +18,8 @@ struct StoreKey {
   Role role = Role::activation;
   std::int32_t micro_batch = 0;  ///< of optimizer states: which one, see StateKind
   friend auto operator<=>(const StoreKey&, const StoreKey&) = default;
-  friend bool operator==(const StoreKey&, const StoreKey&) = default;
+  /// Spelled out: nvcc 13 loses the one that the line above implies.
+  friend bool operator==(const StoreKey& a, const StoreKey& b) { return (a <=> b) == 0; }
 };
 /// Optimizer states of a weight, by StoreKey::micro_batch.
 enum class StateKind : std::uint8_t { first, second, master };

@@ -1,0 +1,75 @@
+# hw/ and the program parsim-hw, with the CUDA engine where HW_CUDA asks for it and the machine has all
+# of it: nvcc 12.4 or newer, cuDNN 9, cuBLASLt, NCCL, from a toolkit or from Python's nvidia packages.
+set(hw_cuda FALSE)
+if(NOT HW_CUDA STREQUAL "OFF")
+  if(NOT HW_PIP_NVIDIA_DIR)
+    execute_process(COMMAND python3 -c "import nvidia; print(list(nvidia.__path__)[0])"
+                    OUTPUT_VARIABLE HW_PIP_NVIDIA_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  find_package(CUDAToolkit 12.4 QUIET)
+  find_package(CUDNN 9 QUIET)
+  find_package(NCCL 2.18 QUIET)
+  find_library(CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 libcublasLt.so.12
+               HINTS ${CUDAToolkit_LIBRARY_DIR} ${HW_PIP_NVIDIA_DIR}/cu13/lib
+                     ${HW_PIP_NVIDIA_DIR}/cublas/lib)
+  if(CUDAToolkit_FOUND AND CUDNN_FOUND AND NCCL_FOUND AND CUBLASLT_LIBRARY)
+    set(hw_cuda TRUE)
+  elseif(HW_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "HW_CUDA=ON: not all is there: CUDA toolkit ${CUDAToolkit_VERSION}, "
+                        "cuDNN ${CUDNN_VERSION}, NCCL ${NCCL_VERSION}, cuBLASLt ${CUBLASLT_LIBRARY}")
+  endif()
+endif()
+message(STATUS "CUDA engine: ${hw_cuda}")
+
+find_package(Threads REQUIRED)
+file(GLOB hw_sources CONFIGURE_DEPENDS hw/*.cpp)
+list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/main.cpp")
+file(GLOB hw_headers CONFIGURE_DEPENDS hw/*.hpp hw/math/*.hpp)
+# The tests' own build of hw/ has no CUDA.
+set(hw_host_sources ${hw_sources})
+if(hw_cuda)
+  list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/no_cuda.cpp")
+endif()
+parsim_library(hw SOURCES ${hw_sources} HEADERS ${hw_headers} PUBLIC core PRIVATE Threads::Threads)
+
+if(hw_cuda)
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    # Machine code for 7.5 to 9.0; newer devices translate the last one's PTX.
+    set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90" CACHE STRING "")
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 has C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  file(GLOB cuda_sources CONFIGURE_DEPENDS hw/cuda/*.cpp hw/cuda/*.cu)
+  add_library(hw_cuda STATIC ${cuda_sources})
+  target_include_directories(hw_cuda PUBLIC "${CMAKE_SOURCE_DIR}")
+  target_compile_options(hw_cuda PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--threads=2>")
+  target_link_libraries(hw_cuda PUBLIC core PRIVATE fmt::fmt CUDA::cudart CUDNN::cudnn NCCL::nccl
+                        "${CUBLASLT_LIBRARY}")
+  # libcuda is not linked: the program must start where there is no driver.
+  target_link_libraries(hw PUBLIC hw_cuda)
+  target_link_libraries(hw_cuda PUBLIC hw)
+endif()
+
+add_executable(parsim-hw hw/main.cpp)
+target_link_libraries(parsim-hw PRIVATE hw warnings fmt::fmt)
+
+# Tests on a GPU are skipped where there is none, with the reason printed.
+function(parsim_cuda_tests)
+  if(NOT hw_cuda)
+    return()
+  endif()
+  file(GLOB dags CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/hw/data/*.json")
+  add_executable(hw_cuda_numbers "${CMAKE_SOURCE_DIR}/tests/hw/cuda/numbers.cpp")
+  target_link_libraries(hw_cuda_numbers PRIVATE hw)
+  add_test(NAME hw_cuda_numbers COMMAND hw_cuda_numbers ${dags})
+  set_tests_properties(hw_cuda_numbers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300 LABELS hw)
+  add_executable(hw_cuda_plans "${CMAKE_SOURCE_DIR}/tests/hw/cuda/plans.cpp")
+  target_link_libraries(hw_cuda_plans PRIVATE hw_cuda)
+  add_test(NAME hw_cuda_plans COMMAND hw_cuda_plans)
+  set_tests_properties(hw_cuda_plans PROPERTIES TIMEOUT 300)
+endfunction()

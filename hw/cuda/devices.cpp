@@ -1,0 +1,251 @@
+#include "hw/cuda/devices.hpp"
+
+#include <cublasLt.h>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "hw/cuda/check.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+/// A function of the driver, asked for at run time: linking libcuda would keep the program from
+/// starting where there is no driver.
+template <class Function>
+Function* driver_call(const char* name) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  // 12040: green contexts came with CUDA 12.4.
+  cuda_check(cudaGetDriverEntryPointByVersion(name, &address, 12040, cudaEnableDefault, &found),
+             "cudaGetDriverEntryPointByVersion");
+  if (found != cudaDriverEntryPointSuccess || address == nullptr) {
+    throw HardwareError(fmt::format("the driver has no {}: partitions need CUDA 12.4", name));
+  }
+  return reinterpret_cast<Function*>(address);
+}
+
+void driver_check(CUresult code, const char* call) {
+  if (code == CUDA_SUCCESS) return;
+  throw HardwareError(fmt::format("{}: driver error {}", call, static_cast<int>(code)));
+}
+
+std::string no_gpu_reason(cudaError_t error) {
+  int driver = 0;
+  int runtime = 0;
+  static_cast<void>(cudaDriverGetVersion(&driver));
+  static_cast<void>(cudaRuntimeGetVersion(&runtime));
+  if (error == cudaErrorInsufficientDriver && driver == 0) {
+    return fmt::format("no NVIDIA driver on this machine (CUDA runtime {})", runtime);
+  }
+  if (error == cudaErrorInsufficientDriver) {
+    return fmt::format("the driver (CUDA {}) is older than the CUDA runtime {}", driver, runtime);
+  }
+  if (error == cudaErrorStubLibrary) return "libcuda is a stub: the driver's is not on the path";
+  return fmt::format("no GPU: {} (driver CUDA {}, runtime {})",
+                     cuda_error_text(static_cast<int>(error)), driver, runtime);
+}
+
+int attribute(cudaDeviceAttr which, int gpu) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, gpu), "cudaDeviceGetAttribute");
+  return value;
+}
+
+std::string dotted(int version, int major, int minor) {
+  return fmt::format("{}.{}.{}", version / major, version % major / minor, version % minor);
+}
+
+/// Dense peaks from multiprocessors and clock: what strategies plan with before anything is
+/// measured. FLOPs per clock and multiprocessor from the CUDA programming guide's table of
+/// arithmetic throughput (fp32) and NVIDIA's architecture papers (tensor cores).
+std::array<FlopsPerSecond, 4> peaks(int major, int minor, double sm_clock) {
+  const double fp32 = major == 8 && minor == 0 ? 128 : major >= 8 ? 256 : 128;
+  const double fp16 = major >= 10                ? 8192
+                      : major == 9               ? 4096
+                      : major == 8 && minor == 0 ? 2048
+                                                 : 1024;
+  const double tf32 = major >= 8 ? fp16 / 2 : fp32;
+  const double bf16 = major >= 8 ? fp16 : fp32;
+  return {FlopsPerSecond{fp32 * sm_clock}, FlopsPerSecond{tf32 * sm_clock},
+          FlopsPerSecond{fp16 * sm_clock}, FlopsPerSecond{bf16 * sm_clock}};
+}
+
+// Before calibration: what copies within a GPU, or over NVLink, roughly do. Labelled guessed.
+constexpr BytesPerSecond guessed_rate{100e9};
+constexpr Seconds guessed_latency{5e-6};
+
+}  // namespace
+
+CudaDevices::CudaDevices(const std::vector<int>& partition) {
+  // More hardware queues than the usual 8: else streams wait for each other without need.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const char* world = std::getenv("WORLD_SIZE");
+  if (world != nullptr && std::string(world) != "1") {
+    throw HardwareError(fmt::format(
+        "WORLD_SIZE is {}: parsim-hw drives all GPUs of a machine from one process; start it once",
+        world));
+  }
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
+  if (!partition.empty()) {
+    split(partition);
+    return;
+  }
+  for (int gpu = 0; gpu < count; ++gpu) {
+    devices_.push_back({gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr});
+  }
+  for (const LogicalDevice& a : devices_) {
+    for (const LogicalDevice& b : devices_) {
+      if (a.gpu == b.gpu) continue;
+      int can = 0;
+      cuda_check(cudaDeviceCanAccessPeer(&can, a.gpu, b.gpu), "cudaDeviceCanAccessPeer");
+      if (can == 0) {
+        throw HardwareError(fmt::format("GPU {} cannot access the memory of GPU {}", a.gpu, b.gpu));
+      }
+      cuda_check(cudaSetDevice(a.gpu), "cudaSetDevice");
+      const cudaError_t enabled = cudaDeviceEnablePeerAccess(b.gpu, 0);
+      if (enabled != cudaErrorPeerAccessAlreadyEnabled) {
+        cuda_check(enabled, "cudaDeviceEnablePeerAccess");
+      }
+    }
+  }
+}
+
+void CudaDevices::split(const std::vector<int>& partition) {
+  cuda_check(cudaSetDevice(0), "cudaSetDevice");
+  cuda_check(cudaFree(nullptr), "cudaFree");  // makes the primary context
+  const auto get_device = driver_call<CUresult(CUdevice*, int)>("cuDeviceGet");
+  const auto get_resource =
+      driver_call<CUresult(CUdevice, CUdevResource*, CUdevResourceType)>("cuDeviceGetDevResource");
+  const auto split_by_count =
+      driver_call<CUresult(CUdevResource*, unsigned*, const CUdevResource*, CUdevResource*,
+                           unsigned, unsigned)>("cuDevSmResourceSplitByCount");
+  const auto describe = driver_call<CUresult(CUdevResourceDesc*, CUdevResource*, unsigned)>(
+      "cuDevResourceGenerateDesc");
+  const auto create =
+      driver_call<CUresult(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned)>("cuGreenCtxCreate");
+  CUdevice device{};
+  driver_check(get_device(&device, 0), "cuDeviceGet");
+  CUdevResource rest{};
+  driver_check(get_resource(device, &rest, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
+  // Parts of unequal size are cut off one after another.
+  for (const int wanted : partition) {
+    const unsigned there = rest.sm.smCount;
+    if (static_cast<unsigned>(wanted) > there) {
+      throw HardwareError(
+          fmt::format("--partition: {} multiprocessors are left, {} are asked for", there, wanted));
+    }
+    CUdevResource part{};
+    CUdevResource remaining{};
+    unsigned groups = 1;
+    driver_check(
+        split_by_count(&part, &groups, &rest, &remaining, 0, static_cast<unsigned>(wanted)),
+        "cuDevSmResourceSplitByCount");
+    if (groups != 1 || part.sm.smCount != static_cast<unsigned>(wanted)) {
+      throw HardwareError(fmt::format(
+          "--partition: this GPU gives {} multiprocessors where {} are asked for; sizes are "
+          "multiples of its granularity",
+          part.sm.smCount, wanted));
+    }
+    CUdevResourceDesc description{};
+    driver_check(describe(&description, &part, 1), "cuDevResourceGenerateDesc");
+    CUgreenCtx context = nullptr;
+    driver_check(create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM),
+                 "cuGreenCtxCreate");
+    devices_.push_back({0, wanted, context});
+    rest = remaining;
+  }
+}
+
+CudaDevices::~CudaDevices() {
+  for (const LogicalDevice& device : devices_) {
+    if (device.partition == nullptr) continue;
+    try {
+      static_cast<void>(driver_call<CUresult(CUgreenCtx)>("cuGreenCtxDestroy")(device.partition));
+    } catch (const HardwareError&) {  // the process ends anyway
+      return;
+    }
+  }
+}
+
+void CudaDevices::make_current(const LogicalDevice& device) const {
+  cuda_check(cudaSetDevice(device.gpu), "cudaSetDevice");
+}
+
+StreamHandle CudaDevices::make_stream(const LogicalDevice& device) const {
+  make_current(device);
+  StreamHandle stream = nullptr;
+  if (device.partition == nullptr) {
+    cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+               "cudaStreamCreateWithFlags");
+  } else {
+    const auto make =
+        driver_call<CUresult(CUstream*, CUgreenCtx, unsigned, int)>("cuGreenCtxStreamCreate");
+    driver_check(make(&stream, device.partition, CU_STREAM_NON_BLOCKING, 0),
+                 "cuGreenCtxStreamCreate");
+  }
+  return stream;
+}
+
+Machine CudaDevices::machine() const {
+  Machine machine;
+  machine.backend = "cuda";
+  int driver = 0;
+  int runtime = 0;
+  int nccl = 0;
+  cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  cuda_check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  nccl_check(ncclGetVersion(&nccl), "ncclGetVersion");
+  machine.versions = {{"driver CUDA", dotted(driver, 1000, 10)},
+                      {"CUDA runtime", dotted(runtime, 1000, 10)},
+                      {"cuDNN", dotted(static_cast<int>(cudnnGetVersion()), 10000, 100)},
+                      {"cuBLASLt", dotted(static_cast<int>(cublasLtGetVersion()), 10000, 100)},
+                      {"NCCL", dotted(nccl, 10000, 100)}};
+  Cluster& cluster = machine.cluster;
+  cluster.nodes = {{"node"}};
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    const LogicalDevice& device = devices_[d];
+    cudaDeviceProp properties{};
+    cuda_check(cudaGetDeviceProperties(&properties, device.gpu), "cudaGetDeviceProperties");
+    const double clock = 1e3 * attribute(cudaDevAttrClockRate, device.gpu);
+    const double share = static_cast<double>(device.multiprocessors) /
+                         static_cast<double>(properties.multiProcessorCount);
+    DeviceModel model;
+    model.name = device.partition == nullptr
+                     ? std::string(properties.name)
+                     : fmt::format("{} ({} SMs)", properties.name, device.multiprocessors);
+    model.architecture = fmt::format("{}.{}", properties.major, properties.minor);
+    model.multiprocessors = device.multiprocessors;
+    model.peak = peaks(properties.major, properties.minor, clock * device.multiprocessors);
+    // Twice per clock of the memory; a partition's share is a guess until it is measured.
+    model.memory_rate = {2e3 * attribute(cudaDevAttrMemoryClockRate, device.gpu) *
+                         attribute(cudaDevAttrGlobalMemoryBusWidth, device.gpu) / 8 * share};
+    // A tenth stays for the libraries' own needs.
+    model.memory = {
+        static_cast<std::int64_t>(0.9 * share * static_cast<double>(properties.totalGlobalMem))};
+    model.provenance = {{"*", Label::guessed, "asked of the driver by parsim-hw"}};
+    if (d == 0) {
+      machine.name = properties.name;
+      machine.clocks = fmt::format("up to {:.0f} MHz, not locked", clock / 1e6);
+    }
+    std::size_t index = 0;
+    while (index < cluster.models.size() && cluster.models[index].name != model.name) ++index;
+    if (index == cluster.models.size()) cluster.models.push_back(model);
+    cluster.devices.push_back(
+        {fmt::format("gpu{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
+  }
+  cluster.name = machine.name;
+  connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
+                               devices_.size(), {guessed_rate, guessed_latency}));
+  return machine;
+}
+
+}  // namespace parsim::hw

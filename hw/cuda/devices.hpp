@@ -1,0 +1,48 @@
+// Logical devices: the GPUs of the machine, or partitions of the first one by green contexts.
+// Streams of a partition run on its multiprocessors only; memory and its rate are shared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/profile.hpp"
+
+struct CUstream_st;
+struct CUgreenCtx_st;
+
+namespace parsim::hw {
+
+using StreamHandle = CUstream_st*;
+
+/// A GPU or a part of one.
+struct LogicalDevice {
+  int gpu = 0;  ///< CUDA's number
+  int multiprocessors = 0;
+  CUgreenCtx_st* partition = nullptr;  ///< null: the whole GPU
+};
+
+class CudaDevices {
+ public:
+  /// Throws HardwareError with the reason if there is no driver, no GPU, or not such a partition.
+  explicit CudaDevices(const std::vector<int>& partition);
+  ~CudaDevices();
+  CudaDevices(const CudaDevices&) = delete;
+  CudaDevices& operator=(const CudaDevices&) = delete;
+
+  [[nodiscard]] const std::vector<LogicalDevice>& all() const { return devices_; }
+  [[nodiscard]] bool partitioned() const { return !devices_.empty() && devices_[0].partition; }
+  /// Makes the device's GPU current and gives a stream on its multiprocessors.
+  [[nodiscard]] StreamHandle make_stream(const LogicalDevice& device) const;
+  void make_current(const LogicalDevice& device) const;
+  /// What the machine is, for files.
+  [[nodiscard]] Machine machine() const;
+
+ private:
+  void split(const std::vector<int>& partition);
+
+  std::vector<LogicalDevice> devices_;
+};
+
+}  // namespace parsim::hw

@@ -1,0 +1,210 @@
+// The CUDA engine of hw/kernels.hpp: kernel bodies in grids, convolutions by cuDNN, dense layers by
+// cuBLASLt. No fmt here: nvcc 13 does not compile it.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "hw/cuda/check.hpp"
+#include "hw/cuda/convolution.hpp"
+#include "hw/cuda/devices.hpp"
+#include "hw/cuda/matrix.hpp"
+#include "hw/kernels_moves.hpp"
+
+namespace parsim::hw {
+
+template <class Body>
+__global__ void each_kernel(std::uint32_t count, Body body) {
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    body(static_cast<std::uint32_t>(i));
+  }
+}
+
+inline constexpr unsigned reduce_rows = 32, reduce_lanes = 8;
+
+/// Neighbouring threads take neighbouring rows: with the channel innermost, rows are channels and
+/// reads are coalesced. Block (x, y) sums one part of the terms of 32 rows.
+template <class Body, class Sum>
+__global__ void reduce_parts(std::uint32_t rows, std::uint32_t count, std::uint32_t parts,
+                             Body body, Sum* sums) {
+  __shared__ Sum shared[reduce_lanes][reduce_rows];
+  const std::uint32_t row = blockIdx.x * reduce_rows + threadIdx.x;
+  const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
+  const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
+  Sum sum{};
+  if (row < rows) {
+    for (std::uint32_t i = begin + threadIdx.y; i < end; i += reduce_lanes) {
+      sum += body.term(row, i);
+    }
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || row >= rows) return;
+  for (unsigned lane = 1; lane < reduce_lanes; ++lane) sum += shared[lane][threadIdx.x];
+  sums[std::size_t{blockIdx.y} * rows + row] = sum;
+}
+
+template <class Body, class Sum>
+__global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body, const Sum* sums) {
+  const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  Sum sum{};
+  for (std::uint32_t part = 0; part < parts; ++part) sum += sums[std::size_t{part} * rows + row];
+  body.finish(row, sum);
+}
+
+/// Memory of a GPU that goes away.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(std::size_t bytes) {
+    if (bytes == 0) return;
+    const cudaError_t error = cudaMalloc(&data_, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw MemoryError("the GPU has no " + std::to_string(bytes >> 20) + " MiB left");
+    }
+    cuda_check(error, "cudaMalloc");
+  }
+  ~DeviceMemory() { static_cast<void>(cudaFree(data_)); }
+  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  [[nodiscard]] char* get() const { return static_cast<char*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// What an action runs with.
+struct CudaContext {
+  cudaStream_t stream = nullptr;
+  char* workspace = nullptr;  ///< of the device's computing lane
+  cudnnContext* dnn = nullptr;
+  cublasLtContext* blas = nullptr;
+};
+
+inline constexpr std::size_t alignment = 256;
+[[nodiscard]] inline std::size_t aligned(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+template <class T>
+class CudaEngine {
+ public:
+  using Scalar = T;
+  using Action = std::function<void(const CudaContext&)>;
+
+  /// exact   the numbers of the tests; else weights of a size that keeps deep networks finite
+  CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact);
+  ~CudaEngine();
+  CudaEngine(const CudaEngine&) = delete;
+  CudaEngine& operator=(const CudaEngine&) = delete;
+
+  [[nodiscard]] View<T> view(const StoreKey& key);
+  [[nodiscard]] float* state(const StoreKey& key);
+  [[nodiscard]] float* scratch(std::int64_t count) {
+    return reinterpret_cast<float*>(room(static_cast<std::size_t>(count) * sizeof(float)));
+  }
+  [[nodiscard]] bool is_sole(const StoreKey& key) const { return stores_.all.at(key).writers == 1; }
+  [[nodiscard]] bool has_rivals(const StoreKey& key) const {
+    return std::binary_search(received_.begin(), received_.end(), key);
+  }
+  [[nodiscard]] float rate() const { return exact_ ? static_cast<float>(learning_rate) : 1e-6F; }
+  [[nodiscard]] std::int64_t samples() const { return samples_; }
+
+  template <class Body>
+  [[nodiscard]] Action for_each(std::uint32_t count, Body body) const {
+    constexpr unsigned threads = 256;
+    constexpr std::uint32_t most_blocks = 1U << 20;
+    const std::uint32_t blocks = std::min(most_blocks, (count - 1) / threads + 1);
+    return [=](const CudaContext& context) {
+      each_kernel<<<blocks, threads, 0, context.stream>>>(count, body);
+      cuda_check(cudaGetLastError(), "each_kernel");
+    };
+  }
+
+  template <class Body>
+  [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) {
+    using Sum = Sums<float>;
+    const std::uint32_t row_blocks = (rows - 1) / reduce_rows + 1;
+    // Enough blocks to fill a GPU, each with enough to do.
+    const std::uint32_t parts = std::max(1U, std::min((count - 1) / 256 + 1, 1024 / row_blocks));
+    auto* sums = reinterpret_cast<Sum*>(room(std::size_t{rows} * parts * sizeof(Sum)));
+    return [=](const CudaContext& context) {
+      reduce_parts<<<dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes), 0, context.stream>>>(
+          rows, count, parts, body, sums);
+      reduce_finish<<<(rows - 1) / 128 + 1, 128, 0, context.stream>>>(rows, parts, body, sums);
+      cuda_check(cudaGetLastError(), "reduce_parts");
+    };
+  }
+
+  [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
+  [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
+
+  /// The device whose kernels are made next.
+  void use(DeviceId device);
+  /// Data and weights as before the step; everything else zero.
+  void reset();
+  /// What begins every step as zero.
+  void zero();
+  [[nodiscard]] CudaContext context(DeviceId device, cudaStream_t stream) const;
+  /// Allocates what the kernels made so far need as workspace.
+  void allocate_workspaces();
+  /// The store's numbers in the memory's order, and a view of them.
+  [[nodiscard]] std::vector<T> download(const StoreKey& key) const;
+  [[nodiscard]] const Stores& stores() const { return stores_; }
+  [[nodiscard]] bool channels_last(const StoreKey& key) const;
+
+ private:
+  struct PerDevice {
+    DeviceMemory arena, workspace;
+    std::size_t zeroed = 0, total = 0, workspace_need = 0;
+    cudnnContext* dnn = nullptr;
+    cublasLtContext* blas = nullptr;
+    std::vector<DeviceMemory> rooms;
+    std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;  ///< made once per shape
+  };
+  struct Spot {
+    std::size_t offset = 0;
+  };
+  /// A tensor for a library: dense, aligned; where it is not, a copy in the workspace.
+  struct Operand {
+    Region region;
+    View<T> view;
+    bool channels_last = false, direct = false;
+    std::size_t offset = 0;  ///< in the workspace, if not direct
+    Action pack;             ///< before, for inputs
+    [[nodiscard]] void* at(const CudaContext& context) const {
+      return direct ? static_cast<void*>(start_of(view, region)) : context.workspace + offset;
+    }
+  };
+
+  [[nodiscard]] char* room(std::size_t bytes);
+  [[nodiscard]] Operand operand(const View<T>& view, const Region& region, bool channels_last,
+                                bool result, bool overwrites, std::size_t& used);
+  /// Copy between an operand's tensor and its dense place in the workspace.
+  [[nodiscard]] Action move(const Operand& operand, bool into_workspace, Move how) const;
+
+  const ExecDag& dag_;
+  const CudaDevices& devices_;
+  bool exact_;
+  Stores stores_;
+  std::int64_t samples_ = 1;
+  std::map<StoreKey, Spot> spots_;
+  std::vector<PerDevice> per_device_;
+  std::vector<StoreKey> received_;
+  DeviceId current_{0};
+};
+
+}  // namespace parsim::hw
+
+#include "hw/cuda/engine_impl.cuh"

@@ -1,0 +1,297 @@
+// Members of CudaEngine.
+#pragma once
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "hw/cuda/engine.cuh"
+
+namespace parsim::hw {
+
+template <class T>
+CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact)
+    : dag_(dag), devices_(devices), exact_(exact), stores_(hw::stores(dag)) {
+  samples_ = dag.batch / stores_.micro_batches;
+  per_device_.resize(static_cast<std::size_t>(stores_.devices));
+  const auto begins_as_zero = [](const StoreKey& key) {
+    return key.role == Role::gradient || key.role == Role::partial_sum ||
+           key.role == Role::weight_gradient;
+  };
+  // First what every step sets to zero, so that one call does it.
+  for (const bool zeroed : {true, false}) {
+    for (const auto& [key, store] : stores_.all) {
+      if (begins_as_zero(key) != zeroed) continue;
+      PerDevice& device = per_device_[key.device.index()];
+      const std::size_t each = key.role == Role::optimizer_state ? sizeof(float) : sizeof(T);
+      spots_[key] = {device.total};
+      device.total += aligned(static_cast<std::size_t>(store.box.volume()) * each);
+      if (zeroed) device.zeroed = device.total;
+    }
+  }
+  for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    PerDevice& device = per_device_[d];
+    devices_.make_current(devices_.all()[d]);
+    device.arena = DeviceMemory(device.total);
+    cudnn_check(cudnnCreate(&device.dnn), "cudnnCreate");
+    cublas_check(cublasLtCreate(&device.blas), "cublasLtCreate");
+  }
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr || !transfer->add) continue;
+    for (const Place& place : places(dag, transfer->to, transfer->target)) {
+      if (place.key.role == Role::weight_gradient) received_.push_back(place.key);
+    }
+  }
+  std::sort(received_.begin(), received_.end());
+}
+
+template <class T>
+CudaEngine<T>::~CudaEngine() {
+  for (PerDevice& device : per_device_) {
+    if (device.dnn != nullptr) static_cast<void>(cudnnDestroy(device.dnn));
+    if (device.blas != nullptr) static_cast<void>(cublasLtDestroy(device.blas));
+  }
+}
+
+template <class T>
+bool CudaEngine<T>::channels_last(const StoreKey& key) const {
+  if (key.tensor.kind == Tensor::Kind::parameter)
+    return true;  // the second axis, if there are three
+  LayerId layer{key.tensor.index};
+  if (key.tensor.kind == Tensor::Kind::edge) {
+    layer = dag_.network[layer].inputs[static_cast<std::size_t>(key.tensor.input)];
+  }
+  const Shape& shape = dag_.network[layer].out;
+  return shape.axes.size() > 1 && shape.axes[0].dim == Dim::channel;
+}
+
+template <class T>
+View<T> CudaEngine<T>::view(const StoreKey& key) {
+  const auto found = spots_.find(key);
+  ensure(found != spots_.end(), "a kernel's tensor is among the DAG's stores");
+  char* data = per_device_[key.device.index()].arena.get() + found->second.offset;
+  return dense_view(reinterpret_cast<T*>(data), stores_.all.at(key).box, channels_last(key));
+}
+
+template <class T>
+float* CudaEngine<T>::state(const StoreKey& key) {
+  const auto found = spots_.find(key);
+  if (found == spots_.end()) return nullptr;
+  return reinterpret_cast<float*>(per_device_[key.device.index()].arena.get() +
+                                  found->second.offset);
+}
+
+template <class T>
+char* CudaEngine<T>::room(std::size_t bytes) {
+  std::vector<DeviceMemory>& rooms = per_device_[current_.index()].rooms;
+  rooms.emplace_back(bytes);
+  return rooms.back().get();
+}
+
+template <class T>
+void CudaEngine<T>::use(DeviceId device) {
+  current_ = device;
+  devices_.make_current(devices_.all()[device.index()]);
+}
+
+template <class T>
+void CudaEngine<T>::zero() {
+  for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    devices_.make_current(devices_.all()[d]);
+    if (per_device_[d].zeroed == 0) continue;
+    cuda_check(cudaMemsetAsync(per_device_[d].arena.get(), 0, per_device_[d].zeroed, nullptr),
+               "cudaMemsetAsync");
+    cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+}
+
+template <class T>
+void CudaEngine<T>::reset() {
+  for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    devices_.make_current(devices_.all()[d]);
+    if (per_device_[d].total == 0) continue;
+    cuda_check(cudaMemset(per_device_[d].arena.get(), 0, per_device_[d].total), "cudaMemset");
+  }
+  for (const auto& [key, store] : stores_.all) {
+    devices_.make_current(devices_.all()[key.device.index()]);
+    const auto count = static_cast<std::uint32_t>(store.box.volume());
+    // He et al. 2015: sqrt(6 / inputs) keeps activations of one size from layer to layer.
+    const auto sized = [&](auto fill) {
+      if (fill.stream == 2 && !exact_) {
+        const auto& extents = dag_.network[ParameterId{key.tensor.index}].extents;
+        double inputs = 1;
+        for (std::size_t a = 1; a < extents.size(); ++a) inputs *= static_cast<double>(extents[a]);
+        fill.amplitude = extents.size() > 1 ? std::sqrt(6 / inputs) : weight_amplitude;
+      }
+      for_each(count, fill)({});
+    };
+    if (key.role == Role::optimizer_state) {
+      const auto states = dense_view(state(key), store.box, channels_last(key));
+      if (const auto fill = fill_of(dag_, key, store.box, samples_, states)) sized(*fill);
+    } else if (const auto fill = fill_of(dag_, key, store.box, samples_, view(key))) {
+      sized(*fill);
+    }
+  }
+  for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    devices_.make_current(devices_.all()[d]);
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+}
+
+template <class T>
+CudaContext CudaEngine<T>::context(DeviceId device, cudaStream_t stream) const {
+  const PerDevice& own = per_device_[device.index()];
+  return {stream, own.workspace.get(), own.dnn, own.blas};
+}
+
+template <class T>
+void CudaEngine<T>::allocate_workspaces() {
+  for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    devices_.make_current(devices_.all()[d]);
+    per_device_[d].workspace = DeviceMemory(per_device_[d].workspace_need);
+  }
+}
+
+template <class T>
+std::vector<T> CudaEngine<T>::download(const StoreKey& key) const {
+  const Store& store = stores_.all.at(key);
+  std::vector<T> values(static_cast<std::size_t>(store.box.volume()));
+  const char* data = per_device_[key.device.index()].arena.get() + spots_.at(key).offset;
+  cuda_check(cudaMemcpy(values.data(), data, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
+             "cudaMemcpy");
+  return values;
+}
+
+template <class T>
+typename CudaEngine<T>::Operand CudaEngine<T>::operand(const View<T>& view, const Region& region,
+                                                       bool channels_last, bool result,
+                                                       bool overwrites, std::size_t& used) {
+  Operand o;
+  o.region = region;
+  o.view = view;
+  o.channels_last = channels_last;
+  const auto wanted = dense_strides(region, channels_last);
+  bool dense = reinterpret_cast<std::uintptr_t>(start_of(view, region)) % 16 == 0;
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    dense = dense && (region[a].size() == 1 || view.stride[a] == wanted[a]);
+  }
+  o.direct = dense && (!result || overwrites);
+  if (o.direct) return o;
+  o.offset = used;
+  used += aligned(static_cast<std::size_t>(region.volume()) * sizeof(T));
+  if (!result) o.pack = move(o, true, Move::copy);
+  return o;
+}
+
+template <class T>
+typename CudaEngine<T>::Action CudaEngine<T>::move(const Operand& operand, bool into_workspace,
+                                                   Move how) const {
+  // The dense side's pointer is known when the action runs.
+  View<T> dense = dense_view(static_cast<T*>(nullptr), operand.region, operand.channels_last);
+  const std::array<View<T>, 2> views =
+      into_workspace ? std::array{dense, operand.view} : std::array{operand.view, dense};
+  const Walk<2> walk = walk_over(operand.region, views);
+  T* tensor = start_of(operand.view, operand.region);
+  const auto count = static_cast<std::uint32_t>(operand.region.volume());
+  const std::size_t offset = operand.offset;
+  return [=, this](const CudaContext& context) {
+    T* there = reinterpret_cast<T*>(context.workspace + offset);
+    const Copy<T> copy =
+        into_workspace ? Copy<T>{walk, there, tensor, how} : Copy<T>{walk, tensor, there, how};
+    for_each(count, copy)(context);
+  };
+}
+
+[[nodiscard]] inline std::vector<std::int64_t> extents_of(const Region& region) {
+  std::vector<std::int64_t> extents;
+  for (std::size_t a = 0; a < region.rank(); ++a) extents.push_back(region[a].size());
+  return extents;
+}
+
+template <class T>
+std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const ConvRequest<T>& r) {
+  PerDevice& device = per_device_[current_.index()];
+  const ConvShape shape{r.product,       dag_.precision,  extents_of(r.x),
+                        extents_of(r.w), extents_of(r.y), r.stride,
+                        r.dilation,      r.pad_begin,     r.pad_end};
+  auto known = std::find_if(device.plans.begin(), device.plans.end(),
+                            [&](const auto& entry) { return entry.first == shape; });
+  if (known == device.plans.end()) {
+    device.plans.emplace_back(
+        shape, ConvPlan::make(device.dnn, shape, devices_.all()[current_.index()].multiprocessors));
+    known = std::prev(device.plans.end());
+  }
+  const std::shared_ptr<ConvPlan> plan = known->second;
+  if (!plan) return std::nullopt;
+  std::size_t used = 0;
+  const auto part = [&](const View<T>& view, const Region& region, Product product) {
+    return operand(view, region, true, r.product == product, r.overwrites, used);
+  };
+  const Operand x = part(r.x_view, r.x, Product::data);
+  const Operand w = part(r.w_view, r.w, Product::weights);
+  const Operand y = part(r.y_view, r.y, Product::forward);
+  const Operand& result = r.product == Product::forward ? y : r.product == Product::data ? x : w;
+  Action unpack;
+  if (!result.direct) {
+    unpack = move(result, false,
+                  r.overwrites ? Move::copy
+                  : r.atomic   ? Move::atomic_add
+                               : Move::add);
+  }
+  const std::size_t workspace = used;
+  used += aligned(static_cast<std::size_t>(plan->workspace_bytes()));
+  device.workspace_need = std::max(device.workspace_need, used);
+  return [=](const CudaContext& context) {
+    for (const Operand* input : {&x, &w, &y}) {
+      if (input->pack) input->pack(context);
+    }
+    cudnn_check(cudnnSetStream(context.dnn, context.stream), "cudnnSetStream");
+    plan->run(context.dnn, x.at(context), w.at(context), y.at(context),
+              context.workspace + workspace);
+    if (unpack) unpack(context);
+  };
+}
+
+template <class T>
+std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const DenseRequest<T>& r) {
+  PerDevice& device = per_device_[current_.index()];
+  const std::size_t last = r.y.rank() - 1;
+  const std::int64_t inner = r.x[last].size();
+  const MatrixShape shape{r.product, dag_.precision, r.y.volume() / r.y[last].size(),
+                          r.y[last].size(), inner};
+  std::shared_ptr<MatrixPlan> plan =
+      MatrixPlan::make(device.blas, shape, devices_.all()[current_.index()].multiprocessors);
+  if (!plan) return std::nullopt;
+  std::size_t used = 0;
+  const auto part = [&](const View<T>& view, const Region& region, Product product) {
+    return operand(view, region, false, r.product == product, r.overwrites, used);
+  };
+  const Operand x = part(r.x_view, r.x, Product::data);
+  const Operand w = part(r.w_view, r.w, Product::weights);
+  const Operand y = part(r.y_view, r.y, Product::forward);
+  const Operand& result = r.product == Product::forward ? y : r.product == Product::data ? x : w;
+  Action unpack;
+  if (!result.direct) {
+    unpack = move(result, false,
+                  r.overwrites ? Move::copy
+                  : r.atomic   ? Move::atomic_add
+                               : Move::add);
+  }
+  const std::size_t workspace = used;
+  used += aligned(static_cast<std::size_t>(plan->workspace_bytes()));
+  device.workspace_need = std::max(device.workspace_need, used);
+  return [=](const CudaContext& context) {
+    for (const Operand* input : {&x, &w, &y}) {
+      if (input->pack) input->pack(context);
+    }
+    plan->run(context.blas, x.at(context), w.at(context), y.at(context),
+              context.workspace + workspace, context.stream);
+    if (unpack) unpack(context);
+  };
+}
+
+}  // namespace parsim::hw

@@ -1,0 +1,36 @@
+#include <memory>
+
+#include "core/errors.hpp"
+#include "hw/cuda/devices.hpp"
+#include "hw/cuda/run.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+CudaRuns runs_for(const ExecDag& dag) {
+  if (dag.precision == Precision::fp16) {
+    throw InputError("--precision", "fp16", "accepted on CUDA: fp32, tf32, bf16");
+  }
+  return dag.precision == Precision::bf16 ? bf16_runs() : f32_runs();
+}
+
+}  // namespace
+
+Hardware cuda_hardware(const std::vector<int>& partition) {
+  const auto devices = std::make_shared<CudaDevices>(partition);
+  Hardware hardware;
+  hardware.machine = devices->machine();
+  hardware.alone = [devices](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
+    return runs_for(dag).alone(*devices, dag, ops, samples);
+  };
+  hardware.step = [devices](const ExecDag& dag, int steps) {
+    return runs_for(dag).step(*devices, dag, steps);
+  };
+  hardware.check = [devices](const ExecDag& dag, double tolerance) {
+    return runs_for(dag).check(*devices, dag, tolerance);
+  };
+  return hardware;
+}
+
+}  // namespace parsim::hw

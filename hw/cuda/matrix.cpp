@@ -1,0 +1,118 @@
+#include "hw/cuda/matrix.hpp"
+
+#include <cublasLt.h>
+
+#include "hw/cuda/check.hpp"
+
+namespace parsim::hw {
+
+namespace {
+
+constexpr std::size_t most_workspace = std::size_t{32} << 20;
+
+cudaDataType_t matrix_type(Precision precision) {
+  return precision == Precision::bf16   ? CUDA_R_16BF
+         : precision == Precision::fp16 ? CUDA_R_16F
+                                        : CUDA_R_32F;
+}
+
+}  // namespace
+
+struct MatrixPlan::Parts {
+  MatrixShape shape;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulHeuristicResult_t choice{};
+
+  ~Parts() {
+    if (a != nullptr) static_cast<void>(cublasLtMatrixLayoutDestroy(a));
+    if (b != nullptr) static_cast<void>(cublasLtMatrixLayoutDestroy(b));
+    if (c != nullptr) static_cast<void>(cublasLtMatrixLayoutDestroy(c));
+    if (operation != nullptr) static_cast<void>(cublasLtMatmulDescDestroy(operation));
+  }
+};
+
+MatrixPlan::MatrixPlan() : parts_(std::make_unique<Parts>()) {}
+MatrixPlan::~MatrixPlan() = default;
+
+// cuBLAS counts by columns, so a row-major matrix is its transpose. With ' for what it sees:
+//
+//     forward   y' (columns × rows)  = w'ᵀ · x'     w' = inner × columns, x' = inner × rows
+//     data      x' (inner × rows)    = w'  · y'     y' = columns × rows
+//     weights   w' (inner × columns) = x'  · y'ᵀ
+std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const MatrixShape& shape,
+                                             int multiprocessors) {
+  std::unique_ptr<MatrixPlan> plan(new MatrixPlan);
+  Parts& p = *plan->parts_;
+  p.shape = shape;
+  const cudaDataType_t type = matrix_type(shape.precision);
+  const cublasComputeType_t compute =
+      shape.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  cublas_check(cublasLtMatmulDescCreate(&p.operation, compute, CUDA_R_32F),
+               "cublasLtMatmulDescCreate");
+  const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
+    cublas_check(cublasLtMatmulDescSetAttribute(p.operation, name, &value, sizeof value),
+                 "cublasLtMatmulDescSetAttribute");
+  };
+  const cublasOperation_t as_is = CUBLAS_OP_N;
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  set(CUBLASLT_MATMUL_DESC_TRANSA, shape.product == Product::forward ? transposed : as_is);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, shape.product == Product::weights ? transposed : as_is);
+  if (multiprocessors > 0) {
+    set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(multiprocessors));
+  }
+  const auto layout = [&](cublasLtMatrixLayout_t& to, std::int64_t rows, std::int64_t columns) {
+    cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
+                                            static_cast<std::uint64_t>(columns), rows),
+                 "cublasLtMatrixLayoutCreate");
+  };
+  const auto weights = [&](auto& to) { layout(to, shape.inner, shape.columns); };
+  const auto input = [&](auto& to) { layout(to, shape.inner, shape.rows); };
+  const auto output = [&](auto& to) { layout(to, shape.columns, shape.rows); };
+  switch (shape.product) {
+    case Product::forward:
+      weights(p.a);
+      input(p.b);
+      output(p.c);
+      break;
+    case Product::data:
+      weights(p.a);
+      output(p.b);
+      input(p.c);
+      break;
+    case Product::weights:
+      input(p.a);
+      output(p.b);
+      weights(p.c);
+  }
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublas_check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                         CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                         &most_workspace, sizeof most_workspace));
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, p.operation, p.a, p.b, p.c, p.c, preference, 1, &p.choice, &found);
+  static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return nullptr;
+  return plan;
+}
+
+std::int64_t MatrixPlan::workspace_bytes() const {
+  return static_cast<std::int64_t>(parts_->choice.workspaceSize);
+}
+
+void MatrixPlan::run(cublasLtContext* handle, void* x, void* w, void* y, void* workspace,
+                     CUstream_st* stream) const {
+  const Parts& p = *parts_;
+  const float one = 1;
+  const float zero = 0;
+  void* a = p.shape.product == Product::weights ? x : w;
+  void* b = p.shape.product == Product::forward ? x : y;
+  void* c = p.shape.product == Product::forward ? y : p.shape.product == Product::data ? x : w;
+  cublas_check(cublasLtMatmul(handle, p.operation, &one, a, p.a, b, p.b, &zero, c, p.c, c, p.c,
+                              &p.choice.algo, workspace, p.choice.workspaceSize, stream),
+               "cublasLtMatmul");
+}
+
+}  // namespace parsim::hw

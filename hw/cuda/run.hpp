@@ -1,0 +1,21 @@
+// Steps of one DAG on CUDA devices, by the type of its numbers. Defined in run_f32.cu, run_bf16.cu.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hw/cuda/devices.hpp"
+#include "hw/hardware.hpp"
+
+namespace parsim::hw {
+
+/// The three questions of Hardware.
+struct CudaRuns {
+  std::vector<Spread> (*alone)(const CudaDevices&, const ExecDag&, const std::vector<OpId>&, int);
+  Measurement (*step)(const CudaDevices&, const ExecDag&, int);
+  std::string (*check)(const CudaDevices&, const ExecDag&, double);
+};
+[[nodiscard]] CudaRuns f32_runs();
+[[nodiscard]] CudaRuns bf16_runs();
+
+}  // namespace parsim::hw

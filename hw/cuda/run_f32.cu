@@ -1,0 +1,7 @@
+#include "hw/cuda/step.cuh"
+
+namespace parsim::hw {
+
+CudaRuns f32_runs() { return {time_alone<float>, time_steps<float>, check_numbers<float>}; }
+
+}  // namespace parsim::hw
