@@ -16,12 +16,6 @@ struct Words<OpKind> {
   }
 };
 template <>
-struct Words<Pass> {
-  static constexpr std::array<std::string_view, 5> all() {
-    return {"forward", "backward", "backward-data", "backward-weights", "recompute"};
-  }
-};
-template <>
 struct Words<LocalKind> {
   static constexpr std::array<std::string_view, 3> all() { return {"copy", "add", "zero"}; }
 };

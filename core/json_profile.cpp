@@ -10,17 +10,6 @@ namespace parsim {
 namespace json {
 
 template <>
-struct Words<Pass> {
-  static constexpr std::array<std::string_view, 5> all() {
-    return {"forward", "backward", "backward_data", "backward_weights", "recompute"};
-  }
-};
-template <>
-struct Words<DeviceKind> {
-  static constexpr std::array<std::string_view, 2> all() { return {"gpu", "cpu"}; }
-};
-
-template <>
 struct Fields<Spread> {
   static void list(auto& visit, auto& spread) {
     visit("median_s", spread.median);
@@ -58,13 +47,6 @@ struct Fields<MessageSample> {
     visit("devices", sample.devices);
     visit("payload_bytes", sample.payload.value, Limits{0, std::int64_t{1} << 50});
     visit("time", sample.time);
-  }
-};
-template <>
-struct Fields<Span> {
-  static void list(auto& visit, auto& span) {
-    visit("start_s", span.start);
-    visit("end_s", span.end);
   }
 };
 

@@ -9,11 +9,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/exec_dag.hpp"
 #include "core/ids.hpp"
 #include "core/json_reader.hpp"
 #include "core/json_writer.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "core/timeline.hpp"
 
 namespace parsim::json {
 
@@ -44,6 +46,13 @@ struct Words<Dim> {
   static std::array<std::string_view, 11> all() { return words_by_to_text<Dim, 11>(); }
 };
 
+template <>
+struct Words<Pass> {
+  static constexpr std::array<std::string_view, 5> all() {
+    return {"forward", "backward", "backward-data", "backward-weights", "recompute"};
+  }
+};
+
 /// Extents of tensors. Products are checked apart (most_elements).
 inline constexpr Limits extents{1, std::int64_t{1} << 44};
 
@@ -52,6 +61,14 @@ inline constexpr Limits extents{1, std::int64_t{1} << 44};
 /// for one that is left out where it has its default.
 template <class T>
 struct Fields;
+
+template <>
+struct Fields<Span> {
+  static void list(auto& visit, auto& span) {
+    visit("start_s", span.start);
+    visit("end_s", span.end);
+  }
+};
 
 template <class T>
 concept Listed = requires { sizeof(Fields<T>); };

@@ -7,14 +7,6 @@ namespace parsim {
 namespace json {
 
 template <>
-struct Fields<Span> {
-  static void list(auto& visit, auto& span) {
-    visit("start_s", span.start);
-    visit("end_s", span.end);
-  }
-};
-
-template <>
 struct Fields<Timeline> {
   static void list(auto& visit, auto& timeline) {
     visit("spans", timeline.spans);
