@@ -19,16 +19,10 @@ namespace {
 constexpr std::string_view command_line = "command line";  ///< the place of messages
 constexpr std::string_view common_options[] = {"--format", "--json", "--color", "--quiet"};
 
-bool takes(const Verb& verb, std::string_view flag) {
-  const auto in = [&](const auto& flags) {
-    return std::find(std::begin(flags), std::end(flags), flag) != std::end(flags);
-  };
-  return in(verb.options) || in(common_options);
-}
-
-/// Only compare takes several strategies; the others refuse a second one in their own words.
+/// What works on one plan refuses a second strategy in its own words.
 bool repeats(const Verb& verb, const OptionSpec& option) {
-  return option.repeats && (option.flag != "--strategy" || verb.name == "compare");
+  const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
+  return option.repeats && !(one_plan && option.flag == "--strategy");
 }
 
 /// The CLI11 side of one verb. Values are taken as plain text and read by our own functions, whose
@@ -103,10 +97,17 @@ void declare(CLI::App& program, VerbParser& parser) {
 [[noreturn]] void refuse_verb(const std::string& word) {
   std::vector<std::string> known;
   for (const Verb& verb : verbs()) known.emplace_back(verb.name);
+  std::string hint = spelling_hint(word, known);
+  for (const Verb& verb : verbs()) {  // "networks" is what 'list' takes
+    if (verb.words.empty() || !hint.empty()) continue;
+    for (const std::string_view choice : verb.words.front().choices) {
+      if (choice == word) hint = fmt::format("; did you mean '{} {}'?", verb.name, choice);
+    }
+  }
   throw InputError(command_line,
                    word.starts_with("-") ? fmt::format("option '{}' before the verb", word)
                                          : fmt::format("unknown verb '{}'", word),
-                   fmt::format("accepted: {}{}", join(known), spelling_hint(word, known)));
+                   fmt::format("accepted: {}{}", join(known), hint));
 }
 
 Arguments arguments_of(const VerbParser& parser) {
@@ -141,6 +142,13 @@ Arguments arguments_of(const VerbParser& parser) {
 
 }  // namespace
 
+bool takes(const Verb& verb, std::string_view flag) {
+  const auto in = [&](const auto& flags) {
+    return std::find(std::begin(flags), std::end(flags), flag) != std::end(flags);
+  };
+  return in(verb.options) || in(common_options);
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& words) {
   CLI::App program("How to train a neural network on a cluster, and how long a step takes.",
                    "parsim");
@@ -160,6 +168,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
         std::vector<std::string>(words.rbegin(), words.rend()));  // it wants them reversed
   } catch (const CLI::CallForHelp&) {
     const std::vector<CLI::App*> chosen = program.get_subcommands();
+    if (chosen.empty() && !words.front().starts_with("-")) refuse_verb(words.front());
     return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help("parsim")};
   } catch (const CLI::CallForVersion&) {
     return {nullptr, {}, fmt::format("parsim {}\n", version())};

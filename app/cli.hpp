@@ -20,6 +20,9 @@ struct CommandLine {
 /// argument, an option given twice. Everything that CLI11 itself refuses is turned into one.
 [[nodiscard]] CommandLine parse_command_line(const std::vector<std::string>& words);
 
+/// True if the verb understands the flag.
+[[nodiscard]] bool takes(const Verb& verb, std::string_view flag);
+
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const Format& chosen_format(const Arguments& arguments);
 

@@ -71,6 +71,21 @@ std::string three_digits(double value) {
 
 std::string exact(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
 
+Table table_for(Audience reader, const Table& table) {
+  Table seen;
+  seen.title = table.title;
+  seen.rows.resize(table.rows.size());
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    const Audience audience = table.columns[c].audience;
+    if (audience != Audience::everyone && audience != reader) continue;
+    seen.columns.push_back(table.columns[c]);
+    for (std::size_t r = 0; r < table.rows.size(); ++r) {
+      seen.rows[r].push_back(table.rows[r][c]);
+    }
+  }
+  return seen;
+}
+
 void add_column(Table& table, Column column, std::vector<TableCell> cells) {
   if (table.columns.empty()) table.rows.resize(cells.size());
   ensure(cells.size() == table.rows.size(), "every column of a table has all rows");
@@ -98,10 +113,10 @@ void add_numbers(Table& table, const std::string& unit, const std::vector<Number
 }
 
 void add_words(Table& table, const std::string& title, const std::string& key,
-               const std::vector<std::string>& words) {
+               const std::vector<std::string>& words, Audience audience) {
   std::vector<TableCell> cells;
   for (const std::string& word : words) cells.push_back(TableCell::word(word));
-  add_column(table, {title, key, false}, std::move(cells));
+  add_column(table, {title, key, false, audience}, std::move(cells));
 }
 
 }  // namespace parsim

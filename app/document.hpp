@@ -2,6 +2,7 @@
 // programs. The forms (table, json, csv, md) are an explicit table of functions.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,10 +18,14 @@ struct TableCell {
   static TableCell word(const std::string& text) { return {text, text}; }
 };
 
+/// Some columns say for people what others say for programs.
+enum class Audience : std::uint8_t { everyone, people, programs };
+
 struct Column {
   std::string title;  ///< for people, with the unit: "step [ms]"
   std::string key;    ///< for programs, as in JSON: "step_time_s"
   bool is_number = true;
+  Audience audience = Audience::everyone;
 };
 
 struct Table {
@@ -35,7 +40,12 @@ struct Document {
   std::vector<std::string> notes;     ///< lines below
   std::vector<std::string> warnings;  ///< for standard error; programs find them in the JSON
   std::string json;                   ///< the whole result for programs
+  std::size_t csv_table = 0;          ///< the table that CSV holds
+  std::string plain;  ///< if not empty, all there is for people: no tables, no notes
 };
+
+/// The table without the columns that are for others than `reader`.
+[[nodiscard]] Table table_for(Audience reader, const Table& table);
 
 struct Format {
   std::string_view name, summary;
@@ -45,7 +55,7 @@ struct Format {
 
 [[nodiscard]] std::string render_table(const Document& document, bool color);
 [[nodiscard]] std::string render_json(const Document& document, bool color);
-/// The first table only, keys as header, raw numbers; RFC 4180 quoting.
+/// One table only, keys as header, raw numbers; RFC 4180 quoting.
 [[nodiscard]] std::string render_csv(const Document& document, bool color);
 [[nodiscard]] std::string render_md(const Document& document, bool color);
 
@@ -67,7 +77,7 @@ struct Numbers {
 void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns);
 /// Appends a column of words.
 void add_words(Table& table, const std::string& title, const std::string& key,
-               const std::vector<std::string>& words);
+               const std::vector<std::string>& words, Audience audience = Audience::everyone);
 /// Three significant digits, more only where the integer part has more.
 [[nodiscard]] std::string three_digits(double value);
 /// The shortest decimal text that reads back as the same number.

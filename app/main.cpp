@@ -50,7 +50,8 @@ int run(const std::vector<std::string>& words) {
   if (!command.arguments.has("--quiet")) {
     for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
   }
-  print(format.render(outcome.document, color));
+  const parsim::Format& form = outcome.format == nullptr ? format : *outcome.format;
+  print(form.render(outcome.document, color));
   return outcome.exit_code;
 }
 

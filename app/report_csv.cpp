@@ -19,7 +19,7 @@ std::string quoted(const std::string& text) {
 
 std::string render_csv(const Document& document, bool /*color*/) {
   if (document.tables.empty()) return {};
-  const Table& table = document.tables.front();
+  const Table table = table_for(Audience::programs, document.tables.at(document.csv_table));
   std::string out;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
     out += (c == 0 ? "" : ",") + quoted(table.columns[c].key);

@@ -27,11 +27,23 @@ Json source(const std::string& given, const std::string& name) {
   return json;
 }
 
+/// The command without the files it writes beside its result: running it again overwrites nothing.
+std::vector<std::string> without_files(const std::vector<std::string>& command) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const std::string flag = command[i].substr(0, command[i].find('='));
+    const bool writes = flag == "--report" || flag == "--trace" || flag == "-o" || flag == "--dag";
+    if (writes && flag == command[i]) ++i;  // its value is the next word
+    if (!writes && flag != "--no-timeline") kept.push_back(command[i]);
+  }
+  return kept;
+}
+
 Json inputs(const Scene& scene) {
   const Request& request = scene.request;
   const StrategyInput strategy = scene.strategy_input();
   Json json;
-  json["command"] = request.command;
+  json["command"] = without_files(request.command);
   json["verb"] = request.verb;
   json["network"] = source(request.network, scene.network.name);
   json["dims"] = Json::object();

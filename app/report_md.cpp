@@ -38,7 +38,7 @@ std::string render_md(const Document& document, bool /*color*/) {
   std::string out;
   for (const std::string& line : document.head) out += escaped(line) + "\n\n";
   for (const Table& table : document.tables) {
-    append_table(out, table);
+    append_table(out, table_for(Audience::people, table));
     out += "\n";
   }
   for (const std::string& line : document.notes) out += "- " + escaped(line) + "\n";

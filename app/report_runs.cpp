@@ -105,8 +105,20 @@ Table result_table(const std::vector<RunResult>& results) {
   add_numbers(table, "B", {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; })}});
   add_numbers(table, "B", {{"peak memory", "peak_memory_bytes", numbers(peak_memory)}});
   add_words(table, "memory", "memory",
-            words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }));
-  add_words(table, "busiest link", "busiest_link", words(link_text));
+            words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }),
+            Audience::people);
+  add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
+  const auto for_programs = [&](const std::string& key, auto of) {
+    add_words(table, key, key, words(of), Audience::programs);
+  };
+  for_programs("messages",
+               [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
+  for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
+  for_programs("busiest_link",
+               [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
+  for_programs("busiest_link_utilisation",
+               [](R r) { return r.bottleneck ? exact(r.bottleneck->utilisation) : std::string(); });
+  for_programs("error", [](R r) { return r.error; });
   return table;
 }
 

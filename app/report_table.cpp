@@ -55,11 +55,12 @@ void append_table(std::string& out, const Table& table, bool color) {
 }  // namespace
 
 std::string render_table(const Document& document, bool color) {
+  if (!document.plain.empty()) return document.plain;
   std::string out;
   for (const std::string& line : document.head) out += printable(line) + "\n";
   for (const Table& table : document.tables) {
     if (!out.empty()) out += "\n";
-    append_table(out, table, color);
+    append_table(out, table_for(Audience::people, table), color);
   }
   if (!document.notes.empty() && !out.empty()) out += "\n";
   for (const std::string& line : document.notes) out += printable(line) + "\n";

@@ -35,8 +35,8 @@ constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {
 constexpr std::pair<std::string_view, DegreeRule> degree_rules[] = {
     {"dividing", DegreeRule::dividing}, {"any", DegreeRule::any}};
 /// Options that only some strategies read; the table of strategies says which.
-constexpr std::string_view strategy_options[] = {"--shares",  "--rounding", "--search-costs",
-                                                 "--degrees", "--parts",    "--budget"};
+constexpr std::string_view strategy_options[] = {
+    "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget", "--seed"};
 
 // Keeps batch x activations x 8 bytes within 64 bits.
 constexpr std::int64_t largest_batch = 1'000'000'000;

@@ -142,6 +142,14 @@ Scene::Scene(const Request& asked)
                                      model.name, to_text(request.precision)));
     }
   }
+  for (const auto& [name, value] : request.dims) {
+    const bool of_samples = name == "batch" || name == "batch_size" || name == "N";
+    if (of_samples && value != batch) {
+      warnings.push_back(fmt::format(
+          "--dim {}={} only reads the file; the step has {} samples, which --batch sets", name,
+          value, batch));
+    }
+  }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
   cost = cost_source(request.costs, "--costs").make(cluster);

@@ -186,6 +186,7 @@ Outcome run_explain(const Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  document.csv_table = 1;
   document.json = json_of(scene, planned.plan, run, shares, explanation);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }

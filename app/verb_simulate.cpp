@@ -48,6 +48,10 @@ Outcome run_simulate(const Arguments& arguments) {
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
 
+  if (arguments.has("--trace") && arguments.text("--report") == path) {
+    throw InputError("--report", fmt::format("'{}' is the file of --trace, too", path),
+                     "accepted: another name");
+  }
   std::optional<ReportFile> report = report_file(arguments);
 
   const Answer<Machine> here = request.hardware ? probe_hardware(hardware) : Answer<Machine>{};

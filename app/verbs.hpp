@@ -19,11 +19,13 @@ struct ExitCode {
 struct Outcome {
   Document document;
   int exit_code = ExitCode::ok;
+  const Format* format = nullptr;  ///< instead of the one asked for
 };
 
 /// A positional argument.
 struct Word {
   std::string_view name, help;
+  std::vector<std::string_view> choices;  ///< what it may be, if that is a closed set
 };
 
 struct Verb {
@@ -46,5 +48,8 @@ struct Verb {
 /// validate --hw
 [[nodiscard]] Outcome run_validate_hardware(const Arguments& arguments);
 [[nodiscard]] Outcome run_calibrate(const Arguments& arguments);
+[[nodiscard]] Outcome run_completion(const Arguments& arguments);
+[[nodiscard]] Outcome run_doctor(const Arguments& arguments);
+[[nodiscard]] Outcome run_rerun(const Arguments& arguments);
 
 }  // namespace parsim

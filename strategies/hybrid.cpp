@@ -268,14 +268,14 @@ Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choi
   for (std::size_t r = 0; r < choice.shares.size(); ++r) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < parts; ++i) {
-      names.push_back(fmt::format("{}", chain.devices[choice.genes[r * parts + i]].value));
+      names.push_back(input.cluster[chain.devices[choice.genes[r * parts + i]]].name);
     }
-    places.push_back(join(names, "-"));
+    places.push_back(join(names, " - "));
     shares.push_back(fmt::format("{}", choice.shares[r]));
   }
   plan.notes.push_back(
-      fmt::format("{} parts x {} replicas, {} micro-batches; ids of the devices by replica: {}",
-                  parts, choice.shares.size(), choice.micro_batches, join(places)));
+      fmt::format("{} parts x {} replicas, {} micro-batches; devices by replica: {}", parts,
+                  choice.shares.size(), choice.micro_batches, join(places)));
   plan.notes.push_back(
       fmt::format("samples of a micro-batch by replica: {}; step by the closed "
                   "form {}",

@@ -25,7 +25,7 @@ const std::vector<Strategy>& strategies() {
       {"hybrid",
        "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
        plan_hybrid,
-       {"--parts", "--budget"}},
+       {"--parts", "--budget", "--seed"}},
       {"layer-wise",
        "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
        "2018)",
@@ -35,11 +35,11 @@ const std::vector<Strategy>& strategies() {
        "blocks of filters and samples placed by a hypergraph partitioner for few words and equal "
        "work (reconstructed)",
        plan_hypergraph,
-       {"--budget"}},
+       {"--budget", "--seed"}},
       {"best",
        "the fastest of all the others, improved by local search",
        plan_best,
-       {"--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget"}},
+       {"--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget", "--seed"}},
   };
   return table;
 }

@@ -185,8 +185,20 @@ class FileReader {
     }
   }
 
+  /// Names are checked here, where their line is known.
+  void check_name(const std::string& own, const std::string& full, const std::string& where) {
+    if (own.empty()) {
+      throw InputError(where, "an empty name", "every name needs at least one character");
+    }
+    if (!names_.insert(full).second) {
+      throw InputError(where, fmt::format("the name '{}' occurs twice", full),
+                       "names must be unique");
+    }
+  }
+
   /// Inside a node things go by their own names, outside with the node's before it: "box0.gpu1".
   void read_node(const Fields& fields, const std::string& node_name) {
+    if (fields.text("name").empty()) check_name({}, {}, fields.where("name"));
     const NodeId node = builder_.add_node(node_name);
     PortNames inside;
     std::int64_t gpus = 0, cpus = 0;
@@ -208,13 +220,15 @@ class FileReader {
         } else {
           name = device.find("count") == nullptr ? *own_name : fmt::format("{}{}", *own_name, i);
         }
-        const DeviceId id =
-            builder_.add_device(fmt::format("{}.{}", node_name, name), model, node, memory);
+        const std::string full = fmt::format("{}.{}", node_name, name);
+        check_name(name, full, device.where(own_name ? "name" : "model"));
+        const DeviceId id = builder_.add_device(full, model, node, memory);
         inside.add(name, Port::of(id));
       }
     }
     for (const std::string& name : names_of(fields, "switches")) {
-      const std::string full = name.empty() ? name : fmt::format("{}.{}", node_name, name);
+      const std::string full = fmt::format("{}.{}", node_name, name);
+      check_name(name, full, fields.where("switches"));
       inside.add(name, Port::of(builder_.add_switch(full, node)));
     }
     for (const Value& entry : fields.list("links")) read_link(entry, "nodes.links", inside);
@@ -272,6 +286,7 @@ class FileReader {
   }
 
   std::string file_;
+  std::set<std::string> names_;  ///< of devices and switches in nodes
   Fields top_;
   std::vector<DeviceModel> types_;
   ClusterBuilder builder_;
@@ -302,7 +317,11 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
   constexpr std::size_t largest = 64 << 20;
   std::error_code ignored;
   std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path, ignored)) {
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError(where, fmt::format("'{}' is a directory", path),
+                     "a file with a cluster in TOML or JSON");
+  }
+  if (!stream) {
     throw InputError(where, fmt::format("cannot read the file '{}'", path),
                      "a cluster in TOML or JSON");
   }

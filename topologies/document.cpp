@@ -82,8 +82,10 @@ std::int64_t Fields::integer_or(std::string_view key, std::int64_t fallback, std
   if (value == nullptr) return fallback;
   const std::string accepted = fmt::format("a whole number of {} to {}", least, most);
   if (value->kind != Value::Kind::integer) {
-    throw InputError(where(key),
-                     fmt::format("{} stands where a number must be", value->described()), accepted);
+    const std::string found =
+        value->described() == "a bare number" ? "a number with a point" : value->described();
+    throw InputError(where(key), fmt::format("{} stands where a whole number must be", found),
+                     accepted);
   }
   if (value->integer < least || value->integer > most) {
     throw InputError(where(key), fmt::format("{} is out of range", value->integer), accepted);

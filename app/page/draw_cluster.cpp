@@ -314,7 +314,7 @@ std::string path_of(const Drawing& drawing, const Line& line) {
 }
 
 void append_boxes(std::string& out, const Drawing& drawing) {
-  out += "<g id=boxes>";
+  out += "<g id=boxes class=boxes>";
   for (const Frame& frame : drawing.frames) {
     out += fmt::format(
         "<rect class=frame x={} y={} width={} height={} rx=6 /><text x={} y={} "

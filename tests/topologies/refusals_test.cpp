@@ -36,11 +36,14 @@ std::map<std::string, std::string> expected() {
       {"broken_syntax.toml",
        ":5:1: Error while parsing array: expected comma or closing ']', saw '['; TOML 1.0"},
       {"count_as_text.toml",
-       ":3:nodes.devices.count: the text '2' stands where a number must be; a whole number of 1 to "
-       "65536"},
+       ":3:nodes.devices.count: the text '2' stands where a whole number must be; a whole number "
+       "of 1 "
+       "to 65536"},
       {"empty.toml", ": cluster 'empty' has no devices; at least one device"},
-      {"empty_name.toml",
-       ": node number 1 has an empty name; every name needs at least one character"},
+      {"empty_name.toml", ":2:nodes.name: an empty name; every name needs at least one character"},
+      {"fractional_count.toml",
+       ":3:nodes.devices.count: a number with a point stands where a whole number must be; a whole "
+       "number of 1 to 65536"},
       {"generator_option.toml",
        ":1:generator: star has no option 'rat'; accepted: device, rate, latency, cpu, cpu-rate; "
        "did you mean 'rate'?"},
@@ -91,7 +94,8 @@ std::map<std::string, std::string> expected() {
       {"repeated_key.toml",
        ":3:8: Error while parsing key-value pair: cannot redefine existing string 'name'; TOML "
        "1.0"},
-      {"repeated_name.toml", ": device name 'box.x' occurs twice; names must be unique"},
+      {"repeated_name.toml",
+       ":3:nodes.devices.name: the name 'box.x' occurs twice; names must be unique"},
       {"repeated_type.toml",
        ":1:device_types.name: there is a device type 't4' already; another name; base = \"t4\" "
        "starts from that one"},
@@ -148,7 +152,7 @@ TEST_CASE("cluster files: one that is not there is named") {
   CHECK(refusal("no/such.toml") ==
         "--cluster: cannot read the file 'no/such.toml'; a cluster in TOML or JSON");
   CHECK(refusal(folder) ==
-        "--cluster: cannot read the file '" + folder + "'; a cluster in TOML or JSON");
+        "--cluster: '" + folder + "' is a directory; a file with a cluster in TOML or JSON");
 }
 
 TEST_CASE("generators: a wrong call is told what would be right") {

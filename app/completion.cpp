@@ -1,0 +1,231 @@
+#include "app/completion.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "app/cli.hpp"
+#include "app/report_runs.hpp"
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+template <class Catalogue>
+std::vector<std::string> catalogue_names(const Catalogue& catalogue) {
+  std::vector<std::string> names;
+  for (const auto& entry : catalogue) names.push_back(entry.name);
+  return names;
+}
+
+/// What an option's value may be.
+struct Values {
+  std::vector<std::string> words;
+  bool files = false;
+};
+
+Values values_of(const OptionSpec& option) {
+  Values values;
+  values.files = option.value.find("FILE") != std::string_view::npos;
+  if (option.flag == "--network") values.words = catalogue_names(networks());
+  if (option.flag == "--cluster") values.words = catalogue_names(clusters());
+  if (option.flag == "--strategy") values.words = catalogue_names(strategies());
+  // "fp32|tf32" lists words, "NAME|FILE" kinds.
+  const bool lists_words = std::none_of(option.value.begin(), option.value.end(),
+                                        [](char c) { return c >= 'A' && c <= 'Z'; });
+  if (!lists_words) return values;
+  std::size_t begin = 0;
+  while (begin < option.value.size()) {
+    const std::size_t end = std::min(option.value.find('|', begin), option.value.size());
+    values.words.emplace_back(option.value.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return values;
+}
+
+/// In single quotes, as all three shells read it.
+std::string single_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::vector<const OptionSpec*> options_of(const Verb& verb) {
+  std::vector<const OptionSpec*> options;
+  for (const OptionSpec& option : option_table()) {
+    if (takes(verb, option.flag)) options.push_back(&option);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::string bash_completion() {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) names.emplace_back(verb.name);
+  std::string out = fmt::format(
+      "# bash completion for parsim: . <(parsim completion bash)\n"
+      "_parsim() {{\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=\n"
+      "  COMPREPLY=()\n"
+      "  if ((COMP_CWORD == 1)); then\n"
+      "    mapfile -t COMPREPLY < <(compgen -W '{} --help --version' -- \"$word\")\n"
+      "    return\n"
+      "  fi\n"
+      "  case $before in\n",
+      join(names, " "));
+  for (const OptionSpec& option : option_table()) {
+    if (option.value.empty()) continue;
+    const Values values = values_of(option);
+    out +=
+        fmt::format("    {}) mapfile -t COMPREPLY < <(compgen {}-W '{}' -- \"$word\"); return ;;\n",
+                    option.flag, values.files ? "-f " : "", join(values.words, " "));
+  }
+  out += "  esac\n  case ${COMP_WORDS[1]} in\n";
+  for (const Verb& verb : verbs()) {
+    std::vector<std::string> words;
+    if (!verb.words.empty()) {
+      words.assign(verb.words.front().choices.begin(), verb.words.front().choices.end());
+    }
+    for (const OptionSpec* option : options_of(verb)) words.emplace_back(option->flag);
+    words.emplace_back("--help");
+    out += fmt::format("    {}) words='{}' ;;\n", verb.name, join(words, " "));
+  }
+  return out +
+         "  esac\n"
+         "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
+         "}\n"
+         "complete -o bashdefault -F _parsim parsim ./parsim\n";
+}
+
+std::string zsh_completion() {
+  // In a specification of _arguments these end the parts.
+  const auto escaped = [](std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+      if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+      out += c;
+    }
+    return out;
+  };
+  std::string out =
+      "#compdef parsim\n# zsh completion for parsim: parsim completion zsh > _parsim, in $fpath\n"
+      "_parsim() {\n  local -a verbs\n  verbs=(\n";
+  for (const Verb& verb : verbs()) {
+    out += "    " + single_quoted(fmt::format("{}:{}", verb.name, verb.summary)) + "\n";
+  }
+  out +=
+      "  )\n  if (( CURRENT == 2 )); then\n    _describe verb verbs\n    return\n  fi\n"
+      "  local verb=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $verb in\n";
+  for (const Verb& verb : verbs()) {
+    out += fmt::format("    {}) _arguments", verb.name);
+    for (const Word& word : verb.words) {
+      const std::vector<std::string> choices(word.choices.begin(), word.choices.end());
+      out += " " +
+             single_quoted(fmt::format(
+                 ":{}:{}", word.name, choices.empty() ? "_files" : "(" + join(choices, " ") + ")"));
+    }
+    for (const OptionSpec* option : options_of(verb)) {
+      std::string spec =
+          fmt::format("{}{}[{}]", option->repeats ? "*" : "", option->flag, escaped(option->help));
+      if (!option->value.empty()) {
+        const Values values = values_of(*option);
+        spec += fmt::format(":{}:{}", escaped(option->value),
+                            !values.words.empty() ? "(" + escaped(join(values.words, " ")) + ")"
+                            : values.files        ? "_files"
+                                                  : " ");
+      }
+      out += " " + single_quoted(spec);
+    }
+    out += " ;;\n";
+  }
+  return out + "  esac\n}\n_parsim \"$@\"\n";
+}
+
+std::string fish_completion() {
+  std::string out = "# fish completion for parsim: parsim completion fish | source\n";
+  for (const Verb& verb : verbs()) {
+    out += fmt::format("complete -c parsim -n __fish_use_subcommand -xa {} -d {}\n", verb.name,
+                       single_quoted(verb.summary));
+    const std::string after =
+        fmt::format("complete -c parsim -n '__fish_seen_subcommand_from {}'", verb.name);
+    if (!verb.words.empty() && !verb.words.front().choices.empty()) {
+      const std::vector<std::string_view>& choices = verb.words.front().choices;
+      const std::vector<std::string> words(choices.begin(), choices.end());
+      out += fmt::format("{} -xa {}\n", after, single_quoted(join(words, " ")));
+    }
+    for (const OptionSpec* option : options_of(verb)) {
+      const bool is_long = option->flag.starts_with("--");
+      out += fmt::format("{} -{} {} -d {}", after, is_long ? "l" : "s",
+                         option->flag.substr(is_long ? 2 : 1), single_quoted(option->help));
+      const Values values = values_of(*option);
+      if (!option->value.empty()) {
+        out += values.files ? " -r" : " -x";
+        if (!values.words.empty()) out += " -a " + single_quoted(join(values.words, " "));
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+std::string manual_page() {
+  const auto roff = [](std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+      if (c == '\\') {
+        out += "\\e";
+      } else if (c == '-') {
+        out += "\\-";
+      } else if (c == '\'' || (c == '.' && out.empty())) {
+        out += c == '.' ? "\\&." : "\\(aq";
+      } else {
+        out += c;
+      }
+    }
+    return out;
+  };
+  std::string out = fmt::format(
+      ".TH PARSIM 1 \"\" \"parsim {}\"\n.SH NAME\nparsim \\- how to train a neural network on a "
+      "cluster, and how long a step takes\n.SH SYNOPSIS\n",
+      version());
+  for (const Verb& verb : verbs()) {
+    out += fmt::format(".B parsim {}\n", verb.name);
+    for (const Word& word : verb.words) out += fmt::format(".I {}\n", word.name);
+    out += "[options]\n.br\n";
+  }
+  out += ".SH VERBS\n";
+  for (const Verb& verb : verbs()) {
+    out += fmt::format(".TP\n.B {}\n{}.\n", verb.name, roff(verb.summary));
+    for (const Word& word : verb.words) {
+      out += fmt::format(".I {}\nis {}.\n", word.name, roff(word.help));
+    }
+    out += fmt::format(".br\nExample:\n.B {}\n", roff(verb.example));
+  }
+  out += ".SH OPTIONS\n";
+  for (const OptionSpec& option : option_table()) {
+    std::vector<std::string> users;
+    bool everyone = true;
+    for (const Verb& verb : verbs()) {
+      if (takes(verb, option.flag)) {
+        users.emplace_back(verb.name);
+      } else {
+        everyone = false;
+      }
+    }
+    out += fmt::format(".TP\n.B {}{}\n{} ({}).\n", roff(option.flag),
+                       option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR",
+                       roff(option.help), everyone ? "all verbs" : join(users));
+  }
+  return out +
+         ".SH EXIT STATUS\n0 done; 1 a bug in parsim; 2 wrong usage or bad input; 3 the hardware "
+         "refused; 4 the simulation did not finish; 5 done, but nothing fits in memory.\n"
+         ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nif set, no colour unless\n.B \\-\\-color always\n";
+}
+
+}  // namespace parsim

@@ -1,0 +1,17 @@
+// What shells and man(1) can know about the command line, made from the program's own tables.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace parsim {
+
+/// Completion of verbs, options and their values. To be read by the shell: `. <(parsim completion
+/// bash)`.
+[[nodiscard]] std::string bash_completion();
+[[nodiscard]] std::string zsh_completion();
+[[nodiscard]] std::string fish_completion();
+/// The manual page in roff(7).
+[[nodiscard]] std::string manual_page();
+
+}  // namespace parsim

@@ -1,0 +1,199 @@
+// Verbs that predict nothing: completion, doctor, rerun.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "app/cli.hpp"
+#include "app/completion.hpp"
+#include "app/embedded.hpp"
+#include "app/files.hpp"
+#include "app/report_runs.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Whether a program of this name can be started.
+bool on_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "" : path;
+  std::size_t begin = 0;
+  while (begin <= folders.size()) {
+    const std::size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string candidate = folders.substr(begin, end - begin) + "/" + program;
+    if (::access(candidate.c_str(), X_OK) == 0) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+/// "Package: g++" with "Status: install ok installed", from the package manager's own list.
+bool is_installed(const std::string& list, const std::string& package) {
+  const std::string head = "\nPackage: " + package + "\n";
+  const std::size_t at = ("\n" + list).find(head);
+  if (at == std::string::npos) return false;
+  const std::size_t status = list.find("Status: ", at);
+  const std::size_t line_end = list.find('\n', status);
+  return status != std::string::npos &&
+         list.substr(status, line_end - status).ends_with(" installed");
+}
+
+struct Finding {
+  std::string what, state, needed_for, package;
+};
+
+/// The packages of cmake/packages.txt and whether they are there.
+std::vector<Finding> package_findings() {
+  const std::string status_file = "/var/lib/dpkg/status";
+  std::vector<Finding> findings;
+  if (!file_exists(status_file)) {
+    return {{"packages", "unknown", "building", "not a Debian system: see cmake/packages.txt"}};
+  }
+  const std::string list = read_file(status_file, status_file);
+  std::string_view wanted;
+  for (const EmbeddedFile& file : app_files()) {
+    if (file.path.ends_with("packages.txt")) wanted = file.text;
+  }
+  while (!wanted.empty()) {
+    const std::size_t end = std::min(wanted.find('\n'), wanted.size());
+    const std::string line(wanted.substr(0, end));
+    wanted.remove_prefix(std::min(end + 1, wanted.size()));
+    const std::size_t space = line.find(' ');
+    if (line.empty() || line[0] == '#' || space == std::string::npos) continue;
+    const std::string group = line.substr(0, space), package = line.substr(space + 1);
+    const std::string use = group == "program" ? "building and running"
+                            : group == "test"  ? "./test"
+                            : group == "all"   ? "./test --all"
+                                               : "./test (" + group + ")";
+    findings.push_back(
+        {package, is_installed(list, package) ? "installed" : "missing", use, package});
+  }
+  return findings;
+}
+
+std::vector<Finding> findings() {
+  std::vector<Finding> all = {
+      {"parsim", version(), "", ""},
+      {"SimGrid", simgrid_version(), "simulating", "libsimgrid-dev"},
+      {"NVIDIA driver", file_exists("/proc/driver/nvidia/version") ? "installed" : "missing",
+       "--hw", ""},
+      {"man", on_path("man") ? "installed" : "missing", "parsim completion man | man -l -",
+       "man-db"},
+  };
+  for (Finding& finding : package_findings()) all.push_back(std::move(finding));
+  return all;
+}
+
+/// The recorded inputs of a result: its own, or those of compare's first row.
+const Json* inputs_of(const Json& result) {
+  const Json* row = &result;
+  if (result.is_object() && result.contains("results") && result["results"].is_array() &&
+      !result["results"].empty()) {
+    row = &result["results"].front();
+  }
+  if (!row->is_object() || !row->contains("inputs") || !(*row)["inputs"].is_object()) {
+    return nullptr;
+  }
+  return &(*row)["inputs"];
+}
+
+void check_unchanged(const Json& inputs, const std::string& path) {
+  for (const char* key : {"network", "cluster", "plan"}) {
+    if (!inputs.contains(key) || !inputs[key].is_object()) continue;
+    const Json& source = inputs[key];
+    if (!source.contains("given") || !source["given"].is_string()) continue;
+    if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
+    const std::string given = source["given"], was = source["fnv1a64"];
+    const std::string now = fnv1a64(read_file(given, path));
+    if (now != was) {
+      throw InputError(path,
+                       fmt::format("'{}' has changed since: {} then, {} now", given, was, now),
+                       "accepted: the file as it was");
+    }
+  }
+}
+
+}  // namespace
+
+Outcome run_completion(const Arguments& arguments) {
+  using Script = std::string (*)();
+  const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion},
+                                                         {"zsh", zsh_completion},
+                                                         {"fish", fish_completion},
+                                                         {"man", manual_page}};
+  Outcome outcome;
+  outcome.document.plain = parse_word(arguments.words.at(0), "completion", scripts)();
+  outcome.document.tables.emplace_back();
+  outcome.document.json =
+      Json{{"for", arguments.words.at(0)}, {"text", outcome.document.plain}}.dump(2);
+  return outcome;
+}
+
+Outcome run_doctor(const Arguments& /*arguments*/) {
+  Json json = Json::array();
+  std::vector<std::string> what, state, needed, package, missing;
+  for (const Finding& finding : findings()) {
+    what.push_back(finding.what);
+    state.push_back(finding.state);
+    needed.push_back(finding.needed_for);
+    package.push_back(finding.package);
+    json.push_back({{"what", finding.what},
+                    {"state", finding.state},
+                    {"needed_for", finding.needed_for},
+                    {"package", finding.package}});
+    if (finding.state == "missing" && !finding.package.empty()) missing.push_back(finding.package);
+  }
+  Table table;
+  add_words(table, "what", "what", what);
+  add_words(table, "state", "state", state);
+  add_words(table, "needed for", "needed_for", needed);
+  add_words(table, "package", "package", package);
+  Outcome outcome;
+  outcome.document.tables = {std::move(table)};
+  outcome.document.notes = {missing.empty() ? "nothing is missing"
+                                            : "to install what is missing: apt-get install " +
+                                                  join(missing, " ")};
+  outcome.document.json = json.dump(2);
+  return outcome;
+}
+
+Outcome run_rerun(const Arguments& arguments) {
+  const std::string& path = arguments.words.at(0);
+  constexpr std::string_view accepted = "accepted: what simulate or compare printed with --json";
+  const Json result = Json::parse(read_file(path, "rerun"), nullptr, false);
+  if (result.is_discarded()) throw InputError(path, "is not JSON", accepted);
+  const Json* inputs = inputs_of(result);
+  if (inputs == nullptr || !inputs->contains("command") || !(*inputs)["command"].is_array()) {
+    throw InputError(path, "records no command", accepted);
+  }
+  std::vector<std::string> words;
+  for (const Json& word : (*inputs)["command"]) {
+    if (!word.is_string()) throw InputError(path, "records a command that is no text", accepted);
+    words.push_back(word);
+  }
+  CommandLine line = parse_command_line(words);
+  if (line.verb == nullptr || (line.verb->name != "simulate" && line.verb->name != "compare")) {
+    throw InputError(path, "records another verb than simulate or compare", accepted);
+  }
+  check_unchanged(*inputs, path);
+  if (arguments.has("--quiet")) line.arguments.values["--quiet"] = {""};
+  Outcome outcome = line.verb->run(line.arguments);
+  const bool other_form = arguments.has("--format") || arguments.has("--json");
+  outcome.format = &chosen_format(other_form ? arguments : line.arguments);
+  const Json& row = result.contains("results") ? result["results"].front() : result;
+  const std::string made_by = row.value("version", std::string());
+  if (made_by != version()) {
+    outcome.document.warnings.push_back(
+        fmt::format("{} was made by parsim {}, this is {}", path, made_by, version()));
+  }
+  return outcome;
+}
+
+}  // namespace parsim

@@ -1,0 +1,144 @@
+// Help, completion, doctor and rerun: what makes the program pleasant.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/cli.hpp"
+#include "app/completion.hpp"
+#include "tests/support/program.hpp"
+
+namespace parsim {
+namespace {
+
+using nlohmann::json;
+using testing::Finished;
+using Words = std::vector<std::string>;
+
+Finished comfort(const Words& words, const std::string& folder = {}) {
+  return testing::run_program(PARSIM_PROGRAM, words, folder);
+}
+
+TEST_CASE("comfort: every verb's help ends with its own example, which parses") {
+  for (const Verb& verb : verbs()) {
+    CAPTURE(verb.name);
+    const std::string help = parse_command_line({std::string(verb.name), "--help"}).text;
+    CHECK(help.find("Example: " + std::string(verb.example)) != std::string::npos);
+    CHECK(verb.example.starts_with("parsim " + std::string(verb.name)));
+    Words words;
+    std::size_t begin = std::string_view("parsim ").size();
+    while (begin < verb.example.size()) {
+      const std::size_t end = std::min(verb.example.find(' ', begin), verb.example.size());
+      words.emplace_back(verb.example.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    CHECK(parse_command_line(words).verb == &verb);
+    const bool several = help.find("list strategies'); may be given several") != std::string::npos;
+    const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
+    if (takes(verb, "--strategy")) CHECK(several == !one_plan);
+  }
+}
+
+TEST_CASE("comfort: scripts and manual name every verb and every option") {
+  const std::pair<const char*, std::string> texts[] = {{"bash", bash_completion()},
+                                                       {"zsh", zsh_completion()},
+                                                       {"fish", fish_completion()},
+                                                       {"man", manual_page()}};
+  for (const auto& [shell, text] : texts) {
+    CAPTURE(shell);
+    for (const Verb& verb : verbs()) {
+      CHECK(text.find(std::string(verb.name)) != std::string::npos);
+      for (const std::string_view flag : verb.options) {
+        std::string name(flag.substr(flag.find_first_not_of('-')));
+        if (shell == std::string("man")) {
+          for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2) {
+            name.insert(at, "\\");
+          }
+        }
+        CAPTURE(name);
+        CHECK(text.find(name) != std::string::npos);
+      }
+    }
+    CHECK(comfort({"completion", shell}).out == text);
+  }
+}
+
+TEST_CASE("comfort: bash reads its script and completes verbs, options, values and words") {
+  const testing::TemporaryFolder folder;
+  const std::string script = folder.write("script", bash_completion());
+  CHECK(testing::run_program("/bin/bash", {"-n", script}).exit_code == 0);
+  const auto completed = [&](const std::string& line) {
+    return testing::run_program(
+               "/bin/bash",
+               {"-c",
+                ". \"$0\"; read -ra COMP_WORDS <<< \"$1\"; COMP_CWORD=$((${#COMP_WORDS[@]} "
+                "- 1)); _parsim; echo \"${COMPREPLY[*]}\"",
+                script, line})
+        .out;
+  };
+  CHECK(completed("parsim comp") == "compare completion\n");
+  CHECK(completed("parsim simulate --strategy ow") == "owt\n");
+  CHECK(completed("parsim compare --precision f") == "fp32 fp16\n");
+  CHECK(completed("parsim compare --scal") == "--scaling\n");
+  CHECK(completed("parsim simulate --scal") == "\n");
+  CHECK(completed("parsim list net") == "networks\n");
+  CHECK(completed("parsim compare --cluster dgx-a") == "dgx-a100\n");
+}
+
+TEST_CASE("comfort: doctor knows the packages and what brings what is missing") {
+  const json findings = json::parse(comfort({"doctor", "--json"}).out);
+  bool simgrid = false, compiler = false;
+  for (const json& finding : findings) {
+    CHECK(finding.size() == 4);
+    simgrid |= finding["what"] == "SimGrid" && finding["state"] != "missing";
+    compiler |= finding["package"] == "g++";
+  }
+  CHECK(simgrid);
+  if (findings.size() > 6) CHECK(compiler);  // else no Debian
+}
+
+const Words recorded = {
+    "compare",    "--network", "mlp",        "--cluster", "star:2,device=t4,rate=1GB/s,latency=1us",
+    "--strategy", "data",      "--strategy", "owt",       "--no-timings",
+    "--json"};
+
+TEST_CASE("comfort: rerun gives the same bytes and writes no files") {
+  const testing::TemporaryFolder folder;
+  Words words = recorded;
+  words.insert(words.end(), {"--report", folder.path("page.html"), "--no-timeline"});
+  const Finished first = comfort(words);
+  REQUIRE(first.exit_code == 0);
+  const std::string result = folder.write("result.json", first.out);
+  CHECK(comfort({"rerun", result}).out == first.out);
+  CHECK(folder.names() == Words{"page.html", "result.json"});
+  CHECK(comfort({"rerun", result, "--format", "csv"}).out.starts_with("strategy,"));
+}
+
+TEST_CASE("comfort: rerun refuses inputs that have changed and files that are no result") {
+  const testing::TemporaryFolder folder;
+  REQUIRE(
+      comfort({"plan", "--network", "mlp", "--cluster", "star:2,device=t4,rate=1GB/s,latency=1us",
+               "--strategy", "data", "-o", "plan.json"},
+              folder.folder())
+          .exit_code == 0);
+  const Finished simulated =
+      comfort({"simulate", "--plan", "plan.json", "--no-timings", "--json"}, folder.folder());
+  REQUIRE(simulated.exit_code == 0);
+  folder.write("result.json", simulated.out);
+  CHECK(comfort({"rerun", "result.json"}, folder.folder()).out == simulated.out);
+  folder.write("plan.json", testing::read_text(folder.path("plan.json")) + "\n");
+  const Finished changed = comfort({"rerun", "result.json"}, folder.folder());
+  CHECK(changed.exit_code == 2);
+  CHECK(changed.err.find("'plan.json' has changed since") != std::string::npos);
+  for (const char* text :
+       {"", "[]", "{}", "{\"inputs\": {}}", "{\"inputs\": {\"command\": [1]}}", "{\"results\": []}",
+        "{\"inputs\": {\"command\": [\"rerun\", \"x\"]}}"}) {
+    CAPTURE(text);
+    folder.write("other.json", text);
+    CHECK(comfort({"rerun", "other.json"}, folder.folder()).exit_code == 2);
+  }
+}
+
+}  // namespace
+}  // namespace parsim
