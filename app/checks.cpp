@@ -128,7 +128,7 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
   for (const Seconds each : work) bounds.busiest_device = std::max(bounds.busiest_device, each);
 
   if (timeline.hop_bytes.empty()) return bounds;
-  bounds.delivered = 0.0;
+  bounds.delivered = timeline.spared_bytes;
   for (std::size_t i = 0; i < cluster.links.size(); ++i) {
     const Link& link = cluster.links[i];
     for (const bool backwards : {false, true}) {

@@ -37,7 +37,8 @@ struct Bounds {
   Seconds busiest_link{};  ///< largest bytes / rate of a directed link; 0 if the engine tells none
   std::size_t chain = 0;   ///< operations on the critical path
   Bytes asked{};           ///< bytes_moved without what a device sends to itself
-  double delivered = -1;   ///< bytes that links carried into devices; negative: not told
+  double delivered =
+      -1;  ///< bytes that links carried into devices, or were spared; negative: not told
 };
 [[nodiscard]] Bounds bounds_of(const ExecDag& dag, const Cluster& cluster,
                                const std::vector<Seconds>& times, const Timeline& timeline);

@@ -34,7 +34,11 @@ constexpr OptionSpec options[] = {
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "hops|p2p",
      "a collective is one flow per hop, or every message (default: hops)"},
-    {"--collectives", "ideal", "cost of a collective's steps beyond the links (default: ideal)"},
+    {"--collectives", "nccl|ideal",
+     "what collectives cost beyond the links: NCCL's protocols and launches, or nothing (default: "
+     "nccl)"},
+    {"--algorithm", "ring|tree|nvls|nvls-tree", "of collectives (default: the fastest)"},
+    {"--protocol", "ll|ll128|simple", "of collectives (default: the fastest)"},
     {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",

@@ -38,6 +38,10 @@ std::vector<std::string> keys_of(const Claim& claim) {
             key_of(claim, {"model", "gpu", "precision", "framework"}),
             key_of(claim, {"gpu", "precision", "framework"})};
   }
+  if (claim.quantity == "collective-time") {
+    return {key_of(claim, {"machine", "gpu", "nodes", "n_gpus", "interconnect", "nccl_version",
+                           "collective"})};
+  }
   return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
           key_of(claim, {"gpu"})};
 }
@@ -85,13 +89,16 @@ void spread_servers(const Network& network, const std::vector<DeviceId>& gpus, P
   }
 }
 
+/// Collectives as NCCL runs them, with the terms of no system in particular.
+const SimOptions library{Fidelity::hops, CollectiveCost::nccl, {}, {}, {}};
+
 /// Seconds of one step with kernels that take `factor` times as long.
 class Training {
  public:
   explicit Training(const Claim& claim)
       : network_(load_network(network_of(claim), {}, claim.set)),
         cluster_(cluster_of(claim)),
-        tiles_(make_tile_costs(cluster_)) {
+        tiles_(make_tile_costs(cluster_, library)) {
     const std::vector<DeviceId> gpus = devices_of(cluster_, DeviceKind::gpu);
     const auto devices = static_cast<std::int64_t>(gpus.size());
     batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
@@ -112,7 +119,7 @@ class Training {
 
   [[nodiscard]] double step(double factor) const {
     const auto cost = make_scaled(*tiles_, factor);
-    return makespan(make_simgrid_executor(cluster_, *cost, {})->run(dag_)).count();
+    return makespan(make_simgrid_executor(cluster_, *cost, library)->run(dag_)).count();
   }
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
 
@@ -191,23 +198,101 @@ CollectiveKind kind_of(const Claim& claim) {
   return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
 }
 
-Prediction collective_prediction(const Claim& claim) {
-  const Cluster cluster = cluster_of(claim);
-  const std::vector<DeviceId> devices = devices_of(cluster, DeviceKind::gpu);
-  // Whole elements for everybody: the smallest tables have less than one each.
-  const auto grain = static_cast<std::int64_t>(4 * devices.size());
-  const std::int64_t asked = count_column(claim, "size_bytes", grain);
-  const Bytes size{(asked + grain - 1) / grain * grain};
-  const auto cost = make_tile_costs(cluster);
-  const auto executor = make_simgrid_executor(cluster, *cost, {});
-  const ExecDag dag = collective_dag(kind_of(claim), devices, size);
-  const double ideal = cost->collective(kind_of(claim), devices, size).count();
-  return {makespan(executor->run(dag)).count() * 1e6, ideal * 1e6, {}};
+/// A row's collective, ready to be timed.
+class Exchanged {
+ public:
+  explicit Exchanged(const Claim& claim)
+      : kind_(kind_of(claim)),
+        cluster_(cluster_of(claim)),
+        devices_(devices_of(cluster_, DeviceKind::gpu)) {
+    // Whole elements for everybody: the smallest tables have less than one each.
+    const auto grain = static_cast<std::int64_t>(4 * devices_.size());
+    size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};
+  }
+
+  /// On an otherwise idle cluster, by the cost model.
+  [[nodiscard]] double estimated(const SimOptions& options) const {
+    // Of an all-to-all, cost models are told what travels in all.
+    const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
+    const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
+    return make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+  }
+  [[nodiscard]] double simulated(const SimOptions& options) const {
+    const auto cost = make_tile_costs(cluster_, options);
+    const auto executor = make_simgrid_executor(cluster_, *cost, options);
+    return makespan(executor->run(collective_dag(kind_, devices_, size_))).count();
+  }
+  [[nodiscard]] double root() const { return std::sqrt(static_cast<double>(size_.value)); }
+
+ private:
+  CollectiveKind kind_;
+  Cluster cluster_;
+  std::vector<DeviceId> devices_;
+  Bytes size_;
+};
+
+/// A point that two terms are fitted to: what the library's own model says, and what was measured.
+struct TermPoint {
+  double modelled = 0, root = 0, measured = 0;
+};
+
+/// The terms with the least sum of squared relative errors, neither below zero.
+LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
+  double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
+  for (const TermPoint& point : points) {
+    const double a = 1 / point.measured, r = point.root / point.measured;
+    const double y = 1 - point.modelled / point.measured;
+    aa += a * a;
+    ar += a * r;
+    rr += r * r;
+    ay += a * y;
+    ry += r * y;
+  }
+  const double determinant = aa * rr - ar * ar;
+  double offset = 0, root = 0;
+  if (determinant > 1e-12 * aa * rr) {
+    offset = (ay * rr - ry * ar) / determinant;
+    root = (ry * aa - ay * ar) / determinant;
+  }
+  if (offset < 0 || root < 0 || determinant <= 1e-12 * aa * rr) {
+    // On the border: the better of the two with one term only.
+    const double only_offset = std::max(0.0, ay / aa), only_root = std::max(0.0, ry / rr);
+    const auto gain = [](double x, double xx, double xy) { return 2 * x * xy - x * x * xx; };
+    const bool by_offset = gain(only_offset, aa, ay) >= gain(only_root, rr, ry);
+    offset = by_offset ? only_offset : 0;
+    root = by_offset ? 0 : only_root;
+  }
+  return {Seconds{offset}, Seconds{root}};
 }
 
 }  // namespace
 
 PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims) {
+  fit_kernels(claims);
+  fit_terms(claims);
+}
+
+void PublishedPredictor::fit_terms(const std::vector<Claim>& claims) {
+  std::map<std::string, std::vector<TermPoint>> points;
+  for (const Claim& claim : claims) {
+    if (split_of(claim) != Split::calibrate || claim.quantity != "collective-time") continue;
+    try {
+      const Exchanged run(claim);
+      SimOptions bare = library;
+      bare.terms = {Seconds{0}, Seconds{0}};
+      points[keys_of(claim).front()].push_back(
+          {run.estimated(bare), run.root(), claim.expected * 1e-6});
+    } catch (const InputError&) {
+      continue;
+    }
+  }
+  for (const auto& [key, list] : points) {
+    const LibraryTerms terms = fitted_terms(list);
+    terms_[key] = {terms.offset.count(), terms.per_root_byte.count()};
+  }
+}
+
+void PublishedPredictor::fit_kernels(const std::vector<Claim>& claims) {
   for (const Claim& claim : claims) {
     if (split_of(claim) != Split::calibrate) continue;
     Fit fit;
@@ -239,7 +324,7 @@ Prediction PublishedPredictor::operator()(const Claim& claim) const {
   try {
     if (claim.quantity == "throughput") return throughput(claim);
     if (claim.quantity == "step-time") return step_time(claim);
-    return collective_prediction(claim);
+    return collective_time(claim);
   } catch (const InputError& error) {
     return {std::nullopt, std::nullopt, error.what()};
   }
@@ -266,6 +351,16 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     one_device = one.samples() / one.step(factor);
   }
   return {training.samples() / training.step(factor), devices * *one_device, {}};
+}
+
+Prediction PublishedPredictor::collective_time(const Claim& claim) const {
+  const Exchanged run(claim);
+  SimOptions options = library;
+  const auto found = terms_.find(keys_of(claim).front());
+  if (found != terms_.end() && column(claim, uncalibrated).empty()) {
+    options.terms = {Seconds{found->second.first}, Seconds{found->second.second}};
+  }
+  return {run.simulated(options) * 1e6, run.estimated({}) * 1e6, {}};
 }
 
 Prediction PublishedPredictor::step_time(const Claim& claim) const {

@@ -11,6 +11,9 @@
 
 namespace parsim {
 
+/// A column that a row is given when it is to be predicted without what was fitted.
+inline constexpr std::string_view uncalibrated = "uncalibrated";
+
 /// Predicts rows of published tables (validation/measurements.hpp). What may be fitted is fitted on
 /// the rows marked so, here once:
 ///
@@ -21,7 +24,10 @@ namespace parsim {
 ///                       framework and precision, else 1
 ///     step-time         one factor of 3x3 convolutions of stride 1 (Winograd's) per GPU and cuDNN
 ///                       version; without a row for it the median of the GPU's, else 1
-///     collective-time   nothing yet
+///     collective-time   offset and square-root term (sim/sim.hpp, LibraryTerms) per table:
+///     machine,
+///                       library version and collective; without one, or in a row whose column
+///                       `uncalibrated` is not empty, those of no system in particular
 ///
 /// Everything else is simulated from scratch.
 class PublishedPredictor {
@@ -34,13 +40,17 @@ class PublishedPredictor {
  private:
   [[nodiscard]] Prediction throughput(const Claim& claim) const;
   [[nodiscard]] Prediction step_time(const Claim& claim) const;
+  [[nodiscard]] Prediction collective_time(const Claim& claim) const;
+  void fit_kernels(const std::vector<Claim>& claims);
+  void fit_terms(const std::vector<Claim>& claims);
 
   /// What one calibrating row says.
   struct Fit {
     double factor = 1;      ///< of kernel times
     double one_device = 0;  ///< published: rate of one device, or FLOP/s of a step
   };
-  std::map<std::string, std::vector<Fit>> fits_;  ///< by key, the finest and coarser ones
+  std::map<std::string, std::vector<Fit>> fits_;            ///< by key, the finest and coarser ones
+  std::map<std::string, std::pair<double, double>> terms_;  ///< by key; see LibraryTerms
 };
 
 /// Why a prediction is off, as far as we suspect; "" if nobody knows. `error` as a fraction.

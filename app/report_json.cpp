@@ -3,6 +3,7 @@
 #include "app/files.hpp"
 #include "app/report_runs.hpp"
 #include "core/json.hpp"
+#include "sim/nccl.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
@@ -70,7 +71,11 @@ Json inputs(const Scene& scene) {
   }
   json["costs"] = request.costs;
   json["fidelity"] = to_text(request.sim.fidelity);
-  json["collectives"] = "ideal";
+  json["collectives"] = to_text(request.sim.collectives);
+  json["algorithm"] =
+      request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
+  json["protocol"] =
+      request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
   json["seed"] = request.seed;
   json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
   return json;

@@ -22,7 +22,14 @@ constexpr std::pair<std::string_view, PipelineSchedule> schedules[] = {
 constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"hops", Fidelity::hops},
                                                                 {"p2p", Fidelity::p2p}};
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
-    {"ideal", CollectiveCost::ideal}};
+    {"nccl", CollectiveCost::nccl}, {"ideal", CollectiveCost::ideal}};
+constexpr std::pair<std::string_view, NcclAlgorithm> nccl_algorithms[] = {
+    {"ring", NcclAlgorithm::ring},
+    {"tree", NcclAlgorithm::tree},
+    {"nvls", NcclAlgorithm::nvls},
+    {"nvls-tree", NcclAlgorithm::nvls_tree}};
+constexpr std::pair<std::string_view, NcclProtocol> nccl_protocols[] = {
+    {"ll", NcclProtocol::ll}, {"ll128", NcclProtocol::ll128}, {"simple", NcclProtocol::simple}};
 
 constexpr std::pair<std::string_view, ShareRule> share_rules[] = {
     {"equal", ShareRule::equal}, {"proportional", ShareRule::proportional}};
@@ -207,8 +214,25 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   if (const auto word = arguments.text("--fidelity")) {
     sim.fidelity = parse_word(*word, "--fidelity", fidelities);
   }
+  // Message by message there is no library: its costs are those of whole collectives.
+  sim.collectives = sim.fidelity == Fidelity::p2p ? CollectiveCost::ideal : CollectiveCost::nccl;
   if (const auto word = arguments.text("--collectives")) {
     sim.collectives = parse_word(*word, "--collectives", collective_costs);
+    if (sim.fidelity == Fidelity::p2p && sim.collectives != CollectiveCost::ideal) {
+      throw InputError("--collectives", fmt::format("'{}' message by message", *word),
+                       "accepted: ideal with --fidelity p2p");
+    }
+  }
+  if (const auto word = arguments.text("--algorithm")) {
+    sim.algorithm = parse_word(*word, "--algorithm", nccl_algorithms);
+  }
+  if (const auto word = arguments.text("--protocol")) {
+    sim.protocol = parse_word(*word, "--protocol", nccl_protocols);
+  }
+  for (const std::string_view flag : {"--algorithm", "--protocol"}) {
+    if (arguments.has(flag) && sim.collectives != CollectiveCost::nccl) {
+      throw InputError(flag, "unused by ideal collectives", "accepted: with --collectives nccl");
+    }
   }
   return sim;
 }
@@ -245,5 +269,6 @@ std::string to_text(ShareRule rule) { return word_of(rule, share_rules); }
 std::string to_text(Rounding rounding) { return word_of(rounding, roundings); }
 std::string to_text(SearchCosts costs) { return word_of(costs, search_costs); }
 std::string to_text(Fidelity fidelity) { return word_of(fidelity, fidelities); }
+std::string to_text(CollectiveCost cost) { return word_of(cost, collective_costs); }
 
 }  // namespace parsim

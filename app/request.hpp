@@ -83,7 +83,8 @@ class Scene {
 [[nodiscard]] Network load_network_with(const std::string& name,
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
-/// --fidelity and --collectives.
+/// --fidelity, --collectives, --algorithm and --protocol. Throws InputError for those that exclude
+/// each other.
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
@@ -111,5 +112,7 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(SearchCosts costs);
 /// "hops" or "p2p".
 [[nodiscard]] std::string to_text(Fidelity fidelity);
+/// "nccl" or "ideal".
+[[nodiscard]] std::string to_text(CollectiveCost cost);
 
 }  // namespace parsim

@@ -152,7 +152,7 @@ Scene::Scene(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
-  cost = cost_source(request.costs, "--costs").make(cluster);
+  cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
 }

@@ -42,34 +42,44 @@ std::vector<DeviceId> chosen_devices(const Arguments& arguments, const Cluster& 
 
 TableCell scaled(double value, double unit) { return {three_digits(value / unit), exact(value)}; }
 
+/// A time and how the collective ran.
+struct CollectiveRow {
+  CollectiveTime time;
+  CollectiveRun run;
+};
+
 Document report(std::string_view kind, const Cluster& cluster, std::size_t devices,
-                const std::vector<CollectiveTime>& rows) {
-  const std::string algorithm = kind == "all-to-all" ? "pairwise" : "ring";
+                const SimOptions& options, const std::vector<CollectiveRow>& rows) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const CollectiveTime& row : rows) {
+  for (const auto& [row, run] : rows) {
     json.push_back({{"size_bytes", row.size.value},
                     {"time_s", row.time.count()},
                     {"algbw_bytes_per_s", row.algorithm_rate.value},
                     {"busbw_bytes_per_s", row.bus_rate.value},
-                    {"algorithm", algorithm},
-                    {"protocol", "ideal"}});
+                    {"algorithm", run.algorithm},
+                    {"protocol", run.protocol}});
   }
   Document document;
-  document.head = {fmt::format("{} over {} devices of {}: {}, ideal; simulated by SimGrid {}", kind,
-                               devices, cluster.name, algorithm, simgrid_version())};
+  document.head = {fmt::format("{} over {} devices of {}: {}; simulated by SimGrid {}", kind,
+                               devices, cluster.name, to_text(options.collectives),
+                               simgrid_version())};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
   Table table;
-  std::vector<TableCell> sizes, times, algorithm_rates, bus_rates;
-  for (const CollectiveTime& row : rows) {
+  std::vector<TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;
+  for (const auto& [row, run] : rows) {
     sizes.push_back(TableCell::word(fmt::format("{}", row.size.value)));
     times.push_back(scaled(row.time.count(), 1e-6));
     algorithm_rates.push_back(scaled(row.algorithm_rate.value, 1e9));
     bus_rates.push_back(scaled(row.bus_rate.value, 1e9));
+    algorithms.push_back(TableCell::word(run.algorithm));
+    protocols.push_back(TableCell::word(run.protocol));
   }
   add_column(table, {"size [B]", "size_bytes"}, std::move(sizes));
   add_column(table, {"time [us]", "time_s"}, std::move(times));
   add_column(table, {"algbw [GB/s]", "algbw_bytes_per_s"}, std::move(algorithm_rates));
   add_column(table, {"busbw [GB/s]", "busbw_bytes_per_s"}, std::move(bus_rates));
+  add_column(table, {"algorithm", "algorithm", false}, std::move(algorithms));
+  add_column(table, {"protocol", "protocol", false}, std::move(protocols));
   document.tables = {std::move(table)};
   document.notes = {"checks: 4 bounds held at every size"};
   document.json = json.dump(2);
@@ -89,13 +99,14 @@ Outcome run_collective(const Arguments& arguments) {
   }
   const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
-  const std::unique_ptr<CostModel> cost = make_tile_costs(cluster);
+  const std::unique_ptr<CostModel> cost = make_tile_costs(cluster, options);
   const std::unique_ptr<Executor> executor = make_simgrid_executor(cluster, *cost, options);
-  std::vector<CollectiveTime> rows;
+  std::vector<CollectiveRow> rows;
   for (const Bytes size : sizes) {
-    rows.push_back(time_collective(kind, devices, size, {cluster, *cost, *executor}));
+    rows.push_back({time_collective(kind, devices, size, {cluster, *cost, *executor}),
+                    collective_run(kind, devices, size, cluster, options)});
   }
-  return {report(arguments.words.at(0), cluster, devices.size(), rows), ExitCode::ok};
+  return {report(arguments.words.at(0), cluster, devices.size(), options, rows), ExitCode::ok};
 }
 
 }  // namespace parsim

@@ -11,6 +11,7 @@ struct Fields<Timeline> {
   static void list(auto& visit, auto& timeline) {
     visit("spans", timeline.spans);
     visit("hop_bytes", timeline.hop_bytes);
+    visit("spared_bytes", timeline.spared_bytes);
   }
 };
 

@@ -18,6 +18,9 @@ struct Timeline {
   std::vector<Span> spans;  ///< by OpId
   std::vector<double>
       hop_bytes;  ///< bytes carried by every directed link, by Hop::index(); empty if not known
+  /// What collectives did not have to carry because they run over trees, or because switches add
+  /// up: with it, delivered bytes are those of rings.
+  double spared_bytes = 0;
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };
 

@@ -18,13 +18,6 @@ constexpr double architecture_of_others = 8.0;
 /// From here on, a peak well above fp32's means tensor cores.
 constexpr double first_with_tensor_cores = 7.0;
 
-double architecture(const DeviceModel& model) {
-  double number = 0;
-  const char* const end = model.architecture.data() + model.architecture.size();
-  const auto [stop, error] = std::from_chars(model.architecture.data(), end, number);
-  return error == std::errc{} && stop == end ? number : architecture_of_others;
-}
-
 std::vector<Coefficients> read_coefficients() {
   const EmbeddedFile& file = sim_files().front();
   const CsvTable table = read_csv(file.text, std::string(file.path));
@@ -77,14 +70,14 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
     if (same) return {&row, Origin::modelled};
   }
   const bool tensor_cores =
-      architecture(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
+      compute_capability(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
       model.peak_at(precision).value > 1.5 * model.peak_at(Precision::fp32).value;
   Borrowed nearest;
   std::pair<double, double> least{std::numeric_limits<double>::infinity(), 0};
   for (const Coefficients& row : coefficients()) {
     if (row.half != tensor_cores) continue;
     const std::pair distance{
-        std::abs(std::floor(architecture(model)) - std::floor(row.architecture)),
+        std::abs(std::floor(compute_capability(model)) - std::floor(row.architecture)),
         std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate))};
     if (distance < least) {
       least = distance;
@@ -93,6 +86,13 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   }
   ensure(nearest.row != nullptr, "every device has a relative");
   return nearest;
+}
+
+double compute_capability(const DeviceModel& model) {
+  double number = 0;
+  const char* const end = model.architecture.data() + model.architecture.size();
+  const auto [stop, error] = std::from_chars(model.architecture.data(), end, number);
+  return error == std::errc{} && stop == end ? number : architecture_of_others;
 }
 
 double peak_of(const DeviceModel& model, Precision precision) {

@@ -47,6 +47,9 @@ struct Borrowed {
 /// CPUs.
 [[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
 
+/// 7.0 for a V100. Cards without one (AMD's) are taken to be of the years after Volta.
+[[nodiscard]] double compute_capability(const DeviceModel& model);
+
 /// FLOP/s that a device's efficiencies are parts of: those of fp32 if it has no others.
 [[nodiscard]] double peak_of(const DeviceModel& model, Precision precision);
 

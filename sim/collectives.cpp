@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <unordered_map>
 
 #include "core/errors.hpp"
+#include "sim/coefficients.hpp"
 
 namespace parsim {
 
@@ -95,7 +97,52 @@ const GroupRings& Ways::rings(std::span<const DeviceId> group) {
     all += slowest;
   }
   for (double& weight : found.weights) weight /= all;
+  found.rate = all;
   return found;
+}
+
+const CommShape& Ways::shape(std::span<const DeviceId> group) {
+  const auto [entry, fresh] =
+      shapes_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), CommShape{});
+  CommShape& shape = entry->second;
+  if (!fresh || group.size() < 2) return shape;
+  std::map<NodeId, std::vector<DeviceId>> by_node;
+  std::set<std::string> kinds;
+  double least = std::numeric_limits<double>::infinity();
+  bool sockets = true;  // modules on a board with NVLink, not cards in slots
+  for (const DeviceId device : group) {
+    const DeviceModel& model = cluster_.model(device);
+    by_node[cluster_[device].node].push_back(device);
+    shape.gpus = shape.gpus && model.kind == DeviceKind::gpu;
+    kinds.insert(model.architecture);
+    least = std::min(least, compute_capability(model));
+    sockets = sockets && model.name.find("sxm") != std::string::npos;
+  }
+  const auto most = std::max_element(by_node.begin(), by_node.end(), [](auto& a, auto& b) {
+    return a.second.size() < b.second.size();
+  });
+  shape.ranks = static_cast<std::int32_t>(group.size());
+  shape.nodes = static_cast<std::int32_t>(by_node.size());
+  shape.architecture = least;
+  shape.one_kind = kinds.size() == 1;
+  shape.rate = rings(group).rate;
+  for (const Ring& ring : rings(group).rings) {
+    for (std::size_t i = 0; i < ring.hops.size(); ++i) {
+      const DeviceId next = ring.devices[(i + 1) % ring.devices.size()];
+      if (cluster_[ring.devices[i]].node == cluster_[next].node) continue;
+      shape.network_latency = std::max(shape.network_latency, ring.hops[i].latency);
+    }
+  }
+  const bool alone = most->second.size() < 2;
+  shape.inside_rate = alone ? shape.rate : rings(most->second).rate;
+  constexpr double fastest_pcie = 50e9;
+  shape.nvlink = sockets || shape.inside_rate > fastest_pcie;
+  // One channel per NVLink of a GPU, of the rate that NCCL counts on; Hopper's graphs use fewer and
+  // faster ones (12 x 30 GB/s).
+  const double channel = least < 7 ? 18e9 : least < 9 ? 20e9 : least < 10 ? 30e9 : 40e9;
+  shape.channels =
+      shape.nvlink ? std::max(2, static_cast<std::int32_t>(shape.inside_rate / channel + 0.5)) : 2;
+  return shape;
 }
 
 std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRings& rings) {
@@ -120,6 +167,33 @@ std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRing
     }
   }
   return flows;
+}
+
+std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRings& rings,
+                               const CollectiveChoice& choice) {
+  std::vector<HopFlow> flows = hop_flows(payload, rings);
+  if (choice.protocol == CollectiveChoice{}.protocol) return flows;
+  for (HopFlow& flow : flows) {
+    flow.wait = choice.wait;
+    flow.payload = {std::llround(static_cast<double>(flow.payload.value) * choice.traffic)};
+  }
+  return flows;
+}
+
+CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
+                        Ways& ways, const SimOptions& options) {
+  const bool exchange = kind == CollectiveKind::all_to_all;
+  CollectiveChoice choice;
+  if (exchange) choice.algorithm = "pairwise";
+  if (options.collectives == CollectiveCost::ideal || group.size() < 2) return choice;
+  const CommShape& shape = ways.shape(group);
+  if (!shape.gpus) return choice;
+  if (!exchange) return choose_nccl(kind, shape, payload, options);
+  choice.protocol = to_text(NcclProtocol::simple);
+  // The terms are those of what one member holds.
+  choice.wait =
+      launch_time(Bytes{payload.value / static_cast<std::int64_t>(group.size())}, options.terms);
+  return choice;
 }
 
 Bytes RingMessages::payload(std::size_t step, std::size_t position) const {
@@ -166,7 +240,8 @@ std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares) {
 }
 
 Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
-                        Ways& ways) {
+                        Ways& ways, const SimOptions& options) {
+  const CollectiveChoice choice = choose(kind, group, payload, ways, options);
   struct Flow {
     const Route* route;
     double bytes;
@@ -180,12 +255,12 @@ Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, By
       for (const DeviceId to : group) {
         if (from == to) continue;
         const Route& route = ways.between(from, to);
-        flows.push_back({&route, each, route.latency});
+        flows.push_back({&route, each, route.latency + choice.wait});
       }
     }
   } else {
     const GroupRings& rings = ways.rings(group);
-    for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings)) {
+    for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings, choice)) {
       flows.push_back({&rings.rings[flow.ring].hops[flow.hop],
                        static_cast<double>(flow.payload.value), flow.wait});
     }
@@ -196,13 +271,20 @@ Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, By
   }
   double slowest = 0;
   for (const Flow& flow : flows) {
-    double time = 0;
+    double time = choice.least.count();
     for (const Hop hop : flow.route->hops) {
       time = std::max(time, load.at(hop.index()) / ways.cluster()[hop.link].rate.value);
     }
     slowest = std::max(slowest, flow.wait.count() + time);
   }
   return Seconds{slowest};
+}
+
+CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
+                             const Cluster& cluster, const SimOptions& options) {
+  Ways ways(cluster);
+  const CollectiveChoice choice = choose(kind, group, payload, ways, options);
+  return {std::string(choice.algorithm), std::string(choice.protocol)};
 }
 
 }  // namespace parsim

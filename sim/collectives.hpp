@@ -9,6 +9,7 @@
 
 #include "core/exec_dag.hpp"
 #include "core/routes.hpp"
+#include "sim/nccl.hpp"
 
 namespace parsim {
 
@@ -20,6 +21,7 @@ struct GroupRings {
   /// Share of the payload by ring, adds up to 1: proportional to the rate of the ring's slowest
   /// hop, where a link that k of the rings' hops cross gives each a k-th.
   std::vector<double> weights;
+  double rate = 0;  ///< of all rings together, bytes/s
 };
 
 /// Rings and routes of one cluster, found once. Holds a reference to the cluster.
@@ -30,12 +32,15 @@ class Ways {
   /// References stay valid as long as this object lives.
   const Route& between(DeviceId from, DeviceId to) { return routes_.between(from, to); }
   const GroupRings& rings(std::span<const DeviceId> group);
+  /// How NCCL sees the group.
+  const CommShape& shape(std::span<const DeviceId> group);
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
   const Cluster& cluster_;
   Routes routes_;
   std::map<std::vector<DeviceId>, GroupRings> rings_;
+  std::map<std::vector<DeviceId>, CommShape> shapes_;
 };
 
 /// What a collective carries, in bytes.
@@ -85,6 +90,16 @@ struct RingMessages {
 [[nodiscard]] std::vector<RingMessages> ring_messages(const CollectivePayload& payload,
                                                       const GroupRings& rings);
 
+/// hop_flows as a library runs them: each waits as long as the choice says (a ring not less than
+/// its cables' latencies) and carries its part of the traffic. `ideal` leaves them as they are.
+[[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,
+                                             const GroupRings& rings,
+                                             const CollectiveChoice& choice);
+/// What the options make of a collective. For all_to_all: pairwise messages, which wait for the
+/// launch.
+[[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,
+                                      Bytes payload, Ways& ways, const SimOptions& options);
+
 /// Payload of one pair of an all_to_all; positions in the group.
 struct PairFlow {
   std::size_t from = 0, to = 0;
@@ -100,12 +115,12 @@ struct PairFlow {
 
 /// Time of a collective on an otherwise idle network, equal shares:
 ///
-///     max over its flows of   wait + max over the flow's links of  (bytes of all flows over the
-///     link) / rate
+///     max over its flows of   wait + max(least, max over the flow's links of
+///                                               (bytes of all flows over the link) / rate)
 ///
 /// For rings over separate links that is what the simulator gives; where the flows of one
 /// collective share links it is a close lower bound.
 [[nodiscard]] Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group,
-                                      Bytes payload, Ways& ways);
+                                      Bytes payload, Ways& ways, const SimOptions& options = {});
 
 }  // namespace parsim

@@ -13,7 +13,8 @@ namespace {
 
 class ConstantEfficiency final : public CostModel {
  public:
-  explicit ConstantEfficiency(const Cluster& cluster) : network_(cluster) {
+  ConstantEfficiency(const Cluster& cluster, const SimOptions& options)
+      : network_(cluster, options) {
     for (const DeviceModel& model : cluster.models) {
       for (std::size_t p = 0; p < precisions; ++p) {
         rates_.push_back(rates_of(model, static_cast<Precision>(p)));
@@ -92,8 +93,9 @@ class ConstantEfficiency final : public CostModel {
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster) {
-  return std::make_unique<ConstantEfficiency>(cluster);
+std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster,
+                                                    const SimOptions& options) {
+  return std::make_unique<ConstantEfficiency>(cluster, options);
 }
 
 }  // namespace parsim

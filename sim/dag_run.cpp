@@ -27,6 +27,9 @@ struct Active {
   OpId op;
   std::size_t left = 0;     ///< flows or messages that have not ended
   std::vector<Flow> flows;  ///< by wait
+  /// A library that is slower than the links: its flows share them freely, and the operation then
+  /// waits for this date. (SimGrid ignores rate caps of flows without actors.)
+  Seconds not_before{};
   // Message by message only:
   const RouteTable::Group* group = nullptr;
   std::vector<RingMessages> messages;  ///< by ring
@@ -44,12 +47,13 @@ constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(
 class DagRun {
  public:
   DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster, Fidelity fidelity,
-         std::span<Span> spans, std::span<double> hop_bytes)
+         const Findings& findings)
       : dag_(dag),
         prepared_(prepared),
         fidelity_(fidelity),
-        spans_(spans),
-        hop_bytes_(hop_bytes),
+        spans_(findings.spans),
+        hop_bytes_(findings.hop_bytes),
+        spared_bytes_(findings.spared_bytes),
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
@@ -97,7 +101,7 @@ class DagRun {
     free_.pop_back();
     Active& active = actives_[index];
     active.op = op;
-    active.start = spans_[op.index()].start;
+    active.start = active.not_before = spans_[op.index()].start;
     active.flows.clear();
     active.hops.clear();
     active.messages.clear();
@@ -116,9 +120,10 @@ class DagRun {
     } else if (const auto kind = static_cast<CollectiveKind>(record.sub);
                kind == CollectiveKind::all_to_all) {
       const std::vector<DeviceId>& group = dag_.group(GroupId{record.device});
+      const Seconds wait = choice_of(op).wait;
       for (const PairFlow& flow : pair_flows(dag_, dag_.shares(op))) {
         const std::size_t route = table.pair(group[flow.from], group[flow.to]);
-        active.flows.push_back({route, flow.payload, table.routes[route]->latency});
+        active.flows.push_back({route, flow.payload, table.routes[route]->latency + wait});
       }
     } else {
       const RouteTable::Group& group = table.groups.at(record.device);
@@ -128,12 +133,28 @@ class DagRun {
         start_messages(index, group, payload);
         return;
       }
-      const std::size_t n = dag_.group(GroupId{record.device}).size();
-      for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
-        active.flows.push_back({group.first + flow.ring * n + flow.hop, flow.payload, flow.wait});
-      }
+      start_ring(active, group, payload);
     }
     start_flows(index);
+  }
+
+  [[nodiscard]] CollectiveChoice choice_of(OpId op) const {
+    const auto found = prepared_.choices.find(op.value);
+    return found == prepared_.choices.end() ? CollectiveChoice{} : found->second;
+  }
+
+  void start_ring(Active& active, const RouteTable::Group& group,
+                  const CollectivePayload& payload) {
+    const CollectiveChoice choice = choice_of(active.op);
+    const std::size_t n = group.rings->members.front().size();
+    for (const HopFlow& flow : hop_flows(payload, *group.rings, choice)) {
+      active.flows.push_back({group.first + flow.ring * n + flow.hop, flow.payload, flow.wait});
+      spared_bytes_ -= static_cast<double>(flow.payload.value);
+      active.not_before = std::max(active.not_before, active.start + flow.wait + choice.least);
+    }
+    for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
+      spared_bytes_ += static_cast<double>(flow.payload.value);
+    }
   }
 
   /// Flows that wait equally long share one date.
@@ -214,7 +235,7 @@ class DagRun {
     if (--active.left > 0) return;
     const std::size_t op = active.op.index();
     free_.push_back(index);
-    end_operation(op, now);
+    end_operation(op, std::max(now, active.not_before));
     start_ready();
   }
 
@@ -223,6 +244,7 @@ class DagRun {
   const Fidelity fidelity_;
   const std::span<Span> spans_;
   const std::span<double> hop_bytes_;
+  double& spared_bytes_;
   std::vector<std::uint32_t> waiting_;
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
@@ -233,8 +255,8 @@ class DagRun {
 }  // namespace
 
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              Fidelity fidelity, std::span<Span> spans, std::span<double> hop_bytes) {
-  DagRun(dag, prepared, cluster, fidelity, spans, hop_bytes).run();
+              Fidelity fidelity, const Findings& findings) {
+  DagRun(dag, prepared, cluster, fidelity, findings).run();
 }
 
 }  // namespace parsim

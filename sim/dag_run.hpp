@@ -9,14 +9,20 @@
 
 namespace parsim {
 
-/// Runs the DAG. Fills `spans` by operation and adds to `hop_bytes` by Hop::index(). An operation
-/// that never ended keeps a negative end.
+/// Where a simulation leaves what it found.
+struct Findings {
+  std::span<Span> spans;        ///< by operation; one that never ended keeps a negative end
+  std::span<double> hop_bytes;  ///< added to, by Hop::index()
+  double& spared_bytes;         ///< added to, see Timeline
+};
+
+/// Runs the DAG.
 ///
 /// Kernels take the time that the cost model says, whatever else runs, so their ends follow from
 /// those of their predecessors by addition; only flows are left to SimGrid. That is exact to the
 /// bit, makes nothing of a million kernels, and no event of a kernel is there to be merged with
 /// another less than 1 ns away.
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              Fidelity fidelity, std::span<Span> spans, std::span<double> hop_bytes);
+              Fidelity fidelity, const Findings& findings);
 
 }  // namespace parsim

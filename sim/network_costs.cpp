@@ -9,7 +9,7 @@ Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const 
 
 Seconds NetworkCosts::collective(CollectiveKind kind, std::span<const DeviceId> group,
                                  Bytes payload) const {
-  return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, ways_);
+  return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, ways_, options_);
 }
 
 }  // namespace parsim

@@ -11,7 +11,8 @@ namespace parsim {
 /// Times of messages and collectives on an otherwise idle cluster. Holds a reference to it.
 class NetworkCosts {
  public:
-  explicit NetworkCosts(const Cluster& cluster) : ways_(cluster) {}
+  NetworkCosts(const Cluster& cluster, const SimOptions& options)
+      : options_(options), ways_(cluster) {}
 
   /// Between different devices.
   [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const;
@@ -20,6 +21,7 @@ class NetworkCosts {
   [[nodiscard]] const Cluster& cluster() const { return ways_.cluster(); }
 
  private:
+  SimOptions options_;
   mutable Ways ways_;  ///< found on demand; not part of the value
 };
 

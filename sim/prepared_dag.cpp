@@ -113,7 +113,8 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
   return all;
 }
 
-PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways) {
+PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
+                    const SimOptions& options) {
   PreparedDag prepared;
   prepared.successors = successors(dag, ways.cluster().devices.size());
   prepared.seconds.resize(dag.size());
@@ -128,6 +129,12 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways) {
     } else if (message) {
       prepared.seconds[i] = -1;
       add_routes(dag, id, ways, prepared.table);
+      if (dag.kind(id) == OpKind::collective && options.collectives != CollectiveCost::ideal) {
+        const OpRecord& record = dag.record(id);
+        prepared.choices.emplace(
+            id.value, choose(static_cast<CollectiveKind>(record.sub),
+                             dag.group(GroupId{record.device}), dag.payload(id), ways, options));
+      }
     } else {
       prepared.seconds[i] = seconds_on_device(dag, id, cost);
       ensure(prepared.seconds[i] >= 0, "a cost is not negative");

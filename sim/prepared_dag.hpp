@@ -57,7 +57,10 @@ struct PreparedDag {
   std::vector<double> seconds;
   bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
   RouteTable table;
+  /// By OpId of the collectives that run as a library runs them; none if they are ideal.
+  std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
 };
-[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways);
+[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
+                                  const SimOptions& options);
 
 }  // namespace parsim

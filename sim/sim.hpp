@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +20,28 @@ namespace parsim {
 ///   devices
 enum class Fidelity : std::uint8_t { hops, p2p };
 
-/// Cost of a step of a collective beyond the links' own latency and rate.
-///   ideal   latency and bandwidth only; checks by hand use it
-enum class CollectiveCost : std::uint8_t { ideal };
+/// What a collective costs beyond the links' own latency and rate.
+///   ideal   nothing; checks by hand use it
+///   nccl    NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
+enum class CollectiveCost : std::uint8_t { ideal, nccl };
+enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree };
+enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
+
+/// Time of a collective beyond NCCL's own model, payload in bytes: offset + per_root_byte ·
+/// √payload. The offset is mostly the launch by the host, the root what filling the pipeline costs.
+/// The defaults are one setting for all systems, guessed from published tables of five.
+struct LibraryTerms {
+  Seconds offset{20e-6};
+  Seconds per_root_byte{0.016e-6};
+};
 
 struct SimOptions {
   Fidelity fidelity = Fidelity::hops;
   CollectiveCost collectives = CollectiveCost::ideal;
+  // Of nccl only:
+  std::optional<NcclAlgorithm> algorithm{};
+  std::optional<NcclProtocol> protocol{};
+  LibraryTerms terms{};
 };
 
 /// A SimGrid executor for the cluster. Both references must outlive it. Every run() simulates in a
@@ -33,6 +50,14 @@ struct SimOptions {
 [[nodiscard]] std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster,
                                                               const CostModel& cost,
                                                               const SimOptions& options);
+
+/// How a collective of so many bytes would run on an otherwise idle cluster.
+struct CollectiveRun {
+  std::string algorithm, protocol;
+};
+[[nodiscard]] CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> group,
+                                           Bytes payload, const Cluster& cluster,
+                                           const SimOptions& options);
 
 /// The settings given to SimGrid, one "key:value" each, for reports. They are set in one function
 /// only.
@@ -43,16 +68,19 @@ struct SimOptions {
 /// Kernels by their shape: tiles, waves, split sums and Winograd's convolutions (sim/tiles.hpp),
 /// the rest by memory rate. Devices without coefficients of their own (sim/coefficients.csv) borrow
 /// those of the nearest relative and say "guessed". Holds a reference to the cluster.
-[[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster);
+[[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster,
+                                                         const SimOptions& options = {});
 
 /// A constant part of the peak per device and class of operation, whatever the shape; from the same
 /// table. Holds a reference to the cluster.
-[[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster);
+[[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster,
+                                                                  const SimOptions& options = {});
 
-/// The cost models of kernels by name; the first is the default.
+/// The cost models of kernels by name; the first is the default. Collectives cost what the options
+/// make them cost.
 struct CostSource {
   std::string name, summary;
-  std::unique_ptr<CostModel> (*make)(const Cluster&);
+  std::unique_ptr<CostModel> (*make)(const Cluster&, const SimOptions&);
 };
 [[nodiscard]] const std::vector<CostSource>& cost_sources();
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.

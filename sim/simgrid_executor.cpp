@@ -17,16 +17,20 @@ class SimGridExecutor final : public Executor {
       : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
-    const PreparedDag prepared = prepare(dag, cost_, ways_);
+    const PreparedDag prepared = prepare(dag, cost_, ways_, options_);
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
-    const std::array results{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes)};
+    std::vector<double> spared(1);
+    const std::array results{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
+                             bytes_of(spared)};
     run_in_child(
         [&] {
-          simulate(dag, prepared, cluster_, options_.fidelity, timeline.spans, timeline.hop_bytes);
+          simulate(dag, prepared, cluster_, options_.fidelity,
+                   {timeline.spans, timeline.hop_bytes, spared.front()});
         },
         results);
+    timeline.spared_bytes = spared.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);

@@ -27,7 +27,7 @@ constexpr double walk_overhead = 5e-6;
 
 class TileCosts final : public CostModel {
  public:
-  explicit TileCosts(const Cluster& cluster) : network_(cluster) {
+  TileCosts(const Cluster& cluster, const SimOptions& options) : network_(cluster, options) {
     for (const DeviceModel& model : cluster.models) {
       for (std::size_t p = 0; p < precisions; ++p) {
         devices_.push_back(device_of(model, static_cast<Precision>(p)));
@@ -122,8 +122,8 @@ class TileCosts final : public CostModel {
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster) {
-  return std::make_unique<TileCosts>(cluster);
+std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster, const SimOptions& options) {
+  return std::make_unique<TileCosts>(cluster, options);
 }
 
 }  // namespace parsim

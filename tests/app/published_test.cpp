@@ -91,8 +91,29 @@ TEST_CASE("published: collectives are timed on the machine the row describes") {
       "A100-SXM4-80GB,1,8,8,NVSwitch(NVLink3),all_reduce,1073741824,8000\n",
       "c.csv", "c");
   const Prediction prediction = PublishedPredictor(claims)(claims[0]);
-  // A ring moves 2 · 7/8 of 1 GiB at 240 GB/s: 7.83 ms.
-  CHECK(prediction.value.value() == doctest::Approx(7829).epsilon(0.05));
+  // A ring moves 2 · 7/8 of 1 GiB at 240 GB/s: 7829 us, and 28 us of cables. NCCL's Simple waits
+  // 8.4 + 14 · 3.4 us instead; a system without rows to fit adds 20 + 0.016 · √2^30 us.
+  CHECK(prediction.baseline.value() == doctest::Approx(7829 + 28).epsilon(1e-3));
+  CHECK(prediction.value.value() == doctest::Approx(7829 + 56 + 20 + 524.3).epsilon(1e-4));
+}
+
+TEST_CASE("published: a table's own rows fit its offset and square root") {
+  // 8 A100: NCCL's model says 15 us for 64 B (14 hops of LL) and 7885 us for 1 GiB. Rows that lie
+  // 30 us + 0.01 us · √bytes above it give these numbers back.
+  const auto claims = read_measurements(
+      "gpu,nodes,gpus_per_node,n_gpus,interconnect,collective,size_bytes,time_us_outofplace,split\n"
+      "A100-SXM4-80GB,1,8,8,NVSwitch,all_reduce,64,45.08,calibrate\n"
+      "A100-SXM4-80GB,1,8,8,NVSwitch,all_reduce,1073741824,8242.9,calibrate\n"
+      "A100-SXM4-80GB,1,8,8,NVSwitch,all_reduce,64,45.08,\n"
+      "A100-SXM4-80GB,1,8,8,NVSwitch,all_reduce,1073741824,8242.9,\n",
+      "c.csv", "c");
+  const PublishedPredictor predictor(claims);
+  for (const std::size_t i : {std::size_t{2}, std::size_t{3}}) {
+    CHECK(predictor(claims[i]).value.value() == doctest::Approx(claims[i].expected).epsilon(1e-4));
+  }
+  Claim apart = claims[2];
+  apart.what[std::string(uncalibrated)] = "yes";
+  CHECK(predictor(apart).value.value() == doctest::Approx(15 + 20 + 0.016 * 8).epsilon(1e-3));
 }
 
 TEST_CASE("published: network ports by hand") {

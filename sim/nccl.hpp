@@ -1,0 +1,54 @@
+// What NCCL would make of a collective: its algorithm, its protocol, and how long these wait and at
+// least take, whatever the links.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "core/exec_dag.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+/// A group of devices as NCCL sees it.
+struct CommShape {
+  std::int32_t ranks = 1, nodes = 1;
+  double architecture = 8;  ///< least compute capability of the group
+  bool gpus = true;         ///< nothing else in it
+  bool nvlink = false;      ///< inside a node; else PCIe
+  bool one_kind = true;     ///< one compute capability
+  double rate = 0;          ///< of all rings together, bytes/s
+  double inside_rate = 0;   ///< the same within one node; `rate` if there is only one
+  std::int32_t channels = 2;
+  Seconds network_latency{};  ///< of the slowest hop between nodes
+};
+
+/// How a library runs a collective.
+struct CollectiveChoice {
+  std::string_view algorithm = "ring", protocol = "ideal";
+  Seconds wait{};      ///< before bytes flow: launch, latency of all steps
+  Seconds least{};     ///< what bytes take at least, however fast the links are
+  double traffic = 1;  ///< part of a ring's bytes that links carry
+};
+
+/// The fastest of NCCL's algorithms and protocols by its own model (or of those that the options
+/// leave), with the offset and square-root terms of the options on top. Not for all_to_all.
+///
+///     time = latency(algorithm, protocol) + payload / rate(algorithm, protocol)
+///
+/// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc. Three things differ. Rates of rings
+/// come from our links instead of NCCL's graph search. And a tree over nodes is held to what the
+/// cards of a node can carry for it, payload · 2(nodes−1)/nodes per direction, where NCCL takes two
+/// nodes to be as fast as their insides. Latencies are NCCL's own, which are of NVLink and
+/// InfiniBand; what a network has beyond 10 us is added to each of its hops. Not modelled: CollNet,
+/// PAT. Checked: tests/sim/nccl_test.cpp.
+[[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
+                                           Bytes payload, const SimOptions& options);
+
+/// Offset and square-root term of the options for a payload.
+[[nodiscard]] Seconds launch_time(Bytes payload, const LibraryTerms& terms);
+
+[[nodiscard]] std::string_view to_text(NcclAlgorithm algorithm);
+[[nodiscard]] std::string_view to_text(NcclProtocol protocol);
+
+}  // namespace parsim

@@ -1,0 +1,181 @@
+#include "sim/nccl.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <cmath>
+
+#include "core/timeline.hpp"
+#include "sim/collectives.hpp"
+#include "tests/sim/small_dags.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+
+constexpr CollectiveKind all_reduce = CollectiveKind::all_reduce;
+
+SimOptions nccl(std::optional<NcclAlgorithm> algorithm = {},
+                std::optional<NcclProtocol> protocol = {}) {
+  return {Fidelity::hops, CollectiveCost::nccl, algorithm, protocol, {Seconds{0}, Seconds{0}}};
+}
+
+std::vector<DeviceId> gpus_of(const Cluster& cluster) {
+  return devices_of(cluster, DeviceKind::gpu);
+}
+
+CollectiveChoice chosen(const std::string& call, CollectiveKind kind, std::int64_t bytes,
+                        const SimOptions& options = nccl()) {
+  const Cluster cluster = load_cluster(call, "test");
+  Ways ways(cluster);
+  return choose(kind, gpus_of(cluster), Bytes{bytes}, ways, options);
+}
+
+std::string words(const CollectiveChoice& choice) {
+  return std::string(choice.algorithm) + " " + std::string(choice.protocol);
+}
+
+/// GB/s as nccl-tests counts them.
+double bus_rate(const CollectiveChoice& choice, double bytes, double ranks) {
+  return bytes / (choice.wait + choice.least).count() * 2 * (ranks - 1) / ranks / 1e9;
+}
+
+constexpr const char* a100x8 = "nvswitch:8,device=a100-sxm4-40,rate=240GB/s";
+constexpr const char* h100x8 = "nvswitch:8,device=h100-sxm5,rate=370.8GB/s";
+constexpr const char* h100x16 =
+    "nodes:2x8,device=h100-sxm5,intra=370.8GB/s,inter=50GB/s,nics=8,latency=1us";
+constexpr std::int64_t mega = 1 << 20, giga = 1 << 30;
+
+TEST_CASE("nccl: rates at large sizes by hand, as NCCL's own model gives them") {
+  // 8 V100 in a cube mesh, 6 rings of 20 GB/s: latency 8.4 + 14 · 3.4 us, 128 MiB at 120 · 8/14
+  // GB/s.
+  const CollectiveChoice v100 = chosen("dgx-v100", all_reduce, 128 * mega);
+  CHECK(words(v100) == "ring simple");
+  CHECK(v100.wait.count() == doctest::Approx(56e-6));
+  CHECK(bus_rate(v100, 128.0 * mega, 8) == doctest::Approx(116.7).epsilon(1e-3));
+  const CollectiveChoice a100 = chosen(a100x8, all_reduce, 8LL * giga);
+  CHECK(words(a100) == "ring simple");
+  CHECK(bus_rate(a100, 8.0 * giga, 8) == doctest::Approx(239.8).epsilon(1e-3));
+  // Multicast: 8 channels of 40 GB/s, 0.85 · 7/8 · 2: 476 GB/s, 25 us.
+  const CollectiveChoice h100 = chosen(h100x8, all_reduce, 2LL * giga);
+  CHECK(words(h100) == "nvls simple");
+  CHECK(bus_rate(h100, 2.0 * giga, 8) == doctest::Approx(474.5).epsilon(1e-3));
+  CHECK(h100.traffic == doctest::Approx(8.0 / 14));
+  // Two machines: a tree over multicasts, capped at 8 channels of 57.7 GB/s; 25 + 2 · 20.9 us.
+  const CollectiveChoice two = chosen(h100x16, all_reduce, 16LL * giga);
+  CHECK(words(two) == "nvls-tree simple");
+  CHECK(bus_rate(two, 16.0 * giga, 16) == doctest::Approx(461.2).epsilon(1e-3));
+}
+
+TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand") {
+  // NVLink, 8 GPUs: a ring's 14 steps of LL take 6.6 + 14 · 0.6 us, a tree 6.8 + 2 · 7 · 0.6 us.
+  const CollectiveChoice ring = chosen(a100x8, all_reduce, 64);
+  CHECK(words(ring) == "ring ll");
+  CHECK(ring.wait.count() == doctest::Approx(15.0e-6));
+  const auto wait = [&](NcclAlgorithm a, NcclProtocol p, const char* call = a100x8) {
+    return chosen(call, all_reduce, 64, nccl(a, p)).wait.count() * 1e6;
+  };
+  CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll) == doctest::Approx(15.2));
+  CHECK(wait(NcclAlgorithm::ring, NcclProtocol::ll128) == doctest::Approx(14 + 14 * 1.9));
+  // Two machines: a tree climbs one level, 2 · (7 · 0.6 + 5.0); a ring passes 30 steps, of which 2
+  // leave a machine, none under the 1 us of the network's CPU.
+  CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll, h100x16) ==
+        doctest::Approx(6.8 + 2 * (7 * 0.6 + 5.0)));
+  CHECK(chosen(h100x16, CollectiveKind::all_gather, 64, nccl(NcclAlgorithm::ring, NcclProtocol::ll))
+                .wait.count() *
+            1e6 ==
+        doctest::Approx(6.6 + 14 * 1.0 + 1 * 2.7));
+  // PCIe has no LL128; what does not exist is left to the library.
+  const CollectiveChoice pcie = chosen("star:4,device=v100-pcie,rate=12GB/s", all_reduce, 64,
+                                       nccl(std::nullopt, NcclProtocol::ll128));
+  CHECK(words(pcie) == "ring ll");
+  CHECK(pcie.wait.count() == doctest::Approx((6.6 + 6 * 1.0) * 1e-6));
+}
+
+TEST_CASE("nccl: an offset and a square root come on top") {
+  SimOptions options = nccl();
+  options.terms = {Seconds{20e-6}, Seconds{0.016e-6}};
+  const double bare = chosen(a100x8, all_reduce, mega).wait.count();
+  // √1048576 = 1024: 20 + 16.384 us.
+  CHECK(chosen(a100x8, all_reduce, mega, options).wait.count() - bare ==
+        doctest::Approx(36.384e-6));
+}
+
+TEST_CASE("nccl: ideal stays ideal, and so do groups with a CPU") {
+  CHECK(words(chosen(a100x8, all_reduce, mega, {})) == "ring ideal");
+  CHECK(words(chosen(a100x8, CollectiveKind::all_to_all, mega, {})) == "pairwise ideal");
+  const Cluster cluster = load_cluster("dgx-v100", "test");
+  Ways ways(cluster);
+  std::vector<DeviceId> all;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) all.emplace_back(i);
+  CHECK(words(choose(all_reduce, all, Bytes{mega}, ways, nccl())) == "ring ideal");
+}
+
+TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster") {
+  for (const char* call : {"dgx-v100", a100x8, h100x8, h100x16, "k80-cloud-x2"}) {
+    const Cluster cluster = load_cluster(call, "test");
+    const std::vector<DeviceId> group = gpus_of(cluster);
+    for (const std::int64_t bytes :
+         {std::int64_t{4096}, std::int64_t{4} * mega, std::int64_t{giga}}) {
+      for (const CollectiveKind kind : {all_reduce, CollectiveKind::broadcast}) {
+        CAPTURE(call);
+        CAPTURE(bytes);
+        const SimOptions options = nccl();
+        const auto cost = make_tile_costs(cluster, options);
+        ExecDag dag = bare_dag();
+        const OpId op = add_collective(dag, kind, group, {bytes});
+        const Timeline timeline = make_simgrid_executor(cluster, *cost, options)->run(dag);
+        const double estimate = cost->collective(kind, group, Bytes{bytes}).count();
+        const double simulated = length(timeline, op).count();
+        CHECK(simulated >= estimate * (1 - 1e-9) - 2e-9);  // it merges events closer than 1 ns
+        CHECK(simulated <= estimate * 1.1);
+        // What links carried and what was spared are the bytes of a ring.
+        double delivered = timeline.spared_bytes;
+        for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+          for (const bool backwards : {false, true}) {
+            const Port& end = backwards ? cluster.links[i].a : cluster.links[i].b;
+            if (end.kind == Port::Kind::device) {
+              delivered += timeline.hop_bytes[Hop{LinkId{i}, backwards}.index()];
+            }
+          }
+        }
+        const double others = static_cast<double>(group.size()) - 1;
+        const double rings = kind == all_reduce ? 2 * others : others;
+        CHECK(delivered == doctest::Approx(rings * static_cast<double>(bytes)).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("nccl: no ring beats its bandwidth, and what is chosen is never slower than a ring") {
+  const std::vector<std::string> calls{
+      "dgx-v100", a100x8, h100x8, h100x16, "k80-cloud-x2", "star:4,device=v100-pcie,rate=12GB/s"};
+  std::vector<Cluster> clusters;
+  for (const std::string& call : calls) clusters.push_back(load_cluster(call, "test"));
+  CHECK(rc::check([&] {
+    const Cluster& cluster = clusters[*rc::gen::inRange<std::size_t>(0, clusters.size())];
+    std::vector<DeviceId> group = gpus_of(cluster);
+    group.resize(*rc::gen::inRange<std::size_t>(2, group.size() + 1));
+    const Bytes payload{*rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 34)};
+    const auto kind = *rc::gen::element(all_reduce, CollectiveKind::all_gather,
+                                        CollectiveKind::reduce_scatter, CollectiveKind::broadcast);
+    Ways ways(cluster);
+    const auto time = [&](const SimOptions& options) {
+      return collective_time(kind, group, payload, ways, options).count();
+    };
+    const double ring = time(nccl(NcclAlgorithm::ring));
+    Cluster instant = cluster;
+    for (Link& link : instant.links) link.latency = Seconds{0};
+    Ways instant_ways(instant);
+    const double bound = collective_time(kind, group, payload, instant_ways).count();
+    RC_ASSERT(ring >= bound * (1 - 1e-9));
+    const CollectiveChoice best = choose(kind, group, payload, ways, nccl());
+    const CollectiveChoice forced = choose(kind, group, payload, ways, nccl(NcclAlgorithm::ring));
+    RC_ASSERT(best.wait + best.least <= (forced.wait + forced.least) * (1 + 1e-12));
+  }));
+}
+
+}  // namespace
+}  // namespace parsim
