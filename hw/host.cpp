@@ -18,8 +18,7 @@ using Clock = std::chrono::steady_clock;
 class ThreadRun {
  public:
   ThreadRun(const ExecDag& dag, const Dispatch& order, const std::function<void(OpId)>& work)
-      : dag_(dag),
-        order_(order),
+      : order_(order),
         work_(work),
         by_lane_(order.lanes.size()),
         arrived_(dag.size()),
@@ -72,7 +71,6 @@ class ThreadRun {
     ended_[op].notify_all();
   }
 
-  const ExecDag& dag_;
   const Dispatch& order_;
   const std::function<void(OpId)>& work_;
   std::vector<std::vector<std::uint32_t>> by_lane_;

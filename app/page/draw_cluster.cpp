@@ -253,15 +253,17 @@ Drawing drawing_of_machines(const Cluster& cluster, const std::vector<double>& h
     }
     drawing.boxes[n] = {
         {margin + (width + gap) * (static_cast<double>(n % columns) + 0.5),
-         margin + 2 * level_height + level_height * static_cast<double>(n / columns)},
+         margin + 2 * level_height +
+             level_height * std::floor(static_cast<double>(n) / static_cast<double>(columns))},
         width,
         fmt::format("{}: {} x {}", cluster.nodes[n].name, count, model),
         "gpu",
         fmt::format("{}: busiest link inside {:.1f} %", cluster.nodes[n].name, 100 * inside)};
   }
   drawing.width = 2 * margin + (width + gap) * static_cast<double>(columns);
-  drawing.height = 2 * margin + 2 * level_height +
-                   level_height * static_cast<double>((machines + columns - 1) / columns);
+  drawing.height =
+      2 * margin + 2 * level_height +
+      level_height * std::ceil(static_cast<double>(machines) / static_cast<double>(columns));
   std::vector<std::size_t> box_of_switch(cluster.switches.size());
   for (std::size_t s = 0; s < cluster.switches.size(); ++s) {
     const Switch& forwarder = cluster.switches[s];
@@ -308,7 +310,7 @@ std::string path_of(const Drawing& drawing, const Line& line) {
                        whole(a.y + edge + depth), whole(b.x), whole(b.y + edge + depth), whole(b.x),
                        whole(b.y + edge));
   }
-  const double aside = 5.0 * ((line.parallel + 1) / 2) * (line.parallel % 2 == 0 ? 1 : -1);
+  const double aside = 5.0 * std::ceil(line.parallel / 2.0) * (line.parallel % 2 == 0 ? 1 : -1);
   return fmt::format("M{} {}L{} {}", whole(a.x + aside), whole(a.y), whole(b.x + aside),
                      whole(b.y));
 }

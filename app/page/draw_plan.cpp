@@ -82,7 +82,7 @@ std::vector<LayerRun> runs_of(const Cluster& cluster, const Plan& plan) {
 }
 
 std::string layer_names(const Network& network, const LayerRun& run) {
-  const std::string first = html_name(network.layers[run.first].name);
+  std::string first = html_name(network.layers[run.first].name);
   if (run.count == 1) return first;
   return fmt::format("{} … {} ({})", first,
                      html_name(network.layers[run.first + run.count - 1].name), run.count);

@@ -50,7 +50,7 @@ std::string html_name(std::string_view name) {
   return html(name, longest);
 }
 
-std::string json_for_script(std::string json) {
+std::string json_for_script(std::string_view json) {
   std::string out;
   out.reserve(json.size());
   for (const char c : json) {

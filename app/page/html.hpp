@@ -16,7 +16,7 @@ namespace parsim {
 [[nodiscard]] std::string html_name(std::string_view name);
 
 /// JSON for a script element: no '<', so that no text in it can end the element.
-[[nodiscard]] std::string json_for_script(std::string json);
+[[nodiscard]] std::string json_for_script(std::string_view json);
 
 /// A coordinate with at most one decimal: "12.5", "3".
 [[nodiscard]] std::string coordinate(double value);
