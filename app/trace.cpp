@@ -90,7 +90,7 @@ struct Namer {
 };
 
 /// Text as a JSON string.
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -105,7 +105,8 @@ void append_metadata(std::string& out, const Cluster& cluster, const std::set<Qu
     fmt::format_to(
         std::back_inserter(out),
         ",\n{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":{}}}}}", d,
-        quoted(fmt::format("{} ({})", cluster.devices[d].name, cluster.model(DeviceId{d}).name)));
+        json_string(
+            fmt::format("{} ({})", cluster.devices[d].name, cluster.model(DeviceId{d}).name)));
   }
   for (const Queue& track : tracks) {
     fmt::format_to(std::back_inserter(out),
@@ -135,7 +136,7 @@ std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timel
     const OpId id{i};
     const std::int64_t start = nanoseconds(timeline.spans[i].start);
     const std::int64_t end = nanoseconds(timeline.spans[i].end);
-    const std::string name = quoted(operation_name(dag, id));
+    const std::string name = json_string(operation_name(dag, id));
     occupied.clear();
     queues(dag, id, occupied);
     for (const Queue& track : occupied) {
@@ -152,7 +153,7 @@ std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timel
       "\"kind\":\"predicted\"}},\n\"traceEvents\":[\n"
       "{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":0,\"args\":{{\"labels\":\"predicted\"}}}"
       "}",
-      quoted(dag.network.name), quoted(cluster.name), quoted(dag.strategy));
+      json_string(dag.network.name), json_string(cluster.name), json_string(dag.strategy));
   append_metadata(out, cluster, tracks);
   return out + events + "\n]}\n";
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& json) {
+std::string json_text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -54,11 +54,11 @@ Document show_network(const Arguments& arguments) {
   add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
   document.warnings = network.warnings;
-  document.json = text_of({{"name", network.name},
-                           {"layers", network.layers.size()},
-                           {"parameters", parameter_count(network)},
-                           {"forward_flops_per_sample", forward_flops_per_sample(network).value},
-                           {"warnings", network.warnings}});
+  document.json = json_text({{"name", network.name},
+                             {"layers", network.layers.size()},
+                             {"parameters", parameter_count(network)},
+                             {"forward_flops_per_sample", forward_flops_per_sample(network).value},
+                             {"warnings", network.warnings}});
   return document;
 }
 
@@ -178,7 +178,7 @@ Document show_cluster(const Arguments& arguments) {
   }
   for (const Link& link : cluster.links) json["links"].push_back(link_json(cluster, link));
   json["bisection_bytes_per_s"] = bisection ? Json(bisection->value) : Json(nullptr);
-  document.json = text_of(json);
+  document.json = json_text(json);
   return document;
 }
 

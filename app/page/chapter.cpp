@@ -12,7 +12,7 @@ namespace parsim {
 
 namespace {
 
-constexpr std::size_t most_bars = 1'000'000, most_devices = 64;
+constexpr std::size_t most_bars = 1'000'000, most_tracks = 64;
 
 BarKind bar_kind(const ExecDag& dag, OpId id) {
   switch (dag.kind(id)) {
@@ -49,7 +49,7 @@ std::int64_t nanosecond(Seconds time) { return std::llround(time.count() * 1e9);
 Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
   Bars bars;
   bars.end = nanosecond(makespan(timeline));
-  std::size_t devices = std::min(cluster.devices.size(), most_devices);
+  std::size_t devices = std::min(cluster.devices.size(), most_tracks);
   std::vector<Queue> occupied;
   std::vector<std::size_t> count(cluster.devices.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {

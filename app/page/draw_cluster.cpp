@@ -14,7 +14,7 @@ namespace {
 
 // In the drawing's own units, about a pixel each.
 constexpr double device_width = 54, device_height = 26, gap = 8, level_height = 54, margin = 10;
-constexpr std::size_t most_devices = 48, most_machines = 64;
+constexpr std::size_t most_drawn = 48, most_machines = 64;
 
 struct Point {
   double x = 0, y = 0;
@@ -369,7 +369,7 @@ std::string svg_of(const Drawing& drawing, bool alone) {
 }  // namespace
 
 std::string draw_cluster(const Cluster& cluster, const std::vector<double>& hop_use, bool alone) {
-  if (cluster.devices.size() <= most_devices) {
+  if (cluster.devices.size() <= most_drawn) {
     return svg_of(drawing_in_full(cluster, hop_use), alone);
   }
   if (cluster.nodes.size() > 1 && cluster.nodes.size() <= most_machines) {

@@ -133,11 +133,11 @@ std::string cells_of(const std::vector<LayerRun>& runs, std::size_t devices) {
 }  // namespace
 
 std::string draw_plan(const Network& network, const Cluster& cluster, const Plan& plan) {
-  constexpr std::size_t most_rows = 8, most_devices = 64;
+  constexpr std::size_t most_rows = 8, most_columns = 64;
   const std::vector<LayerRun> runs = runs_of(cluster, plan);
   std::string out;
   const std::size_t devices = cluster.devices.size();
-  if (devices <= most_devices) {
+  if (devices <= most_columns) {
     out += "<div class=plan><pre>";
     for (const Device& device : cluster.devices) out += html(device.name, 24) + "\n";
     out +=
