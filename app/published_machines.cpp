@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <regex>
+#include <charconv>
+#include <optional>
 
 #include "app/options.hpp"
 #include "core/errors.hpp"
@@ -152,22 +153,57 @@ Cluster cluster_of(const Claim& claim) {
   return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus), place(claim, "n_gpus"));
 }
 
+namespace {
+
+void drop_blanks(std::string_view& text) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+}
+
+/// The number at the end of `text`, blanks aside; takes it off. None if there is none.
+std::optional<double> take_number(std::string_view& text) {
+  drop_blanks(text);
+  const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  text = text.substr(0, begin);
+  return number;
+}
+
+/// The count in "8x HDR " or "4x", at the end of `text`.
+std::optional<double> take_count(std::string_view text) {
+  drop_blanks(text);
+  const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };
+  if (!is_times()) {  // a word between
+    text = text.substr(0, text.find_last_of(' ') + 1);
+    drop_blanks(text);
+    if (!is_times()) return std::nullopt;
+  }
+  text.remove_suffix(1);
+  return take_number(text);
+}
+
+}  // namespace
+
 NetworkPorts network_ports(std::string_view interconnect) {
   NetworkPorts ports;
-  const std::string text(interconnect);
-  std::smatch found;
-  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each.
-  static const std::regex counted(R"((\d+)\s*x\s*(?:[A-Za-z]+\s+)?(\d+(?:\.\d+)?)\s*Gb)",
-                                  std::regex::icase);
+  const std::string_view text = interconnect;
+  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
   // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
-  static const std::regex alone(R"((\d+(?:\.\d+)?)\s*Gb)", std::regex::icase);
-  if (std::regex_search(text, found, counted)) {
-    return {std::stoll(found[1].str()), std::stod(found[2].str())};
+  std::optional<double> alone;
+  for (std::size_t at = 0; at + 1 < text.size(); ++at) {
+    if ((text[at] != 'G' && text[at] != 'g') || (text[at + 1] != 'b' && text[at + 1] != 'B'))
+      continue;
+    std::string_view before = text.substr(0, at);
+    const std::optional<double> rate = take_number(before);
+    if (!rate) continue;
+    const std::optional<double> count = take_count(before);
+    if (count && *count >= 1 && *count <= 1e6) return {static_cast<std::int64_t>(*count), *rate};
+    if (!alone) alone = rate;
   }
-  if (std::regex_search(text, found, alone)) {
-    const double rate = std::stod(found[1].str());
-    if (rate <= 400) return {1, rate};
-    return {8, rate / 8};  // no single port is that fast
+  if (alone) {
+    if (*alone <= 400) return {1, *alone};
+    return {8, *alone / 8};  // no single port is that fast
   }
   constexpr std::pair<std::string_view, double> generations[] = {
       {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};

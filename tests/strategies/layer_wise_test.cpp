@@ -22,7 +22,6 @@
 using namespace parsim;
 using layer_wise::Configuration;
 using layer_wise::configurations;
-using layer_wise::Machine;
 using layer_wise::Problem;
 using layer_wise::Solution;
 using layer_wise::Tables;
@@ -136,7 +135,7 @@ TEST_CASE("layer-wise: the tables add up to the price that is worked out box by 
         const World world(name, machines);
         StrategyInput input = by_paper(world, 48);
         input.sync = sync;
-        Machine machine(input, SearchCosts::paper);
+        layer_wise::Machine machine(input, SearchCosts::paper);
         const Tables tables = make_tables(input, machine, TransferRule::slowest_receiver, {});
         const Solution solution = solve(tables.problem(1, 0));
         const Plan plan = plan_layer_wise(input);
@@ -163,7 +162,7 @@ TEST_CASE("layer-wise: LeNet-5 on 2 and 4 devices and AlexNet on 2 have brute fo
     CAPTURE(c.machines);
     const World world(c.network, c.machines);
     const StrategyInput input = by_paper(world, 64);
-    Machine machine(input, SearchCosts::paper);
+    layer_wise::Machine machine(input, SearchCosts::paper);
     for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
       const Problem problem = make_tables(input, machine, rule, {}).problem(1, 0);
       Enumeration all(problem, c.prune);
@@ -193,7 +192,7 @@ TEST_CASE("layer-wise: VGG-16 on 4 P100 has the pattern of the paper's table 5")
 
   // The published strategy is nearly as good under either reading of t_X. That the end needs few
   // devices shows only where transfers add up; side by side, receivers cost nothing.
-  Machine machine(input, SearchCosts::paper);
+  layer_wise::Machine machine(input, SearchCosts::paper);
   for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
     const Tables tables = make_tables(input, machine, rule, {});
     const Problem problem = tables.problem(1, 0);
@@ -256,7 +255,7 @@ TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
   const auto sync = [&](Sync::Kind kind, const Configuration& configuration) {
     input.sync = kind;
     input.server = DeviceId{0};
-    Machine machine(input, SearchCosts::paper);
+    layer_wise::Machine machine(input, SearchCosts::paper);
     const LayerId dense{1};
     const std::vector<Region> parts =
         boxes(network, dense, configuration, input.batch, machine.speeds());
