@@ -27,7 +27,7 @@ class ConstantEfficiency final : public CostModel {
     const Rates& rates = rates_on(device, precision);
     const auto bytes = static_cast<double>(element_bytes(precision));
     double time = 0;
-    for (const Kernel& kernel : kernels_of(network, id, part, pass).span()) {
+    for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       const double products =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
       time += std::max(products, kernel.elements * bytes / rates.memory) + rates.overhead;

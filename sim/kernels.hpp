@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
@@ -35,7 +34,9 @@ struct Kernel {
 struct Kernels {
   std::array<Kernel, 2> list;
   std::size_t count = 0;
-  [[nodiscard]] std::span<const Kernel> span() const { return std::span(list).first(count); }
+  // A loop over a temporary keeps what has begin() alive, but not what a span of it refers to.
+  [[nodiscard]] const Kernel* begin() const { return list.data(); }
+  [[nodiscard]] const Kernel* end() const { return list.data() + count; }
 };
 
 /// None for layers that move nothing. For Pass::backward of a layer with weights: input gradients,

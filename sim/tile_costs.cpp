@@ -39,7 +39,7 @@ class TileCosts final : public CostModel {
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = on(device, precision);
     Seconds time{};
-    for (const Kernel& kernel : kernels_of(network, id, part, pass).span()) {
+    for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       time += kernel_time(kernel, rates, element_bytes(precision));
     }
     return {time, rates.origin};
