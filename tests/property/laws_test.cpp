@@ -105,7 +105,9 @@ TEST_CASE("laws: names of devices and links change nothing") {
       renamed.cluster.links[i].name = fmt::format("l{}", 1000 - i);
     }
     const Planned planned = make_plan(plain, strategy);
-    RC_ASSERT(planned.plan == make_plan(renamed, strategy).plan);
+    Plan other = make_plan(renamed, strategy).plan;
+    other.notes = planned.plan.notes;  // they tell names
+    RC_ASSERT(planned.plan == other);
     RC_ASSERT(run_plan(plain, planned).timeline == run_plan(renamed, planned).timeline);
   }));
 }
