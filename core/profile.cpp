@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/cost_model.hpp"
 #include "core/errors.hpp"
@@ -14,7 +15,7 @@ Spread spread_of(std::vector<Seconds> times) {
   std::sort(times.begin(), times.end());
   const std::size_t n = times.size();
   const auto at = [&](double share) {
-    return times[static_cast<std::size_t>(share * static_cast<double>(n - 1) + 0.5)];
+    return times[static_cast<std::size_t>(std::llround(share * static_cast<double>(n - 1)))];
   };
   const Seconds middle = n % 2 == 1 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
   constexpr std::size_t least = 5;  // fewer say nothing of a spread

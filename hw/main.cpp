@@ -66,14 +66,13 @@ Options parse(const std::vector<std::string>& words) {
                                  words.empty() ? "" : did_you_mean(words[0], verbs)));
   }
   options.verb = words[0];
-  for (std::size_t i = 1; i < words.size(); ++i) {
+  for (std::size_t i = 1; i < words.size(); i += 2) {
     if (!known(flags, words[i])) {
       throw InputError("command line", fmt::format("unknown option '{}'", words[i]),
                        fmt::format("accepted: {}{}", join(flags), did_you_mean(words[i], flags)));
     }
     if (i + 1 == words.size()) throw InputError(words[i], "its value is missing", "");
     options.values[words[i]].push_back(words[i + 1]);
-    ++i;
   }
   return options;
 }

@@ -131,7 +131,8 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
       LayerPlan wanted = chosen;
       wanted.cuts = {{dim, even_split(extent, devices.size())}};
       wanted.devices = devices;
-      add(fmt::format("{} over its stage", split_text(wanted)), std::move(wanted));
+      const std::string name = fmt::format("{} over its stage", split_text(wanted));
+      add(name, std::move(wanted));
     }
   }
   if (chosen.devices.size() > 1) {
