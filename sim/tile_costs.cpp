@@ -13,8 +13,7 @@ namespace parsim {
 namespace {
 
 /// Part of the memory rate that element-wise kernels, normalisation, pooling and copies reach.
-/// Guessed once for all GPUs; with it 15 published steps of six networks on four cards came out at
-/// a mean error of 13 %.
+/// Guessed once for all GPUs.
 constexpr double walk_efficiency = 0.75;
 /// Normalisation before Volta: libraries of the time give a channel to one block, which walks
 /// through memory in strides. Fitted to the rows of TensorFlow's benchmarks on one P100 that are
