@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "sim/fair_flows.hpp"
 #include "sim/flow_engine.hpp"
 
 namespace parsim {
@@ -44,6 +45,8 @@ constexpr std::int64_t token(std::size_t active, std::size_t part) {
 constexpr std::size_t active_of(std::int64_t t) { return static_cast<std::size_t>(t) >> 32; }
 constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(t) & 0xFFFFFFFFU; }
 
+/// Flows: FlowEngine or FairFlows.
+template <class Flows>
 class DagRun {
  public:
   DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster, Fidelity fidelity,
@@ -249,14 +252,18 @@ class DagRun {
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
   std::vector<std::size_t> free_;
-  FlowEngine engine_;
+  Flows engine_;
 };
 
 }  // namespace
 
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              Fidelity fidelity, const Findings& findings) {
-  DagRun(dag, prepared, cluster, fidelity, findings).run();
+              const SimOptions& options, const Findings& findings) {
+  if (options.engine == Engine::fast) {
+    DagRun<FairFlows>(dag, prepared, cluster, options.fidelity, findings).run();
+  } else {
+    DagRun<FlowEngine>(dag, prepared, cluster, options.fidelity, findings).run();
+  }
 }
 
 }  // namespace parsim

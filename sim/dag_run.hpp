@@ -16,13 +16,13 @@ struct Findings {
   double& spared_bytes;         ///< added to, see Timeline
 };
 
-/// Runs the DAG.
+/// Runs the DAG. With SimGrid: once per process.
 ///
 /// Kernels take the time that the cost model says, whatever else runs, so their ends follow from
-/// those of their predecessors by addition; only flows are left to SimGrid. That is exact to the
+/// those of their predecessors by addition; only flows are left to the engine. That is exact to the
 /// bit, makes nothing of a million kernels, and no event of a kernel is there to be merged with
 /// another less than 1 ns away.
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              Fidelity fidelity, const Findings& findings);
+              const SimOptions& options, const Findings& findings);
 
 }  // namespace parsim

@@ -20,6 +20,11 @@ namespace parsim {
 ///   devices
 enum class Fidelity : std::uint8_t { hops, p2p };
 
+/// What moves flows.
+///   simgrid  SimGrid (default)
+///   fast     our own max-min sharing (sim/fair_flows.hpp): the same model, checked against it
+enum class Engine : std::uint8_t { simgrid, fast };
+
 /// What a collective costs beyond the links' own latency and rate.
 ///   ideal   nothing; checks by hand use it
 ///   nccl    NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
@@ -42,11 +47,16 @@ struct SimOptions {
   std::optional<NcclAlgorithm> algorithm{};
   std::optional<NcclProtocol> protocol{};
   LibraryTerms terms{};
+  Engine engine = Engine::simgrid;
 };
 
-/// A SimGrid executor for the cluster. Both references must outlive it. Every run() simulates in a
-/// forked child, so that results are the same bits whatever ran before. Throws SimulationError if
-/// an operation never finished or the child died.
+/// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates
+/// in a forked child, so that results are the same bits whatever ran before. Throws SimulationError
+/// if an operation never finished or the child died.
+[[nodiscard]] std::unique_ptr<Executor> make_simulator(const Cluster& cluster,
+                                                       const CostModel& cost,
+                                                       const SimOptions& options);
+/// The same with SimGrid, whatever the options say.
 [[nodiscard]] std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster,
                                                               const CostModel& cost,
                                                               const SimOptions& options);
@@ -64,6 +74,8 @@ struct CollectiveRun {
 [[nodiscard]] std::vector<std::string> simgrid_settings();
 /// "3.32".
 [[nodiscard]] std::string simgrid_version();
+/// "simulated by SimGrid 3.32", for reports.
+[[nodiscard]] std::string simulated_by(const SimOptions& options);
 
 /// Kernels by their shape: tiles, waves, split sums and Winograd's convolutions (sim/tiles.hpp),
 /// the rest by memory rate. Devices without coefficients of their own (sim/coefficients.csv) borrow

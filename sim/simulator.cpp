@@ -1,4 +1,5 @@
-// The executor that simulates: prepares a DAG here, runs it in a child.
+// The executor that simulates: prepares a DAG here, runs it with SimGrid in a child or with our own
+// engine here.
 #include <array>
 
 #include "core/errors.hpp"
@@ -11,9 +12,9 @@ namespace parsim {
 
 namespace {
 
-class SimGridExecutor final : public Executor {
+class Simulator final : public Executor {
  public:
-  SimGridExecutor(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
+  Simulator(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
       : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
@@ -22,14 +23,16 @@ class SimGridExecutor final : public Executor {
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
     std::vector<double> spared(1);
-    const std::array results{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
-                             bytes_of(spared)};
-    run_in_child(
-        [&] {
-          simulate(dag, prepared, cluster_, options_.fidelity,
-                   {timeline.spans, timeline.hop_bytes, spared.front()});
-        },
-        results);
+    const auto work = [&] {
+      simulate(dag, prepared, cluster_, options_,
+               {timeline.spans, timeline.hop_bytes, spared.front()});
+    };
+    if (options_.engine == Engine::fast) {
+      work();
+    } else {
+      run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
+                                    bytes_of(spared)});
+    }
     timeline.spared_bytes = spared.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
@@ -46,9 +49,21 @@ class SimGridExecutor final : public Executor {
 
 }  // namespace
 
+std::unique_ptr<Executor> make_simulator(const Cluster& cluster, const CostModel& cost,
+                                         const SimOptions& options) {
+  return std::make_unique<Simulator>(cluster, cost, options);
+}
+
 std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster, const CostModel& cost,
                                                 const SimOptions& options) {
-  return std::make_unique<SimGridExecutor>(cluster, cost, options);
+  SimOptions simgrid = options;
+  simgrid.engine = Engine::simgrid;
+  return make_simulator(cluster, cost, simgrid);
+}
+
+std::string simulated_by(const SimOptions& options) {
+  if (options.engine == Engine::fast) return "simulated by the fast engine";
+  return "simulated by SimGrid " + simgrid_version();
 }
 
 }  // namespace parsim

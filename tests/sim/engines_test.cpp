@@ -1,0 +1,139 @@
+// The two engines of flows against each other.
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <string>
+
+#include "strategies/lower.hpp"
+#include "tests/sim/small_dags.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+Timeline run_with(Engine engine, const Cluster& cluster, const ExecDag& dag,
+                  Fidelity fidelity = Fidelity::hops) {
+  const SimpleCost cost(cluster);
+  SimOptions options{fidelity, CollectiveCost::ideal};
+  options.engine = engine;
+  return make_simulator(cluster, cost, options)->run(dag);
+}
+
+/// Largest difference of two dates, relative to the later makespan. SimGrid merges events closer
+/// than 1 ns, so a nanosecond for every operation before is not counted.
+double disagreement(const Timeline& a, const Timeline& b) {
+  const double allowed = 1e-9 * static_cast<double>(a.spans.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < a.spans.size(); ++i) {
+    for (const Seconds difference :
+         {a.spans[i].start - b.spans[i].start, a.spans[i].end - b.spans[i].end}) {
+      largest = std::max(largest, std::abs(difference.count()) - allowed);
+    }
+  }
+  return largest <= 0 ? 0 : largest / std::max(makespan(a), makespan(b)).count();
+}
+
+/// Up to three devices on each of up to three switches, which hang on one more; rates that make
+/// each link narrow for somebody.
+Cluster two_levels() {
+  const auto rate = [] { return BytesPerSecond{1e9 * *rc::gen::inRange(1, 40)}; };
+  const auto latency = [] { return 1us * *rc::gen::inRange(0, 30); };
+  Cluster cluster = star({}, 0s);
+  const int nodes = *rc::gen::inRange(1, 4);
+  for (int node = 0; node < nodes; ++node) {
+    const SwitchId inside{cluster.switches.size()};
+    cluster.switches.push_back({"inside" + std::to_string(node), NodeId{0}});
+    cluster.links.push_back({"up" + std::to_string(node), Port::of(inside), Port::of(SwitchId{0}),
+                             rate(), latency(), -1});
+    for (int i = *rc::gen::inRange(1, 4); i > 0; --i) {
+      const DeviceId device{cluster.devices.size()};
+      const std::string name = std::to_string(device.value);
+      cluster.devices.push_back({"gpu" + name, 0, NodeId{0}, cluster.models.front().memory});
+      cluster.links.push_back(
+          {"link" + name, Port::of(device), Port::of(inside), rate(), latency(), -1});
+    }
+  }
+  return cluster;
+}
+
+/// Kernels, transfers and collectives on all streams, hardly ordered: flows compete.
+ExecDag contended_dag(int count) {
+  ExecDag dag = bare_dag();
+  const int size = *rc::gen::inRange(2, 40);
+  for (int i = 0; i < size; ++i) {
+    std::vector<OpId> after;
+    if (i > 0 && *rc::gen::inRange(0, 3) == 0) after.emplace_back(*rc::gen::inRange(0, i));
+    const auto bytes = std::int64_t{2} * *rc::gen::inRange(0, 20'000'000);
+    const int a = *rc::gen::inRange(0, count), b = *rc::gen::inRange(0, count);
+    switch (*rc::gen::inRange(0, 6)) {
+      case 0: {
+        const int members = *rc::gen::inRange(1, count - a + 1);
+        const auto kind =
+            *rc::gen::element(CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                              CollectiveKind::reduce_scatter, CollectiveKind::broadcast);
+        add_collective(dag, kind, devices(a, members),
+                       std::vector<std::int64_t>(static_cast<std::size_t>(members), bytes), after,
+                       *rc::gen::element(Stream::gradient, Stream::tensor));
+        break;
+      }
+      case 1:
+        add_delay(dag, a, *rc::gen::inRange(0, 3000) * 1us, after);
+        break;
+      default:
+        add_transfer(dag, a, b, bytes, after,
+                     *rc::gen::element(Stream::gradient, Stream::tensor, Stream::pipeline,
+                                       Stream::pipeline_back));
+    }
+  }
+  return dag;
+}
+
+TEST_CASE("engines: fast and SimGrid agree where random flows compete") {
+  CHECK(rc::check([] {
+    const Cluster cluster = two_levels();
+    const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
+    const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p);
+    const Timeline fast = run_with(Engine::fast, cluster, dag, fidelity);
+    const Timeline simgrid = run_with(Engine::simgrid, cluster, dag, fidelity);
+    RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
+    RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
+    RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity) == fast);  // to the bit
+  }));
+}
+
+/// The disagreement on a strategy's plan, with NCCL's collectives.
+double disagreement(const World& world, const Strategy& strategy) {
+  const ExecDag dag = lower(world.network, world.cluster, strategy.plan(world.input(64)));
+  SimOptions options{Fidelity::hops, CollectiveCost::nccl};
+  const Timeline simgrid = make_simulator(world.cluster, *world.cost, options)->run(dag);
+  options.engine = Engine::fast;
+  const Timeline fast = make_simulator(world.cluster, *world.cost, options)->run(dag);
+  CHECK(fast.hop_bytes == simgrid.hop_bytes);
+  return disagreement(fast, simgrid);
+}
+
+TEST_CASE("engines: fast and SimGrid agree on a step of every strategy") {
+  const World world("lenet5", "nodes:2x2,device=p100-sxm2*2+v100-sxm2*2,intra=20GB/s,inter=5GB/s");
+  for (const Strategy& strategy : strategies()) {
+    if (strategy.name == "best") continue;  // a plan of the others, after a search
+    CAPTURE(strategy.name);
+    CHECK(disagreement(world, strategy) <= 1e-6);
+  }
+}
+
+TEST_CASE("engines: fast and SimGrid agree on steps in real machines") {
+  for (const char* machines : {"dgx-v100", "mixed-p100-v100", "p100-4x4"}) {
+    const World world("alexnet", machines);
+    for (const char* name : {"data", "model-even", "owt", "pipeline"}) {
+      CAPTURE(machines);
+      CAPTURE(name);
+      CHECK(disagreement(world, strategy(name, "test")) <= 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace parsim
