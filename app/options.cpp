@@ -34,6 +34,8 @@ constexpr OptionSpec options[] = {
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "hops|p2p",
      "a collective is one flow per hop, or every message (default: hops)"},
+    {"--engine", "simgrid|fast",
+     "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
     {"--collectives", "nccl|ideal",
      "what collectives cost beyond the links: NCCL's protocols and launches, or nothing (default: "
      "nccl)"},

@@ -71,13 +71,17 @@ Json inputs(const Scene& scene) {
   }
   json["costs"] = request.costs;
   json["fidelity"] = to_text(request.sim.fidelity);
+  json["engine"] = to_text(request.sim.engine);
   json["collectives"] = to_text(request.sim.collectives);
   json["algorithm"] =
       request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
   json["protocol"] =
       request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
   json["seed"] = request.seed;
-  json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
+  json["simgrid"] = nullptr;
+  if (request.sim.engine == Engine::simgrid) {
+    json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
+  }
   return json;
 }
 

@@ -54,9 +54,8 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
         fmt::format("predicted; device times: {} ({})", join(shares), result.cost_summary));
     break;
   }
-  lines.push_back(fmt::format("collectives: {}, {}; simulated by SimGrid {}",
-                              to_text(request.sim.collectives), to_text(request.sim.fidelity),
-                              simgrid_version()));
+  lines.push_back(fmt::format("collectives: {}, {}; {}", to_text(request.sim.collectives),
+                              to_text(request.sim.fidelity), simulated_by(request.sim)));
   return lines;
 }
 

@@ -21,6 +21,8 @@ constexpr std::pair<std::string_view, PipelineSchedule> schedules[] = {
     {"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}};
 constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"hops", Fidelity::hops},
                                                                 {"p2p", Fidelity::p2p}};
+constexpr std::pair<std::string_view, Engine> engines[] = {{"simgrid", Engine::simgrid},
+                                                           {"fast", Engine::fast}};
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
     {"nccl", CollectiveCost::nccl}, {"ideal", CollectiveCost::ideal}};
 constexpr std::pair<std::string_view, NcclAlgorithm> nccl_algorithms[] = {
@@ -214,6 +216,9 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   if (const auto word = arguments.text("--fidelity")) {
     sim.fidelity = parse_word(*word, "--fidelity", fidelities);
   }
+  if (const auto word = arguments.text("--engine")) {
+    sim.engine = parse_word(*word, "--engine", engines);
+  }
   // Message by message there is no library: its costs are those of whole collectives.
   sim.collectives = sim.fidelity == Fidelity::p2p ? CollectiveCost::ideal : CollectiveCost::nccl;
   if (const auto word = arguments.text("--collectives")) {
@@ -269,6 +274,7 @@ std::string to_text(ShareRule rule) { return word_of(rule, share_rules); }
 std::string to_text(Rounding rounding) { return word_of(rounding, roundings); }
 std::string to_text(SearchCosts costs) { return word_of(costs, search_costs); }
 std::string to_text(Fidelity fidelity) { return word_of(fidelity, fidelities); }
+std::string to_text(Engine engine) { return word_of(engine, engines); }
 std::string to_text(CollectiveCost cost) { return word_of(cost, collective_costs); }
 
 }  // namespace parsim

@@ -83,8 +83,8 @@ class Scene {
 [[nodiscard]] Network load_network_with(const std::string& name,
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
-/// --fidelity, --collectives, --algorithm and --protocol. Throws InputError for those that exclude
-/// each other.
+/// --fidelity, --engine, --collectives, --algorithm and --protocol. Throws InputError for those
+/// that exclude each other.
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
@@ -112,6 +112,8 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(SearchCosts costs);
 /// "hops" or "p2p".
 [[nodiscard]] std::string to_text(Fidelity fidelity);
+/// "simgrid" or "fast".
+[[nodiscard]] std::string to_text(Engine engine);
 /// "nccl" or "ideal".
 [[nodiscard]] std::string to_text(CollectiveCost cost);
 

@@ -84,7 +84,7 @@ bool RunResult::fits() const {
 
 Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known) {
   const Clock::time_point start = Clock::now();
-  const auto simulator = make_simgrid_executor(scene.cluster, *scene.cost, scene.request.sim);
+  const auto simulator = make_simulator(scene.cluster, *scene.cost, scene.request.sim);
   TimedExecutor timed(*simulator);
   StrategyInput input = scene.strategy_input();
   input.simulator = &timed;
@@ -100,7 +100,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   const Plan& plan = planned.plan;
   Run run;
   run.dag = lower(scene.network, scene.cluster, plan);
-  run.timeline = make_simgrid_executor(scene.cluster, *scene.cost, scene.request.sim)->run(run.dag);
+  run.timeline = make_simulator(scene.cluster, *scene.cost, scene.request.sim)->run(run.dag);
   const Seconds simulated = Clock::now() - start;
 
   RunResult& result = run.result;

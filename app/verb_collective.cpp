@@ -60,9 +60,8 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
                     {"protocol", run.protocol}});
   }
   Document document;
-  document.head = {fmt::format("{} over {} devices of {}: {}; simulated by SimGrid {}", kind,
-                               devices, cluster.name, to_text(options.collectives),
-                               simgrid_version())};
+  document.head = {fmt::format("{} over {} devices of {}: {}; {}", kind, devices, cluster.name,
+                               to_text(options.collectives), simulated_by(options))};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
   Table table;
   std::vector<TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;
@@ -100,7 +99,7 @@ Outcome run_collective(const Arguments& arguments) {
   const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
   const std::unique_ptr<CostModel> cost = make_tile_costs(cluster, options);
-  const std::unique_ptr<Executor> executor = make_simgrid_executor(cluster, *cost, options);
+  const std::unique_ptr<Executor> executor = make_simulator(cluster, *cost, options);
   std::vector<CollectiveRow> rows;
   for (const Bytes size : sizes) {
     rows.push_back({time_collective(kind, devices, size, {cluster, *cost, *executor}),

@@ -5,6 +5,7 @@
 // then read the diff, and say in CHANGELOG.md why the numbers moved.
 #include <doctest/doctest.h>
 
+#include "sim/sim.hpp"
 #include "tests/support/transcript.hpp"
 
 namespace parsim {
@@ -22,6 +23,27 @@ TEST_CASE("golden: every report is what it was") {
     CHECK(finished.out == golden.text);
     CHECK(finished.err.empty());
   }
+}
+
+TEST_CASE("golden: the fast engine makes the same tables") {
+  std::size_t compared = 0;
+  for (const testing::Transcript& golden :
+       testing::transcripts(PARSIM_SOURCE_DIR "/tests/golden")) {
+    const std::string simgrid = simulated_by({});
+    const std::size_t at = golden.text.find(simgrid);
+    const bool searches_long = golden.path.find("compare-mixed") != std::string::npos;
+    if (at == std::string::npos || searches_long) continue;
+    CAPTURE(golden.path);
+    std::vector<std::string> words = testing::words_of(golden.command);
+    words.insert(words.end(), {"--engine", "fast"});
+    SimOptions fast;
+    fast.engine = Engine::fast;
+    std::string expected = golden.text;
+    expected.replace(at, simgrid.size(), simulated_by(fast));
+    CHECK(testing::run_program(PARSIM_PROGRAM, words).out == expected);
+    ++compared;
+  }
+  CHECK(compared >= 5);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ TEST_CASE("request: every option lands in its value") {
                                               {"--schedule", {"gpipe"}},
                                               {"--bucket", {"1 MiB"}},
                                               {"--fidelity", {"p2p"}},
+                                              {"--engine", {"fast"}},
                                               {"--collectives", {"ideal"}},
                                               {"--seed", {"7"}},
                                               {"--dim", {"batch=2", "time=3"}},
@@ -41,6 +42,7 @@ TEST_CASE("request: every option lands in its value") {
   CHECK(request.schedule == PipelineSchedule::gpipe);
   CHECK(request.bucket == Bytes{1 << 20});
   CHECK(request.sim.fidelity == Fidelity::p2p);
+  CHECK(request.sim.engine == Engine::fast);
   CHECK(request.seed == 7);
   CHECK(request.dims == std::map<std::string, std::int64_t>{{"batch", 2}, {"time", 3}});
   CHECK_FALSE(request.timings);
