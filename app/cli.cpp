@@ -194,8 +194,13 @@ const Format& chosen_format(const Arguments& arguments) {
   }
   const std::string wanted = name.value_or(arguments.has("--json") ? "json" : "table");
   for (const Format& format : formats()) {
-    if (format.name == wanted) return format;
-    known.emplace_back(format.name);
+    const bool here = !format.is_drawing || arguments.verb == "show";
+    if (format.name == wanted && here) return format;
+    if (format.name == wanted) {
+      throw InputError("--format", fmt::format("'{}' with '{}'", wanted, arguments.verb),
+                       "accepted: with show");
+    }
+    if (here) known.emplace_back(format.name);
   }
   refuse_word(wanted, "--format", known);
 }

@@ -16,6 +16,8 @@ constexpr Format format_table[] = {
     {"json", "everything, in SI base units", render_json},
     {"csv", "the main table, in SI base units", render_csv},
     {"md", "the tables in Markdown", render_md},
+    {"dot", "a graph for Graphviz", render_drawing, true},
+    {"simgrid", "a platform file for SimGrid", render_drawing, true},
 };
 
 struct Scale {
@@ -44,6 +46,11 @@ Scale scale_for(double largest, std::string_view unit) {
 std::span<const Format> formats() { return format_table; }
 
 std::string render_json(const Document& document, bool /*color*/) { return document.json + "\n"; }
+
+std::string render_drawing(const Document& document, bool /*color*/) {
+  ensure(!document.drawing.empty(), "what was asked for as a drawing has one");
+  return document.drawing;
+}
 
 std::string printable(std::string_view text) {
   std::string clean(text);

@@ -41,7 +41,8 @@ struct Document {
   std::vector<std::string> warnings;  ///< for standard error; programs find them in the JSON
   std::string json;                   ///< the whole result for programs
   std::size_t csv_table = 0;          ///< the table that CSV holds
-  std::string plain;  ///< if not empty, all there is for people: no tables, no notes
+  std::string drawing;  ///< if asked for: the text of a file for another program (dot, simgrid)
+  std::string plain;    ///< if not empty, all there is for people: no tables, no notes
 };
 
 /// The table without the columns that are for others than `reader`.
@@ -50,6 +51,7 @@ struct Document {
 struct Format {
   std::string_view name, summary;
   std::string (*render)(const Document& document, bool color);
+  bool is_drawing = false;  ///< only 'show' has it
 };
 [[nodiscard]] std::span<const Format> formats();
 
@@ -58,6 +60,7 @@ struct Format {
 /// One table only, keys as header, raw numbers; RFC 4180 quoting.
 [[nodiscard]] std::string render_csv(const Document& document, bool color);
 [[nodiscard]] std::string render_md(const Document& document, bool color);
+[[nodiscard]] std::string render_drawing(const Document& document, bool color);
 
 /// The text with every control character as '?': names come from files, and a terminal obeys what
 /// it is sent.

@@ -88,10 +88,11 @@ class Scene {
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
-/// `load_cluster` with its overrides applied.
+/// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.
 [[nodiscard]] Cluster load_cluster_with(const std::string& name,
                                         const std::vector<std::string>& overrides,
-                                        std::string_view where);
+                                        std::string_view where,
+                                        std::vector<std::string>* notes = nullptr);
 /// Sets one number of a cluster: "devices.NAME.memory=8GiB". Throws InputError for another key, an
 /// unknown device or a size without a unit.
 void apply_override(Cluster& cluster, const std::string& text);

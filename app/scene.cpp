@@ -59,8 +59,8 @@ Network load_network_with(const std::string& name, const std::map<std::string, s
 }
 
 Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
-                          std::string_view where) {
-  Cluster cluster = load_cluster(name, where);
+                          std::string_view where, std::vector<std::string>* notes) {
+  Cluster cluster = load_cluster(name, where, notes);
   for (const std::string& text : overrides) apply_override(cluster, text);
   return cluster;
 }
@@ -107,12 +107,12 @@ Scene::Scene(const Request& asked)
     for (const std::string& text : request.overrides) apply_override(cluster, text);
     request.cluster = cluster.name;
   } else {
-    cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+    cluster = load_cluster_with(request.cluster, request.overrides, "--cluster", &warnings);
   }
   if (request.first_gpus) {
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
-  warnings = network.warnings;
+  warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
   if (plan) {
     if (plan->cluster != cluster.name) {
       warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'",

@@ -8,6 +8,8 @@
 #include "app/run.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/routes.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim {
 
@@ -160,16 +162,51 @@ Table link_table(const Cluster& cluster) {
   return table;
 }
 
+/// What one looks for in `nvidia-smi topo -m`: how every two GPUs meet.
+Table ways_table(const Cluster& cluster) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  Routes routes(cluster);
+  Table table;
+  table.title =
+      "between GPUs: cables x GB/s each where they are joined, else GB/s over so many links";
+  std::vector<std::string> names;
+  for (const DeviceId gpu : gpus) names.push_back(cluster[gpu].name);
+  add_words(table, "", "from", names);
+  for (const DeviceId to : gpus) {
+    std::vector<std::string> cells;
+    for (const DeviceId from : gpus) {
+      const auto cables =
+          std::count_if(cluster.links.begin(), cluster.links.end(), [&](const Link& link) {
+            return std::minmax(link.a, link.b) == std::minmax(Port::of(from), Port::of(to));
+          });
+      const Route& way = routes.between(from, to);
+      const std::string rate = three_digits(way.rate.value / 1e9);
+      cells.push_back(from == to   ? "-"
+                      : cables > 0 ? fmt::format("{} x {}", cables, rate)
+                                   : fmt::format("{} over {}", rate, way.hops.size()));
+    }
+    add_words(table, cluster[to].name, cluster[to].name, cells);
+  }
+  return table;
+}
+
 Document show_cluster(const Arguments& arguments) {
   refuse_unused(arguments, "--dim", "network");
-  const Cluster cluster =
-      load_cluster_with(arguments.words.at(1), arguments.texts("--override"), "show cluster");
+  std::vector<std::string> warnings;
+  const Cluster cluster = load_cluster_with(arguments.words.at(1), arguments.texts("--override"),
+                                            "show cluster", &warnings);
+  const std::string form = arguments.text("--format").value_or("");
   const std::optional<BytesPerSecond> bisection = bisection_rate(cluster);
   Document document;
+  document.warnings = std::move(warnings);
+  if (form == "simgrid") document.drawing = simgrid_xml(cluster, "show cluster");
   document.head = {fmt::format("{}: {} devices, {} switches, {} links, bisection {}", cluster.name,
                                cluster.devices.size(), cluster.switches.size(),
                                cluster.links.size(), bisection ? to_text(*bisection) : "none")};
   document.tables = {device_table(cluster), link_table(cluster)};
+  constexpr std::size_t widest_table = 8;
+  const std::size_t gpus = devices_of(cluster, DeviceKind::gpu).size();
+  if (gpus > 1 && gpus <= widest_table) document.tables.push_back(ways_table(cluster));
   document.notes = {
       "bisection: rate from the first half of the GPUs to the second, in order of their ids"};
   Json json = {{"name", cluster.name}, {"devices", Json::array()}, {"links", Json::array()}};

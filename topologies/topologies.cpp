@@ -9,6 +9,7 @@
 #include "topologies/document.hpp"
 #include "topologies/embedded.hpp"
 #include "topologies/generator.hpp"
+#include "topologies/import/import.hpp"
 
 namespace parsim {
 
@@ -22,6 +23,32 @@ std::string_view machine_name(const EmbeddedFile& file) {
   const std::string_view path = file.path;
   const std::size_t begin = path.rfind('/') + 1;
   return path.substr(begin, path.rfind('.') - begin);
+}
+
+constexpr std::string_view endings[] = {".toml", ".json", ".xml", ".txt"};
+constexpr std::string_view device_option = ",device=";
+
+/// A file of ours, or of a foreign tool with what `text` says behind its path.
+Cluster load_file(const std::string& text, const std::string& path, std::string_view where,
+                  std::vector<std::string>* notes) {
+  const std::string content = read_cluster_text(path, where);
+  ImportOptions options;
+  if (path.size() < text.size()) {
+    options.device = &device_model(text.substr(path.size() + device_option.size()), where);
+  }
+  if (!path.ends_with(".toml") && !path.ends_with(".json")) {
+    std::optional<Imported> imported = import_cluster(content, path, options);
+    if (imported) {
+      if (notes != nullptr) *notes = std::move(imported->notes);
+      return std::move(imported->cluster);
+    }
+  }
+  if (options.device != nullptr) {
+    throw InputError(where, fmt::format("'{}' behind a file that names its devices", device_option),
+                     "accepted: behind the files of NCCL, nvidia-smi and SimGrid; here "
+                     "[[overrides]] in the file");
+  }
+  return parse_cluster(content, path);
 }
 
 }  // namespace
@@ -41,7 +68,8 @@ const std::vector<ClusterEntry>& clusters() {
   return table;
 }
 
-Cluster load_cluster(const std::string& name_call_or_path, std::string_view where) {
+Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
+                     std::vector<std::string>* notes) {
   const std::string& text = name_call_or_path;
   const std::string_view word = std::string_view(text).substr(0, text.find(':'));
   for (const EmbeddedFile& file : machines()) {
@@ -51,16 +79,20 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
   for (const Generator& generator : generators()) {
     if (generator.name == word) return run_generator(text, std::string(where));
   }
-  const bool like_a_call = word.size() < text.size() && word.find('/') == std::string_view::npos &&
-                           !word.ends_with(".toml") && !word.ends_with(".json");
-  const bool like_a_path =
-      text.find('/') != std::string::npos || text.ends_with(".toml") || text.ends_with(".json");
-  if (like_a_path && !like_a_call) return parse_cluster(read_cluster_text(text, where), text);
+  const std::string path = text.substr(0, text.rfind(device_option));
+  const auto has_ending = [&](std::string_view name) {
+    return std::any_of(std::begin(endings), std::end(endings),
+                       [&](std::string_view ending) { return name.ends_with(ending); });
+  };
+  const bool like_a_call =
+      word.size() < text.size() && word.find('/') == std::string_view::npos && !has_ending(word);
+  const bool like_a_path = path.find('/') != std::string::npos || has_ending(path);
+  if (like_a_path && !like_a_call) return load_file(text, path, where, notes);
   std::vector<std::string> known;
   for (const ClusterEntry& entry : clusters()) known.push_back(entry.name);
   throw InputError(where, fmt::format("unknown cluster '{}'", text),
-                   fmt::format("accepted: {}, or a file (.toml, .json, or with a /){}", join(known),
-                               suggestion(word, known)));
+                   fmt::format("accepted: {}, or a file ({}, or with a /){}", join(known),
+                               fmt::join(endings, ", "), suggestion(word, known)));
 }
 
 }  // namespace parsim

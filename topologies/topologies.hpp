@@ -17,10 +17,18 @@ struct ClusterEntry {
 /// Named machines first, then generators.
 [[nodiscard]] const std::vector<ClusterEntry>& clusters();
 
-/// A named machine, a generator call ("star:8,device=p100-sxm2,rate=25GB/s,latency=1us") or a file
-/// (.toml, .json, or anything with a '/'). Throws InputError: place, what was found, what is
-/// accepted, did-you-mean.
-[[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where);
+/// A named machine, a generator call ("star:8,device=p100-sxm2,rate=25GB/s,latency=1us") or a file:
+/// .toml, .json, or anything with a '/'; NCCL's topology XML, the text of nvidia-smi topo -m and
+/// SimGrid's platform XML are known by their content, and ",device=NAME" behind such a file says
+/// what its GPUs are. `notes` receives what a foreign file left open. Throws InputError: place,
+/// what was found, what is accepted, did-you-mean.
+[[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
+                                   std::vector<std::string>* notes = nullptr);
+
+/// The cluster as a platform file of SimGrid, with routes between all devices, which
+/// load_cluster() reads back as the same cluster. Throws InputError with `where` for more devices
+/// than such a file can sensibly hold (1024).
+[[nodiscard]] std::string simgrid_xml(const Cluster& cluster, std::string_view where);
 
 /// The device table. Throws InputError with a did-you-mean for an unknown name.
 [[nodiscard]] const std::vector<DeviceModel>& device_models();

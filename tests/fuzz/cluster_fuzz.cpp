@@ -1,7 +1,8 @@
-// Fuzz target: a generator call or a cluster file of any content is refused with an InputError or
-// makes a valid cluster.
+// Fuzz target: a generator call or a cluster file of any content, ours or a foreign tool's, is
+// refused with an InputError or makes a valid cluster.
 #include "core/errors.hpp"
 #include "tests/fuzz/target.hpp"
+#include "topologies/import/import.hpp"
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
@@ -16,6 +17,14 @@ void load(const std::string& text) {
   }
 }
 
+void import(const std::string& text) {
+  try {
+    if (const auto imported = import_cluster(text, "fuzz", {})) validate(imported->cluster, "fuzz");
+  } catch (const InputError&) {
+    // The same.
+  }
+}
+
 }  // namespace
 
 void parsim::fuzz::run(const std::string& input) {
@@ -23,4 +32,5 @@ void parsim::fuzz::run(const std::string& input) {
   if (input.find('/') == std::string::npos && input.size() < 64) load(input);
   const fuzz::TemporaryFile file("cluster.toml", input);
   load(file.path());
+  import(input);
 }

@@ -1,0 +1,56 @@
+// What importers know of GPUs and wires beyond the device table: which type a PCI id or a product's
+// name means, and what NCCL counts on per cable. Files of foreign tools tell ids, names and counts,
+// not rates.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/cluster.hpp"
+
+namespace parsim {
+
+/// A row of the table: a type of the device table, and the memory if it is not the type's.
+struct KnownGpu {
+  std::string_view pci_device;  ///< "0x1db1"
+  std::string_view product;     ///< as nvidia-smi -L says, without "NVIDIA", "Tesla", "GeForce"
+  std::string_view model;       ///< name in the device table
+  std::int64_t memory_gib = 0;  ///< 0: the model's
+};
+/// Null if the table has no such GPU.
+[[nodiscard]] const KnownGpu* gpu_of_pci(std::string_view vendor, std::string_view device);
+[[nodiscard]] const KnownGpu* gpu_of_product(std::string_view product);
+
+/// The type that is likeliest for a compute capability (70) and a number of NVLinks; nothing for a
+/// capability without a row. A guess: say so.
+[[nodiscard]] std::optional<std::string> guess_of_capability(std::int64_t capability,
+                                                             std::int64_t nvlinks);
+/// The type that is likeliest for so many NVLinks in all, and nothing else known; `is_pair`: the
+/// machine has two GPUs.
+[[nodiscard]] std::optional<std::string> guess_of_nvlinks(std::int64_t nvlinks, bool is_pair);
+
+/// The model with the remark that its type was guessed, and from what.
+[[nodiscard]] DeviceModel guessed_model(DeviceModel model, const std::string& from);
+
+/// Compute capability of a type as NCCL writes it: 70 of "7.0"; 0 if it has none.
+[[nodiscard]] std::int64_t capability_of(const DeviceModel& model);
+
+/// Of one NVLink in one direction, as NCCL counts on.
+/// Source: ncclTopoNVLinkBw in NCCL 2.28's src/graph/topo.h.
+[[nodiscard]] BytesPerSecond nvlink_rate(std::int64_t capability);
+/// NVLinks that a GPU of that capability has; 0 if none.
+[[nodiscard]] std::int64_t nvlinks_of(std::int64_t capability);
+
+/// Of a PCIe link in one direction: three quarters of the raw rate. `speed` is "8.0 GT/s PCIe" or
+/// "8 GT/s"; what is not known counts as 8 GT/s, no lanes as 16, as NCCL does.
+/// Source: kvDictPciGen and ncclTopoAddPci in NCCL 2.28's src/graph/topo.cc.
+[[nodiscard]] BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes);
+/// The PCIe generation that GPUs of a capability came with: "16 GT/s".
+[[nodiscard]] std::string_view pcie_speed_of(std::int64_t capability);
+
+/// Latencies of cables, guessed, as in clusters/*.toml.
+inline constexpr Seconds nvlink_latency{1e-6}, pcie_latency{500e-9};
+
+}  // namespace parsim

@@ -1,0 +1,368 @@
+// Source of tags, units and defaults: SimGrid's manual, "Complete XML Reference" (3.32).
+#include "topologies/import/platform.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/errors.hpp"
+#include "topologies/builder.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim {
+
+namespace {
+
+struct PlatformUnit {
+  std::string_view word;
+  double factor;
+};
+
+/// "125MBps", "50us", "1Gf": a number and at most one prefix before the unit. What has no unit is
+/// in the first of `units`, as in SimGrid.
+double platform_quantity(const XmlTag& tag, std::string_view attribute,
+                         std::initializer_list<PlatformUnit> units, bool may_be_zero) {
+  const std::string& text = tag.text(attribute);
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  std::vector<std::string> words;
+  double factor = unit.empty() ? units.begin()->factor : 0;
+  for (const PlatformUnit& one : units) {
+    words.emplace_back(one.word);
+    if (one.word == unit) factor = one.factor;
+  }
+  const double value = number * factor;
+  if (error != std::errc{} || factor == 0 || !std::isfinite(value) || value < 0 ||
+      (value == 0 && !may_be_zero)) {
+    throw InputError(tag.where(attribute), fmt::format("'{}'", text),
+                     fmt::format("accepted: a {} number with one of {}{}",
+                                 may_be_zero ? "non-negative" : "positive", join(words),
+                                 factor == 0 && !unit.empty() ? suggestion(unit, words) : ""));
+  }
+  return value;
+}
+
+FlopsPerSecond platform_speed(const XmlTag& tag) {
+  return {platform_quantity(tag, "speed",
+                            {{"f", 1},
+                             {"kf", 1e3},
+                             {"Mf", 1e6},
+                             {"Gf", 1e9},
+                             {"Tf", 1e12},
+                             {"Pf", 1e15},
+                             {"Ef", 1e18},
+                             {"Kif", 0x1p10},
+                             {"Mif", 0x1p20},
+                             {"Gif", 0x1p30},
+                             {"Tif", 0x1p40},
+                             {"flops", 1},
+                             {"kiloflops", 1e3},
+                             {"megaflops", 1e6},
+                             {"gigaflops", 1e9},
+                             {"teraflops", 1e12}},
+                            false)};
+}
+BytesPerSecond platform_rate(const XmlTag& tag, std::string_view attribute) {
+  return {platform_quantity(tag, attribute,
+                            {{"Bps", 1},
+                             {"kBps", 1e3},
+                             {"MBps", 1e6},
+                             {"GBps", 1e9},
+                             {"TBps", 1e12},
+                             {"KiBps", 0x1p10},
+                             {"MiBps", 0x1p20},
+                             {"GiBps", 0x1p30},
+                             {"TiBps", 0x1p40},
+                             {"bps", 0.125},
+                             {"kbps", 125},
+                             {"Mbps", 125e3},
+                             {"Gbps", 125e6},
+                             {"Tbps", 125e9}},
+                            false)};
+}
+Seconds platform_latency(const XmlTag& tag, std::string_view attribute) {
+  if (tag.find(attribute) == nullptr) return Seconds{0};
+  return Seconds{platform_quantity(tag, attribute,
+                                   {{"s", 1},
+                                    {"ms", 1e-3},
+                                    {"us", 1e-6},
+                                    {"ns", 1e-9},
+                                    {"ps", 1e-12},
+                                    {"m", 60},
+                                    {"h", 3600},
+                                    {"d", 86400},
+                                    {"w", 604800}},
+                                   true)};
+}
+
+class PlatformReader {
+ public:
+  explicit PlatformReader(const std::string& file) : file_(file) {}
+
+  Platform read(const Element& element) && {
+    const XmlTag root(element, file_);
+    const std::string version = root.text_or("version", "4.1");
+    if (!version.starts_with("4")) {
+      throw InputError(root.where("version"), fmt::format("'{}'", version),
+                       "accepted: 4 or 4.1 (simgrid_update_xml converts older files)");
+    }
+    bool outermost = true;
+    for (const XmlTag& tag : root.children({"config", "zone", "AS", "cluster"})) {
+      if (tag.name() == "config") {
+        platform_.notes.push_back(fmt::format("{}: settings of SimGrid are not used", tag.where()));
+      } else if (!outermost) {
+        throw InputError(tag.where(), "a second outermost zone", "one zone around everything");
+      } else {
+        outermost = false;
+        if (tag.name() == "cluster") {
+          read_cluster_tag(tag);
+        } else {
+          platform_.props = read_zone(tag);
+        }
+      }
+    }
+    return std::move(platform_);
+  }
+
+ private:
+  void name_once(std::map<std::string, std::size_t>& names, const std::string& name,
+                 std::size_t index, const std::string& where) {
+    if (name.empty()) throw InputError(where, "an empty name", "at least one character");
+    if (!names.emplace(name, index).second) {
+      throw InputError(where, fmt::format("the name '{}' occurs twice", name),
+                       "names must be unique");
+    }
+  }
+  std::size_t add_point(PlatformPoint point) {
+    if (platform_.points.size() >= static_cast<std::size_t>(most_devices + most_switches)) {
+      throw InputError(point.where, "too many hosts and routers",
+                       fmt::format("at most {} hosts", most_devices));
+    }
+    name_once(points_, point.name, platform_.points.size(), point.where);
+    platform_.points.push_back(std::move(point));
+    return platform_.points.size() - 1;
+  }
+  std::size_t add_link(PlatformLink link) {
+    name_once(links_, link.name, platform_.links.size(), link.where);
+    platform_.links.push_back(std::move(link));
+    return platform_.links.size() - 1;
+  }
+
+  static Props read_props(const XmlTag& tag) {
+    Props props;
+    for (const XmlTag& child : tag.children({"prop", "disk", "mount", "storage"})) {
+      if (child.name() == "prop") props[child.text("id")] = child.text("value");
+    }
+    return props;
+  }
+
+  static void refuse_profiles(const XmlTag& tag) {
+    for (const std::string_view attribute :
+         {"availability_file", "speed_file", "bandwidth_file", "latency_file", "state_file"}) {
+      if (tag.find(attribute) == nullptr || tag.find(attribute)->empty()) continue;
+      throw InputError(tag.where(attribute), "a profile over time",
+                       "a cluster that does not change");
+    }
+  }
+
+  void read_host(const XmlTag& tag, bool forwards) {
+    refuse_profiles(tag);
+    PlatformPoint host{tag.text("id"), tag.where(), true};
+    constexpr std::int64_t most_cores = 1'000'000;
+    host.cores = tag.integer_or("core", 1, 1, most_cores);
+    // Several speeds are those of pstates; the first is the one a host starts with.
+    const std::string& all = tag.text("speed");
+    Element first{"host", {{"speed", all.substr(0, all.find(','))}}, {}, tag.line()};
+    host.speed = platform_speed(XmlTag(first, file_)) * static_cast<double>(host.cores);
+    host.forwards = forwards;
+    host.props = read_props(tag);
+    add_point(std::move(host));
+  }
+
+  void read_link(const XmlTag& tag) {
+    refuse_profiles(tag);
+    PlatformLink link{tag.text("id"), tag.where(), platform_rate(tag, "bandwidth"),
+                      platform_latency(tag, "latency"), policy_of(tag, "sharing_policy", "SHARED")};
+    link.props = read_props(tag);
+    add_link(std::move(link));
+  }
+
+  static std::string policy_of(const XmlTag& tag, std::string_view attribute,
+                               std::string_view fallback) {
+    const std::string policy = tag.text_or(attribute, fallback);
+    const std::vector<std::string> known{"SHARED", "SPLITDUPLEX", "FATPIPE"};
+    if (std::find(known.begin(), known.end(), policy) == known.end()) {
+      throw InputError(tag.where(attribute), fmt::format("'{}'", policy),
+                       fmt::format("accepted: {}{}", join(known), suggestion(policy, known)));
+    }
+    return policy;
+  }
+
+  // NOLINTNEXTLINE(misc-no-recursion): as deep as the tree of tags, which is bounded
+  Props read_zone(const XmlTag& zone) {
+    const std::string routing = zone.text_or("routing", "Full");
+    const std::vector<std::string> known{"Full", "Floyd", "Dijkstra", "DijkstraCache", "None"};
+    if (std::find(known.begin(), known.end(), routing) == known.end()) {
+      throw InputError(zone.where("routing"), fmt::format("'{}'", routing),
+                       fmt::format("accepted: {}{}", join(known), suggestion(routing, known)));
+    }
+    const bool forwards = routing != "Full" && routing != "None";
+    Props props;
+    const std::vector<XmlTag> children =
+        zone.children({"prop", "host", "router", "link", "route", "zone", "AS", "cluster",
+                       "zoneRoute", "ASroute"});
+    for (const XmlTag& tag : children) {
+      if (tag.name() == "prop") props[tag.text("id")] = tag.text("value");
+      if (tag.name() == "host") read_host(tag, forwards);
+      if (tag.name() == "router") add_point({tag.text("id"), tag.where(), false});
+      if (tag.name() == "link") read_link(tag);
+      if (tag.name() == "zone" || tag.name() == "AS") read_zone(tag);
+      if (tag.name() == "cluster") read_cluster_tag(tag);
+    }
+    for (const XmlTag& tag : children) {  // after what they name
+      if (tag.name() == "route") read_route(tag, "src", "dst");
+      if (tag.name() == "zoneRoute" || tag.name() == "ASroute") {
+        read_route(tag, "gw_src", "gw_dst");
+      }
+    }
+    return props;
+  }
+
+  /// A flat cluster: a star of its hosts' links around a router.
+  void read_cluster_tag(const XmlTag& tag) {
+    const std::string topology = tag.text_or("topology", "FLAT");
+    if (topology != "FLAT") {
+      throw InputError(tag.where("topology"), fmt::format("'{}'", topology),
+                       "accepted: FLAT; the generators fat-tree, torus and dragonfly make others");
+    }
+    if (tag.find("limiter_link") != nullptr) {
+      throw InputError(tag.where("limiter_link"), "a limit on each host's links",
+                       "a cluster without one");
+    }
+    const Props props = read_props(tag);
+    const std::string id = tag.text("id"), prefix = tag.text_or("prefix", ""),
+                      suffix = tag.text_or("suffix", "");
+    constexpr std::int64_t most_cores = 1'000'000;
+    const std::int64_t cores = tag.integer_or("core", 1, 1, most_cores);
+    const FlopsPerSecond speed = platform_speed(tag) * static_cast<double>(cores);
+    const BytesPerSecond rate = platform_rate(tag, "bw");
+    Seconds latency = platform_latency(tag, "lat");
+    const std::vector<std::int64_t> numbers = read_radical(tag);
+    if (tag.find("bb_bw") != nullptr) {
+      // A backbone that all share and that limits nobody only adds its latency.
+      const BytesPerSecond backbone = platform_rate(tag, "bb_bw");
+      if (policy_of(tag, "bb_sharing_policy", "SHARED") != "FATPIPE" &&
+          backbone.value < rate.value * static_cast<double>(numbers.size())) {
+        throw InputError(tag.where("bb_bw"),
+                         fmt::format("a backbone of {}, shared by {} hosts of {} each",
+                                     to_text(backbone), numbers.size(), to_text(rate)),
+                         "one that limits nobody, or none: links here have two ends");
+      }
+      latency += platform_latency(tag, "bb_lat") / 2;
+    }
+    const std::size_t router =
+        add_point({tag.text_or("router_id", fmt::format("{}{}_router{}", prefix, id, suffix)),
+                   tag.where(), false});
+    for (const std::int64_t number : numbers) {
+      PlatformPoint host{fmt::format("{}{}{}", prefix, number, suffix), tag.where(), true};
+      host.speed = speed;
+      host.cores = cores;
+      host.props = props;
+      const std::size_t point = add_point(std::move(host));
+      PlatformLink link{fmt::format("{}_link_{}", id, number), tag.where(), rate, latency,
+                        policy_of(tag, "sharing_policy", "SPLITDUPLEX")};
+      platform_.routes.push_back({tag.where(), point, router, {{add_link(std::move(link)), 0}}});
+    }
+  }
+
+  /// "0-2,7": numbers and ranges.
+  static std::vector<std::int64_t> read_radical(const XmlTag& tag) {
+    const std::string& text = tag.text("radical");
+    std::vector<std::int64_t> numbers;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    const auto next = [&] {
+      std::int64_t number = -1;
+      const auto [stop, error] = std::from_chars(at, end, number);
+      if (error != std::errc{} || number < 0) number = -1;
+      at = stop;
+      return number;
+    };
+    for (;;) {
+      const std::int64_t first = next();
+      std::int64_t last = first;
+      if (at != end && *at == '-') {
+        ++at;
+        last = next();
+      }
+      const bool is_end = at == end;
+      if (first < 0 || last < first || last - first >= most_devices ||
+          numbers.size() > static_cast<std::size_t>(most_devices) || (!is_end && *at != ',')) {
+        throw InputError(tag.where("radical"), fmt::format("'{}'", text),
+                         fmt::format("accepted: numbers and rising ranges, as \"0-7,12\", of at "
+                                     "most {} hosts",
+                                     most_devices));
+      }
+      for (std::int64_t n = first; n <= last; ++n) numbers.push_back(n);
+      if (is_end) return numbers;
+      ++at;
+    }
+  }
+
+  std::size_t point_named(const XmlTag& tag, std::string_view attribute) const {
+    const std::string& name = tag.text(attribute);
+    const auto found = points_.find(name);
+    if (found != points_.end()) return found->second;
+    throw InputError(tag.where(attribute), fmt::format("no host or router '{}'", name),
+                     fmt::format("one that stands before{}", suggestion(name, names_of(points_))));
+  }
+  static std::vector<std::string> names_of(const std::map<std::string, std::size_t>& map) {
+    constexpr std::size_t most_compared = 1000;  // enough for a hint
+    std::vector<std::string> names;
+    for (const auto& [name, index] : map) {
+      if (names.size() < most_compared) names.push_back(name);
+    }
+    return names;
+  }
+
+  void read_route(const XmlTag& tag, std::string_view from, std::string_view to) {
+    PlatformRoute route{tag.where(), point_named(tag, from), point_named(tag, to), {}};
+    for (const XmlTag& hop : tag.children({"link_ctn"})) {
+      const std::string& name = hop.text("id");
+      const auto found = links_.find(name);
+      if (found == links_.end()) {
+        throw InputError(
+            hop.where("id"), fmt::format("no link '{}'", name),
+            fmt::format("one that stands before{}", suggestion(name, names_of(links_))));
+      }
+      const std::string direction = hop.text_or("direction", "NONE");
+      if (direction != "NONE" && direction != "UP" && direction != "DOWN") {
+        throw InputError(hop.where("direction"), fmt::format("'{}'", direction),
+                         "accepted: UP, DOWN, NONE");
+      }
+      route.hops.push_back({found->second, direction == "UP" ? 1 : direction == "DOWN" ? -1 : 0});
+    }
+    // From a host to itself: a device needs no link for that.
+    if (route.from == route.to && from == "src") return;
+    if (route.hops.empty()) {
+      throw InputError(tag.where(), "a route without links", "at least one <link_ctn>");
+    }
+    platform_.routes.push_back(std::move(route));
+  }
+
+  const std::string& file_;
+  Platform platform_;
+  std::map<std::string, std::size_t> points_, links_;
+};
+
+}  // namespace
+
+Platform read_platform(const Element& root, const std::string& file) {
+  return PlatformReader(file).read(root);
+}
+
+}  // namespace parsim

@@ -1,0 +1,72 @@
+// A SimGrid platform as its file says it: hosts, routers, links without ends, and routes as lists
+// of links. Where the links end is found out in simgrid.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+#include "topologies/import/xml.hpp"
+
+namespace parsim {
+
+/// Keys of <prop> under which show cluster --format simgrid writes what SimGrid has no word for.
+namespace platform_key {
+inline constexpr std::string_view name = "parsim.name", node = "parsim.node",
+                                  node_of = "parsim.node-of:", model = "parsim.model",
+                                  kind = "parsim.kind", architecture = "parsim.architecture",
+                                  multiprocessors = "parsim.multiprocessors", fp32 = "parsim.fp32",
+                                  tf32 = "parsim.tf32", fp16 = "parsim.fp16", bf16 = "parsim.bf16",
+                                  memory_rate = "parsim.memory_rate",
+                                  model_memory = "parsim.model_memory", memory = "parsim.memory",
+                                  a = "parsim.a", b = "parsim.b", label = "parsim.label",
+                                  source = "parsim.source";
+}  // namespace platform_key
+
+using Props = std::map<std::string, std::string, std::less<>>;
+
+/// A host or a router.
+struct PlatformPoint {
+  std::string name;
+  std::string where;
+  bool is_host = false;
+  FlopsPerSecond speed{};  ///< of all cores
+  std::int64_t cores = 1;
+  bool forwards = false;  ///< its zone's routes lead through hosts
+  Props props{};
+};
+
+struct PlatformLink {
+  std::string name, where;
+  BytesPerSecond rate{};
+  Seconds latency{};
+  std::string policy;
+  Props props{};
+};
+
+/// One link of a route; direction is 1 (UP), -1 (DOWN) or 0 (not told).
+struct PlatformHop {
+  std::size_t link = 0;
+  int direction = 0;
+};
+struct PlatformRoute {
+  std::string where;
+  std::size_t from = 0, to = 0;  ///< points
+  std::vector<PlatformHop> hops;
+};
+
+struct Platform {
+  Props props;  ///< of the outermost zone
+  std::vector<PlatformPoint> points;
+  std::vector<PlatformLink> links;
+  std::vector<PlatformRoute> routes;
+  std::vector<std::string> notes;
+};
+
+/// Throws InputError with file and line for what is not understood.
+[[nodiscard]] Platform read_platform(const Element& root, const std::string& file);
+
+}  // namespace parsim

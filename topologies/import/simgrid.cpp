@@ -1,0 +1,381 @@
+// From a SimGrid platform to a cluster. SimGrid's links have no ends, only routes that list them:
+// two links that follow each other in a route meet, so joining what meets gives the graph.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "core/errors.hpp"
+#include "topologies/builder.hpp"
+#include "topologies/device_types.hpp"
+#include "topologies/import/import.hpp"
+#include "topologies/import/platform.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+
+/// Places that are the same, joined step by step: first the points, then two ends of each link.
+class Places {
+ public:
+  explicit Places(const Platform& platform)
+      : points_(platform.points.size()), parent_(points_ + 2 * platform.links.size()) {
+    std::iota(parent_.begin(), parent_.end(), std::size_t{0});
+  }
+  [[nodiscard]] std::size_t size() const { return parent_.size(); }
+  [[nodiscard]] std::size_t end(std::size_t link, bool second) const {
+    return points_ + 2 * link + (second ? 1 : 0);
+  }
+  std::size_t root(std::size_t place) {
+    while (parent_[place] != place) place = parent_[place] = parent_[parent_[place]];
+    return place;
+  }
+  void join(std::size_t a, std::size_t b) {
+    const auto [low, high] = std::minmax({root(a), root(b)});
+    parent_[high] = low;  // points come first, so a place is called after its point
+  }
+  bool same(std::size_t a, std::size_t b) { return root(a) == root(b); }
+
+ private:
+  std::size_t points_;
+  std::vector<std::size_t> parent_;
+};
+
+class SimGridReader {
+ public:
+  SimGridReader(Platform platform, const std::string& file, const ImportOptions& options)
+      : platform_(std::move(platform)),
+        file_(file),
+        options_(options),
+        places_(platform_),
+        oriented_(platform_.links.size(), false),
+        crossed_(places_.size(), false),
+        notes_(std::move(platform_.notes)) {}
+
+  Imported read() && {
+    place_told_ends();
+    std::deque<const PlatformRoute*> waiting;
+    for (const PlatformRoute& route : platform_.routes) waiting.push_back(&route);
+    // Short routes say more of where a link ends.
+    std::stable_sort(waiting.begin(), waiting.end(),
+                     [](const auto* a, const auto* b) { return a->hops.size() < b->hops.size(); });
+    for (std::size_t failures = 0; !waiting.empty();) {
+      const PlatformRoute& route = *waiting.front();
+      waiting.pop_front();
+      if (follow(route, failures > waiting.size())) {
+        failures = 0;
+      } else {
+        ++failures;
+        waiting.push_back(&route);
+      }
+    }
+    check();
+    return build();
+  }
+
+ private:
+  /// Files that parsim wrote name both ends of every link.
+  void place_told_ends() {
+    std::map<std::string_view, std::size_t> points;
+    for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+      points.emplace(platform_.points[i].name, i);
+    }
+    for (std::size_t i = 0; i < platform_.links.size(); ++i) {
+      const PlatformLink& link = platform_.links[i];
+      const auto a = link.props.find(platform_key::a), b = link.props.find(platform_key::b);
+      if (a == link.props.end() || b == link.props.end()) continue;
+      const auto at_a = points.find(a->second), at_b = points.find(b->second);
+      if (at_a == points.end() || at_b == points.end()) {
+        throw InputError(link.where,
+                         fmt::format("the ends '{}' and '{}' of a prop", a->second, b->second),
+                         "names of hosts or routers");
+      }
+      places_.join(places_.end(i, false), at_a->second);
+      places_.join(places_.end(i, true), at_b->second);
+      oriented_[i] = true;
+    }
+  }
+
+  /// Walks a route as far as it is clear which way round its links are crossed; joins what meets if
+  /// all of it is. `force`: what is not clear is crossed from the first end to the second.
+  bool follow(const PlatformRoute& route, bool force) {
+    const std::size_t count = route.hops.size();
+    std::vector<int> way(count, 0);  // 1: from the first end to the second
+    const auto entry = [&](std::size_t h) { return places_.end(route.hops[h].link, way[h] < 0); };
+    const auto exit = [&](std::size_t h) { return places_.end(route.hops[h].link, way[h] > 0); };
+    const auto find_out = [&](std::size_t h) {
+      const PlatformHop& hop = route.hops[h];
+      if (hop.direction != 0) return hop.direction;
+      if (!oriented_[hop.link]) return 1;
+      std::size_t before = nowhere, after = nowhere;
+      if (h == 0)
+        before = route.from;
+      else if (way[h - 1] != 0)
+        before = exit(h - 1);
+      if (h + 1 == count)
+        after = route.to;
+      else if (way[h + 1] != 0)
+        after = entry(h + 1);
+      const std::size_t first = places_.end(hop.link, false), second = places_.end(hop.link, true);
+      if (before != nowhere && places_.same(before, first)) return 1;
+      if (before != nowhere && places_.same(before, second)) return -1;
+      if (after != nowhere && places_.same(after, second)) return 1;
+      if (after != nowhere && places_.same(after, first)) return -1;
+      return 0;
+    };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t h = 0; h < count; ++h) {
+        if (way[h] == 0 && (way[h] = find_out(h)) != 0) changed = true;
+      }
+      const auto unclear = std::find(way.begin(), way.end(), 0);
+      if (!changed && unclear != way.end() && force) *unclear = 1, changed = true;
+    }
+    if (std::find(way.begin(), way.end(), 0) != way.end()) return false;
+    places_.join(route.from, entry(0));
+    for (std::size_t h = 0; h + 1 < count; ++h) {
+      places_.join(exit(h), entry(h + 1));
+      crossings_.push_back(exit(h));
+    }
+    places_.join(exit(count - 1), route.to);
+    for (const PlatformHop& hop : route.hops) {
+      oriented_[hop.link] = true;
+      if (platform_.links[hop.link].policy == "FATPIPE") {
+        throw InputError(route.where,
+                         fmt::format("the link '{}', whose rate each flow has for itself (FATPIPE)",
+                                     platform_.links[hop.link].name),
+                         "links that flows share: SPLITDUPLEX or SHARED");
+      }
+    }
+    return true;
+  }
+
+  void check() {
+    std::map<std::size_t, std::size_t> point_at;
+    for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+      const auto [at, is_new] = point_at.emplace(places_.root(i), i);
+      if (is_new) continue;
+      throw InputError(platform_.points[i].where,
+                       fmt::format("its routes make '{}' and '{}' one place",
+                                   platform_.points[at->second].name, platform_.points[i].name),
+                       "routes over links with two ends each");
+    }
+    for (std::size_t i = 0; i < platform_.links.size(); ++i) {
+      if (!oriented_[i] || !places_.same(places_.end(i, false), places_.end(i, true))) continue;
+      throw InputError(
+          platform_.links[i].where,
+          fmt::format("the routes use the link '{}' as a bus: they enter and leave it "
+                      "at one place",
+                      platform_.links[i].name),
+          "links with two ends; a bus becomes a switch (<router>) with a link to each");
+    }
+    for (const std::size_t place : crossings_) crossed_[places_.root(place)] = true;
+    std::vector<int> links_at(places_.size(), 0);
+    for (std::size_t i = 0; i < platform_.links.size(); ++i) {
+      if (!oriented_[i]) continue;
+      ++links_at[places_.root(places_.end(i, false))];
+      ++links_at[places_.root(places_.end(i, true))];
+    }
+    for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+      const std::size_t root = places_.root(i);
+      if (platform_.points[i].forwards && links_at[root] > 1) crossed_[root] = true;
+    }
+  }
+
+  [[nodiscard]] std::optional<std::string> prop(const Props& props, std::string_view key) const {
+    const auto found = props.find(key);
+    if (found == props.end()) return std::nullopt;
+    return found->second;
+  }
+
+  DeviceModel model_of(const PlatformPoint& host) const {
+    if (options_.device != nullptr) return *options_.device;
+    const auto name = prop(host.props, platform_key::model);
+    if (!name) return model_of_speed(host);
+    const auto told = told_model(host, *name);
+    if (!told) return device_model(*name, host.where);
+    for (const DeviceModel& known : device_models()) {
+      DeviceModel bare = known;
+      bare.provenance = told->provenance;
+      if (bare == *told) return known;  // with its sources
+    }
+    return *told;
+  }
+
+  /// A host that says nothing but its speed. All but that is a guess: a V100 has 17 FLOP/s for each
+  /// byte per second of its memory.
+  DeviceModel model_of_speed(const PlatformPoint& host) const {
+    constexpr double flops_per_byte = 17;
+    constexpr std::int64_t memory = std::int64_t{16} << 30;
+    DeviceModel model;
+    // Exact, because hosts of one name are one type.
+    const double tera = host.speed.value / 1e12;
+    model.name = tera >= 1 ? fmt::format("host-{}Tf", tera) : fmt::format("host-{}Gf", 1e3 * tera);
+    model.multiprocessors = static_cast<std::int32_t>(host.cores);
+    model.peak.fill(host.speed);
+    model.memory_rate = {host.speed.value / flops_per_byte};
+    model.memory = Bytes{memory};
+    model.provenance = {{"*", Label::guessed,
+                         fmt::format("speed of a host in {}; memory and its rate guessed", file_)}};
+    return model;
+  }
+
+  /// All numbers of a model as parsim writes them; nothing if they are not there.
+  std::optional<DeviceModel> told_model(const PlatformPoint& host, const std::string& name) const {
+    using namespace platform_key;
+    if (!prop(host.props, fp32)) return std::nullopt;
+    const auto text = [&](std::string_view key) {
+      const auto value = prop(host.props, key);
+      if (value) return *value;
+      throw InputError(host.where, fmt::format("the prop '{}' is missing", key),
+                       "all that 'show cluster --format simgrid' writes");
+    };
+    const auto where = [&](std::string_view key) { return fmt::format("{}.{}", host.where, key); };
+    DeviceModel model;
+    model.name = name;
+    model.kind = text(kind) == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
+    model.architecture = prop(host.props, architecture).value_or("");
+    model.multiprocessors = static_cast<std::int32_t>(
+        parse_bytes(text(multiprocessors) + " B", where(multiprocessors)).value);
+    model.peak = {
+        parse_flops_rate(text(fp32), where(fp32)), parse_flops_rate(text(tf32), where(tf32)),
+        parse_flops_rate(text(fp16), where(fp16)), parse_flops_rate(text(bf16), where(bf16))};
+    model.memory_rate = parse_rate(text(memory_rate), where(memory_rate));
+    model.memory = parse_bytes(text(model_memory), where(model_memory));
+    model.provenance = {{"*", Label::guessed, "given in " + file_}};
+    return model;
+  }
+
+  Imported build();
+  std::vector<Port> build_points(ClusterBuilder& builder);
+  Port port_at(ClusterBuilder& builder, std::size_t place, const PlatformLink& link);
+  NodeId node_named(ClusterBuilder& builder, const std::string& name);
+
+  Platform platform_;
+  const std::string& file_;
+  const ImportOptions& options_;
+  Places places_;
+  std::vector<bool> oriented_;  ///< by link: its ends are known
+  std::vector<bool> crossed_;   ///< by root: routes lead through it
+  std::vector<std::size_t> crossings_;
+  std::map<std::size_t, Port> port_of_;  ///< by root
+  std::map<std::string, NodeId> nodes_;
+  std::map<std::string, std::int64_t> joints_;
+  std::vector<std::string> notes_;
+};
+
+NodeId SimGridReader::node_named(ClusterBuilder& builder, const std::string& name) {
+  const auto found = nodes_.find(name);
+  if (found != nodes_.end()) return found->second;
+  return nodes_.emplace(name, builder.add_node(name)).first->second;
+}
+
+std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
+  std::map<std::string, DeviceModel> models;
+  std::vector<Port> hosts(platform_.points.size());
+  for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+    const PlatformPoint& point = platform_.points[i];
+    if (!point.is_host) {
+      const auto node = prop(platform_.props, std::string(platform_key::node_of) + point.name);
+      const SwitchId id =
+          builder.add_switch(point.name, node ? node_named(builder, *node) : NodeId{});
+      port_of_[places_.root(i)] = Port::of(id);
+      continue;
+    }
+    const DeviceModel model = model_of(point);
+    const auto [known, is_new] = models.try_emplace(model.name, model);
+    if (!(known->second == model)) {
+      throw InputError(point.where,
+                       fmt::format("the type '{}' has other numbers than before", model.name),
+                       "one set of numbers for each name");
+    }
+    std::optional<Bytes> memory;
+    if (const auto text = prop(point.props, platform_key::memory)) {
+      memory = parse_bytes(*text, point.where);
+    }
+    const std::string node = prop(point.props, platform_key::node).value_or(point.name);
+    const DeviceId id =
+        builder.add_device(point.name, known->second, node_named(builder, node), memory);
+    if (is_new && known->second.name.starts_with("host-")) {
+      notes_.push_back(fmt::format(
+          "{}: a host of SimGrid has a speed only; memory ({}) and its rate ({}) are guessed; "
+          "FILE,device=NAME makes all hosts a known type",
+          known->first, to_text(known->second.memory), to_text(known->second.memory_rate)));
+    }
+    hosts[i] = port_of_[places_.root(i)] = Port::of(id);
+  }
+  // Devices forward nothing here, so a host that does gets a switch before it.
+  for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+    if (!platform_.points[i].is_host || !crossed_[places_.root(i)]) continue;
+    const NodeId node = builder.cluster().devices[static_cast<std::size_t>(hosts[i].index)].node;
+    port_of_[places_.root(i)] =
+        Port::of(builder.add_switch(platform_.points[i].name + ".port", node));
+  }
+  return hosts;
+}
+
+Port SimGridReader::port_at(ClusterBuilder& builder, std::size_t place, const PlatformLink& link) {
+  const std::size_t root = places_.root(place);
+  const auto found = port_of_.find(root);
+  if (found != port_of_.end()) return found->second;
+  const std::string name = fmt::format("{}.end{}", link.name, joints_[link.name]++);
+  return port_of_[root] = Port::of(builder.add_switch(name));
+}
+
+Imported SimGridReader::build() {
+  const auto name = prop(platform_.props, platform_key::name);
+  ClusterBuilder builder(name.value_or(std::filesystem::path(file_).stem().string()), file_);
+  const std::vector<Port> hosts = build_points(builder);
+  std::vector<double> rates(platform_.points.size(), 0);
+  std::map<std::size_t, double> rate_at;
+  std::size_t unused = 0, shared = 0;
+  for (std::size_t i = 0; i < platform_.links.size(); ++i) {
+    const PlatformLink& link = platform_.links[i];
+    if (!oriented_[i]) {
+      if (link.policy != "FATPIPE") ++unused;  // a loopback
+      continue;
+    }
+    if (link.policy == "SHARED") ++shared;
+    const auto label = prop(link.props, platform_key::label);
+    const std::int32_t source = builder.add_provenance(
+        {"*", label ? parse_label(*label, link.where) : Label::guessed,
+         prop(link.props, platform_key::source).value_or("given in " + file_)});
+    const Port a = port_at(builder, places_.end(i, false), link),
+               b = port_at(builder, places_.end(i, true), link);
+    builder.add_link(a, b, link.rate, link.latency, source);
+    builder.change().links.back().name = link.name;
+    rate_at[places_.root(places_.end(i, false))] += link.rate.value;
+    rate_at[places_.root(places_.end(i, true))] += link.rate.value;
+  }
+  for (std::size_t i = 0; i < platform_.points.size(); ++i) {
+    const std::size_t root = places_.root(i);
+    if (!platform_.points[i].is_host || !crossed_[root] || rate_at[root] <= 0) continue;
+    builder.add_link(hosts[i], port_of_[root], {rate_at[root]}, Seconds{0},
+                     builder.add_provenance({"*", Label::guessed,
+                                             "as fast as all links of the host, which forwards"}));
+  }
+  if (shared > 0) {
+    notes_.push_back(
+        fmt::format("{} link{} SHARED: both directions share the rate in SimGrid, here each has it",
+                    shared, shared == 1 ? " is" : "s are"));
+  }
+  if (unused > 0) {
+    notes_.push_back(fmt::format("{} link{} of no route left out", unused, unused == 1 ? "" : "s"));
+  }
+  return {std::move(builder).finish(), std::move(notes_)};
+}
+
+}  // namespace
+
+Imported import_simgrid(const Element& root, const std::string& file,
+                        const ImportOptions& options) {
+  return SimGridReader(read_platform(root, file), file, options).read();
+}
+
+}  // namespace parsim

@@ -1,0 +1,176 @@
+#include "topologies/import/smi_matrix.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <sstream>
+
+#include "core/errors.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Without the escape sequences with which the header is underlined.
+std::string plain(std::string_view line) {
+  std::string text;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b') {
+      while (i < line.size() && line[i] != 'm') ++i;
+    } else if (line[i] != '\r') {
+      text += line[i];
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+class MatrixReader {
+ public:
+  MatrixReader(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  SmiMatrix read() && {
+    parse();
+    check();
+    return std::move(matrix_);
+  }
+
+ private:
+  [[nodiscard]] std::string where(std::int64_t line, std::string_view what) const {
+    return fmt::format("{}:{}:{}", file_, line, what);
+  }
+  [[nodiscard]] std::size_t count() const { return matrix_.names.size(); }
+
+  void parse() {
+    std::istringstream stream{std::string(text_)};
+    std::int64_t number = 0;
+    for (std::string raw; std::getline(stream, raw);) {
+      ++number;
+      const std::string line = plain(raw);
+      const std::vector<std::string> words = words_of(line);
+      if (words.empty()) {
+        if (!matrix_.cells.empty()) break;  // the legend follows
+      } else if (words.front() == "GPU" && words.size() > 1) {
+        read_product(line, words);
+      } else if (words.front() == "GPU0" && matrix_.names.empty()) {
+        read_header(words);
+      } else if (!matrix_.names.empty()) {
+        if (words.front() == "Legend:") break;
+        read_row(words, number);
+      }
+    }
+    if (matrix_.names.empty()) {
+      throw InputError(where(1, "matrix"), "no line that begins with GPU0 as a word",
+                       "all that 'nvidia-smi topo -m' prints");
+    }
+    if (matrix_.cells.size() < count()) {
+      throw InputError(where(number, "matrix"),
+                       fmt::format("{} rows for {} columns", matrix_.cells.size(), count()),
+                       "all that 'nvidia-smi topo -m' prints");
+    }
+  }
+
+  /// "GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-…)", a line of nvidia-smi -L.
+  void read_product(const std::string& line, const std::vector<std::string>& words) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos || !words[1].ends_with(':')) return;
+    const std::size_t end = line.find(" (UUID", colon);
+    matrix_.products["GPU" + words[1].substr(0, words[1].size() - 1)] =
+        line.substr(colon + 2, end == std::string::npos ? end : end - colon - 2);
+  }
+
+  /// Names of devices up to "CPU Affinity".
+  void read_header(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (word == "CPU" || word == "NUMA") break;
+      matrix_.names.push_back(word);
+    }
+  }
+
+  void read_row(const std::vector<std::string>& words, std::int64_t line) {
+    const std::size_t row = matrix_.cells.size();
+    if (row == count() || words.front() != matrix_.names[row]) {
+      throw InputError(where(line, words.front()), fmt::format("a row '{}'", words.front()),
+                       row == count()
+                           ? std::string("no row after the last column's")
+                           : fmt::format("the row '{}', as the columns are", matrix_.names[row]));
+    }
+    if (words.size() < count() + 1) {
+      throw InputError(where(line, words.front()),
+                       fmt::format("{} entries for {} columns", words.size() - 1, count()),
+                       "one entry for each column");
+    }
+    std::vector<SmiCell> cells;
+    for (std::size_t i = 0; i < count(); ++i) {
+      cells.push_back(cell(words[i + 1], where(line, words.front() + "." + matrix_.names[i])));
+    }
+    matrix_.cells.push_back(std::move(cells));
+    matrix_.lines.push_back(line);
+    matrix_.affinity.push_back(words.size() > count() + 1 ? words[count() + 1] : "");
+  }
+
+  [[nodiscard]] static SmiCell cell(const std::string& word, const std::string& where) {
+    // SOC and PHB of drivers before 2017 mean what SYS and PHB mean now.
+    static const std::pair<std::string, SmiWay> ways[] = {
+        {"X", SmiWay::self},    {"PIX", SmiWay::pix}, {"PXB", SmiWay::pxb}, {"PHB", SmiWay::phb},
+        {"NODE", SmiWay::node}, {"SYS", SmiWay::sys}, {"SOC", SmiWay::sys}};
+    for (const auto& [name, way] : ways) {
+      if (name == word) return {way, 0};
+    }
+    constexpr std::int64_t most = 1024;
+    std::int64_t links = 0;
+    const char* const end = word.data() + word.size();
+    if (word.starts_with("NV") && word.size() > 2) {
+      const auto [stop, error] = std::from_chars(word.data() + 2, end, links);
+      if (error == std::errc{} && stop == end && links >= 1 && links <= most) {
+        return {SmiWay::nvlink, links};
+      }
+    }
+    const std::vector<std::string> known{"X", "NV1", "NV2", "PIX", "PXB", "PHB", "NODE", "SYS"};
+    throw InputError(where, fmt::format("'{}'", word),
+                     fmt::format("accepted: X, NV# (1 to {}), PIX, PXB, PHB, NODE, SYS{}", most,
+                                 suggestion(word, known)));
+  }
+
+  /// The matrix is symmetric, X stands on its diagonal, and what is near to the same is near.
+  void check() const {
+    for (std::size_t i = 0; i < count(); ++i) {
+      for (std::size_t j = 0; j < count(); ++j) {
+        const SmiCell &cell = matrix_.cells[i][j], &back = matrix_.cells[j][i];
+        const std::string at = where(matrix_.lines[i], matrix_.names[i] + "." + matrix_.names[j]);
+        if ((cell.way == SmiWay::self) != (i == j)) {
+          throw InputError(at, i == j ? "no X" : "X", "X where a device meets itself, only there");
+        }
+        if (cell.way != back.way || cell.nvlinks != back.nvlinks) {
+          throw InputError(at,
+                           fmt::format("{} and {} say different things of each other",
+                                       matrix_.names[i], matrix_.names[j]),
+                           "the same in both rows");
+        }
+        if (cell.way == SmiWay::nvlink &&
+            !(is_smi_gpu(matrix_.names[i]) && is_smi_gpu(matrix_.names[j]))) {
+          throw InputError(at, "NVLinks to a network card", "NV# between GPUs only");
+        }
+      }
+    }
+  }
+
+  std::string_view text_;
+  const std::string& file_;
+  SmiMatrix matrix_;
+};
+
+}  // namespace
+
+SmiMatrix parse_smi_matrix(std::string_view text, const std::string& file) {
+  return MatrixReader(text, file).read();
+}
+
+}  // namespace parsim
