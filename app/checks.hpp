@@ -45,7 +45,9 @@ struct Bounds {
 
 /// Throws BrokenInvariant, naming both numbers, if the makespan is below a bound or bytes got lost.
 /// Tolerance: 1 ns for every operation on the longest chain (the simulator merges events closer
-/// than that) and 1e-9 of the makespan. Returns one line on what held.
-[[nodiscard]] std::string check_bounds(const Bounds& bounds, Seconds makespan);
+/// than that) and 1e-9 of the makespan. Returns one line on what held. Without contention a link
+/// may be asked for more than it carries; then the busiest link is no bound, and the line says so.
+[[nodiscard]] std::string check_bounds(const Bounds& bounds, Seconds makespan,
+                                       bool contention = true);
 
 }  // namespace parsim

@@ -33,8 +33,9 @@ constexpr OptionSpec options[] = {
     {"--parts", "N", "contiguous parts of the network in 'hybrid' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
-    {"--fidelity", "hops|p2p",
-     "a collective is one flow per hop, or every message (default: hops)"},
+    {"--fidelity", "p2p|hops|macro|analytic",
+     "a collective is every message, one flow per hop, one flow in all, or, like transfers, a "
+     "formula without contention (default: hops)"},
     {"--engine", "simgrid|fast",
      "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
     {"--collectives", "nccl|ideal",

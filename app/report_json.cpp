@@ -71,7 +71,8 @@ Json inputs(const Scene& scene) {
   }
   json["costs"] = request.costs;
   json["fidelity"] = to_text(request.sim.fidelity);
-  json["engine"] = to_text(request.sim.engine);
+  const bool moves = request.sim.fidelity != Fidelity::analytic;
+  json["engine"] = moves ? Json(to_text(request.sim.engine)) : Json(nullptr);
   json["collectives"] = to_text(request.sim.collectives);
   json["algorithm"] =
       request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
@@ -79,7 +80,7 @@ Json inputs(const Scene& scene) {
       request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
   json["seed"] = request.seed;
   json["simgrid"] = nullptr;
-  if (request.sim.engine == Engine::simgrid) {
+  if (moves && request.sim.engine == Engine::simgrid) {
     json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
   }
   return json;

@@ -19,8 +19,10 @@ constexpr std::pair<std::string_view, Sync::Kind> syncs[] = {
     {"ring", Sync::Kind::ring}, {"ps", Sync::Kind::server}, {"auto", Sync::Kind::automatic}};
 constexpr std::pair<std::string_view, PipelineSchedule> schedules[] = {
     {"gpipe", PipelineSchedule::gpipe}, {"1f1b", PipelineSchedule::one_f_one_b}};
-constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"hops", Fidelity::hops},
-                                                                {"p2p", Fidelity::p2p}};
+constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"p2p", Fidelity::p2p},
+                                                                {"hops", Fidelity::hops},
+                                                                {"macro", Fidelity::macro},
+                                                                {"analytic", Fidelity::analytic}};
 constexpr std::pair<std::string_view, Engine> engines[] = {{"simgrid", Engine::simgrid},
                                                            {"fast", Engine::fast}};
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
@@ -218,6 +220,10 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   }
   if (const auto word = arguments.text("--engine")) {
     sim.engine = parse_word(*word, "--engine", engines);
+    if (sim.fidelity == Fidelity::analytic) {
+      throw InputError("--engine", "unused by formulas",
+                       "accepted: with --fidelity p2p, hops or macro");
+    }
   }
   // Message by message there is no library: its costs are those of whole collectives.
   sim.collectives = sim.fidelity == Fidelity::p2p ? CollectiveCost::ideal : CollectiveCost::nccl;

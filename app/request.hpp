@@ -111,7 +111,7 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(Rounding rounding);
 /// "own" or "paper".
 [[nodiscard]] std::string to_text(SearchCosts costs);
-/// "hops" or "p2p".
+/// "p2p", "hops", "macro" or "analytic".
 [[nodiscard]] std::string to_text(Fidelity fidelity);
 /// "simgrid" or "fast".
 [[nodiscard]] std::string to_text(Engine engine);

@@ -117,7 +117,8 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.cost_shares = cost_shares(times, run.dag);
   result.cost_summary = scene.cost->summary();
   result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline);
-  result.checks = check_bounds(result.bounds, result.step_time);
+  result.checks = check_bounds(result.bounds, result.step_time,
+                               scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
   result.micro_batches = plan.schedule.micro_batches;
   if (scene.request.timings) {

@@ -239,15 +239,26 @@ std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares) {
   return bytes;
 }
 
+Seconds time_alone(std::span<const LoneFlow> flows, Seconds least, const Cluster& cluster) {
+  std::unordered_map<std::size_t, double> load;
+  for (const LoneFlow& flow : flows) {
+    for (const Hop hop : flow.route->hops) load[hop.index()] += flow.bytes;
+  }
+  Seconds slowest{};
+  for (const LoneFlow& flow : flows) {
+    Seconds time = least;
+    for (const Hop hop : flow.route->hops) {
+      time = std::max(time, Seconds{load.at(hop.index()) / cluster[hop.link].rate.value});
+    }
+    slowest = std::max(slowest, flow.wait + time);
+  }
+  return slowest;
+}
+
 Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
                         Ways& ways, const SimOptions& options) {
   const CollectiveChoice choice = choose(kind, group, payload, ways, options);
-  struct Flow {
-    const Route* route;
-    double bytes;
-    Seconds wait;
-  };
-  std::vector<Flow> flows;
+  std::vector<LoneFlow> flows;
   if (kind == CollectiveKind::all_to_all) {
     const auto n = static_cast<double>(group.size());
     const double each = static_cast<double>(payload.value) / (n * (n - 1));
@@ -265,19 +276,7 @@ Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, By
                        static_cast<double>(flow.payload.value), flow.wait});
     }
   }
-  std::unordered_map<std::size_t, double> load;
-  for (const Flow& flow : flows) {
-    for (const Hop hop : flow.route->hops) load[hop.index()] += flow.bytes;
-  }
-  double slowest = 0;
-  for (const Flow& flow : flows) {
-    double time = choice.least.count();
-    for (const Hop hop : flow.route->hops) {
-      time = std::max(time, load.at(hop.index()) / ways.cluster()[hop.link].rate.value);
-    }
-    slowest = std::max(slowest, flow.wait.count() + time);
-  }
-  return Seconds{slowest};
+  return time_alone(flows, choice.least, ways.cluster());
 }
 
 CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,

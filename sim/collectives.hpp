@@ -113,13 +113,23 @@ struct PairFlow {
 /// Bytes of each member's region.
 [[nodiscard]] std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares);
 
-/// Time of a collective on an otherwise idle network, equal shares:
+/// A flow among others that start together.
+struct LoneFlow {
+  const Route* route = nullptr;
+  double bytes = 0;
+  Seconds wait{};
+};
+/// Time of flows on an otherwise idle network:
 ///
-///     max over its flows of   wait + max(least, max over the flow's links of
+///     max over the flows of   wait + max(least, max over the flow's links of
 ///                                               (bytes of all flows over the link) / rate)
 ///
-/// For rings over separate links that is what the simulator gives; where the flows of one
-/// collective share links it is a close lower bound.
+/// For rings over separate links that is what the simulator gives; where flows that wait alike
+/// share links it is a close lower bound.
+[[nodiscard]] Seconds time_alone(std::span<const LoneFlow> flows, Seconds least,
+                                 const Cluster& cluster);
+
+/// time_alone of a collective with equal shares.
 [[nodiscard]] Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group,
                                       Bytes payload, Ways& ways, const SimOptions& options = {});
 

@@ -7,6 +7,7 @@
 #include "core/errors.hpp"
 #include "sim/fair_flows.hpp"
 #include "sim/flow_engine.hpp"
+#include "sim/op_flows.hpp"
 
 namespace parsim {
 
@@ -14,11 +15,6 @@ namespace {
 
 /// A transfer or collective on its way.
 struct Active {
-  struct Flow {
-    std::size_t route = 0;
-    Bytes payload;
-    Seconds wait{};
-  };
   /// A hop of a ring that runs message by message.
   struct Hop {
     std::size_t sent = 0;  ///< messages that have arrived at its end
@@ -26,8 +22,8 @@ struct Active {
   };
 
   OpId op;
-  std::size_t left = 0;     ///< flows or messages that have not ended
-  std::vector<Flow> flows;  ///< by wait
+  std::size_t left = 0;  ///< flows or messages that have not ended
+  OpFlows flows;
   /// A library that is slower than the links: its flows share them freely, and the operation then
   /// waits for this date. (SimGrid ignores rate caps of flows without actors.)
   Seconds not_before{};
@@ -53,10 +49,10 @@ class DagRun {
          const Findings& findings)
       : dag_(dag),
         prepared_(prepared),
+        cluster_(cluster),
         fidelity_(fidelity),
+        findings_(findings),
         spans_(findings.spans),
-        hop_bytes_(findings.hop_bytes),
-        spared_bytes_(findings.spared_bytes),
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
@@ -105,7 +101,6 @@ class DagRun {
     Active& active = actives_[index];
     active.op = op;
     active.start = active.not_before = spans_[op.index()].start;
-    active.flows.clear();
     active.hops.clear();
     active.messages.clear();
     active.group = nullptr;
@@ -113,67 +108,38 @@ class DagRun {
   }
 
   void start_communication(OpId op) {
+    if (fidelity_ == Fidelity::analytic) {
+      const Seconds alone = time_alone(dag_, prepared_, op, cluster_, findings_);
+      end_operation(op.index(), spans_[op.index()].start + alone);
+      return;
+    }
     const std::size_t index = new_active(op);
-    Active& active = actives_[index];
-    const OpRecord& record = dag_.record(op);
-    const RouteTable& table = prepared_.table;
-    if (dag_.kind(op) == OpKind::transfer) {
-      const std::size_t route = table.pair(DeviceId{record.device}, DeviceId{record.to});
-      active.flows.push_back({route, dag_.payload(op), table.routes[route]->latency});
-    } else if (const auto kind = static_cast<CollectiveKind>(record.sub);
-               kind == CollectiveKind::all_to_all) {
-      const std::vector<DeviceId>& group = dag_.group(GroupId{record.device});
-      const Seconds wait = choice_of(op).wait;
-      for (const PairFlow& flow : pair_flows(dag_, dag_.shares(op))) {
-        const std::size_t route = table.pair(group[flow.from], group[flow.to]);
-        active.flows.push_back({route, flow.payload, table.routes[route]->latency + wait});
-      }
-    } else {
-      const RouteTable::Group& group = table.groups.at(record.device);
-      const CollectivePayload payload{kind, dag_.payload(op), share_bytes(dag_, dag_.shares(op))};
+    if (fidelity_ == Fidelity::p2p && dag_.kind(op) == OpKind::collective) {
+      const CollectivePayload payload = payload_of(dag_, op);
       // A broadcast has no step-by-step form of its own: its pieces may be as small as one likes.
-      if (fidelity_ == Fidelity::p2p && kind != CollectiveKind::broadcast) {
-        start_messages(index, group, payload);
+      if (payload.kind != CollectiveKind::all_to_all && payload.kind != CollectiveKind::broadcast) {
+        start_messages(index, prepared_.table.groups.at(dag_.record(op).device), payload);
         return;
       }
-      start_ring(active, group, payload);
     }
     start_flows(index);
-  }
-
-  [[nodiscard]] CollectiveChoice choice_of(OpId op) const {
-    const auto found = prepared_.choices.find(op.value);
-    return found == prepared_.choices.end() ? CollectiveChoice{} : found->second;
-  }
-
-  void start_ring(Active& active, const RouteTable::Group& group,
-                  const CollectivePayload& payload) {
-    const CollectiveChoice choice = choice_of(active.op);
-    const std::size_t n = group.rings->members.front().size();
-    for (const HopFlow& flow : hop_flows(payload, *group.rings, choice)) {
-      active.flows.push_back({group.first + flow.ring * n + flow.hop, flow.payload, flow.wait});
-      spared_bytes_ -= static_cast<double>(flow.payload.value);
-      active.not_before = std::max(active.not_before, active.start + flow.wait + choice.least);
-    }
-    for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
-      spared_bytes_ += static_cast<double>(flow.payload.value);
-    }
   }
 
   /// Flows that wait equally long share one date.
   void start_flows(std::size_t index) {
     Active& active = actives_[index];
-    std::stable_sort(active.flows.begin(), active.flows.end(),
-                     [](const auto& a, const auto& b) { return a.wait < b.wait; });
-    active.left = active.flows.size();
-    if (active.flows.empty()) {  // an all-to-all in which nobody needs anything
+    flows_of(dag_, prepared_, active.op, fidelity_, findings_, active.flows);
+    active.not_before = active.start + active.flows.longest_wait + active.flows.least;
+    const std::vector<OpFlow>& flows = active.flows.flows;
+    active.left = flows.size();
+    if (flows.empty()) {  // an all-to-all in which nobody needs anything
       free_.push_back(index);
       end_operation(active.op.index(), active.start);
       return;
     }
-    for (std::size_t i = 0; i < active.flows.size(); ++i) {
-      if (i > 0 && active.flows[i].wait == active.flows[i - 1].wait) continue;
-      engine_.wake_at(active.start + active.flows[i].wait, token(index, i));
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      if (i > 0 && flows[i].wait == flows[i - 1].wait) continue;
+      engine_.wake_at(active.start + flows[i].wait, token(index, i));
     }
   }
 
@@ -202,25 +168,22 @@ class DagRun {
     engine_.wake_at(date + latency, token(index, at));
   }
 
-  void start_flow(std::size_t route, Bytes payload, std::int64_t t) {
-    for (const Hop hop : prepared_.table.routes[route]->hops) {
-      hop_bytes_[hop.index()] += static_cast<double>(payload.value);
-    }
-    engine_.start(route, payload, t);
-  }
-
   void on_date(std::int64_t t) {
     const std::size_t index = active_of(t), part = part_of(t);
     const Active& active = actives_[index];
     if (active.group != nullptr) {
       const std::size_t n = active.messages.front().chunks.size();
-      start_flow(active.group->first + part,
-                 active.messages[part / n].payload(active.hops[part].sent, part % n), t);
+      const std::size_t route = active.group->first + part;
+      const Bytes payload = active.messages[part / n].payload(active.hops[part].sent, part % n);
+      for (const Hop hop : prepared_.table.routes[route]->hops) {
+        findings_.hop_bytes[hop.index()] += static_cast<double>(payload.value);
+      }
+      engine_.start(route, payload, t);
       return;
     }
-    const Seconds wait = active.flows[part].wait;
-    for (std::size_t i = part; i < active.flows.size() && active.flows[i].wait == wait; ++i) {
-      start_flow(active.flows[i].route, active.flows[i].payload, t);
+    const std::vector<OpFlow>& flows = active.flows.flows;
+    for (std::size_t i = part; i < flows.size() && flows[i].wait == flows[part].wait; ++i) {
+      engine_.start(flows[i].route, flows[i].payload, t);
     }
   }
 
@@ -244,10 +207,10 @@ class DagRun {
 
   const ExecDag& dag_;
   const PreparedDag& prepared_;
+  const Cluster& cluster_;
   const Fidelity fidelity_;
+  const Findings findings_;
   const std::span<Span> spans_;
-  const std::span<double> hop_bytes_;
-  double& spared_bytes_;
   std::vector<std::uint32_t> waiting_;
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
@@ -259,7 +222,7 @@ class DagRun {
 
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
               const SimOptions& options, const Findings& findings) {
-  if (options.engine == Engine::fast) {
+  if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
     DagRun<FairFlows>(dag, prepared, cluster, options.fidelity, findings).run();
   } else {
     DagRun<FlowEngine>(dag, prepared, cluster, options.fidelity, findings).run();

@@ -34,6 +34,16 @@ s4u::NetZone* star_zone(s4u::Engine& engine) {
 #endif
 }
 
+s4u::NetZone* full_zone_inside(s4u::NetZone* parent, const std::string& name) {
+#if SIMGRID_VERSION >= 40000
+  return parent->add_netzone_full(name);
+#else
+  s4u::NetZone* zone = s4u::create_full_zone(name);
+  zone->set_parent(parent);
+  return zone;
+#endif
+}
+
 s4u::Host* add_host(s4u::NetZone* zone, const std::string& name) {
   constexpr double unused_speed = 1;
 #if SIMGRID_VERSION >= 40000
@@ -82,8 +92,7 @@ std::string simgrid_version() {
 struct FlowEngine::Impl {
   s4u::Engine engine{"parsim"};
   Handler on_date, on_end;
-  std::vector<s4u::Host*> sources;  ///< by route
-  s4u::Host* sink = nullptr;
+  std::vector<s4u::Host*> sources, sinks;  ///< by route
 
   /// A comm lives until after its callback: dropped earlier, SimGrid reads freed memory.
   struct Slot {
@@ -103,7 +112,9 @@ struct FlowEngine::Impl {
 
 // A host stands for one end of one route, not for a device: in a star zone a route is a source's
 // way up plus the sink's empty way down. So memory grows with the routes that are used and not with
-// the square of the devices (a full zone's table takes 139 MB for 4096 devices).
+// the square of the devices (a full zone's table takes 139 MB for 4096 devices). But a star zone
+// drops links that it has seen before: a route that crosses one several times has a full zone to
+// itself ("macro: a ring that crosses a link twice").
 FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> routes,
                        Handler on_date, Handler on_end)
     : impl_(std::make_unique<Impl>()) {
@@ -119,11 +130,13 @@ FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> rou
     const auto point = [](s4u::Host* h) { return h == nullptr ? nullptr : h->get_netpoint(); };
     zone->add_route(point(from), point(to), nullptr, nullptr, way, false);
   };
-  impl_->sink = add_host(zone, "sink");
-  add_route(nullptr, impl_->sink);
+  s4u::Host* sink = add_host(zone, "sink");
+  add_route(nullptr, sink);
+  std::vector<std::size_t> crossed_by(links.size(), routes.size());  // the last route, by hop
   for (std::size_t i = 0; i < routes.size(); ++i) {
     ensure(!routes[i]->hops.empty(), "a flow crosses at least one link");
     way.clear();
+    bool again = false;
     for (const Hop hop : routes[i]->hops) {
       s4u::Link*& link = links[hop.index()];
       if (link == nullptr) {
@@ -131,13 +144,23 @@ FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> rou
         link->seal();
       }
       way.emplace_back(link);
+      again = again || std::exchange(crossed_by[hop.index()], i) == i;
     }
-    s4u::Host* source = add_host(zone, fmt::format("r{}", i));
+    s4u::NetZone* own = again ? full_zone_inside(zone, fmt::format("z{}", i)) : zone;
+    s4u::Host* source = add_host(own, fmt::format("r{}", i));
     source->seal();
-    add_route(source, nullptr);
     impl_->sources.push_back(source);
+    impl_->sinks.push_back(again ? add_host(own, fmt::format("s{}", i)) : sink);
+    if (!again) {
+      add_route(source, nullptr);
+      continue;
+    }
+    impl_->sinks.back()->seal();
+    own->add_route(source->get_netpoint(), impl_->sinks.back()->get_netpoint(), nullptr, nullptr,
+                   way, false);
+    own->seal();
   }
-  impl_->sink->seal();
+  sink->seal();
   zone->seal();
   on_comm_end([impl = impl_.get()](const s4u::Activity& activity) {
     impl->comm_ended(*static_cast<const s4u::Comm&>(activity).get_data<Impl::Slot>());
@@ -167,7 +190,7 @@ void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
   slot.comm->set_data(&slot);
   // The last setter starts the comm; a start() after it would start it twice.
   slot.comm->set_source(impl_->sources[route]);
-  slot.comm->set_destination(impl_->sink);
+  slot.comm->set_destination(impl_->sinks[route]);
 }
 
 void FlowEngine::run() { impl_->engine.run(); }

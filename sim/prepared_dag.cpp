@@ -58,7 +58,21 @@ double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
   return device_time(dag, id, cost).time.count();
 }
 
-void add_routes(const ExecDag& dag, OpId id, Ways& ways, RouteTable& table) {
+void add_whole_routes(GroupId group, CollectiveKind kind, const GroupRings& rings,
+                      RouteTable& table) {
+  const auto first = table.routes.size();
+  if (!table.wholes.try_emplace(RouteTable::whole_key(group, kind), first).second) return;
+  for (std::size_t ring = 0; ring < rings.rings.size(); ++ring) {
+    table.routes.push_back(&table.whole_routes.emplace_back());
+  }
+  for (const HopFlow& flow : hop_flows({kind, Bytes{}, {}}, rings)) {
+    Route& whole = table.whole_routes[table.whole_routes.size() - rings.rings.size() + flow.ring];
+    const std::vector<Hop>& hops = rings.rings[flow.ring].hops[flow.hop].hops;
+    whole.hops.insert(whole.hops.end(), hops.begin(), hops.end());
+  }
+}
+
+void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, RouteTable& table) {
   const OpRecord& record = dag.record(id);
   const auto add_pair = [&](DeviceId from, DeviceId to) {
     if (table.pairs.try_emplace(RouteTable::pair_key(from, to), table.routes.size()).second) {
@@ -76,10 +90,14 @@ void add_routes(const ExecDag& dag, OpId id, Ways& ways, RouteTable& table) {
     }
     return;
   }
+  const GroupRings& rings = ways.rings(group);
+  if (fidelity == Fidelity::macro) {
+    add_whole_routes(GroupId{record.device}, static_cast<CollectiveKind>(record.sub), rings, table);
+  }
   const auto [entry, fresh] = table.groups.try_emplace(record.device);
   if (!fresh) return;
-  const GroupRings& rings = ways.rings(group);
   entry->second = {&rings, table.routes.size()};
+  if (fidelity == Fidelity::macro) return;
   for (const Ring& ring : rings.rings) {
     for (const Route& route : ring.hops) table.routes.push_back(&route);
   }
@@ -128,7 +146,7 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
       prepared.measured_messages = true;
     } else if (message) {
       prepared.seconds[i] = -1;
-      add_routes(dag, id, ways, prepared.table);
+      add_routes(dag, id, ways, options.fidelity, prepared.table);
       if (dag.kind(id) == OpKind::collective && options.collectives != CollectiveCost::ideal) {
         const OpRecord& record = dag.record(id);
         prepared.choices.emplace(

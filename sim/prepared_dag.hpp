@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -41,10 +42,18 @@ struct RouteTable {
   };
   std::unordered_map<std::int32_t, Group> groups;        ///< by GroupId; looked up only
   std::unordered_map<std::uint64_t, std::size_t> pairs;  ///< by pair_key; looked up only
+  /// Fidelity::macro: all links of a group's first ring as one route, the next rings' behind it.
+  std::unordered_map<std::uint64_t, std::size_t> wholes;  ///< by whole_key; looked up only
+  std::deque<Route> whole_routes;                         ///< never move
 
   [[nodiscard]] static std::uint64_t pair_key(DeviceId from, DeviceId to) {
     return (std::uint64_t{static_cast<std::uint32_t>(from.value)} << 32) |
            static_cast<std::uint32_t>(to.value);
+  }
+  /// A broadcast does not go back to its root, all others go all round.
+  [[nodiscard]] static std::uint64_t whole_key(GroupId group, CollectiveKind kind) {
+    return 2 * std::uint64_t{static_cast<std::uint32_t>(group.value)} +
+           (kind == CollectiveKind::broadcast ? 1 : 0);
   }
   [[nodiscard]] std::size_t pair(DeviceId from, DeviceId to) const {
     return pairs.at(pair_key(from, to));

@@ -14,15 +14,20 @@
 
 namespace parsim {
 
-/// How collectives become flows.
-///   hops   one flow per hop of each ring, all at once (default)
-///   p2p    every message of the ring, one after another: the reference, for up to some hundred
-///   devices
-enum class Fidelity : std::uint8_t { hops, p2p };
+/// How transfers and collectives become flows. All-to-alls are pairwise messages at every level.
+///   p2p       every message of a ring, one after another: the reference, for up to some hundred
+///             devices
+///   hops      one flow per hop of each ring, all at once (default)
+///   macro     one flow per ring, over all its links at once, of the bytes of its fullest hop: as
+///             slow everywhere as where it is slowest
+///   analytic  no flows: everything takes its time on an idle network (sim/collectives.hpp,
+///             time_alone), whatever else there is
+enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 
 /// What moves flows.
 ///   simgrid  SimGrid (default)
 ///   fast     our own max-min sharing (sim/fair_flows.hpp): the same model, checked against it
+/// Nothing moves in Fidelity::analytic.
 enum class Engine : std::uint8_t { simgrid, fast };
 
 /// What a collective costs beyond the links' own latency and rate.

@@ -27,7 +27,7 @@ class Simulator final : public Executor {
       simulate(dag, prepared, cluster_, options_,
                {timeline.spans, timeline.hop_bytes, spared.front()});
     };
-    if (options_.engine == Engine::fast) {
+    if (options_.engine == Engine::fast || options_.fidelity == Fidelity::analytic) {
       work();
     } else {
       run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
@@ -62,6 +62,7 @@ std::unique_ptr<Executor> make_simgrid_executor(const Cluster& cluster, const Co
 }
 
 std::string simulated_by(const SimOptions& options) {
+  if (options.fidelity == Fidelity::analytic) return "in closed form, without contention";
   if (options.engine == Engine::fast) return "simulated by the fast engine";
   return "simulated by SimGrid " + simgrid_version();
 }

@@ -34,6 +34,17 @@ TEST_CASE("checks: a step that reaches its bounds holds, also 1 ns per operation
   CHECK_NOTHROW((void)check_bounds(tight(), Seconds{3e-3 - 10e-9}));
 }
 
+TEST_CASE("checks: without contention the busiest link is no bound, and that is said") {
+  Bounds bounds = tight();
+  bounds.busiest_link = Seconds{4e-3};
+  CHECK(check_bounds(bounds, Seconds{3e-3}, false) ==
+        "checks: 3 bounds held (step ≥ critical path 3.00 ms, ≥ busiest device 3.00 ms; 977 KiB "
+        "delivered as asked); without contention the busiest link is no bound: its bytes alone "
+        "take 4.00 ms");
+  bounds.critical_path = Seconds{4e-3};
+  CHECK_THROWS_AS((void)check_bounds(bounds, Seconds{3e-3}, false), BrokenInvariant);
+}
+
 TEST_CASE("checks: a broken bound names both numbers") {
   Bounds bounds = tight();
   bounds.critical_path = Seconds{4e-3};

@@ -34,7 +34,8 @@ TEST_CASE("ring: all-reduce of 100 MiB on a star by hand, 8 and 64 devices") {
   //   n = 64: 252 us + 1.96875 · 4.194304 ms = 8.509536 ms
   for (const auto& [n, by_hand] : {std::pair{8, 7.368032e-3}, {64, 8.509536e-3}}) {
     const Cluster cluster = star(std::vector<double>(static_cast<std::size_t>(n), 25e9), 1us);
-    for (const Fidelity fidelity : {Fidelity::hops, Fidelity::p2p}) {
+    for (const Fidelity fidelity :
+         {Fidelity::hops, Fidelity::p2p, Fidelity::macro, Fidelity::analytic}) {
       const Seconds time =
           time_of(cluster, CollectiveKind::all_reduce, devices(0, n), {100 * mebibyte}, fidelity);
       CHECK(time.count() == doctest::Approx(by_hand).epsilon(1e-6));
@@ -147,7 +148,8 @@ Cluster machines(std::size_t each, const std::vector<double>& uplinks, Seconds l
   return cluster;
 }
 
-TEST_CASE("collective: rings that share uplinks end as the rings message by message do") {
+TEST_CASE(
+    "collective: rings that share uplinks end as the rings message by message do, also whole") {
   // Device i of every machine in ring i: four rings over the same four uplinks, one of half speed,
   // payloads of different size, and the last ring starts late.
   for (const double slowest : {25e9, 12.5e9}) {
@@ -163,10 +165,13 @@ TEST_CASE("collective: rings that share uplinks end as the rings message by mess
                                           equal_shares((i + 1) * 8'000'000, 4), after));
     }
     const Timeline hops = simulate(cluster, dag);
-    const Timeline messages = simulate(cluster, dag, Fidelity::p2p);
-    for (const OpId id : reductions)
-      CHECK(difference(length(hops, id), length(messages, id)) < 1e-6);
-    CHECK(hops.hop_bytes == messages.hop_bytes);
+    for (const Fidelity fidelity : {Fidelity::p2p, Fidelity::macro}) {
+      const Timeline other = simulate(cluster, dag, fidelity);
+      for (const OpId id : reductions) {
+        CHECK(difference(length(hops, id), length(other, id)) < 1e-6);
+      }
+      CHECK(hops.hop_bytes == other.hop_bytes);
+    }
   }
 }
 
@@ -175,7 +180,8 @@ TEST_CASE("collective: the bytes on the links are those that devices receive") {
   const Cluster cluster = star({25e9, 12e9, 25e9, 3e9}, 1us);
   for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                     CollectiveKind::reduce_scatter, CollectiveKind::broadcast}) {
-    for (const Fidelity fidelity : {Fidelity::hops, Fidelity::p2p}) {
+    for (const Fidelity fidelity :
+         {Fidelity::hops, Fidelity::p2p, Fidelity::macro, Fidelity::analytic}) {
       ExecDag dag = bare_dag();
       add_collective(dag, kind, devices(0, 4), {100, 2, 0, 30});
       double sum = 0;

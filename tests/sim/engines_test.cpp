@@ -1,4 +1,4 @@
-// The two engines of flows against each other.
+// The two engines of flows, and the levels of fidelity, against each other.
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
@@ -6,6 +6,7 @@
 
 #include "strategies/lower.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/list_scheduler.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim {
@@ -36,8 +37,8 @@ double disagreement(const Timeline& a, const Timeline& b) {
   return largest <= 0 ? 0 : largest / std::max(makespan(a), makespan(b)).count();
 }
 
-/// Up to three devices on each of up to three switches, which hang on one more; rates that make
-/// each link narrow for somebody.
+/// Up to seven devices on up to three switches, which hang on one more; rates that make each link
+/// narrow for somebody. Neighbours by number may be far apart: rings cross a link several times.
 Cluster two_levels() {
   const auto rate = [] { return BytesPerSecond{1e9 * *rc::gen::inRange(1, 40)}; };
   const auto latency = [] { return 1us * *rc::gen::inRange(0, 30); };
@@ -48,13 +49,14 @@ Cluster two_levels() {
     cluster.switches.push_back({"inside" + std::to_string(node), NodeId{0}});
     cluster.links.push_back({"up" + std::to_string(node), Port::of(inside), Port::of(SwitchId{0}),
                              rate(), latency(), -1});
-    for (int i = *rc::gen::inRange(1, 4); i > 0; --i) {
-      const DeviceId device{cluster.devices.size()};
-      const std::string name = std::to_string(device.value);
-      cluster.devices.push_back({"gpu" + name, 0, NodeId{0}, cluster.models.front().memory});
-      cluster.links.push_back(
-          {"link" + name, Port::of(device), Port::of(inside), rate(), latency(), -1});
-    }
+  }
+  for (int i = *rc::gen::inRange(1, 8); i > 0; --i) {
+    const DeviceId device{cluster.devices.size()};
+    const std::string name = std::to_string(device.value);
+    cluster.devices.push_back({"gpu" + name, 0, NodeId{0}, cluster.models.front().memory});
+    cluster.links.push_back({"link" + name, Port::of(device),
+                             Port::of(SwitchId{*rc::gen::inRange(0, nodes) + 1}), rate(), latency(),
+                             -1});
   }
   return cluster;
 }
@@ -95,12 +97,72 @@ TEST_CASE("engines: fast and SimGrid agree where random flows compete") {
   CHECK(rc::check([] {
     const Cluster cluster = two_levels();
     const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
-    const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p);
+    const Fidelity fidelity =
+        *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro, Fidelity::analytic);
     const Timeline fast = run_with(Engine::fast, cluster, dag, fidelity);
     const Timeline simgrid = run_with(Engine::simgrid, cluster, dag, fidelity);
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
     RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity) == fast);  // to the bit
+  }));
+}
+
+TEST_CASE("macro: a ring that crosses a link twice needs twice the time, with both engines") {
+  // Devices 0 and 2 on one switch, 1 and 3 on the other, 10 GB/s each: the ring goes up and down
+  // each uplink twice. All-gather of 4 x 10 MB: 30 MB over each hop, 60 MB over an uplink: 6 ms.
+  Cluster cluster = star({}, 0s);
+  for (int node = 0; node < 2; ++node) {
+    cluster.switches.push_back({"inside" + std::to_string(node), NodeId{0}});
+    cluster.links.push_back({"up", Port::of(SwitchId{node + 1}), Port::of(SwitchId{0}), {10e9}});
+  }
+  for (int i = 0; i < 4; ++i) {
+    cluster.devices.push_back({"gpu" + std::to_string(i), 0, NodeId{0}, Bytes{1}});
+    cluster.links.push_back({"link", Port::of(DeviceId{i}), Port::of(SwitchId{i % 2 + 1}), {10e9}});
+  }
+  ExecDag dag = bare_dag();
+  const OpId op = add_collective(dag, CollectiveKind::all_gather, devices(0, 4),
+                                 {10'000'000, 10'000'000, 10'000'000, 10'000'000});
+  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+    const Timeline timeline = run_with(engine, cluster, dag, Fidelity::macro);
+    CHECK(length(timeline, op).count() == doctest::Approx(6e-3).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("fidelity: without competitors, hops, macro and the formula take the same time") {
+  // Flows of one collective that share a link and wait differently do compete, so all links are
+  // alike. Message by message it is the same where no link is crossed twice: collectives_test.cpp.
+  CHECK(rc::check([] {
+    Cluster cluster = two_levels();
+    for (Link& link : cluster.links) link = {link.name, link.a, link.b, {10e9}, 1us, -1};
+    const auto count = static_cast<int>(cluster.devices.size());
+    const auto kind = *rc::gen::element(CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                        CollectiveKind::reduce_scatter, CollectiveKind::broadcast);
+    ExecDag dag = bare_dag();
+    const std::int64_t bytes = 2 * *rc::gen::inRange(0, 5'000'000);
+    add_collective(dag, kind, devices(0, count),
+                   std::vector<std::int64_t>(static_cast<std::size_t>(count), bytes));
+    const Timeline hops = run_with(Engine::fast, cluster, dag, Fidelity::hops);
+    RC_ASSERT(disagreement(run_with(Engine::fast, cluster, dag, Fidelity::macro), hops) <= 1e-6);
+    RC_ASSERT(disagreement(run_with(Engine::fast, cluster, dag, Fidelity::analytic), hops) <= 1e-6);
+  }));
+}
+
+TEST_CASE("fidelity: the formula is the list scheduler, and contention never hastens anything") {
+  CHECK(rc::check([] {
+    Cluster cluster = two_levels();
+    // The formula takes flows that wait differently for ones that start together.
+    for (Link& link : cluster.links) link.latency = 0s;
+    const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
+    const Timeline formula = run_with(Engine::fast, cluster, dag, Fidelity::analytic);
+    const SimpleCost cost(cluster);
+    const std::vector<Span> expected = list_schedule(dag, durations_alone(dag, cost));
+    const Timeline hops = run_with(Engine::fast, cluster, dag, Fidelity::hops);
+    RC_ASSERT(formula.hop_bytes == hops.hop_bytes);
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const double end = formula.spans[i].end.count();
+      RC_ASSERT(std::abs(end - expected[i].end.count()) <= 1e-9 * end);
+      RC_ASSERT(end <= hops.spans[i].end.count() * (1 + 1e-9));
+    }
   }));
 }
 

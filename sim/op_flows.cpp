@@ -1,0 +1,109 @@
+#include "sim/op_flows.hpp"
+
+#include <algorithm>
+
+namespace parsim {
+
+namespace {
+
+void carry(const Route& route, Bytes payload, const Findings& findings) {
+  for (const Hop hop : route.hops) {
+    findings.hop_bytes[hop.index()] += static_cast<double>(payload.value);
+  }
+}
+
+CollectiveChoice choice_of(const PreparedDag& prepared, OpId op) {
+  const auto found = prepared.choices.find(op.value);
+  return found == prepared.choices.end() ? CollectiveChoice{} : found->second;
+}
+
+/// One flow for each ring, over all its links, of the bytes of its fullest hop.
+void add_wholes(const std::vector<HopFlow>& hops, std::size_t first, OpFlows& result) {
+  for (const HopFlow& hop : hops) {  // by ring
+    const std::size_t route = first + hop.ring;
+    if (result.flows.empty() || result.flows.back().route != route) {
+      result.flows.push_back({route, Bytes{}, Seconds{0}});
+    }
+    OpFlow& whole = result.flows.back();
+    whole.payload = std::max(whole.payload, hop.payload);
+    whole.wait = std::max(whole.wait, hop.wait);
+  }
+}
+
+void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
+               const Findings& findings, OpFlows& result) {
+  const RouteTable& table = prepared.table;
+  const GroupId id{dag.record(op).device};
+  const RouteTable::Group& group = table.groups.at(id.value);
+  const CollectivePayload payload = payload_of(dag, op);
+  const CollectiveChoice choice = choice_of(prepared, op);
+  const std::vector<HopFlow> hops = hop_flows(payload, *group.rings, choice);
+  result.least = choice.least;
+  for (const HopFlow& flow : hops) {
+    carry(group.rings->rings[flow.ring].hops[flow.hop], flow.payload, findings);
+    result.longest_wait = std::max(result.longest_wait, flow.wait);
+  }
+  if (choice.traffic != 1) {
+    for (const HopFlow& flow : hops) {
+      findings.spared_bytes -= static_cast<double>(flow.payload.value);
+    }
+    for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
+      findings.spared_bytes += static_cast<double>(flow.payload.value);
+    }
+  }
+  if (fidelity == Fidelity::macro) {
+    add_wholes(hops, table.wholes.at(RouteTable::whole_key(id, payload.kind)), result);
+    return;
+  }
+  const std::size_t n = group.rings->members.front().size();
+  for (const HopFlow& flow : hops) {
+    result.flows.push_back({group.first + flow.ring * n + flow.hop, flow.payload, flow.wait});
+  }
+}
+
+}  // namespace
+
+CollectivePayload payload_of(const ExecDag& dag, OpId op) {
+  return {static_cast<CollectiveKind>(dag.record(op).sub), dag.payload(op),
+          share_bytes(dag, dag.shares(op))};
+}
+
+void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
+              const Findings& findings, OpFlows& result) {
+  const OpRecord& record = dag.record(op);
+  const RouteTable& table = prepared.table;
+  result.flows.clear();
+  result.longest_wait = result.least = Seconds{0};
+  const auto add_pair = [&](DeviceId from, DeviceId to, Bytes payload, Seconds wait) {
+    const std::size_t route = table.pair(from, to);
+    carry(*table.routes[route], payload, findings);
+    result.flows.push_back({route, payload, table.routes[route]->latency + wait});
+  };
+  if (dag.kind(op) == OpKind::transfer) {
+    add_pair(DeviceId{record.device}, DeviceId{record.to}, dag.payload(op), Seconds{0});
+  } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
+    const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
+    const Seconds wait = choice_of(prepared, op).wait;
+    for (const PairFlow& flow : pair_flows(dag, dag.shares(op))) {
+      add_pair(group[flow.from], group[flow.to], flow.payload, wait);
+    }
+  } else {
+    add_rings(dag, prepared, op, fidelity, findings, result);
+  }
+  std::stable_sort(result.flows.begin(), result.flows.end(),
+                   [](const OpFlow& a, const OpFlow& b) { return a.wait < b.wait; });
+}
+
+Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, const Cluster& cluster,
+                   const Findings& findings) {
+  OpFlows flows;
+  flows_of(dag, prepared, op, Fidelity::hops, findings, flows);
+  std::vector<LoneFlow> lone;
+  for (const OpFlow& flow : flows.flows) {
+    lone.push_back(
+        {prepared.table.routes[flow.route], static_cast<double>(flow.payload.value), flow.wait});
+  }
+  return time_alone(lone, flows.least, cluster);
+}
+
+}  // namespace parsim

@@ -1,0 +1,35 @@
+// What a transfer or collective of a prepared DAG puts on the links: which flows, how many bytes,
+// after how long.
+#pragma once
+
+#include <vector>
+
+#include "sim/dag_run.hpp"
+
+namespace parsim {
+
+struct OpFlow {
+  std::size_t route = 0;  ///< index into the route table
+  Bytes payload;
+  Seconds wait{};  ///< after the operation's start
+};
+
+struct OpFlows {
+  std::vector<OpFlow> flows;  ///< by wait
+  Seconds longest_wait{};     ///< after the operation's start
+  Seconds least{};            ///< and so long it takes at least from there, whatever the links
+};
+
+/// The flows of an operation, for hops and macro. Adds the bytes that links carry, and are spared,
+/// to the findings.
+void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
+              const Findings& findings, OpFlows& result);
+
+/// How long the operation takes alone; adds to the findings, too.
+[[nodiscard]] Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op,
+                                 const Cluster& cluster, const Findings& findings);
+
+/// What a collective carries, in bytes.
+[[nodiscard]] CollectivePayload payload_of(const ExecDag& dag, OpId op);
+
+}  // namespace parsim
