@@ -9,8 +9,10 @@ namespace parsim {
 namespace {
 
 constexpr OptionSpec options[] = {
-    {"--network", "NAME|FILE", "built-in network (see 'parsim list networks') or an ONNX file"},
-    {"--dim", "NAME=N", "value of a symbolic dimension of the ONNX file", true},
+    {"--network", "NAME|FILE",
+     "built-in network (see 'parsim list networks'), an ONNX file or Hugging Face's config.json"},
+    {"--dim", "NAME=N",
+     "value of a symbolic dimension of the ONNX file, or sequence=N of a config.json", true},
     {"--cluster", "NAME|CALL|FILE",
      "built-in cluster, generator call or file: TOML, NCCL's XML, nvidia-smi topo -m, SimGrid"},
     {"--override", "devices.NAME.memory=SIZE", "change one number of the cluster", true},

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "core/errors.hpp"
 #include "networks/zoo.hpp"
@@ -115,10 +117,30 @@ const std::vector<NetworkEntry>& networks() {
   return table;
 }
 
+namespace {
+
+/// By name or by first character: no ONNX file begins with a brace.
+bool is_json(const std::string& path) {
+  if (path.ends_with(".json")) return true;
+  if (path.ends_with(".onnx")) return false;
+  std::ifstream stream(path, std::ios::binary);
+  char first = 0;
+  return stream >> first && first == '{';
+}
+
+}  // namespace
+
 Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx")) {
-    return read_onnx(name_or_path, dims);
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx") ||
+      name_or_path.ends_with(".json")) {
+    const std::filesystem::path inside = std::filesystem::path(name_or_path) / "config.json";
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(inside, ignored)) {
+      return read_hugging_face(inside.string(), dims);
+    }
+    return is_json(name_or_path) ? read_hugging_face(name_or_path, dims)
+                                 : read_onnx(name_or_path, dims);
   }
   std::vector<std::string> known;
   for (const NetworkEntry& entry : networks()) {
@@ -128,15 +150,16 @@ Network load_network(const std::string& name_or_path,
       throw InputError(
           "--dim",
           fmt::format("'{}' given with the built-in network '{}'", dims.begin()->first, entry.name),
-          "only ONNX files have symbolic dimensions");
+          "only ONNX files and config.json have dimensions to be set");
     }
     return entry.build();
   }
   const std::string suggestion = did_you_mean(name_or_path, known);
   throw InputError(
       where, fmt::format("unknown network '{}'", name_or_path),
-      fmt::format("a name from `parsim list networks` or the path of an .onnx file{}{}",
-                  suggestion.empty() ? "" : ";", suggestion));
+      fmt::format(
+          "a name from `parsim list networks` or the path of an .onnx file or config.json{}{}",
+          suggestion.empty() ? "" : ";", suggestion));
 }
 
 }  // namespace parsim

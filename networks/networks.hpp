@@ -1,4 +1,4 @@
-// The catalogue of networks: built-in ones by name, ONNX files by path.
+// The catalogue of networks: built-in ones by name, ONNX files and Hugging Face configs by path.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,13 @@ struct NetworkEntry {
 
 [[nodiscard]] const std::vector<NetworkEntry>& networks();
 
-/// A built-in network by name, or the ONNX file at a path (anything with a '/' or ending in
-/// ".onnx"). dims   values for symbolic dimensions of an ONNX file ("batch" -> 32) Throws
-/// InputError: unknown name (with did-you-mean), unreadable file, or whatever the reader refuses.
+/// A built-in network by name, or the file at a path (anything with a '/' or ending in ".onnx" or
+/// ".json"): ONNX, or Hugging Face's config.json, whose folder will do.
+///
+/// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "sequence" of a config
+///
+/// Throws InputError: unknown name (with did-you-mean), unreadable file, or whatever the reader
+/// refuses.
 [[nodiscard]] Network load_network(const std::string& name_or_path,
                                    const std::map<std::string, std::int64_t>& dims,
                                    std::string_view where);
@@ -29,5 +33,12 @@ struct NetworkEntry {
 /// part is refused by name (InputError). A Loss is appended to the graph's first output.
 [[nodiscard]] Network read_onnx(const std::string& path,
                                 const std::map<std::string, std::int64_t>& dims);
+
+/// A transformer from the dimensions in a Hugging Face config.json: encoders without a head, with
+/// the loss on their output; decoders with the scores of the next word; ViT with its classifier.
+/// Samples are as long as the model's positions allow unless dims["sequence"] is less. Throws
+/// InputError with file, line and key for an unknown model_type or a key that is missing or wrong.
+[[nodiscard]] Network read_hugging_face(const std::string& path,
+                                        const std::map<std::string, std::int64_t>& dims);
 
 }  // namespace parsim

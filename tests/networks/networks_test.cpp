@@ -17,11 +17,11 @@ TEST_CASE("networks: a name finds its row and nothing else") {
 TEST_CASE("networks: a misspelt name is refused with the nearest one") {
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("resent50", {}, "--network")),
                        "--network: unknown network 'resent50'; a name from `parsim list networks` "
-                       "or the path of an .onnx file; did you mean 'resnet50'?",
+                       "or the path of an .onnx file or config.json; did you mean 'resnet50'?",
                        InputError);
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("colourless green", {}, "plan.json:network")),
                        "plan.json:network: unknown network 'colourless green'; a name from "
-                       "`parsim list networks` or the path of an .onnx file",
+                       "`parsim list networks` or the path of an .onnx file or config.json",
                        InputError);
   CHECK_THROWS_AS(static_cast<void>(load_network("", {}, "--network")), InputError);
   CHECK_THROWS_AS(static_cast<void>(load_network("ResNet50", {}, "--network")), InputError);

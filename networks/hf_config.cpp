@@ -1,0 +1,127 @@
+#include "networks/hf_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/errors.hpp"
+
+namespace parsim::hugging_face {
+
+struct Config::Values {
+  nlohmann::json json;
+};
+
+Config::Config(std::string text, std::string file)
+    : text_(std::move(text)), file_(std::move(file)), values_(std::make_unique<Values>()) {
+  try {
+    values_->json = nlohmann::json::parse(text_);
+  } catch (const nlohmann::json::parse_error& error) {
+    const std::size_t at = error.byte == 0 ? 0 : std::min(error.byte - 1, text_.size());
+    const std::string_view before = std::string_view(text_).substr(0, at);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const std::string_view what = error.what();
+    const std::size_t colon = what.find(": ");
+    throw InputError(
+        fmt::format("{}:{}:{}", file_, line, before.size() - (before.rfind('\n') + 1) + 1),
+        what.substr(colon == std::string_view::npos ? 0 : colon + 2), "JSON");
+  }
+  if (!values_->json.is_object()) {
+    throw InputError(file_, fmt::format("{} around everything", values_->json.type_name()),
+                     "accepted: the object of a Hugging Face config.json");
+  }
+}
+
+Config::~Config() = default;
+
+std::string Config::where(std::string_view key) const {
+  const std::string quoted = fmt::format("\"{}\"", key);
+  for (std::size_t at = text_.find(quoted); at != std::string::npos;
+       at = text_.find(quoted, at + 1)) {
+    const std::size_t colon = text_.find_first_not_of(" \t\r\n", at + quoted.size());
+    if (colon == std::string::npos || text_[colon] != ':') continue;
+    const auto line =
+        std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+    return fmt::format("{}:{}:{}", file_, line, key);
+  }
+  return fmt::format("{}:{}", file_, key);
+}
+
+bool Config::has(std::string_view key) const {
+  const auto found = values_->json.find(std::string(key));
+  return found != values_->json.end() && !found->is_null();
+}
+
+void Config::refuse(std::string_view key, std::string_view accepted) const {
+  const auto found = values_->json.find(std::string(key));
+  if (found == values_->json.end()) {
+    std::vector<std::string> keys;
+    for (const auto& [name, value] : values_->json.items()) keys.push_back(name);
+    const std::string near = did_you_mean(key, keys);
+    throw InputError(where(key), "missing",
+                     fmt::format("accepted: {}{}{}", accepted, near.empty() ? "" : ";", near));
+  }
+  const std::string value = found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  throw InputError(where(key), fmt::format("{:.60}", value), fmt::format("accepted: {}", accepted));
+}
+
+std::int64_t Config::count(std::string_view key, std::int64_t most) const {
+  const auto found = values_->json.find(std::string(key));
+  const bool fits = found != values_->json.end() && found->is_number_integer() &&
+                    !(found->is_number_unsigned() &&
+                      found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
+                    found->get<std::int64_t>() >= 1 && found->get<std::int64_t>() <= most;
+  if (!fits) refuse(key, fmt::format("a whole number of 1 to {}", most));
+  return found->get<std::int64_t>();
+}
+
+std::int64_t Config::count_or(std::string_view key, std::int64_t fallback,
+                              std::int64_t most) const {
+  return has(key) ? count(key, most) : fallback;
+}
+
+double Config::rate_or(std::string_view key, double fallback) const {
+  if (!has(key)) return fallback;
+  const auto found = values_->json.find(std::string(key));
+  if (!found->is_number() || !(found->get<double>() >= 0) || found->get<double>() >= 1) {
+    refuse(key, "a number of 0 to less than 1");
+  }
+  return found->get<double>();
+}
+
+bool Config::flag_or(std::string_view key, bool fallback) const {
+  if (!has(key)) return fallback;
+  const auto found = values_->json.find(std::string(key));
+  if (!found->is_boolean()) refuse(key, "true or false");
+  return found->get<bool>();
+}
+
+std::string Config::text(std::string_view key) const {
+  const auto found = values_->json.find(std::string(key));
+  if (found == values_->json.end() || !found->is_string()) refuse(key, "a text");
+  return found->get<std::string>();
+}
+
+std::string Config::text_or(std::string_view key, std::string_view fallback) const {
+  return has(key) ? text(key) : std::string(fallback);
+}
+
+std::string Config::first_text(std::string_view key) const {
+  if (!has(key)) return {};
+  const auto found = values_->json.find(std::string(key));
+  if (!found->is_array() || (!found->empty() && !found->front().is_string())) {
+    refuse(key, "a list of texts");
+  }
+  return found->empty() ? std::string{} : found->front().get<std::string>();
+}
+
+std::int64_t Config::entries(std::string_view key) const {
+  if (!has(key)) return 0;
+  const auto found = values_->json.find(std::string(key));
+  if (!found->is_object()) refuse(key, "a table");
+  return static_cast<std::int64_t>(found->size());
+}
+
+}  // namespace parsim::hugging_face

@@ -1,0 +1,48 @@
+// A Hugging Face config.json as keys and values with their lines. It has far more keys than a plan
+// needs, so unknown ones are no error; a missing one is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace parsim::hugging_face {
+
+class Config {
+ public:
+  /// Throws InputError with `file:line:column` for what is not a JSON object.
+  Config(std::string text, std::string file);
+  ~Config();
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
+
+  [[nodiscard]] const std::string& file() const { return file_; }
+  /// "config.json:12:hidden_size".
+  [[nodiscard]] std::string where(std::string_view key) const;
+  /// True if the key is there and not null.
+  [[nodiscard]] bool has(std::string_view key) const;
+
+  /// A whole number of [1, most].
+  [[nodiscard]] std::int64_t count(std::string_view key, std::int64_t most) const;
+  [[nodiscard]] std::int64_t count_or(std::string_view key, std::int64_t fallback,
+                                      std::int64_t most) const;
+  /// A number of [0, 1).
+  [[nodiscard]] double rate_or(std::string_view key, double fallback) const;
+  [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
+  [[nodiscard]] std::string text(std::string_view key) const;
+  [[nodiscard]] std::string text_or(std::string_view key, std::string_view fallback) const;
+  /// First item of a list of texts; "" if there is none.
+  [[nodiscard]] std::string first_text(std::string_view key) const;
+  /// Entries of a table; 0 if it is absent.
+  [[nodiscard]] std::int64_t entries(std::string_view key) const;
+
+ private:
+  struct Values;
+  [[noreturn]] void refuse(std::string_view key, std::string_view accepted) const;
+
+  std::string text_, file_;
+  std::unique_ptr<Values> values_;
+};
+
+}  // namespace parsim::hugging_face

@@ -1,0 +1,355 @@
+// read_hugging_face: from the dimensions in a config.json to a Network. Each type of model is a row
+// of a table: its name and the function that writes it down. Sources: the classes of that name in
+// Hugging Face transformers 4 (modeling_<type>.py), whose parameter counts the tests hold to.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "core/errors.hpp"
+#include "networks/build.hpp"
+#include "networks/hf_config.hpp"
+#include "networks/networks.hpp"
+#include "networks/transformer.hpp"
+
+namespace parsim {
+
+namespace {
+
+using hugging_face::Config;
+using namespace zoo;
+
+// Far above any model there is, and low enough that no product of them overflows.
+constexpr std::int64_t most_width = 1 << 18, most_inner = 1 << 22, most_blocks = 4096,
+                       most_heads = 4096, most_words = 1 << 28, most_tokens = 1 << 22,
+                       most_pixels = 1 << 14;
+
+/// What all models share.
+struct Design {
+  const Config& config;
+  Network& network;
+  std::int64_t tokens = 0;  ///< asked for with --dim sequence=N; 0: the config's
+
+  std::int64_t width = 0, blocks = 0;
+  SelfAttention attention{};
+  FeedForward feed_forward{};
+  TransformerNorm norm = TransformerNorm::layer;
+  double dropout = 0;
+};
+
+std::string activation_of(const Config& config, std::string_view key, std::string_view fallback) {
+  const std::string name = config.text_or(key, fallback);
+  const std::pair<std::string, std::string> known[] = {
+      {"gelu", "gelu"},       {"gelu_new", "gelu"},
+      {"gelu_fast", "gelu"},  {"gelu_pytorch_tanh", "gelu"},
+      {"quick_gelu", "gelu"}, {"silu", "silu"},
+      {"swish", "silu"},      {"relu", "relu"},
+      {"tanh", "tanh"}};
+  std::vector<std::string> names;
+  for (const auto& [word, function] : known) {
+    if (word == name) return function;
+    names.push_back(word);
+  }
+  const std::string near = did_you_mean(name, names);
+  throw InputError(config.where(key), fmt::format("'{}'", name),
+                   fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
+}
+
+/// Width, blocks and heads under the keys of the model's type.
+void read_size(Design& design, std::string_view width, std::string_view blocks,
+               std::string_view heads) {
+  const Config& config = design.config;
+  design.width = config.count(width, most_width);
+  design.blocks = config.count(blocks, most_blocks);
+  SelfAttention& attention = design.attention;
+  attention.heads = attention.key_heads = config.count(heads, most_heads);
+  if (!config.has("head_dim") && design.width % attention.heads != 0) {
+    throw InputError(config.where(heads),
+                     fmt::format("{} heads share {} channels", attention.heads, design.width),
+                     "a number that divides the width");
+  }
+  attention.head_width = design.width / attention.heads;
+}
+
+/// How many tokens a sample has: asked for, or all that the model has positions for.
+std::int64_t tokens_of(const Design& design, std::string_view key, std::int64_t reserved = 0) {
+  const std::int64_t most = design.config.count(key, most_tokens) - reserved;
+  if (design.tokens > most || most < 1) {
+    throw InputError("--dim sequence", fmt::format("{} tokens", design.tokens),
+                     fmt::format("accepted: at most {}, the model's positions", most));
+  }
+  return design.tokens == 0 ? most : design.tokens;
+}
+
+LayerId ids(Network& network, const std::string& name, std::int64_t tokens) {
+  return add_input(network, name, {{{Dim::token, tokens}}});
+}
+
+/// Blocks that normalise after each sum, as BERT.
+LayerId post_norm_blocks(Design& design, LayerId x) {
+  Network& network = design.network;
+  for (std::int64_t i = 0; i < design.blocks; ++i) {
+    const std::string name = fmt::format("block{}", i);
+    LayerId part = self_attention(network, name + ".attention", x, design.attention);
+    part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
+    x = transformer_norm(network, name + ".attention.norm",
+                         sum(network, name + ".attention.sum", x, part), design.norm);
+    part = feed_forward(network, name + ".mlp", x, design.feed_forward);
+    part = dropout(network, name + ".mlp.dropout", part, design.dropout);
+    x = transformer_norm(network, name + ".mlp.norm", sum(network, name + ".mlp.sum", x, part),
+                         design.norm);
+  }
+  return x;
+}
+
+/// Blocks that normalise before each part, as GPT-2; `parallel`: both parts read the block's input.
+LayerId pre_norm_blocks(Design& design, LayerId x, bool parallel = false) {
+  Network& network = design.network;
+  for (std::int64_t i = 0; i < design.blocks; ++i) {
+    const std::string name = fmt::format("block{}", i);
+    LayerId part = transformer_norm(network, name + ".norm1", x, design.norm);
+    part = self_attention(network, name + ".attention", part, design.attention);
+    part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
+    const LayerId attended = sum(network, name + ".attention.sum", x, part);
+    part = transformer_norm(network, name + ".norm2", parallel ? x : attended, design.norm);
+    part = feed_forward(network, name + ".mlp", part, design.feed_forward);
+    part = dropout(network, name + ".mlp.dropout", part, design.dropout);
+    x = sum(network, name + ".mlp.sum", attended, part);
+  }
+  return x;
+}
+
+/// The scores of the next word. Tied: with the table of words.
+void finish_language_model(Design& design, LayerId x, LayerId table, bool tied) {
+  Network& network = design.network;
+  std::vector<ParameterId> shared;
+  if (tied) shared = network[table].parameters;
+  const std::int64_t words = network[network[table].parameters[0]].extents[0];
+  const LayerId logits = add_layer(network, "lm_head", Dense{words, false}, {x}, shared);
+  add_layer(network, "loss", Loss{}, {logits});
+}
+
+/// BERT, RoBERTa: the encoder with its pooler. The loss stands on what the pooler gives.
+void encoder(Design& design, std::int64_t reserved_positions) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  design.dropout = config.rate_or("hidden_dropout_prob", 0.1);
+  design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0.1);
+  design.feed_forward = {config.count("intermediate_size", most_inner),
+                         activation_of(config, "hidden_act", "gelu")};
+  const std::int64_t rows = config.count("max_position_embeddings", most_tokens);
+  const std::int64_t tokens = tokens_of(design, "max_position_embeddings", reserved_positions);
+  const LayerId words =
+      add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
+                {ids(network, "input_ids", tokens)});
+  const LayerId types = add_layer(
+      network, "types", Embedding{config.count_or("type_vocab_size", 2, most_words), design.width},
+      {ids(network, "token_type_ids", tokens)});
+  LayerId x = sum(network, "words+types", words, types);
+  x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
+  x = transformer_norm(network, "embeddings.norm", x, design.norm);
+  x = post_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  x = first_token(network, "pooler.first", x);
+  x = add_layer(network, "pooler", Dense{design.width, true}, {x});
+  x = add_layer(network, "pooler.tanh", Activation{"tanh"}, {x});
+  add_layer(network, "loss", Loss{}, {x});
+  network.warnings.push_back(
+      "the encoder with its pooler and no head: the loss stands on what the pooler gives");
+}
+void bert(Design& design) { encoder(design, 0); }
+// Positions are counted from the padding's number + 1: two rows are never used.
+void roberta(Design& design) { encoder(design, 2); }
+
+void distilbert(Design& design) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "dim", "n_layers", "n_heads");
+  design.dropout = config.rate_or("dropout", 0.1);
+  design.attention.dropout = config.rate_or("attention_dropout", 0.1);
+  design.feed_forward = {config.count("hidden_dim", most_inner),
+                         activation_of(config, "activation", "gelu")};
+  const std::int64_t rows = config.count("max_position_embeddings", most_tokens);
+  const std::int64_t tokens = tokens_of(design, "max_position_embeddings");
+  LayerId x =
+      add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
+                {ids(network, "input_ids", tokens)});
+  x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
+  x = transformer_norm(network, "embeddings.norm", x, design.norm);
+  x = post_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  add_layer(network, "loss", Loss{}, {x});
+  network.warnings.push_back("the encoder without a head: the loss stands on its last states");
+}
+
+void gpt2(Design& design) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "n_embd", "n_layer", "n_head");
+  design.dropout = config.rate_or("resid_pdrop", 0.1);
+  design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
+  design.attention.fused = true;
+  design.feed_forward = {config.count_or("n_inner", 4 * design.width, most_inner),
+                         activation_of(config, "activation_function", "gelu_new")};
+  const std::int64_t rows = config.count("n_positions", most_tokens);
+  const std::int64_t tokens = tokens_of(design, "n_positions");
+  const LayerId words =
+      add_layer(network, "wte", Embedding{config.count("vocab_size", most_words), design.width},
+                {ids(network, "input_ids", tokens)});
+  LayerId x =
+      sum(network, "embeddings", words, positions(network, "wpe", rows, tokens, design.width));
+  x = pre_norm_blocks(design,
+                      dropout(network, "embeddings.dropout", x, config.rate_or("embd_pdrop", 0.1)));
+  finish_language_model(design, transformer_norm(network, "ln_f", x, design.norm), words,
+                        config.flag_or("tie_word_embeddings", true));
+}
+
+void gpt_neox(Design& design) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  design.dropout = config.rate_or("hidden_dropout", 0);
+  design.attention.dropout = config.rate_or("attention_dropout", 0);
+  design.attention.fused = design.attention.rotary = true;
+  design.attention.bias = design.attention.out_bias = config.flag_or("attention_bias", true);
+  design.feed_forward = {config.count("intermediate_size", most_inner),
+                         activation_of(config, "hidden_act", "gelu")};
+  const LayerId words = add_layer(
+      network, "embed_in", Embedding{config.count("vocab_size", most_words), design.width},
+      {ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
+  LayerId x = pre_norm_blocks(design, words, config.flag_or("use_parallel_residual", true));
+  finish_language_model(design, transformer_norm(network, "final_norm", x, design.norm), words,
+                        config.flag_or("tie_word_embeddings", false));
+}
+
+/// LLaMA and what is built like it.
+void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activation) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  SelfAttention& attention = design.attention;
+  attention.key_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
+  if (attention.heads % attention.key_heads != 0) {
+    throw InputError(config.where("num_key_value_heads"),
+                     fmt::format("{} heads share {} keys", attention.heads, attention.key_heads),
+                     "a number that divides that of the heads");
+  }
+  attention.head_width = config.count_or("head_dim", attention.head_width, most_width);
+  attention.bias = qkv_bias || config.flag_or("attention_bias", false);
+  attention.out_bias = config.flag_or("attention_bias", false);
+  attention.rotary = true;
+  attention.dropout = config.rate_or("attention_dropout", 0);
+  design.norm = TransformerNorm::root_mean_square;
+  const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  design.feed_forward = {config.count("intermediate_size", most_inner),
+                         activation_of(config, key, activation), true,
+                         config.flag_or("mlp_bias", false)};
+  const LayerId words = add_layer(
+      network, "embed_tokens", Embedding{config.count("vocab_size", most_words), design.width},
+      {ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
+  const LayerId x = pre_norm_blocks(design, words);
+  finish_language_model(design, transformer_norm(network, "norm", x, design.norm), words,
+                        config.flag_or("tie_word_embeddings", tied));
+}
+void llama(Design& design) { llama_like(design, false, false, "silu"); }
+void mistral(Design& design) { llama_like(design, false, false, "silu"); }
+void qwen2(Design& design) { llama_like(design, true, false, "silu"); }
+void gemma(Design& design) { llama_like(design, false, true, "gelu"); }
+
+/// Classes: `num_labels`, or as many as have names; 2 unless told, as in transformers.
+std::int64_t labels_of(const Config& config) {
+  constexpr std::int64_t unless_told = 2;
+  const std::int64_t named = config.entries("id2label");
+  return config.count_or("num_labels", named > 0 ? named : unless_told, most_words);
+}
+
+void vit(Design& design) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  if (design.tokens > 0) {
+    throw InputError("--dim sequence", "the model reads images", "accepted: with models of text");
+  }
+  const std::int64_t pixels = config.count("image_size", most_pixels),
+                     patch = config.count("patch_size", pixels),
+                     channels = config.count_or("num_channels", 3, most_width);
+  design.dropout = config.rate_or("hidden_dropout_prob", 0);
+  design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0);
+  design.attention.bias = config.flag_or("qkv_bias", true);
+  design.feed_forward = {config.count("intermediate_size", most_inner),
+                         activation_of(config, "hidden_act", "gelu")};
+  const std::int64_t patches = (pixels / patch) * (pixels / patch);
+  const LayerId image = add_input(network, "pixels", image_shape(channels, pixels, pixels));
+  const LayerId embedded =
+      add_layer(network, "patches", Conv{design.width, square(patch, patch), 1, true}, {image});
+  const auto tokens = [&](std::int64_t count) {
+    return Shape{{{Dim::token, count}, {Dim::channel, design.width}}};
+  };
+  LayerId x = add_layer(network, "patches.tokens", Rearrange{"transpose", tokens(patches), true},
+                        {embedded});
+  const LayerId cls = add_layer(network, "cls_token", Learned{tokens(1)}, {});
+  x = add_layer(network, "tokens", Concat{0}, {cls, x});
+  x = sum(network, "embeddings", x,
+          positions(network, "positions", patches + 1, patches + 1, design.width));
+  x = pre_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  x = transformer_norm(network, "layernorm", x, design.norm);
+  finish(network, first_token(network, "classifier.first", x), labels_of(config), "classifier");
+}
+
+struct ModelType {
+  std::string_view name;
+  void (*build)(Design&);
+};
+constexpr ModelType model_types[] = {
+    {"bert", bert},         {"roberta", roberta}, {"distilbert", distilbert}, {"gpt2", gpt2},
+    {"gpt_neox", gpt_neox}, {"llama", llama},     {"mistral", mistral},       {"qwen2", qwen2},
+    {"gemma", gemma},       {"vit", vit}};
+
+std::string config_text(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw InputError(path, "cannot be read", "accepted: a Hugging Face config.json");
+  constexpr std::size_t largest = 64 << 20;
+  std::string text;
+  char buffer[1 << 14];
+  while (text.size() <= largest && (stream.read(buffer, sizeof buffer), stream.gcount() > 0)) {
+    text.append(buffer, static_cast<std::size_t>(stream.gcount()));
+  }
+  if (text.size() > largest) {
+    throw InputError(path, "larger than 64 MiB", "accepted: a Hugging Face config.json");
+  }
+  return text;
+}
+
+}  // namespace
+
+Network read_hugging_face(const std::string& path,
+                          const std::map<std::string, std::int64_t>& dims) {
+  const Config config(config_text(path), path);
+  std::int64_t tokens = 0;
+  for (const auto& [name, value] : dims) {
+    if (name != "sequence") {
+      throw InputError("--dim", fmt::format("'{}' with a config.json", name),
+                       "accepted: sequence (tokens of a sample); --batch sets the samples");
+    }
+    tokens = value;
+  }
+  const std::string type = config.text("model_type");
+  std::vector<std::string> names;
+  for (const ModelType& known : model_types) {
+    names.emplace_back(known.name);
+    if (known.name != type) continue;
+    const std::filesystem::path file(path);
+    std::string name = file.stem().string();
+    if (name == "config") name = file.parent_path().filename().string();
+    if (name.empty() || name == "." || name == "..") name = type;
+    Network network{name, {}, {}, {}};
+    Design design{config, network, tokens};
+    known.build(design);
+    return network;
+  }
+  const std::string near = did_you_mean(type, names);
+  throw InputError(config.where("model_type"), fmt::format("unknown type of model '{}'", type),
+                   fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
+}
+
+}  // namespace parsim

@@ -1,0 +1,114 @@
+#include "networks/transformer.hpp"
+
+namespace parsim::zoo {
+
+namespace {
+
+Shape axes(std::initializer_list<Axis> all) { return {std::vector<Axis>(all)}; }
+
+LayerId rearranged(Network& network, const std::string& name, LayerId from, Shape out) {
+  return add_layer(network, name, Rearrange{"transpose", std::move(out), true}, {from});
+}
+
+}  // namespace
+
+LayerId transformer_norm(Network& network, const std::string& name, LayerId from,
+                         TransformerNorm kind) {
+  if (kind == TransformerNorm::layer) {
+    return add_layer(network, name, Norm{NormKind::layer, true, 0}, {from});
+  }
+  const LayerId normed =
+      add_layer(network, name + ".norm", Norm{NormKind::layer, false, 0}, {from});
+  const LayerId scale = add_layer(network, name + ".scale",
+                                  Learned{vector_shape(network[from].out.axes.back().extent)}, {});
+  return add_layer(network, name, Combine{"mul"}, {normed, scale});
+}
+
+LayerId self_attention(Network& network, const std::string& name, LayerId from,
+                       const SelfAttention& design) {
+  const std::int64_t tokens = network[from].out.axes[0].extent,
+                     width = network[from].out.axes[1].extent;
+  const std::int64_t query_width = design.heads * design.head_width,
+                     key_width = design.key_heads * design.head_width;
+  LayerId query, key, value;
+  if (design.fused) {
+    const std::int64_t all = query_width + 2 * key_width;
+    const LayerId fused = add_layer(network, name + ".qkv", Dense{all, design.bias}, {from});
+    const auto part = [&](const char* what, std::int64_t begin, std::int64_t end) {
+      return add_layer(network, name + what, Slicing{1, begin, end, 1}, {fused});
+    };
+    query = part(".query", 0, query_width);
+    key = part(".key", query_width, query_width + key_width);
+    value = part(".value", query_width + key_width, all);
+  } else {
+    query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
+    key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
+    value = add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
+  }
+  if (design.rotary) {
+    query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
+    key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});
+  }
+  // Queries that share a key are an axis of their own, along which keys and values are broadcast.
+  const std::int64_t group = design.heads / design.key_heads;
+  const auto shaped = [&](std::int64_t shared, Axis rows, Axis columns) {
+    Shape shape = axes({{Dim::head, design.key_heads}});
+    if (group > 1) shape.axes.push_back({Dim::other, shared});
+    shape.axes.push_back(rows);
+    shape.axes.push_back(columns);
+    return shape;
+  };
+  const Axis token{Dim::token, tokens}, channel{Dim::channel, design.head_width};
+  query = rearranged(network, name + ".query.heads", query, shaped(group, token, channel));
+  key = rearranged(network, name + ".key.heads", key,
+                   shaped(1, {Dim::other, design.head_width}, {Dim::other, tokens}));
+  value =
+      rearranged(network, name + ".value.heads", value, shaped(1, {Dim::other, tokens}, channel));
+  const LayerId scores = add_layer(network, name + ".scores", MatMul{}, {query, key});
+  const std::size_t last = network[scores].out.axes.size() - 1;
+  LayerId weights = add_layer(network, name + ".softmax", Softmax{last}, {scores});
+  weights = dropout(network, name + ".dropout", weights, design.dropout);
+  const LayerId mixed = add_layer(network, name + ".context", MatMul{}, {weights, value});
+  const LayerId joined =
+      rearranged(network, name + ".joined", mixed, axes({token, {Dim::channel, query_width}}));
+  return add_layer(network, name + ".output", Dense{width, design.out_bias}, {joined});
+}
+
+LayerId feed_forward(Network& network, const std::string& name, LayerId from,
+                     const FeedForward& design) {
+  const std::int64_t width = network[from].out.axes.back().extent;
+  const LayerId up = add_layer(network, name + ".up", Dense{design.inner, design.bias}, {from});
+  LayerId inner = up;
+  if (design.gated) {
+    const LayerId gate =
+        add_layer(network, name + ".gate", Dense{design.inner, design.bias}, {from});
+    const LayerId active = add_layer(network, name + ".act", Activation{design.activation}, {gate});
+    inner = add_layer(network, name + ".gated", Combine{"mul"}, {active, up});
+  } else {
+    inner = add_layer(network, name + ".act", Activation{design.activation}, {up});
+  }
+  return add_layer(network, name + ".down", Dense{width, design.bias}, {inner});
+}
+
+LayerId dropout(Network& network, const std::string& name, LayerId from, double rate) {
+  return rate > 0 ? add_layer(network, name, Dropout{rate}, {from}) : from;
+}
+
+LayerId sum(Network& network, const std::string& name, LayerId a, LayerId b) {
+  return add_layer(network, name, Combine{"add"}, {a, b});
+}
+
+LayerId positions(Network& network, const std::string& name, std::int64_t rows, std::int64_t tokens,
+                  std::int64_t width) {
+  const LayerId table =
+      add_layer(network, name, Learned{axes({{Dim::token, rows}, {Dim::channel, width}})}, {});
+  if (rows == tokens) return table;
+  return add_layer(network, name + ".used", Slicing{0, 0, tokens, 1}, {table});
+}
+
+LayerId first_token(Network& network, const std::string& name, LayerId from) {
+  const LayerId first = add_layer(network, name, Slicing{0, 0, 1, 1}, {from});
+  return add_layer(network, name + ".vector", Flatten{}, {first});
+}
+
+}  // namespace parsim::zoo

@@ -1,0 +1,168 @@
+// Networks from Hugging Face configs against the published parameter counts and closed forms.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "networks/networks.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
+
+namespace parsim {
+namespace {
+
+const std::string folder = std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/";
+
+Network published(const std::string& name, const std::map<std::string, std::int64_t>& dims = {}) {
+  return load_network(folder + name + ".json", dims, "--network");
+}
+
+std::string text_of(const std::string& name) {
+  std::ifstream stream(folder + name + ".json");
+  std::stringstream all;
+  all << stream.rdbuf();
+  return all.str();
+}
+
+TEST_CASE("hugging face: parameters equal the published counts") {
+  // num_parameters() of the classes in transformers: BertModel, RobertaModel, DistilBertModel,
+  // …ForCausalLM and ViTForImageClassification.
+  const std::vector<std::pair<std::string, std::int64_t>> counts{
+      {"bert-base-uncased", 109'482'240},
+      {"bert-large-uncased", 335'141'888},
+      {"roberta-base", 124'645'632},
+      {"distilbert-base-uncased", 66'362'880},
+      {"gpt2", 124'439'808},
+      {"gpt2-medium", 354'823'168},
+      {"gpt2-xl", 1'557'611'200},
+      {"pythia-70m", 70'426'624},
+      {"llama-2-7b", 6'738'415'616},
+      {"llama-3-8b", 8'030'261'248},
+      {"tinyllama-1.1b", 1'100'048'384},
+      {"mistral-7b", 7'241'732'096},
+      {"qwen2-0.5b", 494'032'768},
+      {"gemma-2b", 2'506'172'416},
+      {"vit-base-patch16-224", 86'567'656},
+      {"vit-large-patch16-224", 304'326'632}};
+  for (const auto& [name, count] : counts) {
+    CAPTURE(name);
+    const Network network = published(name);
+    CHECK(network.name == name);
+    CHECK(parameter_count(network) == count);
+    CHECK(network.layers.back().kind.as<Loss>() != nullptr);
+  }
+}
+
+TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed form") {
+  // Per token and block: 2 x (3 C² + C² + 8 C²) of dense layers, 2 x 2 T C of the two products;
+  // 2 V C for the scores. C = 768, 12 blocks, V = 50257.
+  const auto gpt2 = [](double tokens) {
+    constexpr double width = 768, words = 50257, blocks = 12;
+    return tokens * (blocks * (24 * width * width + 4 * tokens * width) + 2 * words * width);
+  };
+  for (const std::int64_t tokens : {1024, 128, 1}) {
+    CHECK(forward_flops_per_sample(published("gpt2", {{"sequence", tokens}})).value ==
+          gpt2(static_cast<double>(tokens)));
+  }
+  // TinyLlama: 32 query heads of 64 share 4 keys: 2048² for queries and output, 2048·256 for keys
+  // and for values; three matrices of 2048·5632; the products are those of 32 heads.
+  constexpr double width = 2048, keys = 256, inner = 5632, tokens = 100, words = 32000;
+  const double block =
+      2 * (2 * width * width + 2 * width * keys + 3 * width * inner) + 4 * tokens * width;
+  CHECK(forward_flops_per_sample(published("tinyllama-1.1b", {{"sequence", 100}})).value ==
+        tokens * (22 * block + 2 * words * width));
+}
+
+TEST_CASE("hugging face: ViT-B/16 has the published multiply-accumulates") {
+  CHECK(forward_flops_per_sample(published("vit-base-patch16-224")).value / 2 ==
+        doctest::Approx(17.564e9).epsilon(1e-3));
+}
+
+TEST_CASE("hugging face: fewer tokens leave the parameters as they are") {
+  CHECK(parameter_count(published("bert-base-uncased", {{"sequence", 128}})) == 109'482'240);
+  CHECK(parameter_count(published("gpt2", {{"sequence", 128}})) == 124'439'808);
+}
+
+TEST_CASE("hugging face: a folder with a config.json names the network") {
+  const testing::TemporaryFolder temporary;
+  const std::string model = temporary.folder() + "/my-model";
+  std::filesystem::create_directory(model);
+  std::ofstream(model + "/config.json") << text_of("gpt2");
+  CHECK(load_network(model, {}, "--network").name == "my-model");
+  CHECK(load_network(model + "/config.json", {}, "--network").name == "my-model");
+  // Without the ending the first character tells.
+  std::ofstream(model + "/dimensions") << text_of("pythia-70m");
+  CHECK(load_network(model + "/dimensions", {}, "--network").layers.size() == 131);
+}
+
+TEST_CASE("hugging face: classes are counted by their names") {
+  const testing::TemporaryFolder temporary;
+  const std::string path = temporary.folder() + "/three.json";
+  std::ofstream(path) << testing::with(text_of("vit-base-patch16-224"), "\"num_labels\": 1000",
+                                       R"("id2label": {"0": "a", "1": "b", "2": "c"})");
+  CHECK(parameter_count(load_network(path, {}, "--network")) == 86'567'656 - 997 * 769);
+}
+
+struct Slip {
+  std::string name, from, to, message;
+};
+
+TEST_CASE("hugging face: every slip gets its place, what was found and what is accepted") {
+  const testing::TemporaryFolder temporary;
+  const std::string path = temporary.folder() + "/slip.json";
+  const Slip slips[] = {
+      {"gpt2", "\"gpt2\"", "\"gtp2\"",
+       ":12:model_type: unknown type of model 'gtp2'; accepted: bert, roberta, distilbert, gpt2, "
+       "gpt_neox, llama, mistral, qwen2, gemma, vit; did you mean 'gpt2'?"},
+      {"gpt2", "\"gpt2\"", "\"mamba\"",
+       ":12:model_type: unknown type of model 'mamba'; accepted: bert, roberta, distilbert, gpt2, "
+       "gpt_neox, llama, mistral, qwen2, gemma, vit"},
+      {"gpt2", "\"model_type\"", "\"modeltype\"",
+       ":model_type: missing; accepted: a text; did you mean 'modeltype'?"},
+      {"gpt2", "\"n_embd\": 768", "\"n_embed\": 768",
+       ":n_embd: missing; accepted: a whole number of 1 to 262144; did you mean 'n_embed'?"},
+      {"gpt2", "768", "-768", ":14:n_embd: -768; accepted: a whole number of 1 to 262144"},
+      {"gpt2", "768", "\"768\"", ":14:n_embd: \"768\"; accepted: a whole number of 1 to 262144"},
+      {"gpt2", "768", "18446744073709551615",
+       ":14:n_embd: 18446744073709551615; accepted: a whole number of 1 to 262144"},
+      {"gpt2", "\"n_head\": 12", "\"n_head\": 11",
+       ":15:n_head: 11 heads share 768 channels; a number that divides the width"},
+      {"gpt2", "gelu_new", "gleu_new",
+       ":2:activation_function: 'gleu_new'; accepted: gelu, gelu_new, gelu_fast, "
+       "gelu_pytorch_tanh, quick_gelu, silu, swish, relu, tanh; did you mean 'gelu_new'?"},
+      {"gpt2", "\"resid_pdrop\": 0.1", "\"resid_pdrop\": 1.5",
+       ":19:resid_pdrop: 1.5; accepted: a number of 0 to less than 1"},
+      {"llama-3-8b", "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7",
+       ":15:num_key_value_heads: 32 heads share 7 keys; a number that divides that of the heads"},
+      {"llama-3-8b", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": \"no\"",
+       ":19:tie_word_embeddings: \"no\"; accepted: true or false"},
+      {"vit-base-patch16-224", "\"patch_size\": 16", "\"patch_size\": 225",
+       ":17:patch_size: 225; accepted: a whole number of 1 to 224"},
+      {"gpt2", "\"n_embd\": 768,", "\"n_embd\": 768",
+       ":15:10: syntax error while parsing object - unexpected string literal; expected '}'; JSON"},
+  };
+  for (const Slip& slip : slips) {
+    CAPTURE(slip.to);
+    std::ofstream(path) << testing::with(text_of(slip.name), slip.from, slip.to);
+    CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
+          path + slip.message);
+  }
+  std::ofstream(path) << "[1, 2]";
+  CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
+        path + ": array around everything; accepted: the object of a Hugging Face config.json");
+  CHECK(testing::refusal_of([] {
+          return published("gpt2", {{"sequence", 1025}});
+        }) == "--dim sequence: 1025 tokens; accepted: at most 1024, the model's positions");
+  CHECK(testing::refusal_of([] {
+          return published("gpt2", {{"batch", 2}});
+        }) ==
+        "--dim: 'batch' with a config.json; accepted: sequence (tokens of a sample); --batch sets "
+        "the samples");
+}
+
+}  // namespace
+}  // namespace parsim
