@@ -30,7 +30,7 @@ TEST_CASE("networks: a misspelt name is refused with the nearest one") {
 TEST_CASE("networks: dimensions for a network that has none are refused") {
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("resnet50", {{"batch", 32}}, "--network")),
                        "--dim: 'batch' given with the built-in network 'resnet50'; only ONNX files "
-                       "have symbolic dimensions",
+                       "and config.json have dimensions to be set",
                        InputError);
 }
 
