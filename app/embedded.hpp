@@ -1,5 +1,5 @@
-// The files that are built into the program: style and scripts of the report page, and the list of
-// packages.
+// The files that are built into the program: style and scripts of the report page, the JSON
+// Schemas, and the list of packages.
 #pragma once
 
 #include <span>

@@ -51,5 +51,8 @@ struct Verb {
 [[nodiscard]] Outcome run_completion(const Arguments& arguments);
 [[nodiscard]] Outcome run_doctor(const Arguments& arguments);
 [[nodiscard]] Outcome run_rerun(const Arguments& arguments);
+[[nodiscard]] Outcome run_schema(const Arguments& arguments);
+/// What 'schema' can print.
+[[nodiscard]] const std::vector<std::string_view>& schema_names();
 
 }  // namespace parsim

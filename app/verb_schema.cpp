@@ -1,0 +1,90 @@
+// JSON Schemas of everything that parsim writes or reads as JSON (app/schemas/).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/embedded.hpp"
+#include "app/verbs.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view schema_folder = "app/schemas/", schema_ending = ".json",
+                           schema_shared = "definitions";
+
+/// "compare" of "app/schemas/compare.json"; "" of other files.
+std::string_view name_of_schema(std::string_view path) {
+  if (!path.starts_with(schema_folder)) return {};
+  path.remove_prefix(schema_folder.size());
+  return path.substr(0, path.size() - schema_ending.size());
+}
+
+Json schema_file(std::string_view name) {
+  for (const EmbeddedFile& file : app_files()) {
+    if (name_of_schema(file.path) == name) return Json::parse(file.text);
+  }
+  throw BrokenInvariant("every name of a schema has a file");
+}
+
+/// Names of the definitions that a schema refers to.
+// NOLINTNEXTLINE(misc-no-recursion): as deep as our own files
+void collect_references(const Json& schema, std::set<std::string>& names) {
+  constexpr std::string_view prefix = "#/$defs/";
+  if (schema.is_object() && schema.contains("$ref")) {
+    names.insert(schema["$ref"].get<std::string>().substr(prefix.size()));
+  }
+  for (const Json& inner : schema) {
+    if (inner.is_structured()) collect_references(inner, names);
+  }
+}
+
+/// The schema with the definitions that it needs, so that it stands alone.
+Json whole_schema(std::string_view name) {
+  Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                 {"$id", fmt::format("urn:parsim:{}", name)}};
+  schema.update(schema_file(name));
+  const Json definitions = schema_file(schema_shared);
+  std::set<std::string> needed, known;
+  collect_references(schema, needed);
+  while (known.size() < needed.size()) {
+    known = needed;
+    for (const std::string& one : known) collect_references(definitions.at(one), needed);
+  }
+  for (const auto& [key, definition] : definitions.items()) {
+    if (needed.contains(key)) schema["$defs"][key] = definition;
+  }
+  return schema;
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& schema_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> found;
+    for (const EmbeddedFile& file : app_files()) {
+      const std::string_view name = name_of_schema(file.path);
+      if (!name.empty() && name != schema_shared) found.push_back(name);
+    }
+    return found;
+  }();
+  return names;
+}
+
+Outcome run_schema(const Arguments& arguments) {
+  const std::string& name = arguments.words.at(0);
+  const std::vector<std::string_view>& known = schema_names();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    refuse_word(name, "schema", {known.begin(), known.end()});
+  }
+  Outcome outcome;
+  outcome.document.json = whole_schema(name).dump(2);
+  outcome.document.plain = outcome.document.json + "\n";
+  return outcome;
+}
+
+}  // namespace parsim

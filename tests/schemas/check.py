@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Every JSON output and file against its schema, and every schema against slips: a key too many
+or one too few anywhere must be refused.
+
+    tests/schemas/check.py PARSIM     exit code 77 (skipped) without python3-jsonschema
+"""
+import copy
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import jsonschema
+except ImportError:
+    print('SKIPPED: no python3-jsonschema')
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STAR = 'star:4,device=p100-sxm2*2+v100-sxm2*2,rate=12GB/s,latency=1us'
+SMALL = ['--network', 'lenet5', '--cluster', STAR]
+HOST = ['--hw-backend', 'host', '--hw-partition', '64,32', '--network', 'lenet5']
+CLUSTER = {'name': 'mine', 'nodes': [{'name': 'box', 'count': 2, 'switches': ['pcie'],
+           'devices': [{'model': 't4', 'count': 2}],
+           'links': [{'a': 'gpu*', 'b': 'pcie', 'rate': '12 GB/s', 'latency': '500 ns'}]}],
+           'links': [{'pairs': [['box0.pcie', 'box1.pcie']], 'rate': '10 GB/s', 'latency': '2 us'}],
+           'overrides': [{'links': 'box0.gpu0-*', 'rate': '6 GB/s'}]}
+MOST_PLACES = 400  # of a document that slips are tried at
+
+# Schema, exit code, arguments.
+OUTPUTS = [
+    ('compare', 0, ['compare', *SMALL, '--json']),
+    ('compare', 0, ['compare', *SMALL, '--strategy', 'data', '--scaling', '1,2,4', '--json']),
+    ('compare', 5, ['compare', '--network', 'vgg16', '--cluster', STAR, '--strategy', 'data',
+                    '--override', 'devices.gpu0.memory=1GiB', '--no-timings', '--json']),
+    ('simulate', 0, ['simulate', *SMALL, '--strategy', 'pipeline', '--micro-batches', '4', '--json',
+                     '--trace', 'trace.json.gz']),
+    ('simulate', 0, ['simulate', *SMALL, '--strategy', 'data', '--sync', 'ps', '--server', 'gpu0',
+                     '--no-timings', '--json']),
+    ('simulate', 0, ['simulate', '--network', 'lenet5', '--cluster',
+                     str(ROOT / 'tests/topologies/data/nccl/dgx-1v.xml'), '--strategy', 'data',
+                     '--json']),
+    ('plan', 0, ['plan', *SMALL, '--strategy', 'layer-wise', '-o', 'plan.json', '--dag', 'dag.json',
+                 '--json']),
+    ('plan', 0, ['plan', *SMALL, '--strategy', 'model', '--dag', 'model.json', '--json']),
+    ('plan', 0, ['plan', *SMALL, '--strategy', 'data', '--dag', 'data.json', '--json']),
+    ('plan', 0, ['plan', *SMALL, '--strategy', 'pipeline', '-o', 'pipeline.json', '--json']),
+    ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--json']),
+    ('explain', 0, ['explain', *SMALL, '--strategy', 'data', '--json']),
+    ('collective', 0, ['collective', 'all-reduce', '--cluster', STAR, '--sizes', '1KiB..1MiB',
+                       '--json']),
+    *[('list', 0, ['list', what, '--json'])
+      for what in ('strategies', 'networks', 'clusters', 'devices', 'costs')],
+    ('show-network', 0, ['show', 'network', 'googlenet', '--json']),
+    ('show-network', 0, ['show', 'network',
+                         str(ROOT / 'tests/networks/data/hugging_face/gpt2.json'), '--json']),
+    ('show-cluster', 0, ['show', 'cluster', 'dgx-v100', '--json']),
+    ('show-cluster', 0, ['show', 'cluster', str(ROOT / 'tests/topologies/data/smi/dgx-a100.txt'),
+                         '--json']),
+    ('calibrate', 0, ['calibrate', *HOST, '-o', 'profile.json', '--json']),
+    ('validate', 0, ['validate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
+                     '--json']),
+    ('compare', 0, ['compare', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
+                    '--json']),
+    ('simulate', 0, ['simulate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
+                     '--json']),
+    ('doctor', 0, ['doctor', '--json']),
+    ('completion', 0, ['completion', 'bash', '--json']),
+]
+# Schema and a file that the commands above wrote, or one of the tree.
+FILES = [
+    ('plan-file', 'plan.json'),
+    ('plan-file', 'pipeline.json'),
+    ('dag-file', 'dag.json'),
+    ('dag-file', 'model.json'),
+    ('dag-file', 'data.json'),
+    ('profile-file', 'profile.json'),
+    ('trace', 'trace.json.gz'),
+    ('network-file', ROOT / 'tests/fuzz/seeds/json/network.json'),
+    ('plan-file', ROOT / 'tests/fuzz/seeds/json/plan.json'),
+    ('dag-file', ROOT / 'tests/fuzz/seeds/json/dag.json'),
+    ('timeline-file', ROOT / 'tests/fuzz/seeds/json/timeline.json'),
+]
+
+failures = 0
+
+
+def check(holds, what):
+    global failures
+    if not holds:
+        failures += 1
+        print('FAILED:', what)
+
+
+def places(value, path=()):
+    """Paths of all objects in a document."""
+    if isinstance(value, dict):
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) \
+        if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def describe(error):
+    error = jsonschema.exceptions.best_match([error]) or error
+    return f'/{"/".join(map(str, error.absolute_path))}: {error.message[:200]}'
+
+
+def check_document(name, schema, document, what):
+    validator = jsonschema.Draft202012Validator(schema)
+    errors = list(validator.iter_errors(document))
+    check(not errors, f'{what} against {name}: {describe(errors[0]) if errors else ""}')
+    if errors:
+        return
+    # Objects of one kind share a schema: the path without numbers tells which were tried.
+    tried = set()
+    for path in places(document):
+        kind = tuple('*' if isinstance(key, int) else key for key in path)
+        if kind in tried or len(tried) == MOST_PLACES:
+            continue
+        tried.add(kind)
+        open_keys = {'versions', 'dims', 'otherData', 'args', 'sources'}
+        if kind and kind[-1] in open_keys:
+            continue
+        slip = small(document, path)
+        at(slip, path)['surplus_key'] = {}
+        place = '/' + '/'.join(map(str, kind))
+        check(not validator.is_valid(slip), f'{name}: a surplus key in {place}')
+        slip = small(document, path)
+        there = at(slip, path)
+        if there:  # the first key of every object is a required one
+            del there[next(iter(there))]
+            check(not validator.is_valid(slip), f'{name}: the first key of {place} is missing')
+
+
+def small(document, path):
+    """The document with only those items of its lists that the path leads through, so that trying
+    many slips is quick; an empty list is valid everywhere here."""
+    if not path:
+        return copy.deepcopy(document)
+    if isinstance(document, dict):
+        return {key: small(value, path[1:]) if key == path[0] else value
+                for key, value in document.items()}
+    return [small(item, path[1:]) if i == path[0] else item for i, item in enumerate(document)]
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    names = [path.stem for path in sorted((ROOT / 'app/schemas').glob('*.json'))
+             if path.stem != 'definitions']
+    schemas = {}
+    for name in names:
+        text = subprocess.run([program, 'schema', name], capture_output=True, check=True).stdout
+        schemas[name] = json.loads(text)
+        jsonschema.Draft202012Validator.check_schema(schemas[name])
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        used = set()
+        for name, code, arguments in OUTPUTS:
+            what = 'parsim ' + ' '.join(arguments)
+            run = subprocess.run([program, *arguments, '--quiet'], capture_output=True)
+            check(run.returncode == code, f'{what}: exit {run.returncode}, not {code}: {run.stderr}')
+            if run.returncode == code:
+                check_document(name, schemas[name], json.loads(run.stdout), what)
+            used.add(name)
+        validator = jsonschema.Draft202012Validator(schemas['cluster-file'])
+        for slip in (None, ('nodes', {}), ('links', [{'a': 'x', 'rate': '1 GB/s'}]), ('surplus', 1)):
+            document = CLUSTER if slip is None else {**CLUSTER, slip[0]: slip[1]}
+            pathlib.Path('mine.json').write_text(json.dumps(document))
+            shown = subprocess.run([program, 'show', 'cluster', 'mine.json'], capture_output=True)
+            check(shown.returncode == (2 if slip else 0), f'cluster file: {slip}: {shown.stderr}')
+            check(validator.is_valid(document) == (slip is None), f'cluster-file: {slip}')
+        used.add('cluster-file')
+        for name, path in FILES:
+            read = gzip.open if str(path).endswith('.gz') else open
+            with read(path, 'rt') as stream:
+                check_document(name, schemas[name], json.load(stream), path)
+            used.add(name)
+    for golden in (ROOT / 'tests/golden').glob('*json*.txt'):
+        command, _, output = golden.read_text().partition('\n')
+        start = min(i for i in (output.find('{'), output.find('[')) if i >= 0)
+        name = command.split()[1]
+        check_document(name, schemas[name], json.loads(output[start:]), golden.name)
+    # Never printed here: no GPU, and no test to make a machine or measurements by hand.
+    unused = set(names) - used - {'machine-file', 'measurements-file'}
+    check(not unused, f'no output for the schemas {sorted(unused)}')
+    print('schemas:', len(names), 'failures:', failures)
+    return failures > 0
+
+
+sys.exit(main())
