@@ -47,6 +47,9 @@ std::string blocked_operations(const ExecDag& dag, const Cluster& cluster,
                                const Timeline& timeline) {
   constexpr std::size_t most_named = 5, most_reasons = 3;
   const auto blocked = [&](OpId id) { return timeline.spans[id.index()].end < Seconds{0}; };
+  const bool none = std::none_of(timeline.spans.begin(), timeline.spans.end(),
+                                 [](const Span& span) { return span.end < Seconds{0}; });
+  if (none) return {};
   std::size_t count = 0;
   std::string named;
   std::map<Queue, OpId> last;

@@ -55,11 +55,14 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
         uses_.push_back({link, 1});
       }
     }
-    double cap = std::numeric_limits<double>::infinity();
+    caps_.push_back(std::numeric_limits<double>::infinity());
+    slowest_links_.push_back(0);
     for (Index use = first; use < uses_.size(); ++use) {
-      cap = std::min(cap, links_[uses_[use].link].rate / uses_[use].weight);
+      const double rate = links_[uses_[use].link].rate / uses_[use].weight;
+      if (rate >= caps_.back()) continue;
+      caps_.back() = rate;
+      slowest_links_.back() = uses_[use].link;
     }
-    caps_.push_back(cap);
     first_use_.push_back(static_cast<Index>(uses_.size()));
   }
 }
@@ -222,17 +225,24 @@ void FairFlows::fill() {
     if (link.waiting > 0) levels_.push_back({link.left / link.left_weight, index});
   }
   std::make_heap(levels_.begin(), levels_.end(), std::greater<>());
-  std::sort(reached_flows_.begin(), reached_flows_.end(), [&](Index a, Index b) {
+  // A contended link's level is below its flows' caps, so only those matter that a link sets which
+  // is not contended.
+  capped_.clear();
+  for (const Index index : reached_flows_) {
+    if (!links_[slowest_links_[flows_[index].route]].contended()) capped_.push_back(index);
+  }
+  std::sort(capped_.begin(), capped_.end(), [&](Index a, Index b) {
     const double one = caps_[flows_[a].route], other = caps_[flows_[b].route];
     return one != other ? one < other : a < b;
   });
   std::size_t next = 0;  // of the flows by cap
   while (true) {
-    while (next < reached_flows_.size() && flows_[reached_flows_[next]].settled) ++next;
-    if (next == reached_flows_.size()) return;
-    const double cap = caps_[flows_[reached_flows_[next]].route];
-    if (levels_.empty() || cap <= levels_.front().rate) {
-      settle(reached_flows_[next], cap);
+    while (next < capped_.size() && flows_[capped_[next]].settled) ++next;
+    const bool capped = next < capped_.size();
+    if (!capped && levels_.empty()) return;
+    const double cap = capped ? caps_[flows_[capped_[next]].route] : 0;
+    if (capped && (levels_.empty() || cap <= levels_.front().rate)) {
+      settle(capped_[next], cap);
       continue;
     }
     const Level lowest = pop(levels_);
@@ -273,6 +283,13 @@ void FairFlows::set_rate(Index index, double rate) {
   flow.since = now_;
   flow.rate = rate;
   push(ends_, End{now_ + flow.remaining / rate, index, ++flow.version});
+  if (ends_.size() > 64 + 4 * (flows_.size() - free_flows_.size())) forget_void_ends();
+}
+
+/// Flows that often get another rate would fill the heap.
+void FairFlows::forget_void_ends() {
+  std::erase_if(ends_, [&](const End& end) { return end.version != flows_[end.flow].version; });
+  std::make_heap(ends_.begin(), ends_.end(), std::greater<>());
 }
 
 }  // namespace parsim

@@ -108,13 +108,15 @@ class FairFlows {
   void fill();
   void settle(Index flow, double rate);
   void set_rate(Index flow, double rate);
+  void forget_void_ends();
 
   Handler on_date_, on_end_;
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::vector<Index> first_use_;
-  std::vector<Use> uses_;     ///< by route
-  std::vector<double> caps_;  ///< by route: what it could carry alone
+  std::vector<Use> uses_;             ///< by route
+  std::vector<double> caps_;          ///< by route: what it could carry alone
+  std::vector<Index> slowest_links_;  ///< by route: the link that says so
   std::vector<Link> links_;
   std::vector<Flow> flows_;
   std::vector<Index> free_flows_;
@@ -128,7 +130,7 @@ class FairFlows {
   double slowest_change_ = std::numeric_limits<double>::infinity();
   // Of one sharing:
   Index sharing_ = 0;
-  std::vector<Index> reached_links_, reached_flows_;
+  std::vector<Index> reached_links_, reached_flows_, capped_;
   std::vector<Level> levels_;
 };
 
