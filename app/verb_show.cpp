@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/bisection.hpp"
+#include "app/dot.hpp"
 #include "app/request.hpp"
 #include "app/run.hpp"
 #include "app/verbs.hpp"
@@ -32,6 +33,11 @@ Document show_network(const Arguments& arguments) {
   const Network network = load_network_with(arguments.words.at(1),
                                             parse_dims(arguments.texts("--dim")), "show network");
   Document document;
+  const std::string form = arguments.text("--format").value_or("");
+  if (form == "dot") document.drawing = dot_of(network);
+  if (form == "simgrid") {
+    throw InputError("--format", "'simgrid' of a network", "accepted: with show cluster");
+  }
   document.head = {fmt::format("{}: {} layers, {} parameters, {} GFLOP forward per sample",
                                network.name, network.layers.size(), parameter_count(network),
                                three_digits(forward_flops_per_sample(network).value / 1e9))};
@@ -199,6 +205,7 @@ Document show_cluster(const Arguments& arguments) {
   const std::optional<BytesPerSecond> bisection = bisection_rate(cluster);
   Document document;
   document.warnings = std::move(warnings);
+  if (form == "dot") document.drawing = dot_of(cluster);
   if (form == "simgrid") document.drawing = simgrid_xml(cluster, "show cluster");
   document.head = {fmt::format("{}: {} devices, {} switches, {} links, bisection {}", cluster.name,
                                cluster.devices.size(), cluster.switches.size(),

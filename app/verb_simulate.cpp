@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "app/dot.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
 #include "app/page/report_file.hpp"
@@ -106,7 +107,10 @@ Outcome run_plan_verb(const Arguments& arguments) {
   const Scene scene(request);
   const Planned planned = chosen_plan(scene, &strategy);
   std::string dag_text;
-  if (dag_file) dag_text = to_json(lower(scene.network, scene.cluster, planned.plan));
+  if (dag_file) {
+    const ExecDag dag = lower(scene.network, scene.cluster, planned.plan);
+    dag_text = dag_path.ends_with(".dot") ? dot_of(dag, scene.cluster) : to_json(dag);
+  }
   const std::string plan_text = to_json(planned.plan);
   // Both texts exist before the first file appears.
   if (plan_file) plan_file->commit(plan_text);

@@ -1,0 +1,198 @@
+// Names come from files of anybody. Whatever bytes they hold, every writer's text is read back as
+// what it should be: nothing in a name breaks out of its place.
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/document.hpp"
+#include "app/dot.hpp"
+#include "app/page/html.hpp"
+#include "app/trace.hpp"
+#include "core/csv.hpp"
+#include "core/json.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/support/dot.hpp"
+#include "topologies/import/import.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+template <class Law>
+bool holds_for_names(Law law) {
+  rc::detail::TestParams params = rc::detail::configuration().testParams;
+  params.maxSuccess = 60;
+  const auto result = rc::detail::checkTestable(std::move(law), rc::detail::TestMetadata(), params);
+  if (!result.template is<rc::detail::SuccessResult>()) {
+    rc::detail::printResultMessage(result, std::cerr);
+    std::cerr << '\n';
+  }
+  return result.template is<rc::detail::SuccessResult>();
+}
+
+/// Pieces that mean something somewhere: to HTML, XML, DOT, JSON, CSV, Markdown, a terminal.
+std::string any_name() {
+  static const std::vector<std::string> pieces{"<script>alert(1)</script>",
+                                               "\"",
+                                               "'",
+                                               "\\",
+                                               "\\\"",
+                                               "\\N",
+                                               "&amp;",
+                                               "]]>",
+                                               "-->",
+                                               "<!--",
+                                               "\n",
+                                               "\r",
+                                               "\t",
+                                               "\x1b[31m",
+                                               "|",
+                                               ",",
+                                               ";",
+                                               "{",
+                                               "}",
+                                               "->",
+                                               "=",
+                                               "%s",
+                                               "ü",
+                                               "€",
+                                               "\xff",
+                                               "\xc3",
+                                               "\xe2\x82",
+                                               "\xc2\x9b",
+                                               "a",
+                                               "n0",
+                                               std::string(10'000, 'x')};
+  std::string name;
+  const int count = *rc::gen::inRange(1, 6);
+  for (int i = 0; i < count; ++i) name += *rc::gen::elementOf(pieces);
+  return name;
+}
+
+/// Two GPUs around a switch, a network of seven layers, and a plan for both.
+struct Named {
+  Cluster cluster = load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
+  Network network = load_network("mlp", {}, "test");
+
+  /// Names differ, as everywhere; the number stands behind, where no cut reaches it.
+  Named() {
+    int number = 0;
+    const auto rename = [&](std::string& name) { name = any_name() + std::to_string(number++); };
+    rename(cluster.name);
+    for (Device& device : cluster.devices) rename(device.name);
+    for (Switch& one : cluster.switches) rename(one.name);
+    for (Node& node : cluster.nodes) rename(node.name);
+    for (Link& link : cluster.links) rename(link.name);
+    rename(network.name);
+    for (Layer& layer : network.layers) rename(layer.name);
+  }
+};
+
+bool no_controls(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c == '\n' || static_cast<unsigned char>(c) >= 0x20; });
+}
+
+void check_dot(const std::string& text, std::size_t boxes, std::size_t edges) {
+  const testing::DotText graph = testing::parse_dot(text);
+  RC_ASSERT(graph.error == "");
+  RC_ASSERT(graph.boxes == boxes);
+  RC_ASSERT(graph.edges == edges);
+  RC_ASSERT(no_controls(text));
+}
+
+TEST_CASE("hostile names: DOT of networks, clusters and DAGs stays a graph") {
+  CHECK(holds_for_names([] {
+    const Named named;
+    std::size_t edges = 0;
+    for (const Layer& layer : named.network.layers) edges += layer.inputs.size();
+    check_dot(dot_of(named.network), named.network.layers.size(), edges);
+    check_dot(dot_of(named.cluster), 3, 2);
+    const auto cost = cost_sources().front().make(named.cluster, {});
+    StrategyInput input{named.network, named.cluster, *cost};
+    input.batch = 64;
+    const ExecDag dag = lower(named.network, named.cluster, strategy("data", "test").plan(input));
+    std::size_t waits = 0;
+    for (std::size_t i = 0; i < dag.size(); ++i) waits += dag.predecessors(OpId{i}).size();
+    check_dot(dot_of(dag, named.cluster), dag.size(), waits);
+    // The same DAG as JSON and as a trace.
+    Timeline timeline;
+    timeline.spans.resize(dag.size());
+    RC_ASSERT(nlohmann::json::accept(chrome_trace(dag, named.cluster, timeline)));
+    RC_ASSERT(nlohmann::json::accept(to_json(dag)));
+  }));
+}
+
+TEST_CASE("hostile names: SimGrid's XML keeps every name but control characters") {
+  CHECK(holds_for_names([] {
+    const Named named;
+    const auto back = import_cluster(simgrid_xml(named.cluster, "test"), "back.xml", {});
+    RC_ASSERT(back.has_value());
+    RC_ASSERT(back->cluster.links.size() == 2U);
+    const auto kept = [](std::string name) {
+      for (char& c : name) {
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+      }
+      return name;
+    };
+    RC_ASSERT(back->cluster.name == kept(named.cluster.name));
+    for (std::size_t i = 0; i < 2; ++i) {
+      RC_ASSERT(back->cluster.devices[i].name == kept(named.cluster.devices[i].name));
+      RC_ASSERT(back->cluster.links[i].name == kept(named.cluster.links[i].name));
+    }
+  }));
+}
+
+TEST_CASE("hostile names: CSV, Markdown, tables and HTML stay what they are") {
+  CHECK(holds_for_names([] {
+    const std::vector<std::string> names{any_name() + "1", any_name() + "2"};
+    Document document;
+    document.tables.emplace_back();
+    add_words(document.tables[0], "name", "name", names);
+    add_words(document.tables[0], "other", "other", {names[1], names[0]});
+    const CsvTable csv = read_csv(render_csv(document, false), "test.csv");
+    RC_ASSERT(csv.rows.size() == 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      RC_ASSERT(csv.rows[i].fields == (std::vector<std::string>{names[i], names[1 - i]}));
+    }
+    for (const std::string& text : {render_md(document, false), render_table(document, false)}) {
+      RC_ASSERT(no_controls(text));
+    }
+    const std::string md = render_md(document, false);
+    RC_ASSERT(std::count(md.begin(), md.end(), '\n') == 5);  // head, rule, two rows, empty line
+    const std::string markup = html(names[0], 20'000);
+    RC_ASSERT(markup.find_first_of("<>\"'") == std::string::npos);
+    RC_ASSERT(no_controls(markup));
+  }));
+}
+
+TEST_CASE("dot: by hand, and collapsed above a thousand boxes") {
+  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const testing::DotText small = testing::parse_dot(dot_of(cluster));
+  CHECK(small.error == "");
+  CHECK(small.name == "dgx-v100");
+  CHECK(small.boxes == 9 + 6);
+  CHECK(small.subgraphs == 1);
+  // 16 pairs of GPUs, 8 + 4 PCIe, 1 between sockets, 2 of the CPU; double cables are one line.
+  CHECK(small.edges == 16 + 12 + 1 + 2);
+  CHECK(std::count(small.labels.begin(), small.labels.end(), "2 x 20.0 GB/s") == 8);
+
+  const Cluster large = load_cluster("nodes:200x8,device=t4,intra=100GB/s,inter=10GB/s", "test");
+  const testing::DotText machines = testing::parse_dot(dot_of(large));
+  CHECK(machines.boxes == 200 + 1);
+  CHECK(machines.edges == 200);
+  CHECK(machines.labels.front() == "n0: 9 parts");
+  CHECK(dot_string("a\"b\\c\nd\xff") == "\"a\\\"b\\\\c?d?\"");
+  CHECK(dot_string(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "…\"");
+}
+
+}  // namespace
+}  // namespace parsim
