@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "app/files.hpp"
+#include "app/page/validation_page.hpp"
 #include "app/predict_claims.hpp"
 #include "app/predict_published.hpp"
 #include "app/progress.hpp"
@@ -78,9 +81,7 @@ Validation validate_published(const Arguments& arguments) {
   return validation;
 }
 
-}  // namespace
-
-Outcome run_validate(const Arguments& arguments) {
+Outcome validated(const Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
   for (const std::string_view flag : {"--hw-backend", "--hw-partition", "--network", "--strategy",
                                       "--batch", "--precision", "--profile"}) {
@@ -102,6 +103,18 @@ Outcome run_validate(const Arguments& arguments) {
   outcome.document =
       published ? report_published(validate_published(arguments))
                 : report_papers(predicted(paper_claims(), arguments.has("--quiet"), predict_claim));
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_validate(const Arguments& arguments) {
+  const std::optional<std::string> path = arguments.text("--report");
+  if (!path) return validated(arguments);
+  OutputFile file(*path, "--report");
+  Outcome outcome = validated(arguments);
+  file.commit(render_validation_page(outcome.document, arguments.command));
+  outcome.document.notes.push_back(fmt::format("report written to {}", *path));
   return outcome;
 }
 

@@ -78,7 +78,7 @@ std::span<const Verb> verbs() {
       {"validate",
        "compare predictions with published numbers, or with this machine",
        {},
-       joined({{"--papers", "--published", "--data"},
+       joined({{"--papers", "--published", "--data", "--report"},
                hardware,
                {"--network", "--strategy", "--batch", "--precision", "--profile"}}),
        "parsim validate --papers",

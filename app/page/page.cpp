@@ -31,6 +31,12 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
+std::string command_text(const std::vector<std::string>& words) {
+  std::string command = "parsim";
+  for (const std::string& word : words) command += " " + shell_word(word);
+  return command;
+}
+
 std::string list_of(const std::vector<std::string>& lines, std::string_view css) {
   if (lines.empty()) return {};
   std::string out = fmt::format("<ul class={}>", css);
@@ -104,6 +110,21 @@ libraries' workspaces nor fragmentation
 
 }  // namespace
 
+std::string page_head(const std::string& title, bool timelines) {
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>{}</title>\n<meta name=viewport "
+      "content=\"width=device-width\"><meta name=generator content=\"parsim {}\">\n<meta "
+      "http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'\">\n<style>\n{}{}</style>\n<header><h1>{}</h1>\n",
+      title, version(), file_named("style.css"), timelines ? file_named("timeline.css") : "",
+      title);
+}
+
+std::string page_end(const std::vector<std::string>& command) {
+  return fmt::format("<pre id=command>{}</pre>\n</main>\n<script>\n{}</script>\n",
+                     html(command_text(command), 20'000), file_named("table.js"));
+}
+
 std::string render_page(const Page& page) {
   const Scene& scene = page.scene;
   const std::string title =
@@ -117,13 +138,7 @@ std::string render_page(const Page& page) {
       std::any_of(page.chapters.begin(), page.chapters.end(),
                   [](const Chapter& chapter) { return !chapter.bars.tracks.empty(); });
 
-  std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>{}</title>\n<meta name=viewport "
-      "content=\"width=device-width\"><meta name=generator content=\"parsim {}\">\n<meta "
-      "http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'unsafe-inline'\">\n<style>\n{}{}</style>\n<header><h1>{}</h1>\n",
-      title, version(), file_named("style.css"), timelines ? file_named("timeline.css") : "",
-      title);
+  std::string out = page_head(title, timelines);
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
 
@@ -143,12 +158,10 @@ std::string render_page(const Page& page) {
   out += "<h2>Notes</h2>\n" + list_of(general_notes(page), "notes");
   out += std::string("<details><summary>what the words mean</summary>") + std::string(meanings) +
          "</details>\n";
-  std::string command = "parsim";
-  for (const std::string& word : scene.request.command) command += " " + shell_word(word);
   out += fmt::format(
       "<h2>Command and inputs</h2>\n<pre id=command>{}</pre>\n<details><summary>"
       "inputs, resolved</summary><pre>{}</pre></details>\n</main>\n",
-      html(command, 20'000), html(inputs_json(scene), 100'000));
+      html(command_text(scene.request.command), 20'000), html(inputs_json(scene), 100'000));
   out += fmt::format("<script>\n{}</script>\n", file_named("table.js"));
   if (timelines) out += fmt::format("<script>\n{}</script>\n", file_named("timeline.js"));
   return out;

@@ -21,4 +21,10 @@ struct Page {
 };
 [[nodiscard]] std::string render_page(const Page& page);
 
+/// What every page begins with, up to the title inside the open <header>. `title` is text of HTML.
+[[nodiscard]] std::string page_head(const std::string& title, bool timelines);
+/// What a page without timelines ends with: the command as a shell reads it, and the script that
+/// sorts tables.
+[[nodiscard]] std::string page_end(const std::vector<std::string>& command);
+
 }  // namespace parsim

@@ -1,6 +1,7 @@
 // The report page as text: that it is complete, says what the JSON says, and that no name in an
 // input can break it. What a browser makes of it is tested in tests/browser.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -244,6 +245,34 @@ TEST_CASE("hostile names: a plan's strategy and notes come from a file, too") {
   check_balanced(page);
   CHECK(count(page, "<script") == 3);
   CHECK(page.find("<img") == std::string::npos);
+}
+
+TEST_CASE("page: a validation is drawn row by row, whatever its cases are called") {
+  const testing::TemporaryFolder folder;
+  // The first row calibrates and is not drawn; one hostile name stands in a file's name.
+  const std::string rows =
+      "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
+      "parallelism,value,unit,split\n"
+      "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,calibrate\n"
+      "LeNet,64,Tesla P100-SXM2,box,1,2,2,PCIe gen3,FP32,F,DP,60000,images/s,validate\n"
+      "LeNet,64,Tesla P100-SXM2,box,1,4,4,PCIe gen3,FP32,F,DP,100000,images/s,validate\n";
+  const std::string data = folder.write("<img src=x>&\".csv", rows);
+  const std::string page_path = folder.path("page.html");
+  const Finished finished =
+      run({"validate", "--published", "--data", data, "--report", page_path, "--json"});
+  REQUIRE(finished.exit_code == 0);
+  const std::string page = testing::read_text(page_path);
+  check_balanced(page);
+  CHECK(harmless(page));
+  CHECK(page.find("<img") == std::string::npos);
+  CHECK(count(page, "<circle") == 2);
+  CHECK(count(page, "<figure>") == 1);
+  for (const json& row : json::parse(finished.out)["rows"]) {
+    const std::string error = fmt::format("{:+.1f} %", 100 * row["error"].get<double>());
+    CAPTURE(error);
+    CHECK(count(page, error) == 2 + 1);  // the dot, the table of the worst rows, the one of all
+  }
+  CHECK(run({"validate", "--papers", "--report", "/nowhere/x.html"}).exit_code == 2);
 }
 
 }  // namespace
