@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Draws how the cost of a simulation grows with devices and layers.
+
+    validation/scale/plot.py build/release/tests/bench   # measures again, then draws
+    validation/scale/plot.py                             # draws what was measured last
+
+Writes scale.csv and scale.svg beside this file.
+"""
+import csv
+import datetime
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+COLUMNS = ["engine", "devices", "layers", "operations", "cpu_s", "checksum"]
+COLOURS = {"simgrid": "#c2410c", "fast": "#1d4ed8"}
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 400, 300, 64, 34, 16, 48
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown processor"
+
+
+def measure(bench):
+    answer = subprocess.run(
+        [bench, "--benchmark_filter=simulate_chain", "--benchmark_format=json"],
+        check=True, capture_output=True, text=True)
+    rows = []
+    for one in json.loads(answer.stdout)["benchmarks"]:
+        if one.get("error_occurred"):
+            sys.exit(f"{one['name']}: {one['error_message']}")
+        _, engine, devices, layers = one["name"].split("/")[:4]
+        rows.append([engine, int(devices), int(layers), int(one["ops"]),
+                     f"{one['real_time'] / 1e3:.4g}", f"{one['checksum']:.9g}"])
+    rows.sort(key=lambda row: (row[0], row[2] != 160, row[1], row[2]))
+    with open(HERE / "scale.csv", "w", newline="", encoding="utf-8") as file:
+        file.write(f"# measured {datetime.date.today()} on {processor()}; processor time of one run\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+
+
+def text(x, y, words, anchor="middle", size=11, colour="#334155"):
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
+            f'fill="{colour}">{words}</text>')
+
+
+def panel(at, title, axis, curves, ticks):
+    """One drawing, both axes logarithmic. curves: engine -> [(x, seconds)]."""
+    xs = [x for points in curves.values() for x, _ in points]
+    ys = [y for points in curves.values() for _, y in points]
+    low, high = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+    left, right = math.log10(min(xs)), math.log10(max(xs))
+    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def place(x, y):
+        return (at + LEFT + (math.log10(x) - left) / (right - left) * inner_width,
+                TOP + (high - math.log10(y)) / (high - low) * inner_height)
+
+    out = [text(at + LEFT + inner_width / 2, 20, title, size=13, colour="#0f172a"),
+           text(at + LEFT + inner_width / 2, HEIGHT - 10, axis)]
+    for power in range(low, high + 1):
+        x, y = place(min(xs), 10.0 ** power)
+        out.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x + inner_width:.1f}" y2="{y:.1f}" '
+                   'stroke="#e2e8f0"/>')
+        seconds = 10.0 ** power
+        label = f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:g} ms"
+        out.append(text(x - 6, y + 4, label, "end"))
+    for tick in ticks:
+        x, _ = place(tick, 10.0 ** low)
+        out.append(text(x, HEIGHT - BOTTOM + 16, f"{tick:,}"))
+    for engine, points in curves.items():
+        colour = COLOURS[engine]
+        path = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in points)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for point in points:
+            x, y = place(*point)
+            out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
+        x, y = place(*points[len(points) // 2])
+        name = {"simgrid": "SimGrid", "fast": "--engine fast"}[engine]
+        above = engine == "simgrid"
+        out.append(text(x + (-8 if above else 8), y + (-8 if above else 16), name,
+                        "end" if above else "start", 12, colour))
+    return out
+
+
+def draw():
+    lines = (HERE / "scale.csv").read_text(encoding="utf-8").splitlines()
+    rows = list(csv.DictReader(lines[1:]))
+
+    def curves(varying, fixed, value):
+        found = {}
+        for row in rows:
+            if int(row[fixed]) == value:
+                point = (int(row[varying]), float(row["cpu_s"]))
+                found.setdefault(row["engine"], []).append(point)
+        return {engine: sorted(points) for engine, points in sorted(found.items())}
+
+    by_devices, by_layers = curves("devices", "layers", 160), curves("layers", "devices", 1024)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * WIDTH} {HEIGHT}" '
+           'font-family="sans-serif">',
+           f'<rect width="{2 * WIDTH}" height="{HEIGHT}" fill="#ffffff"/>']
+    out += panel(0, "160 layers, an all-reduce each", "devices", by_devices,
+                 [8, 64, 256, 1024, 4096, 16384])
+    out += panel(WIDTH, "1024 devices", "layers", by_layers, [10, 20, 40, 80, 160])
+    out.append("</svg>")
+    (HERE / "scale.svg").write_text("\n".join(out) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(__doc__)
+    if len(sys.argv) == 2:
+        measure(sys.argv[1])
+    draw()
