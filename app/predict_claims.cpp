@@ -112,9 +112,7 @@ Prediction filters(const Claim& claim) {
 
 Seconds simulated(const StrategyInput& input, const Cluster& cluster, const Plan& plan) {
   const auto simulator = make_simgrid_executor(cluster, input.cost, {});
-  StrategyInput with_simulator = input;
-  with_simulator.simulator = simulator.get();
-  return simulated_price(with_simulator, plan).step;
+  return simulation(input.network, cluster, *simulator)(plan);
 }
 
 /// Plans with a simulator at hand, and simulates.
@@ -123,7 +121,7 @@ Seconds simulated_strategy(const Case& at, const std::string& name, const std::s
                            std::optional<std::int32_t> parts = std::nullopt) {
   StrategyInput input = at.with_costs();
   const auto simulator = make_simgrid_executor(at.cluster, *at.cost, {});
-  input.simulator = simulator.get();
+  input.simulate = simulation(at.network, at.cluster, *simulator);
   input.shares = shares;
   input.parts = parts;
   return simulated(input, at.cluster, strategy(name, where).plan(input));

@@ -70,6 +70,8 @@ Json inputs(const Scene& scene) {
     json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
   }
   json["costs"] = request.costs;
+  json["profile"] =
+      request.profile.empty() ? Json(nullptr) : source(request.profile, request.profile);
   json["fidelity"] = to_text(request.sim.fidelity);
   const bool moves = request.sim.fidelity != Fidelity::analytic;
   json["engine"] = moves ? Json(to_text(request.sim.engine)) : Json(nullptr);

@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "strategies/lower.hpp"
+#include "strategies/price.hpp"
 
 namespace parsim {
 
@@ -59,22 +60,6 @@ std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, c
   return devices;
 }
 
-/// A simulator that counts its own wall clock, so that a report can tell searching from simulating.
-class TimedExecutor : public Executor {
- public:
-  explicit TimedExecutor(Executor& executor) : executor_(executor) {}
-  Timeline run(const ExecDag& dag) override {
-    const Clock::time_point start = Clock::now();
-    Timeline timeline = executor_.run(dag);
-    spent += Clock::now() - start;
-    return timeline;
-  }
-  Seconds spent{};
-
- private:
-  Executor& executor_;
-};
-
 }  // namespace
 
 bool RunResult::fits() const {
@@ -85,14 +70,20 @@ bool RunResult::fits() const {
 Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known) {
   const Clock::time_point start = Clock::now();
   const auto simulator = make_simulator(scene.cluster, *scene.cost, scene.request.sim);
-  TimedExecutor timed(*simulator);
+  const auto simulate = simulation(scene.network, scene.cluster, *simulator);
+  Seconds simulating{};
   StrategyInput input = scene.strategy_input();
-  input.simulator = &timed;
+  input.simulate = [&](const Plan& plan) {
+    const Clock::time_point before = Clock::now();
+    const Seconds step = simulate(plan);
+    simulating += Clock::now() - before;
+    return step;
+  };
   input.known = known;
   Plan plan = strategy.plan(input);
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
-  return {std::move(plan), all - timed.spent, timed.spent};
+  return {std::move(plan), all - simulating, simulating};
 }
 
 Run run_plan(const Scene& scene, const Planned& planned) {

@@ -105,7 +105,7 @@ const Json* inputs_of(const Json& result) {
 }
 
 void check_unchanged(const Json& inputs, const std::string& path) {
-  for (const char* key : {"network", "cluster", "plan"}) {
+  for (const char* key : {"network", "cluster", "plan", "profile"}) {
     if (!inputs.contains(key) || !inputs[key].is_object()) continue;
     const Json& source = inputs[key];
     if (!source.contains("given") || !source["given"].is_string()) continue;

@@ -165,7 +165,7 @@ Plan plan_best(const StrategyInput& input) {
     add(finalists, candidate.plan, candidate.origin);
     finalists.back().price = candidate.price;
   }
-  if (input.simulator != nullptr) {
+  if (input.simulate) {
     for (Finalist& finalist : finalists) {
       finalist.price = simulated_price(input, finalist.plan);
     }
@@ -180,8 +180,8 @@ Plan plan_best(const StrategyInput& input) {
   for (std::size_t i = 0; i < std::min(listed_plans, finalists.size()); ++i) {
     top.push_back(price_text(finalists[i]));
   }
-  plan.notes.push_back(fmt::format(
-      "the best plans, {}: {}", input.simulator != nullptr ? "simulated" : "estimated", join(top)));
+  plan.notes.push_back(
+      fmt::format("the best plans, {}: {}", input.simulate ? "simulated" : "estimated", join(top)));
   plan.notes.push_back(fmt::format("local search stopped at its budget of {} evaluations", budget));
   for (const std::string& note : finalists[0].plan.notes) {
     plan.notes.push_back(fmt::format("{} said: {}", finalists[0].plan.strategy, note));

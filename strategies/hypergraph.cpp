@@ -71,7 +71,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Ranked& a, const Ranked& b) { return a.price.better_than(b.price); });
-  if (input.simulator == nullptr) return {std::move(candidates[ranked[0].index]), 0};
+  if (!input.simulate) return {std::move(candidates[ranked[0].index]), 0};
   std::size_t searched = 0, simulated = 0, best = ranked[0].index;
   Price least;
   for (const Ranked& row : ranked) {
@@ -105,9 +105,14 @@ Plan plan_hypergraph(const StrategyInput& input) {
   const bool alone = devices.size() == 1;
   const std::vector<Start> starts = alone ? std::vector<Start>{} : hypergraph::starts_of(input);
   std::vector<Recipe> recipes = hypergraph::recipes_of(input, devices.size());
-  if (alone) recipes.resize(1);
+  if (alone) {  // the whole network is on the device: only micro-batches are left to choose
+    const auto last = std::unique(
+        recipes.begin(), recipes.end(),
+        [](const Recipe& a, const Recipe& b) { return a.micro_batches == b.micro_batches; });
+    recipes.erase(last, recipes.end());
+  }
   const auto budget = static_cast<std::size_t>(
-      std::max<std::int64_t>(1, input.budget.value_or(recipes.size() + starts.size())));
+      std::max<std::int64_t>(1, input.budget.value_or(recipes.size() + starts.size() + 2)));
   std::vector<Candidate> candidates;
   bool stopped = false;
   const auto within_budget = [&] {
@@ -121,12 +126,21 @@ Plan plan_hypergraph(const StrategyInput& input) {
     if (input.micro_batches && start.plan.schedule.micro_batches != *input.micro_batches) continue;
     if (within_budget()) candidates.push_back(hypergraph::candidate_of_start(input, start));
   }
+  const auto some_fits = [&] {
+    return std::any_of(candidates.begin(), candidates.end(),
+                       [&](const Candidate& c) { return fits(input, c.plan); });
+  };
+  if (!alone && !some_fits()) {
+    for (const Recipe& recipe : hypergraph::memory_recipes_of(input, devices.size())) {
+      if (within_budget()) candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
+    }
+  }
   const std::size_t tried = candidates.size();
   Ranking choice = chosen(input, std::move(candidates));
   Plan best = std::move(choice.candidate.plan);
   best.notes = hypergraph::notes_of(input, choice.candidate);
   best.notes.push_back(
-      input.simulator == nullptr
+      !input.simulate
           ? fmt::format("the fastest of {} candidates by estimate; none was simulated", tried)
           : fmt::format("the fastest of {} simulated candidates, of {} tried", choice.simulated,
                         tried));

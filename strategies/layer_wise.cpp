@@ -261,14 +261,14 @@ Plan plan_by_own(const StrategyInput& input) {
   for (Searched& candidate : search_that_fits(input, machine)) {
     plans.push_back(std::move(candidate.plan));
   }
-  if (input.simulator != nullptr) {  // nothing else can compare the two kinds
+  if (input.simulate) {  // nothing else can compare the two kinds
     Machine whole(input, SearchCosts::own, Exchanges::collectives);
     for (Searched& candidate : search_that_fits(input, whole)) {
       add_plan(std::move(candidate.plan), plans);
     }
   }
   const std::size_t searched = plans.size();
-  if (input.simulator != nullptr) {
+  if (input.simulate) {
     for (Plan (*make)(const StrategyInput&) : {plan_data, plan_owt, plan_model_even}) {
       add_plan_of(input, make, plans);
     }
@@ -278,7 +278,7 @@ Plan plan_by_own(const StrategyInput& input) {
   }
   const std::size_t best = best_by_simulation(input, plans);
   Plan plan = std::move(plans[best]);
-  if (input.simulator != nullptr) {
+  if (input.simulate) {
     plan.notes.push_back(
         best < searched
             ? fmt::format("fastest of {} simulated plans: {} searched, the others of data, owt and "

@@ -15,16 +15,22 @@ bool fits(const StrategyInput& input, const Plan& plan) {
   return true;
 }
 
+std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
+                                               Executor& executor) {
+  return [&network, &cluster, &executor](const Plan& plan) {
+    return makespan(executor.run(lower(network, cluster, plan)));
+  };
+}
+
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
-  ensure(input.simulator != nullptr, "a plan is priced without a simulator");
-  const ExecDag dag = lower(input.network, input.cluster, plan);
-  return {fits(input, plan), makespan(input.simulator->run(dag))};
+  ensure(input.simulate != nullptr, "a plan is priced without a simulator");
+  return {fits(input, plan), input.simulate(plan)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {
   ensure(!plans.empty(), "no plan to choose from");
   if (plans.size() == 1) return 0;
-  if (input.simulator == nullptr) {
+  if (!input.simulate) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
       if (fits(input, plans[i])) return i;
     }

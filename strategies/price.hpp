@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "core/executor.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {
@@ -20,7 +21,13 @@ struct Price {
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 
-/// Lowers the plan and runs it with `input.simulator`, which must not be null.
+/// Lowers plans of `network` on `cluster` and runs them: for StrategyInput::simulate. All three
+/// must outlive it.
+[[nodiscard]] std::function<Seconds(const Plan&)> simulation(const Network& network,
+                                                             const Cluster& cluster,
+                                                             Executor& executor);
+
+/// By `input.simulate`, which must not be empty.
 [[nodiscard]] Price simulated_price(const StrategyInput& input, const Plan& plan);
 
 /// Index of the best of `plans`, which must not be empty; ties go to the lower index. One plan, or

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,7 +11,6 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
-#include "core/executor.hpp"
 #include "core/plan.hpp"
 
 namespace parsim {
@@ -51,8 +51,9 @@ struct StrategyInput {
   DegreeRule degrees = DegreeRule::dividing;  ///< `layer-wise`
   std::optional<std::int32_t> parts{};        ///< `hybrid`: contiguous parts of the network
   std::optional<std::int64_t> budget{};       ///< plan evaluations a search may spend
-  /// Prices finalists. Null: a search ranks them by its own estimate only.
-  Executor* simulator = nullptr;
+  /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
+  /// ranks finalists by its own estimate only.
+  std::function<Seconds(const Plan&)> simulate{};
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};
 };

@@ -192,6 +192,25 @@ std::vector<std::string> notes_of(const StrategyInput& input, const Candidate& c
 
 namespace {
 
+/// Targets of each device, part-major: its speed, and its memory where that is a constraint.
+std::vector<double> targets_of(const StrategyInput& input, const Recipe& recipe,
+                               const std::vector<DeviceId>& devices) {
+  std::vector<double> speeds = speeds_of(input, devices);
+  if (recipe.balance != Balance::work_and_memory) return speeds;
+  double memory = 0, speed = 0;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    memory += static_cast<double>(input.cluster[devices[d]].memory.value);
+    speed += speeds[d];
+  }
+  std::vector<double> targets;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    targets.push_back(speeds[d] / speed);
+    targets.push_back(static_cast<double>(input.cluster[devices[d]].memory.value) /
+                      std::max(1.0, memory));
+  }
+  return targets;
+}
+
 /// The start with the fewest words among those that keep the recipe's balance and move fewer words
 /// than `found`, each in a model with blocks of its own; null if there is none. The blocks of
 /// model_for are the same for all starts, and on many layers too few to say each of them.
@@ -223,7 +242,7 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   const Model model = model_for(input, recipe, devices, starts);
   PartitionOptions options;
   options.parts = static_cast<std::int32_t>(devices.size());
-  options.shares = speeds_of(input, devices);
+  options.shares = targets_of(input, recipe, devices);
   options.tolerance = recipe.tolerance;
   options.seed = input.seed;
   // Vertices x parts, what an FM pass looks at. Where it is more, the starts are refined only.
@@ -291,6 +310,19 @@ std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) 
     // Not by time: the loss cannot be cut in model F, so it would be a run that nobody can balance.
     add("model F, runs of layers balanced", false, runs, loose, 1);
     if (micro_batches == 1) add("model F, whole network balanced", false, Balance::work, usual, 1);
+  }
+  return recipes;
+}
+
+std::vector<Recipe> memory_recipes_of(const StrategyInput& input, std::size_t devices) {
+  const std::int32_t micro_batches =
+      input.micro_batches.value_or(default_micro_batches(input.batch, devices));
+  constexpr double loose = 0.1;
+  std::vector<Recipe> recipes{{"model F, work and memory balanced, pipelined", false,
+                               Balance::work_and_memory, loose, micro_batches}};
+  if (!input.micro_batches || micro_batches == 1) {
+    recipes.push_back(
+        {"model U, work and memory balanced", true, Balance::work_and_memory, loose, 1});
   }
   return recipes;
 }

@@ -88,5 +88,9 @@ struct Start {
 
 /// What the strategy tries, most promising first.
 [[nodiscard]] std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices);
+/// What it tries besides if nothing fits: memory shared by the devices' memory is a second
+/// constraint.
+[[nodiscard]] std::vector<Recipe> memory_recipes_of(const StrategyInput& input,
+                                                    std::size_t devices);
 
 }  // namespace parsim::hypergraph

@@ -86,7 +86,7 @@ bool same_split(const Network& network, const Plan& a, const Plan& b) {
 
 std::vector<Start> starts_of(const StrategyInput& input) {
   StrategyInput quiet = input;
-  quiet.simulator = nullptr;  // a start need not be the best of its kind
+  quiet.simulate = nullptr;  // a start need not be the best of its kind
   std::vector<Start> starts;
   const auto attempt = [&](const StrategyInput& asked, const Strategy& row,
                            const std::string& name) {

@@ -126,9 +126,8 @@ TEST_CASE("hypergraph: never slower than the starts that are partitions, simulat
     CAPTURE(machines);
     CAPTURE(name);
     const World world(name, machines);
-    StrategyInput input = world.input(64);
+    const StrategyInput input = world.simulated(64);
     const std::vector<Start> starts = starts_of(input);
-    input.simulator = world.simulator.get();
     const Price price = simulated_price(input, plan_hypergraph(input));
     for (const Start& start : starts) {
       CAPTURE(start.name);
@@ -136,6 +135,21 @@ TEST_CASE("hypergraph: never slower than the starts that are partitions, simulat
         CHECK_FALSE(simulated_price(input, start.plan).better_than(price));
     }
   }
+}
+
+TEST_CASE("hypergraph: where nothing fits, memory becomes a constraint") {
+  World world("alexnet", "star:2,device=p100-sxm2,rate=20GB/s,latency=1us");
+  world.cluster.devices[0].memory = Bytes{600 * 1024 * 1024};
+  world.cluster.devices[1].memory = Bytes{300 * 1024 * 1024};
+  const StrategyInput input = world.input(64);
+  const Recipe with_memory = memory_recipes_of(input, 2)[0];
+  Recipe without = with_memory;
+  without.balance = Balance::work;
+  CHECK_FALSE(fits(input, candidate_of(input, without, {}).plan));
+  CHECK(fits(input, candidate_of(input, with_memory, {}).plan));
+  const Plan plan = plan_hypergraph(input);
+  CHECK(fits(input, plan));
+  CHECK(plan.notes[0].find(with_memory.name) == 0);
 }
 
 TEST_CASE("hypergraph: without a simulator the estimate chooses, also among starts") {

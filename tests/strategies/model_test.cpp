@@ -190,7 +190,7 @@ TEST_CASE("model: shares by speed gain (1/3) / min(s) over the even split") {
     CHECK(gain == doctest::Approx(ideal).epsilon(1e-9));
     // Of the whole step, dense layers on one device included. The even split cuts those as well.
     const auto simulator = make_simgrid_executor(cluster, cost, {});
-    input.simulator = simulator.get();
+    input.simulate = simulation(network, cluster, *simulator);
     const double whole = simulated_price(input, even).step / simulated_price(input, by_speed).step;
     MESSAGE("speeds ", percent[0], "/", percent[1], "/", percent[2], ": convolutions by filters ",
             gain, ", ideal ", ideal, ", whole step ", whole);
@@ -210,7 +210,7 @@ TEST_CASE("model: never slower than with equal shares, on equal and unequal devi
       const Network network = load_network(network_name, {}, "test");
       StrategyInput input{network, cluster, *cost};
       input.batch = 32;
-      input.simulator = simulator.get();
+      input.simulate = simulation(network, cluster, *simulator);
       const Plan plan = plan_model(input);
       // The same plan with the filters of every layer shared equally among all devices.
       Plan equal = plan;

@@ -32,21 +32,34 @@ StrategyInput row_asked(const World& world, std::int64_t batch) {
 
 }  // namespace
 
-TEST_CASE("strategies: every strategy plans every kind of network validly and repeatably") {
-  for (const char* name :
-       {"lenet5", "alexnet", "resnet18", "googlenet", "mobilenet_v2", "r3d_18"}) {
+TEST_CASE("strategies: every strategy plans every kind of network validly") {
+  for (const char* name : {"resnet18", "googlenet", "mobilenet_v2", "r3d_18"}) {
+    const World world = world_of(name);
+    StrategyInput input = row_asked(world, 8);
+    std::vector<Plan> plans;
+    for (const Strategy& row : strategies()) {
+      CAPTURE(name);
+      CAPTURE(row.name);
+      input.known = plans;
+      plans.push_back(row.plan(input));
+      CHECK(plans.back().strategy == row.name);
+      CHECK_NOTHROW(validate(plans.back(), world.network, world.cluster, "test"));
+      CHECK(lower(world.network, world.cluster, plans.back()).size() > 0);
+    }
+  }
+}
+
+TEST_CASE("strategies: every strategy plans the same plan and DAG again") {
+  for (const char* name : {"lenet5", "alexnet"}) {
     const World world = world_of(name);
     const StrategyInput input = row_asked(world, 8);
     for (const Strategy& row : strategies()) {
       CAPTURE(name);
       CAPTURE(row.name);
       const Plan plan = row.plan(input);
-      CHECK(plan.strategy == row.name);
-      CHECK_NOTHROW(validate(plan, world.network, world.cluster, "test"));
-      CHECK(to_json(plan) == to_json(row.plan(input)));
-      const ExecDag dag = lower(world.network, world.cluster, plan);
-      CHECK(dag.size() > 0);
-      CHECK(to_json(dag) == to_json(lower(world.network, world.cluster, plan)));
+      CHECK(plan == row.plan(input));
+      CHECK(to_json(lower(world.network, world.cluster, plan)) ==
+            to_json(lower(world.network, world.cluster, plan)));
     }
   }
 }

@@ -8,7 +8,7 @@
 
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/strategies.hpp"
+#include "strategies/price.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::testing {
@@ -35,7 +35,7 @@ struct World {
   }
   [[nodiscard]] StrategyInput simulated(std::int64_t batch) const {
     StrategyInput in = input(batch);
-    in.simulator = simulator.get();
+    in.simulate = simulation(network, cluster, *simulator);
     return in;
   }
 };
