@@ -205,8 +205,8 @@ std::vector<double> targets_of(const StrategyInput& input, const Recipe& recipe,
   std::vector<double> targets;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     targets.push_back(speeds[d] / speed);
-    targets.push_back(static_cast<double>(input.cluster[devices[d]].memory.value) /
-                      std::max(1.0, memory));
+    const auto own = static_cast<double>(input.cluster[devices[d]].memory.value);
+    targets.push_back(memory > 0 ? own / memory : 1 / static_cast<double>(devices.size()));
   }
   return targets;
 }
