@@ -45,6 +45,10 @@ constexpr OptionSpec options[] = {
      "nccl)"},
     {"--algorithm", "ring|tree|nvls|nvls-tree", "of collectives (default: the fastest)"},
     {"--protocol", "ll|ll128|simple", "of collectives (default: the fastest)"},
+    {"--jitter", "PART",
+     "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%"},
+    {"--runs", "N", "with --jitter: so many steps (default: 20)"},
+    {"--slow", "DEVICE=FACTOR", "a straggler that no strategy knows of when it plans", true},
     {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",
@@ -101,6 +105,17 @@ std::int64_t parse_whole(std::string_view text, std::string_view where, std::int
   if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most) {
     throw InputError(where, fmt::format("'{}'", text),
                      fmt::format("accepted: a whole number from {} to {}", least, most));
+  }
+  return number;
+}
+
+double parse_real(std::string_view text, std::string_view where, double least, double most) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() ||
+      !(number >= least && number <= most)) {
+    throw InputError(where, fmt::format("'{}'", text),
+                     fmt::format("accepted: a number from {} to {}", least, most));
   }
   return number;
 }

@@ -46,6 +46,10 @@ struct Arguments {
 [[nodiscard]] std::int64_t parse_whole(std::string_view text, std::string_view where,
                                        std::int64_t least, std::int64_t most);
 
+/// A decimal number. Throws InputError for anything else or outside the bounds.
+[[nodiscard]] double parse_real(std::string_view text, std::string_view where, double least,
+                                double most);
+
 /// "; did you mean 'x'?", or "" if nothing known is near.
 [[nodiscard]] std::string spelling_hint(std::string_view found,
                                         const std::vector<std::string>& known);

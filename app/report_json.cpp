@@ -70,6 +70,9 @@ Json inputs(const Scene& scene) {
     json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
   }
   json["costs"] = request.costs;
+  json["jitter"] = request.jitter > 0 ? Json{{"relative", request.jitter}, {"runs", request.runs}}
+                                      : Json(nullptr);
+  json["slow"] = request.slow;
   json["profile"] =
       request.profile.empty() ? Json(nullptr) : source(request.profile, request.profile);
   json["fidelity"] = to_text(request.sim.fidelity);
@@ -133,6 +136,13 @@ Json failed_json(const RunResult& result) {
   return json;
 }
 
+Json spread_json(const Spread& spread) {
+  return {{"median_s", spread.median.count()},
+          {"lower_quartile_s", spread.low.count()},
+          {"upper_quartile_s", spread.high.count()},
+          {"samples", spread.samples}};
+}
+
 Json succeeded_json(const RunResult& result) {
   Json json;
   json["strategy"] = result.strategy;
@@ -159,6 +169,7 @@ Json succeeded_json(const RunResult& result) {
   json["bounds"] = {{"critical_path_s", result.bounds.critical_path.count()},
                     {"busiest_device_s", result.bounds.busiest_device.count()},
                     {"busiest_link_s", result.bounds.busiest_link.count()}};
+  if (result.jittered) json["jittered"] = spread_json(*result.jittered);
   json["notes"] = result.notes;
   json["error"] = nullptr;
   return json;

@@ -122,6 +122,30 @@ Table result_table(const std::vector<RunResult>& results) {
   return table;
 }
 
+/// Nothing to show without jitter.
+void append_jitter(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+  if (scene.request.jitter <= 0) return;
+  std::vector<std::string> names;
+  std::vector<double> median, low, high;
+  for (const RunResult& result : results) {
+    names.push_back(result.strategy);
+    const bool known = result.jittered.has_value();
+    median.push_back(known ? result.jittered->median.count() : absent);
+    low.push_back(known ? result.jittered->low.count() : absent);
+    high.push_back(known ? result.jittered->high.count() : absent);
+  }
+  Table table;
+  table.title =
+      fmt::format("{} steps with kernel times that vary by {} % (log-normal, seed {})",
+                  scene.request.runs, three_digits(100 * scene.request.jitter), scene.request.seed);
+  add_words(table, "strategy", "strategy", std::move(names));
+  add_numbers(table, "s",
+              {{"median step", "median_s", std::move(median)},
+               {"lower quartile", "lower_quartile_s", std::move(low)},
+               {"upper quartile", "upper_quartile_s", std::move(high)}});
+  document.tables.push_back(std::move(table));
+}
+
 Table device_table(const RunResult& result) {
   const auto numbers = [&](auto of) {
     std::vector<double> values;
@@ -187,6 +211,7 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
   Document document;
   document.head = head(scene, {result});
   document.tables = {result_table({result}), device_table(result)};
+  append_jitter(document, scene, {result});
   document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
                     result.checks};
   append_notes(document, scene, {result});
@@ -199,6 +224,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   Document document;
   document.head = head(scene, results);
   document.tables = {result_table(results)};
+  append_jitter(document, scene, results);
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
   document.notes.push_back(winner(results, best));

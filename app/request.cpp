@@ -105,6 +105,13 @@ void check_combinations(const Arguments& arguments, const Request& request) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");
     }
   }
+  if (arguments.has("--slow") && arguments.has("--scaling")) {
+    throw InputError("--slow", "together with --scaling, which leaves devices out",
+                     "accepted: one of them");
+  }
+  if (arguments.has("--runs") && request.jitter <= 0) {
+    throw InputError("--runs", "unused without --jitter", "accepted: together with --jitter");
+  }
   if (!request.server.empty() && request.sync != Sync::Kind::server) {
     throw InputError("--server", "unused without a parameter server",
                      "accepted: together with --sync ps");
@@ -191,6 +198,15 @@ Request make_request(const Arguments& arguments) {
   request.timings = !arguments.has("--no-timings");
   request.profile = arguments.text("--profile").value_or("");
   request.hardware = arguments.has("--hw");
+  if (const auto text = arguments.text("--jitter")) {
+    const bool percent = text->ends_with('%');
+    const std::string number = text->substr(0, text->size() - (percent ? 1 : 0));
+    request.jitter = parse_real(number, "--jitter", percent ? 0.01 : 1e-4, percent ? 100 : 1) /
+                     (percent ? 100 : 1);
+  }
+  constexpr std::int64_t most_runs = 10'000;
+  request.runs = arguments.number("--runs", 1, most_runs).value_or(request.runs);
+  request.slow = arguments.texts("--slow");
   check_combinations(arguments, request);
   check_strategy_options(arguments, request);
   return request;

@@ -47,6 +47,9 @@ struct Request {
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
   std::vector<std::string> command;       ///< as typed, without the program
   std::string profile;                    ///< file of --profile
+  double jitter = 0;                      ///< of kernel times: standard deviation over mean
+  std::int64_t runs = 20;                 ///< with jitter
+  std::vector<std::string> slow;          ///< "gpu3=1.5"
   bool hardware = false;                  ///< --hw
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;
@@ -67,12 +70,14 @@ class Scene {
   Scene& operator=(const Scene&) = delete;
 
   [[nodiscard]] StrategyInput strategy_input() const;
+  /// What the step costs: stragglers included, which strategies do not know of.
+  [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
 
   Request request;  ///< network and cluster named in any case
   Network network;
   Cluster cluster;
-  std::unique_ptr<CostModel> cost;
-  std::optional<Plan> plan;           ///< of the plan file
+  std::unique_ptr<CostModel> cost, slowed;  ///< null unless there are stragglers
+  std::optional<Plan> plan;                 ///< of the plan file
   std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
   DeviceId server;                    ///< invalid unless named
   std::vector<std::string> warnings;  ///< what was not taken at face value

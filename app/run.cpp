@@ -60,6 +60,18 @@ std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, c
   return devices;
 }
 
+/// Steps that differ in their kernel times only.
+Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
+  std::vector<Seconds> steps;
+  for (std::int64_t run = 0; run < scene.request.runs; ++run) {
+    SimOptions options = scene.request.sim;
+    options.jitter = {scene.request.jitter,
+                      scene.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
+    steps.push_back(makespan(make_simulator(scene.cluster, scene.step_cost(), options)->run(dag)));
+  }
+  return spread_of(std::move(steps));
+}
+
 }  // namespace
 
 bool RunResult::fits() const {
@@ -91,11 +103,12 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   const Plan& plan = planned.plan;
   Run run;
   run.dag = lower(scene.network, scene.cluster, plan);
-  run.timeline = make_simulator(scene.cluster, *scene.cost, scene.request.sim)->run(run.dag);
+  const CostModel& cost = scene.step_cost();
+  run.timeline = make_simulator(scene.cluster, cost, scene.request.sim)->run(run.dag);
   const Seconds simulated = Clock::now() - start;
 
   RunResult& result = run.result;
-  const Durations times = durations(run.dag, scene.cluster, *scene.cost);
+  const Durations times = durations(run.dag, scene.cluster, cost);
   result.strategy = plan.strategy;
   result.step_time = makespan(run.timeline);
   if (result.step_time > Seconds{}) {
@@ -106,12 +119,13 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.devices = device_results(scene, plan, run);
   result.bottleneck = busiest_link(scene.cluster, run.timeline);
   result.cost_shares = cost_shares(times, run.dag);
-  result.cost_summary = scene.cost->summary();
+  result.cost_summary = cost.summary();
   result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline);
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
   result.micro_batches = plan.schedule.micro_batches;
+  if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
   if (scene.request.timings) {
     result.search_time = planned.search_time;
     result.simulation_time = planned.simulation_time + simulated;

@@ -51,6 +51,7 @@ struct RunResult {
   std::string checks;              ///< one line
   std::vector<std::string> notes;  ///< of the plan
   std::int64_t micro_batches = 1;
+  std::optional<Spread> jittered;  ///< the step with kernel times that vary, with --jitter
   std::optional<Spread> measured;  ///< the step on real hardware, with --hw
   std::string measured_note;       ///< why there is none
 

@@ -43,6 +43,7 @@ Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies
     Request request = scene.request;
     request.first_gpus = static_cast<std::size_t>(count);
     request.batch = scene.batch * count / gpus;
+    request.jitter = 0;
     const Scene smaller(request);
     std::vector<Plan> known;
     for (const Strategy* strategy : strategies) {

@@ -37,6 +37,25 @@ Plan read_plan(const Request& request) {
 
 /// The names a plan file gives stand in for absent --network and --cluster; it may be about another
 /// cluster, but never about another network.
+/// "DEVICE=FACTOR" texts of --slow, by device.
+std::vector<double> slow_factors(const Cluster& cluster, const std::vector<std::string>& texts) {
+  std::vector<double> factors(cluster.devices.size(), 1);
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw InputError("--slow", fmt::format("'{}'", text), "accepted: DEVICE=FACTOR");
+    }
+    double& factor = factors[find_device(cluster, text.substr(0, equals), "--slow").index()];
+    if (factor != 1) {
+      throw InputError("--slow", fmt::format("'{}' given twice", text.substr(0, equals)),
+                       "accepted: once");
+    }
+    factor = parse_real(text.substr(equals + 1), fmt::format("--slow {}", text.substr(0, equals)),
+                        1, 1000);
+  }
+  return factors;
+}
+
 Request with_names(Request request, const std::optional<Plan>& plan) {
   if (!plan) return request;
   if (request.network.empty()) request.network = plan->network;
@@ -155,6 +174,7 @@ Scene::Scene(const Request& asked)
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
+  if (!request.slow.empty()) slowed = make_slowed(*cost, slow_factors(cluster, request.slow));
 }
 
 StrategyInput Scene::strategy_input() const {

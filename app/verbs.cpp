@@ -24,19 +24,20 @@ std::span<const Verb> verbs() {
   static const Flags planning = {"--sync",    "--server", "--micro-batches", "--schedule",
                                  "--bucket",  "--shares", "--rounding",      "--search-costs",
                                  "--degrees", "--parts",  "--budget",        "--costs"};
+  static const Flags disturbed = {"--jitter", "--runs", "--slow"};
   static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition"};
   static const Flags page = {"--report", "--no-timeline"};
   static const std::vector<Verb> table = {
       {"compare",
        "simulate several strategies and list them side by side",
        {},
-       joined({question, planning, page, hardware, {"--profile", "--scaling"}}),
+       joined({question, planning, page, hardware, disturbed, {"--profile", "--scaling"}}),
        "parsim compare --network resnet50 --cluster mixed-p100-v100 --report report.html",
        run_compare},
       {"simulate",
        "simulate one strategy, or a saved plan, in detail",
        {},
-       joined({question, planning, page, hardware, {"--plan", "--profile", "--trace"}}),
+       joined({question, planning, page, hardware, disturbed, {"--plan", "--profile", "--trace"}}),
        "parsim simulate --network vgg16 --cluster dgx-v100 --strategy data --trace trace.json",
        run_simulate},
       {"plan",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "sim/jitter.hpp"
 
 namespace parsim {
 
@@ -154,7 +155,7 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
                              dag.group(GroupId{record.device}), dag.payload(id), ways, options));
       }
     } else {
-      prepared.seconds[i] = seconds_on_device(dag, id, cost);
+      prepared.seconds[i] = seconds_on_device(dag, id, cost) * jitter_factor(options.jitter, id);
       ensure(prepared.seconds[i] >= 0, "a cost is not negative");
     }
   }

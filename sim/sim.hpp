@@ -1,6 +1,7 @@
 // The simulating executor and its cost models: a plan's DAG on a SimGrid model of the cluster.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +46,12 @@ struct LibraryTerms {
   Seconds per_root_byte{0.016e-6};
 };
 
+/// Kernel times that vary from operation to operation, for the spread of a step's time.
+struct Jitter {
+  double relative = 0;  ///< standard deviation over mean
+  std::uint64_t seed = 1;
+};
+
 struct SimOptions {
   Fidelity fidelity = Fidelity::hops;
   CollectiveCost collectives = CollectiveCost::ideal;
@@ -53,6 +60,7 @@ struct SimOptions {
   std::optional<NcclProtocol> protocol{};
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
+  Jitter jitter{};
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates
@@ -114,5 +122,10 @@ struct CostSource {
 /// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
 /// reference to the base.
 [[nodiscard]] std::unique_ptr<CostModel> make_scaled(const CostModel& base, double factor);
+
+/// Stragglers: everything that a device does itself takes `factors[device]` times as long. Holds a
+/// reference to the base.
+[[nodiscard]] std::unique_ptr<CostModel> make_slowed(const CostModel& base,
+                                                     std::vector<double> factors);
 
 }  // namespace parsim

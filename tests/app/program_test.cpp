@@ -171,6 +171,23 @@ TEST_CASE("program: a row of compare equals simulate") {
   }
 }
 
+TEST_CASE("program: jitter spreads the step, a straggler makes it longer, the plan stays") {
+  const json plain = result_of(simulate_lenet);
+  const json varied = result_of(with(simulate_lenet, {"--jitter", "20%", "--runs", "5"}));
+  CHECK(varied["step_time_s"] == plain["step_time_s"]);
+  CHECK(varied["jittered"]["samples"] == 5);
+  CHECK(varied["jittered"]["lower_quartile_s"] < varied["jittered"]["upper_quartile_s"]);
+  CHECK(varied["inputs"]["jitter"] == json{{"relative", 0.2}, {"runs", 5}});
+  CHECK_FALSE(plain.contains("jittered"));
+  const json slow = result_of(with(simulate_lenet, {"--slow", "gpu0=2"}));
+  const auto compute = [](const json& result) {
+    return result["devices"][0]["compute_s"].get<double>();
+  };
+  CHECK(compute(slow) == doctest::Approx(2 * compute(plain)).epsilon(1e-9));
+  CHECK(slow["devices"][1]["compute_s"] == plain["devices"][1]["compute_s"]);
+  CHECK(slow["bytes_moved"] == plain["bytes_moved"]);
+}
+
 TEST_CASE("program: the same run twice gives the same bytes") {
   const Words words = with(compare_lenet, {"--no-timings", "--json"});
   CHECK(parsim_with(words) == parsim_with(words));

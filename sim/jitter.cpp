@@ -1,0 +1,34 @@
+#include "sim/jitter.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+namespace parsim {
+
+namespace {
+
+/// SplitMix64's mixer (Steele, Lea and Flood 2014): neighbouring ids and seeds become unrelated.
+std::uint64_t mixed(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+/// In (0, 1).
+double uniform(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }
+
+}  // namespace
+
+double jitter_factor(const Jitter& jitter, OpId op) {
+  if (jitter.relative <= 0) return 1;
+  constexpr std::uint64_t step = 0x9e3779b97f4a7c15ULL;
+  const std::uint64_t key = mixed(jitter.seed * step + static_cast<std::uint64_t>(op.value) + 1);
+  const double u = uniform(mixed(key + step)), v = uniform(mixed(key + 2 * step));
+  // Box and Muller 1958.
+  const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+  const double variance = std::log1p(jitter.relative * jitter.relative);
+  return std::exp(std::sqrt(variance) * normal - variance / 2);
+}
+
+}  // namespace parsim

@@ -1,0 +1,14 @@
+// Kernels that never take the same time twice.
+#pragma once
+
+#include "core/ids.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+/// What the operation's kernel time is multiplied by: log-normal with mean 1 and the relative
+/// standard deviation asked for, a function of the seed and the operation's id alone. 1 without
+/// jitter.
+[[nodiscard]] double jitter_factor(const Jitter& jitter, OpId op);
+
+}  // namespace parsim
