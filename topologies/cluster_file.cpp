@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <unordered_map>
 
@@ -12,6 +11,7 @@
 #include "topologies/device_types.hpp"
 #include "topologies/document.hpp"
 #include "topologies/generator.hpp"
+#include "topologies/import/import.hpp"
 #include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
 
@@ -166,7 +166,8 @@ class FileReader {
   }
 
   void read_nodes(const Value& entry) {
-    const Fields fields(entry, file_, "nodes", {"name", "count", "devices", "switches", "links"});
+    const Fields fields(entry, file_, "nodes",
+                        {"name", "count", "import", "model", "devices", "switches", "links"});
     const std::string name = fields.text("name");
     const bool several = fields.find("count") != nullptr;
     const std::int64_t count = fields.integer_or("count", 1, 1, most_devices);
@@ -175,13 +176,15 @@ class FileReader {
     for (const Value& device : fields.list("devices")) {
       each += device_fields(device).integer_or("count", 1, 1, most_devices);
     }
+    const std::optional<Cluster> imported = import_of(fields);
+    if (imported) each += static_cast<std::int64_t>(imported->devices.size());
     if (each * count > most_devices) {
       throw InputError(fields.where("count"),
                        fmt::format("{} x {} are more than {} devices", count, each, most_devices),
                        fmt::format("at most {} devices", most_devices));
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      read_node(fields, several ? fmt::format("{}{}", name, i) : name);
+      read_node(fields, several ? fmt::format("{}{}", name, i) : name, imported);
     }
   }
 
@@ -196,12 +199,69 @@ class FileReader {
     }
   }
 
+  /// The machine that a file of another tool describes, if the node is read from one.
+  std::optional<Cluster> import_of(const Fields& fields) const {
+    const auto name = fields.maybe_text("import");
+    const auto model = fields.maybe_text("model");
+    const std::string where = fields.where("import");
+    if (!name) {
+      if (!model) return std::nullopt;
+      throw InputError(fields.where("model"), "a model for a node that imports nothing",
+                       "accepted: beside import; else devices = [{ model = \"…\" }]");
+    }
+    const std::filesystem::path path = std::filesystem::path(file_).parent_path() / *name;
+    ImportOptions options;
+    if (model) options.device = &find_device_type(types_, *model, fields.where("model"));
+    std::optional<Imported> imported =
+        import_cluster(read_cluster_text(path.string(), where), path.string(), options);
+    if (imported) return std::move(imported->cluster);
+    throw InputError(
+        where, fmt::format("'{}' is no file of another tool", *name),
+        "accepted: NCCL's topology XML, the text of nvidia-smi topo -m, SimGrid's XML");
+  }
+
+  /// Everything of a machine, with the node's name before it.
+  void add_imported(const Cluster& machine, const std::string& node_name, NodeId node,
+                    PortNames& inside, const std::string& where) {
+    std::vector<Port> devices, switches;
+    for (const Device& device : machine.devices) {
+      const std::string full = fmt::format("{}.{}", node_name, device.name);
+      check_name(device.name, full, where);
+      devices.push_back(Port::of(builder_.add_device(
+          full, machine.models[static_cast<std::size_t>(device.model)], node, device.memory)));
+      inside.add(device.name, devices.back());
+    }
+    for (const Switch& one : machine.switches) {
+      const std::string full = fmt::format("{}.{}", node_name, one.name);
+      check_name(one.name, full, where);
+      switches.push_back(Port::of(builder_.add_switch(full, node)));
+      inside.add(one.name, switches.back());
+    }
+    const auto port = [&](Port old) {
+      return (old.kind == Port::Kind::device ? devices
+                                             : switches)[static_cast<std::size_t>(old.index)];
+    };
+    for (const Link& link : machine.links) {
+      builder_.add_link(
+          port(link.a), port(link.b), link.rate, link.latency,
+          builder_.add_provenance(machine.provenances[static_cast<std::size_t>(link.provenance)]));
+    }
+  }
+
   /// Inside a node things go by their own names, outside with the node's before it: "box0.gpu1".
-  void read_node(const Fields& fields, const std::string& node_name) {
+  void read_node(const Fields& fields, const std::string& node_name,
+                 const std::optional<Cluster>& imported) {
     if (fields.text("name").empty()) check_name({}, {}, fields.where("name"));
     const NodeId node = builder_.add_node(node_name);
     PortNames inside;
     std::int64_t gpus = 0, cpus = 0;
+    if (imported) {
+      add_imported(*imported, node_name, node, inside, fields.where("import"));
+      for (const Device& device : imported->devices) {
+        const auto model = static_cast<std::size_t>(device.model);
+        ++(imported->models[model].kind == DeviceKind::gpu ? gpus : cpus);
+      }
+    }
     for (const Value& entry : fields.list("devices")) {
       const Fields device = device_fields(entry);
       const DeviceModel& model =
@@ -311,34 +371,6 @@ std::string summary_of(std::string_view text, const std::string& file) {
     if (root.keys[i] == "summary") return root.items[i].text;
   }
   return {};
-}
-
-std::string read_cluster_text(const std::string& path, std::string_view where) {
-  constexpr std::size_t largest = 64 << 20;
-  std::error_code ignored;
-  std::ifstream stream(path, std::ios::binary);
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(where, fmt::format("'{}' is a directory", path),
-                     "a file with a cluster in TOML or JSON");
-  }
-  if (!stream) {
-    throw InputError(where, fmt::format("cannot read the file '{}'", path),
-                     "a cluster in TOML or JSON");
-  }
-  // Not by the file's size: it may be a pipe or a device.
-  std::string text(1 << 16, '\0');
-  std::size_t length = 0;
-  while (stream.read(text.data() + length, static_cast<std::streamsize>(text.size() - length)),
-         stream.gcount() > 0) {
-    length += static_cast<std::size_t>(stream.gcount());
-    if (length > largest) {
-      throw InputError(where, fmt::format("the file '{}' is larger than 64 MiB", path),
-                       "a cluster in TOML or JSON");
-    }
-    if (length == text.size()) text.resize(2 * text.size());
-  }
-  text.resize(length);
-  return text;
 }
 
 }  // namespace parsim

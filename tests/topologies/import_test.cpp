@@ -10,6 +10,7 @@
 
 #include "core/routes.hpp"
 #include "tests/support/refusal.hpp"
+#include "topologies/cluster_file.hpp"
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
@@ -378,6 +379,48 @@ TEST_CASE("import: a bus, a wrong root and bottomless nesting are refused by nam
   for (int i = 0; i < 100'000; ++i) deep += "<cpu>";
   for (int i = 0; i < 100'000; ++i) deep += "</cpu>";
   CHECK(refused(deep) == "f.xml:1: nested deeper than 64 tags; a cluster");
+}
+
+TEST_CASE("import: machines of a cluster file may come from files of other tools") {
+  const auto parsed = [](const std::string& node) {
+    return parse_cluster(R"(switches = ["network"]
+[[nodes]]
+name = "box"
+count = 2
+)" + node + R"(
+[[links]]
+a = "box*.mlx5_0"
+b = "network"
+rate = "100 Gbit/s"
+latency = "2 us"
+)",
+                         data + "mine.toml");
+  };
+  const Cluster cluster = parsed("import = \"nccl/dgx-1v.xml\"");
+  const Cluster one = imported("nccl/dgx-1v.xml").cluster;
+  CHECK(cluster.devices.size() == 2 * one.devices.size());
+  CHECK(cluster.links.size() == 2 * one.links.size() + 2);
+  CHECK(cluster.devices[8].name == "box1.gpu0");
+  CHECK(cluster.devices[8].node == NodeId{1});
+  Routes routes(cluster);
+  CHECK(routes.between(DeviceId{0}, DeviceId{8}).rate == BytesPerSecond{12e9});
+  CHECK(parsed("import = \"smi/dgx-1v.txt\"\nmodel = \"p100-sxm2\"").models.at(0).name ==
+        "p100-sxm2");
+  CHECK(testing::refusal_of([&] { return parsed("model = \"t4\""); }) ==
+        data +
+            "mine.toml:5:nodes.model: a model for a node that imports nothing; accepted: beside "
+            "import; else devices = [{ model = \"…\" }]");
+  CHECK(testing::refusal_of([&] { return parsed("import = \"nothing.xml\""); })
+            .starts_with(data + "mine.toml:5:nodes.import: cannot read the file '" + data +
+                         "nothing.xml'"));
+  CHECK(testing::refusal_of([&] { return parsed("import = \"../refusals_test.cpp\""); })
+            .starts_with(data + "mine.toml:5:nodes.import: '../refusals_test.cpp' is no file of "
+                                "another tool; accepted:"));
+  CHECK(testing::refusal_of([&] {
+          return parsed(
+              "import = \"nccl/dgx-1v.xml\"\ndevices = [{ model = \"t4\", name = "
+              "\"gpu0\" }]");
+        }).find("the name 'box0.gpu0' occurs twice") != std::string::npos);
 }
 
 TEST_CASE("import: a device type behind a file of ours is refused") {
