@@ -51,6 +51,7 @@ struct Verb {
 [[nodiscard]] Outcome run_completion(const Arguments& arguments);
 [[nodiscard]] Outcome run_doctor(const Arguments& arguments);
 [[nodiscard]] Outcome run_rerun(const Arguments& arguments);
+[[nodiscard]] Outcome run_reference(const Arguments& arguments);
 [[nodiscard]] Outcome run_schema(const Arguments& arguments);
 /// What 'schema' can print.
 [[nodiscard]] const std::vector<std::string_view>& schema_names();

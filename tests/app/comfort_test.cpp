@@ -1,13 +1,16 @@
 // Help, completion, doctor and rerun: what makes the program pleasant.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/cli.hpp"
 #include "app/completion.hpp"
+#include "app/reference.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/transcript.hpp"
 
 namespace parsim {
 namespace {
@@ -18,6 +21,13 @@ using Words = std::vector<std::string>;
 
 Finished comfort(const Words& words, const std::string& folder = {}) {
   return testing::run_program(PARSIM_PROGRAM, words, folder);
+}
+
+TEST_CASE("comfort: app/reference.md is what the program's tables say") {
+  const std::string path = PARSIM_SOURCE_DIR "/app/reference.md";
+  if (testing::regenerating()) std::ofstream(path) << reference_markdown();
+  const bool up_to_date = testing::read_text(path) == reference_markdown();
+  CHECK_MESSAGE(up_to_date, "PARSIM_REGENERATE=1 app_tests -tc='*reference.md*' writes it anew");
 }
 
 TEST_CASE("comfort: every verb's help ends with its own example, which parses") {

@@ -69,6 +69,7 @@ OUTPUTS = [
     ('simulate', 0, ['simulate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
                      '--json']),
     ('doctor', 0, ['doctor', '--json']),
+    ('reference', 0, ['reference', '--json']),
     ('completion', 0, ['completion', 'bash', '--json']),
 ]
 # Schema and a file that the commands above wrote, or one of the tree.

@@ -1,0 +1,169 @@
+#include "app/reference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/document.hpp"
+#include "app/options.hpp"
+#include "app/report_runs.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// A table of Markdown, row by row.
+class Rows {
+ public:
+  Rows(std::string& out, const std::vector<std::string>& titles) : out_(out) {
+    row(titles);
+    out_ += "|" + repeated(" --- |", titles.size()) + "\n";
+  }
+  ~Rows() { out_ += "\n"; }
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  void row(const std::vector<std::string>& cells) {
+    out_ += "|";
+    for (const std::string& cell : cells) out_ += " " + safe(cell) + " |";
+    out_ += "\n";
+  }
+
+ private:
+  static std::string repeated(std::string_view text, std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) all += text;
+    return all;
+  }
+  static std::string safe(const std::string& cell) {
+    std::string text;
+    for (const char c : cell) text += c == '|' ? std::string("\\|") : std::string(1, c);
+    return text;
+  }
+
+  std::string& out_;
+};
+
+std::string code(std::string_view text) { return fmt::format("`{}`", text); }
+
+std::string verbs_of(std::string_view flag) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) {
+    if (std::find(verb.options.begin(), verb.options.end(), flag) != verb.options.end()) {
+      names.emplace_back(verb.name);
+    }
+  }
+  return names.empty() ? "every verb" : join(names);
+}
+
+void add_command_line(std::string& out) {
+  out += "## Verbs\n\n";
+  {
+    Rows rows(out, {"verb", "what it does", "example"});
+    for (const Verb& verb : verbs()) {
+      std::string name(verb.name);
+      for (const Word& word : verb.words) name += fmt::format(" {}", word.name);
+      rows.row({code(name), std::string(verb.summary), code(verb.example)});
+    }
+  }
+  out += "## Options\n\n";
+  {
+    Rows rows(out, {"option", "what it says", "with"});
+    for (const OptionSpec& option : option_table()) {
+      rows.row({code(option.value.empty() ? std::string(option.flag)
+                                          : fmt::format("{} {}", option.flag, option.value)),
+                fmt::format("{}{}", option.help, option.repeats ? "; may be repeated" : ""),
+                verbs_of(option.flag)});
+    }
+  }
+  out += "## Forms of a result\n\n";
+  Rows rows(out, {"`--format`", "what it is"});
+  for (const Format& format : formats()) {
+    rows.row({code(format.name),
+              fmt::format("{}{}", format.summary, format.is_drawing ? " (show only)" : "")});
+  }
+}
+
+void add_strategies(std::string& out) {
+  out += "## Strategies\n\n";
+  Rows rows(out, {"strategy", "what it does", "options of its own"});
+  for (const Strategy& one : strategies()) {
+    std::vector<std::string> options;
+    for (const auto& option : one.options) options.push_back(code(option));
+    rows.row({code(one.name), one.summary, join(options)});
+  }
+}
+
+void add_networks(std::string& out) {
+  out +=
+      "## Networks\n\nParameters and multiply-accumulates of convolutions, dense layers and "
+      "products, for one sample forward.\n\n";
+  Rows rows(out, {"network", "what it is", "layers", "parameters", "GMAC"});
+  for (const NetworkEntry& entry : networks()) {
+    const Network network = entry.build();
+    rows.row({code(entry.name), entry.summary, fmt::format("{}", network.layers.size()),
+              fmt::format("{}", parameter_count(network)),
+              three_digits(forward_flops_per_sample(network).value / 2e9)});
+  }
+}
+
+void add_clusters(std::string& out) {
+  out += "## Clusters\n\nMachines by name, then generators, which take options.\n\n";
+  Rows rows(out, {"cluster", "what it is"});
+  for (const ClusterEntry& entry : clusters()) rows.row({code(entry.name), entry.summary});
+}
+
+void add_devices(std::string& out) {
+  out +=
+      "## Devices\n\nDense peaks. The label is that of the worst-founded number; `parsim show "
+      "cluster` names every source.\n\n";
+  Rows rows(out, {"device", "fp32", "tf32", "fp16", "bf16", "memory", "memory rate", "numbers"});
+  for (const DeviceModel& model : device_models()) {
+    Label worst = Label::measured;
+    for (const Provenance& one : model.provenance) worst = std::max(worst, one.label);
+    const auto peak = [&](Precision precision) { return to_text(model.peak_at(precision)); };
+    rows.row({code(model.name), peak(Precision::fp32), peak(Precision::tf32), peak(Precision::fp16),
+              peak(Precision::bf16), to_text(model.memory), to_text(model.memory_rate),
+              to_text(worst)});
+  }
+}
+
+}  // namespace
+
+std::string reference_markdown() {
+  std::string out =
+      "# Reference\n\nWritten by `parsim reference` from the program's own tables. Quantities "
+      "carry "
+      "their unit; k, M, G are powers of ten, Ki, Mi, Gi of two; rates are per direction.\n\n";
+  add_command_line(out);
+  add_strategies(out);
+  add_networks(out);
+  add_clusters(out);
+  add_devices(out);
+  out += "## Cost sources\n\n";
+  {
+    Rows rows(out, {"`--costs`", "what it is"});
+    for (const CostSource& source : cost_sources()) rows.row({code(source.name), source.summary});
+  }
+  out += "## JSON Schemas\n\n";
+  for (const std::string_view name : schema_names())
+    out += fmt::format("`parsim schema {}`\n", name);
+  return out;
+}
+
+Outcome run_reference(const Arguments& /*arguments*/) {
+  Outcome outcome;
+  outcome.document.plain = reference_markdown();
+  outcome.document.json = nlohmann::json{{"text", outcome.document.plain}}.dump(2);
+  return outcome;
+}
+
+}  // namespace parsim
