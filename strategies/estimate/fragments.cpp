@@ -76,6 +76,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
   LayerFragment fragment;
   fragment.plan = plan;
   fragment.cells = cells(network, id, plan, samples_);
+  for (const Cell& cell : fragment.cells) fragment.devices.push_back(cell.device);
   if (structure_.flow.source[id.index()]) return fragment;
   const std::size_t count = fragment.cells.size();
   const bool parameters = !network[id].parameters.empty();
@@ -343,6 +344,17 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
       sum.all_reduce = messages_.ring(CollectiveKind::all_reduce, group.devices, payload);
       for (const DeviceId device : group.devices) {
         sum.updates.push_back(input_.cost.memory(device, touched).time.count());
+      }
+    }
+    for (const std::vector<DeviceId>* devices : {&group.devices, &group.mirrors}) {
+      for (const DeviceId device : *devices) {
+        std::vector<SumFragment::Kernel>& kernels = sum.kernels.emplace_back();
+        for (const LayerId user : group.layers) {
+          const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
+          for (std::size_t c = 0; c < cells.size(); ++c) {
+            if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
+          }
+        }
       }
     }
     sum.group = std::move(group);

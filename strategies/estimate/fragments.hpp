@@ -20,6 +20,7 @@ namespace parsim {
 struct LayerFragment {
   LayerPlan plan;
   std::vector<Cell> cells;
+  std::vector<DeviceId> devices;        ///< of the cells, close together: a walk reads little else
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
   /// The sum of partial sums.
@@ -79,6 +80,12 @@ struct FanOut {
 /// Gradients that are summed together.
 struct SumFragment {
   SyncGroup group;
+  /// The kernels that a device (of the group's, then of its mirrors) waits for.
+  struct Kernel {
+    LayerId layer;
+    std::int32_t cell = 0;
+  };
+  std::vector<std::vector<Kernel>> kernels;
   Message all_reduce;
   std::vector<Message> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
   std::vector<double> updates;         ///< by device, or of the server alone

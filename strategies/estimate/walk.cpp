@@ -60,18 +60,32 @@ double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32
   return time;
 }
 
-double Estimator::State::operand(LayerId id, std::size_t cell, std::int32_t m) {
+bool Estimator::State::aligned_operands(LayerId id, std::int32_t m) {
+  by_cell.assign(layers[id.index()]->cells.size(), 0);
+  bool others = false;
+  const Layer& layer = input.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (structure.flow.source[producer.index()]) continue;
+    if (!edge(id, i).sources.aligned) {
+      others = true;
+      continue;
+    }
+    const double* ready = &table[places[at(producer, m)].ready];
+    for (std::size_t c = 0; c < by_cell.size(); ++c) by_cell[c] = std::max(by_cell[c], ready[c]);
+  }
+  return others;
+}
+
+double Estimator::State::arrived_operands(LayerId id, std::size_t cell, std::int32_t m) {
   double after = 0;
   const Layer& layer = input.network[id];
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     if (structure.flow.source[producer.index()]) continue;
     const Sources& sources = edge(id, i).sources;
+    if (sources.aligned) continue;
     const std::size_t ready = places[at(producer, m)].ready;
-    if (sources.aligned) {
-      after = std::max(after, table[ready + cell]);
-      continue;
-    }
     for (const std::int32_t source : sources.by_need[cell]) {
       after = std::max(after, source >= 0
                                   ? table[ready + static_cast<std::size_t>(source)]
@@ -99,8 +113,10 @@ void Estimator::State::emit(const Slot& slot) {
 void Estimator::State::forward(LayerId id, std::int32_t m) {
   const LayerFragment& layer = *layers[id.index()];
   double* ready = &table[places[at(id, m)].ready];
-  for (std::size_t c = 0; c < layer.cells.size(); ++c) {
-    ready[c] = kernel(layer.cells[c].device, operand(id, c, m), layer.forward[c]);
+  const bool others = aligned_operands(id, m);
+  for (std::size_t c = 0; c < layer.devices.size(); ++c) {
+    const double after = others ? std::max(by_cell[c], arrived_operands(id, c, m)) : by_cell[c];
+    ready[c] = kernel(layer.devices[c], after, layer.forward[c]);
   }
   for (const LayerFragment::Sum& sum : layer.sums) {
     double after = 0;
@@ -121,18 +137,18 @@ void Estimator::State::backward(LayerId id, std::int32_t m) {
     for (const Waiting& waiting : waiting_in[place]) {
       if (home != c || static_cast<std::size_t>(waiting.cell) != c) continue;
       gradients[c] =
-          std::max(gradients[c], kernel(layer.cells[c].device, waiting.arrived, waiting.seconds));
+          std::max(gradients[c], kernel(layer.devices[c], waiting.arrived, waiting.seconds));
     }
     const double after = gradients[home] == not_yet ? ready[c] : gradients[home];
     if (!structure.flow.two_kernels[l]) {
-      by_cell[c] = last_backward[l][c] = kernel(layer.cells[c].device, after, layer.backward[c]);
+      by_cell[c] = last_backward[l][c] = kernel(layer.devices[c], after, layer.backward[c]);
       continue;
     }
     if (structure.flow.passes_on[l]) {
-      by_cell[c] = kernel(layer.cells[c].device, after, layer.backward[c]);
+      by_cell[c] = kernel(layer.devices[c], after, layer.backward[c]);
     }
     if (!input.network[id].parameters.empty()) {
-      last_backward[l][c] = kernel(layer.cells[c].device, after, layer.weights[c]);
+      last_backward[l][c] = kernel(layer.devices[c], after, layer.weights[c]);
     }
   }
   for (std::size_t i = 0; i < input.network[id].inputs.size(); ++i) {
@@ -212,31 +228,30 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
 void Estimator::State::sum(std::size_t s) {
   const SumFragment& sum = *sums[s];
   const SyncGroup& group = sum.group;
-  const auto last_on = [&](DeviceId device) {
+  const auto last_on = [&](std::size_t position) {
     double last = 0;
-    for (const LayerId id : group.layers) {
-      const LayerFragment& layer = *layers[id.index()];
-      for (std::size_t c = 0; c < layer.cells.size(); ++c) {
-        if (layer.cells[c].device == device) last = std::max(last, last_backward[id.index()][c]);
-      }
+    for (const auto& [layer, cell] : sum.kernels[position]) {
+      last = std::max(last, last_backward[layer.index()][static_cast<std::size_t>(cell)]);
     }
     return last;
   };
   if (group.served()) {
     for (std::size_t d = 0; d < group.devices.size(); ++d) {
-      pushed[s].push_back(occupy(sum.pushes[d], Stream::gradient, last_on(group.devices[d])));
+      pushed[s].push_back(occupy(sum.pushes[d], Stream::gradient, last_on(d)));
     }
-    for (const DeviceId device : group.mirrors) mirrors_done[s].push_back(last_on(device));
+    for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
+      mirrors_done[s].push_back(last_on(group.devices.size() + d));
+    }
     const bool busy = std::any_of(layers.begin(), layers.end(), [&](const LayerFragment* layer) {
-      return std::any_of(layer->cells.begin(), layer->cells.end(),
-                         [&](const Cell& cell) { return cell.device == group.sync.server; });
+      return std::find(layer->devices.begin(), layer->devices.end(), group.sync.server) !=
+             layer->devices.end();
     });
     if (!busy) server_return(s);
     return;
   }
   double after = 0;
-  for (const DeviceId device : group.devices) {
-    pushed[s].push_back(last_on(device));
+  for (std::size_t d = 0; d < group.devices.size(); ++d) {
+    pushed[s].push_back(last_on(d));
     after = std::max(after, pushed[s].back());
   }
   if (group.devices.size() == 1) return;

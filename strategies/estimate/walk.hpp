@@ -85,7 +85,11 @@ struct Estimator::State {
   void sum(std::size_t s);
   void server_return(std::size_t s);
   void finish();
-  double operand(LayerId id, std::size_t cell, std::int32_t m);
+  /// When operands that lie where they are read are there, by cell (into by_cell); true if there
+  /// are others.
+  bool aligned_operands(LayerId id, std::int32_t m);
+  /// When all other operands of a cell are there.
+  double arrived_operands(LayerId id, std::size_t cell, std::int32_t m);
   double arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
 
   [[nodiscard]] std::size_t at(LayerId id, std::int32_t m) const {
