@@ -132,13 +132,16 @@ bool is_json(const std::string& path) {
 
 Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where) {
+  const std::filesystem::path inside = std::filesystem::path(name_or_path) / "config.json";
+  std::error_code ignored;
+  const bool built_in =
+      std::any_of(networks().begin(), networks().end(),
+                  [&](const NetworkEntry& entry) { return entry.name == name_or_path; });
+  if (!built_in && std::filesystem::is_regular_file(inside, ignored)) {
+    return read_hugging_face(inside.string(), dims);
+  }
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx") ||
       name_or_path.ends_with(".json")) {
-    const std::filesystem::path inside = std::filesystem::path(name_or_path) / "config.json";
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(inside, ignored)) {
-      return read_hugging_face(inside.string(), dims);
-    }
     return is_json(name_or_path) ? read_hugging_face(name_or_path, dims)
                                  : read_onnx(name_or_path, dims);
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what the READMEs tell people to type, in an empty folder with links to the tree.
+# Runs what the READMEs and the tutorial tell people to type, in an empty folder with links to the tree.
 #
 #   tests/readme/run.sh            every ```sh block ends with exit code 0, or with N if it says
 #                                  `# exit code N`; every block marked `<!-- output of: COMMAND -->`
@@ -54,7 +54,7 @@ with_outputs() {
   done < "$tree/$1"
 }
 
-cd "$tree" && readmes=(README.md */README.md) && cd "$place" || exit 1
+cd "$tree" && readmes=(README.md */README.md app/tutorial.md) && cd "$place" || exit 1
 for file in "${readmes[@]}"; do
   run_blocks "$file"
   with_outputs "$file" > "$place/.readme"
