@@ -172,7 +172,7 @@ Profile read_profile(const std::string& path, const std::optional<Machine>& here
 
 HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>& here,
                           std::vector<RunResult>& results, const std::vector<ExecDag>& dags) {
-  if (!here.value) return {here.refusal, {}};
+  if (!here.value) return {here.refusal, {}, {}};
   std::vector<std::size_t> rows;
   std::vector<ExecDag> run;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -180,16 +180,19 @@ HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>&
     rows.push_back(i);
     run.push_back(dags[i]);
   }
-  if (rows.empty()) return {{}, *here.value};
+  if (rows.empty()) return {{}, *here.value, {}};
   const Answer<Measurements> measured = measure_on_hardware(request, run);
-  if (!measured.value) return {measured.refusal, *here.value};
+  if (!measured.value) return {measured.refusal, *here.value, {}};
+  std::vector<Timeline> timelines(results.size());
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Measurement& row = measured.value->runs.at(r);
     RunResult& result = results[rows[r]];
     result.measured_note = row.error;
-    if (row.error.empty()) result.measured = row.step;
+    if (!row.error.empty()) continue;
+    result.measured = row.step;
+    timelines[rows[r]] = row.timeline;
   }
-  return {{}, measured.value->machine};
+  return {{}, measured.value->machine, std::move(timelines)};
 }
 
 }  // namespace parsim

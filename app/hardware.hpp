@@ -41,6 +41,7 @@ struct Answer {
 struct HardwareRows {
   std::string refusal;  ///< nothing ran at all
   Machine machine;
+  std::vector<Timeline> timelines;  ///< by row, of its median step with events; empty: not measured
 };
 /// Runs every row that has a plan and writes what was measured into it. `dags` by row.
 [[nodiscard]] HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>& here,

@@ -100,7 +100,7 @@ Document report_no_hardware(const std::string& refusal) {
   document.head = {"no hardware to plan for: " + refusal,
                    "with --cluster the plans are simulated all the same"};
   const Json json = {
-      {"results", Json::array()}, {"best", nullptr}, {"hardware", machine_json({refusal, {}})}};
+      {"results", Json::array()}, {"best", nullptr}, {"hardware", machine_json({refusal, {}, {}})}};
   document.json = json.dump(2);
   return document;
 }

@@ -100,21 +100,69 @@ std::int64_t nanoseconds(Seconds time) { return std::llround(time.count() * 1e9)
 /// Nanoseconds as the microseconds of the format, exactly.
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
-void append_metadata(std::string& out, const Cluster& cluster, const std::set<Queue>& tracks) {
-  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-    fmt::format_to(
-        std::back_inserter(out),
-        ",\n{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{},\"args\":{{\"name\":{}}}}}", d,
-        json_string(
-            fmt::format("{} ({})", cluster.devices[d].name, cluster.model(DeviceId{d}).name)));
+/// One timeline's events. Of n devices, process d is device d as predicted, n + d as measured.
+class Processes {
+ public:
+  Processes(const ExecDag& dag, const Cluster& cluster, bool measured)
+      : dag_(dag), cluster_(cluster), measured_(measured) {}
+
+  void append(std::string& out, const Timeline& timeline) const {
+    std::string events;
+    std::set<Queue> tracks;
+    std::vector<Queue> occupied;
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      const OpId id{i};
+      const std::int64_t start = nanoseconds(timeline.spans[i].start);
+      const std::int64_t end = nanoseconds(timeline.spans[i].end);
+      const std::string name = json_string(operation_name(dag_, id));
+      occupied.clear();
+      queues(dag_, id, occupied);
+      for (const Queue& track : occupied) {
+        tracks.insert(track);
+        fmt::format_to(std::back_inserter(events),
+                       ",\n{{\"ph\":\"X\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
+                       "\"args\":{{\"op\":{},\"bytes\":{}}}}}",
+                       name, process(track.device), track.queue, microseconds(start),
+                       microseconds(end - start), i, dag_.payload(id).value);
+      }
+    }
+    append_names(out, tracks);
+    out += events;
   }
-  for (const Queue& track : tracks) {
-    fmt::format_to(std::back_inserter(out),
-                   ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},\"args\":{{"
-                   "\"name\":\"{}\"}}}}",
-                   track.device.value, track.queue, track_name(track.queue));
+
+ private:
+  [[nodiscard]] std::int32_t process(DeviceId device) const {
+    return device.value + (measured_ ? static_cast<std::int32_t>(cluster_.devices.size()) : 0);
   }
-}
+
+  void append_names(std::string& out, const std::set<Queue>& tracks) const {
+    const auto add = [&](std::string_view what, DeviceId device, const std::string& arguments) {
+      fmt::format_to(std::back_inserter(out),
+                     ",\n{{\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},\"args\":{{{}}}}}", what,
+                     process(device), arguments);
+    };
+    for (std::size_t d = 0; d < cluster_.devices.size(); ++d) {
+      const DeviceId device{d};
+      add("process_name", device,
+          "\"name\":" + json_string(fmt::format("{} ({})", cluster_[device].name,
+                                                cluster_.model(device).name)));
+      add("process_labels", device,
+          fmt::format("\"labels\":\"{}\"", measured_ ? "measured" : "predicted"));
+      add("process_sort_index", device,
+          fmt::format("\"sort_index\":{}", 2 * device.value + (measured_ ? 1 : 0)));
+    }
+    for (const Queue& track : tracks) {
+      fmt::format_to(std::back_inserter(out),
+                     ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},\"args\":{{"
+                     "\"name\":\"{}\"}}}}",
+                     process(track.device), track.queue, track_name(track.queue));
+    }
+  }
+
+  const ExecDag& dag_;
+  const Cluster& cluster_;
+  bool measured_;
+};
 
 }  // namespace
 
@@ -128,33 +176,17 @@ std::string operation_name(const ExecDag& dag, OpId id) {
   return std::visit(Namer{dag}, dag.op(id));
 }
 
-std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timeline& timeline) {
-  std::string events;
-  std::set<Queue> tracks;
-  std::vector<Queue> occupied;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const OpId id{i};
-    const std::int64_t start = nanoseconds(timeline.spans[i].start);
-    const std::int64_t end = nanoseconds(timeline.spans[i].end);
-    const std::string name = json_string(operation_name(dag, id));
-    occupied.clear();
-    queues(dag, id, occupied);
-    for (const Queue& track : occupied) {
-      tracks.insert(track);
-      fmt::format_to(std::back_inserter(events),
-                     ",\n{{\"ph\":\"X\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},"
-                     "\"args\":{{\"op\":{},\"bytes\":{}}}}}",
-                     name, track.device.value, track.queue, microseconds(start),
-                     microseconds(end - start), i, dag.payload(id).value);
-    }
-  }
+std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timeline& predicted,
+                         const Timeline* measured) {
   std::string out = fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"network\":{},\"cluster\":{},\"strategy\":{},"
-      "\"kind\":\"predicted\"}},\n\"traceEvents\":[\n"
-      "{{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":0,\"args\":{{\"labels\":\"predicted\"}}}"
-      "}",
-      json_string(dag.network.name), json_string(cluster.name), json_string(dag.strategy));
-  append_metadata(out, cluster, tracks);
+      "\"kind\":\"{}\"}},\n\"traceEvents\":[",
+      json_string(dag.network.name), json_string(cluster.name), json_string(dag.strategy),
+      measured == nullptr ? "predicted" : "predicted and measured");
+  std::string events;
+  Processes(dag, cluster, false).append(events, predicted);
+  if (measured != nullptr) Processes(dag, cluster, true).append(events, *measured);
+  if (!events.empty()) events.erase(0, 1);  // the comma before the first
   return out + events + "\n]}\n";
 }
 

@@ -12,9 +12,11 @@ namespace parsim {
 /// Trace Event Format: a process per device, a track per stream, sending and receiving apart, so
 /// that no two events of a track overlap. Times are rounded to nanoseconds. Events carry layer,
 /// pass and micro-batch.
+/// With a measured timeline a device is two processes, the predicted one above the measured one.
 /// Source: "Trace Event Format", Google, complete events ("X") and metadata ("M").
 [[nodiscard]] std::string chrome_trace(const ExecDag& dag, const Cluster& cluster,
-                                       const Timeline& timeline);
+                                       const Timeline& predicted,
+                                       const Timeline* measured = nullptr);
 
 /// Name of a queue's track: "compute", "gradient send".
 [[nodiscard]] std::string track_name(std::int32_t queue);

@@ -73,7 +73,9 @@ Outcome run_simulate(const Arguments& arguments) {
   Document document = report_simulation(scene, run.result);
   if (rows) add_hardware(document, {run.result}, *rows);
   if (trace) {
-    const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline);
+    const bool measured = rows && !rows->timelines.empty() && run.result.measured;
+    const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline,
+                                          measured ? &rows->timelines.front() : nullptr);
     trace->commit(path.ends_with(".gz") ? gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", path));
   }

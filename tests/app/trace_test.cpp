@@ -66,6 +66,29 @@ TEST_CASE("trace: every device and every track used has a name") {
   CHECK(tracks == expected);
 }
 
+TEST_CASE("trace: what was measured stands below what was predicted, device by device") {
+  const NotedDag noted = dag_of("a: compute d0 3us; b: compute d1 2us after a");
+  Timeline predicted, measured;
+  predicted.spans = {span(0, 3e-6), span(3e-6, 5e-6)};
+  measured.spans = {span(0, 4e-6), span(4e-6, 7e-6)};
+  const json trace =
+      json::parse(chrome_trace(noted.dag, star_of(2, "1 GB/s", "1 us"), predicted, &measured));
+  CHECK(trace["otherData"]["kind"] == "predicted and measured");
+  std::map<int, std::string> labels, lengths;
+  std::map<int, int> order;
+  for (const json& event : trace["traceEvents"]) {
+    const int process = event["pid"];
+    if (event["name"] == "process_labels") labels[process] = event["args"]["labels"];
+    if (event["name"] == "process_sort_index") order[event["args"]["sort_index"]] = process;
+    if (event["ph"] == "X") lengths[process] += event["ts"].dump() + "+" + event["dur"].dump();
+  }
+  CHECK(labels == std::map<int, std::string>{
+                      {0, "predicted"}, {1, "predicted"}, {2, "measured"}, {3, "measured"}});
+  CHECK(order == std::map<int, int>{{0, 0}, {1, 2}, {2, 1}, {3, 3}});
+  CHECK(lengths ==
+        std::map<int, std::string>{{0, "0.0+3.0"}, {1, "3.0+2.0"}, {2, "0.0+4.0"}, {3, "4.0+3.0"}});
+}
+
 TEST_CASE("trace: a hostile device name stays a JSON string") {
   Cluster cluster = star_of(1, "1 GB/s", "1 us");
   cluster.devices[0].name = "\"}],\x1b\xff";
