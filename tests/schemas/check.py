@@ -156,7 +156,15 @@ def small(document, path):
     return [small(item, path[1:]) if i == path[0] else item for i, item in enumerate(document)]
 
 
+def without_repeats(pairs):
+    keys = [key for key, _ in pairs]
+    check(len(keys) == len(set(keys)), f'definitions.json: a key stands twice among {sorted(keys)}')
+    return dict(pairs)
+
+
 def main():
+    json.loads((ROOT / 'app/schemas/definitions.json').read_text(),
+               object_pairs_hook=without_repeats)
     program = str(pathlib.Path(sys.argv[1]).resolve())
     names = [path.stem for path in sorted((ROOT / 'app/schemas').glob('*.json'))
              if path.stem != 'definitions']
