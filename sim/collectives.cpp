@@ -141,7 +141,9 @@ const CommShape& Ways::shape(std::span<const DeviceId> group) {
   // faster ones (12 x 30 GB/s).
   const double channel = least < 7 ? 18e9 : least < 9 ? 20e9 : least < 10 ? 30e9 : 40e9;
   shape.channels =
-      shape.nvlink ? std::max(2, static_cast<std::int32_t>(shape.inside_rate / channel + 0.5)) : 2;
+      shape.nvlink
+          ? std::max(2, static_cast<std::int32_t>(std::lround(shape.inside_rate / channel)))
+          : 2;
   return shape;
 }
 

@@ -135,7 +135,7 @@ class NcclReader {
                        "each number once");
     }
     gpu.capability = gpu.tag.integer_or("sm", 0, 0, largest_capability);
-    gpus_.push_back(std::move(gpu));
+    gpus_.push_back(gpu);
   }
 
   void add_gpu(Gpu& gpu) {

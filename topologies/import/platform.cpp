@@ -193,7 +193,7 @@ class PlatformReader {
 
   static std::string policy_of(const XmlTag& tag, std::string_view attribute,
                                std::string_view fallback) {
-    const std::string policy = tag.text_or(attribute, fallback);
+    std::string policy = tag.text_or(attribute, fallback);
     const std::vector<std::string> known{"SHARED", "SPLITDUPLEX", "FATPIPE"};
     if (std::find(known.begin(), known.end(), policy) == known.end()) {
       throw InputError(tag.where(attribute), fmt::format("'{}'", policy),
@@ -244,8 +244,8 @@ class PlatformReader {
                        "a cluster without one");
     }
     const Props props = read_props(tag);
-    const std::string id = tag.text("id"), prefix = tag.text_or("prefix", ""),
-                      suffix = tag.text_or("suffix", "");
+    const std::string& id = tag.text("id");
+    const std::string prefix = tag.text_or("prefix", ""), suffix = tag.text_or("suffix", "");
     constexpr std::int64_t most_cores = 1'000'000;
     const std::int64_t cores = tag.integer_or("core", 1, 1, most_cores);
     const FlopsPerSecond speed = platform_speed(tag) * static_cast<double>(cores);

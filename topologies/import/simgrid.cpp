@@ -132,10 +132,15 @@ class SimGridReader {
     for (bool changed = true; changed;) {
       changed = false;
       for (std::size_t h = 0; h < count; ++h) {
-        if (way[h] == 0 && (way[h] = find_out(h)) != 0) changed = true;
+        if (way[h] != 0) continue;
+        way[h] = find_out(h);
+        changed = changed || way[h] != 0;
       }
       const auto unclear = std::find(way.begin(), way.end(), 0);
-      if (!changed && unclear != way.end() && force) *unclear = 1, changed = true;
+      if (!changed && unclear != way.end() && force) {
+        *unclear = 1;
+        changed = true;
+      }
     }
     if (std::find(way.begin(), way.end(), 0) != way.end()) return false;
     places_.join(route.from, entry(0));
