@@ -122,9 +122,10 @@ Table result_table(const std::vector<RunResult>& results) {
   return table;
 }
 
-/// Nothing to show without jitter.
-void append_jitter(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
-  if (scene.request.jitter <= 0) return;
+}  // namespace
+
+std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResult>& results) {
+  if (scene.request.jitter <= 0) return std::nullopt;
   std::vector<std::string> names;
   std::vector<double> median, low, high;
   for (const RunResult& result : results) {
@@ -143,8 +144,10 @@ void append_jitter(Document& document, const Scene& scene, const std::vector<Run
               {{"median step", "median_s", std::move(median)},
                {"lower quartile", "lower_quartile_s", std::move(low)},
                {"upper quartile", "upper_quartile_s", std::move(high)}});
-  document.tables.push_back(std::move(table));
+  return table;
 }
+
+namespace {
 
 Table device_table(const RunResult& result) {
   const auto numbers = [&](auto of) {
@@ -211,7 +214,7 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
   Document document;
   document.head = head(scene, {result});
   document.tables = {result_table({result}), device_table(result)};
-  append_jitter(document, scene, {result});
+  if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
                     result.checks};
   append_notes(document, scene, {result});
@@ -224,7 +227,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   Document document;
   document.head = head(scene, results);
   document.tables = {result_table(results)};
-  append_jitter(document, scene, results);
+  if (auto table = jitter_table(scene, results)) document.tables.push_back(std::move(*table));
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
   document.notes.push_back(winner(results, best));

@@ -1,6 +1,7 @@
 // The reports of simulate and compare.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ namespace parsim {
 /// `scaling`: none unless asked for.
 [[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
                                          const std::string& best, const Scaling* scaling);
+
+/// Steps with --jitter, a row a strategy; none without.
+[[nodiscard]] std::optional<Table> jitter_table(const Scene& scene,
+                                                const std::vector<RunResult>& results);
 
 /// JSON of the contract: one result, or {"results": […], "best": …}.
 [[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result);

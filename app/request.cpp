@@ -109,6 +109,10 @@ void check_combinations(const Arguments& arguments, const Request& request) {
     throw InputError("--slow", "together with --scaling, which leaves devices out",
                      "accepted: one of them");
   }
+  if (arguments.has("--slow") && request.hardware) {
+    throw InputError("--slow", "together with --hw, whose devices nobody slows down",
+                     "accepted: one of them");
+  }
   if (arguments.has("--runs") && request.jitter <= 0) {
     throw InputError("--runs", "unused without --jitter", "accepted: together with --jitter");
   }
@@ -121,7 +125,7 @@ void check_combinations(const Arguments& arguments, const Request& request) {
 /// An option that none of the strategies asked for reads is a misunderstanding.
 void check_strategy_options(const Arguments& arguments, const Request& request) {
   for (const std::string_view flag : strategy_options) {
-    if (!arguments.has(flag)) continue;
+    if (!arguments.has(flag) || (flag == "--seed" && request.jitter > 0)) continue;
     std::vector<std::string> readers;
     bool used = false;
     for (const Strategy& entry : strategies()) {
@@ -204,8 +208,9 @@ Request make_request(const Arguments& arguments) {
     request.jitter = parse_real(number, "--jitter", percent ? 0.01 : 1e-4, percent ? 100 : 1) /
                      (percent ? 100 : 1);
   }
-  constexpr std::int64_t most_runs = 10'000;
-  request.runs = arguments.number("--runs", 1, most_runs).value_or(request.runs);
+  // Of fewer nobody can tell a spread.
+  constexpr std::int64_t fewest_runs = 5, most_runs = 10'000;
+  request.runs = arguments.number("--runs", fewest_runs, most_runs).value_or(request.runs);
   request.slow = arguments.texts("--slow");
   check_combinations(arguments, request);
   check_strategy_options(arguments, request);

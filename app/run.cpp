@@ -105,9 +105,10 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   run.dag = lower(scene.network, scene.cluster, plan);
   const CostModel& cost = scene.step_cost();
   run.timeline = make_simulator(scene.cluster, cost, scene.request.sim)->run(run.dag);
+  RunResult& result = run.result;
+  if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
   const Seconds simulated = Clock::now() - start;
 
-  RunResult& result = run.result;
   const Durations times = durations(run.dag, scene.cluster, cost);
   result.strategy = plan.strategy;
   result.step_time = makespan(run.timeline);
@@ -125,7 +126,6 @@ Run run_plan(const Scene& scene, const Planned& planned) {
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
   result.micro_batches = plan.schedule.micro_batches;
-  if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
   if (scene.request.timings) {
     result.search_time = planned.search_time;
     result.simulation_time = planned.simulation_time + simulated;

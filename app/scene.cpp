@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "app/files.hpp"
 #include "app/hardware.hpp"
@@ -35,27 +36,28 @@ Plan read_plan(const Request& request) {
   return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
 }
 
-/// The names a plan file gives stand in for absent --network and --cluster; it may be about another
-/// cluster, but never about another network.
 /// "DEVICE=FACTOR" texts of --slow, by device.
 std::vector<double> slow_factors(const Cluster& cluster, const std::vector<std::string>& texts) {
   std::vector<double> factors(cluster.devices.size(), 1);
+  std::set<DeviceId> given;
   for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0) {
       throw InputError("--slow", fmt::format("'{}'", text), "accepted: DEVICE=FACTOR");
     }
-    double& factor = factors[find_device(cluster, text.substr(0, equals), "--slow").index()];
-    if (factor != 1) {
+    const DeviceId device = find_device(cluster, text.substr(0, equals), "--slow");
+    if (!given.insert(device).second) {
       throw InputError("--slow", fmt::format("'{}' given twice", text.substr(0, equals)),
                        "accepted: once");
     }
-    factor = parse_real(text.substr(equals + 1), fmt::format("--slow {}", text.substr(0, equals)),
-                        1, 1000);
+    factors[device.index()] = parse_real(text.substr(equals + 1),
+                                         fmt::format("--slow {}", text.substr(0, equals)), 1, 1000);
   }
   return factors;
 }
 
+/// The names a plan file gives stand in for absent --network and --cluster; it may be about another
+/// cluster, but never about another network.
 Request with_names(Request request, const std::optional<Plan>& plan) {
   if (!plan) return request;
   if (request.network.empty()) request.network = plan->network;
@@ -72,7 +74,7 @@ Network load_network_with(const std::string& name, const std::map<std::string, s
                                     [&](const NetworkEntry& entry) { return entry.name == name; });
   if (built_in && !dims.empty()) {
     throw InputError("--dim", fmt::format("unused: network '{}' has no symbolic dimensions", name),
-                     "accepted: with an ONNX file");
+                     "accepted: with an ONNX file or a config.json");
   }
   return load_network(name, dims, where);
 }

@@ -180,9 +180,11 @@ Outcome run_explain(const Arguments& arguments) {
   Document document = report_simulation(scene, run.result);
   document.tables = {table_of_chain(shares, run.result.step_time),
                      table_of_layers(scene, planned.plan, explanation)};
-  document.head.push_back(fmt::format("{}: step {:.4g} ms simulated, {:.4g} ms estimated",
-                                      planned.plan.strategy, run.result.step_time.count() * 1e3,
-                                      explanation.step.count() * 1e3));
+  document.head.push_back(
+      fmt::format("{}: step {:.4g} ms {}, {:.4g} ms estimated", planned.plan.strategy,
+                  run.result.step_time.count() * 1e3,
+                  scene.request.sim.fidelity == Fidelity::analytic ? "in closed form" : "simulated",
+                  explanation.step.count() * 1e3));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");

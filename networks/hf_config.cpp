@@ -63,7 +63,11 @@ void Config::refuse(std::string_view key, std::string_view accepted) const {
     throw InputError(where(key), "missing",
                      fmt::format("accepted: {}{}{}", accepted, near.empty() ? "" : ";", near));
   }
-  const std::string value = found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // What has parts is named only: printing it would recurse as deep as the file does.
+  const std::string value =
+      found->is_structured()
+          ? fmt::format("an {}", found->type_name())
+          : found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   throw InputError(where(key), fmt::format("{:.60}", value), fmt::format("accepted: {}", accepted));
 }
 

@@ -20,7 +20,7 @@ namespace {
 using hugging_face::Config;
 using namespace zoo;
 
-// Far above any model there is, and low enough that no product of them overflows.
+// Far above any model there is. What grows with the square of the tokens has a bound of its own.
 constexpr std::int64_t most_width = 1 << 18, most_inner = 1 << 22, most_blocks = 4096,
                        most_heads = 4096, most_words = 1 << 28, most_tokens = 1 << 22,
                        most_pixels = 1 << 14;
@@ -86,8 +86,22 @@ LayerId ids(Network& network, const std::string& name, std::int64_t tokens) {
   return add_input(network, name, {{{Dim::token, tokens}}});
 }
 
+/// Far above any model there is, and times a batch still a number.
+void check_scores(const Design& design, LayerId x) {
+  constexpr double most_scores = 1LL << 42;
+  const auto tokens = static_cast<double>(design.network[x].out.axes.front().extent);
+  const double scores = static_cast<double>(design.attention.heads) * tokens * tokens;
+  if (scores <= most_scores) return;
+  throw InputError(
+      design.config.file(),
+      fmt::format("{} heads that score {} tokens against each other: {:.3g} scores a sample",
+                  design.attention.heads, tokens, scores),
+      fmt::format("accepted: at most {:.3g}", most_scores));
+}
+
 /// Blocks that normalise after each sum, as BERT.
 LayerId post_norm_blocks(Design& design, LayerId x) {
+  check_scores(design, x);
   Network& network = design.network;
   for (std::int64_t i = 0; i < design.blocks; ++i) {
     const std::string name = fmt::format("block{}", i);
@@ -105,6 +119,7 @@ LayerId post_norm_blocks(Design& design, LayerId x) {
 
 /// Blocks that normalise before each part, as GPT-2; `parallel`: both parts read the block's input.
 LayerId pre_norm_blocks(Design& design, LayerId x, bool parallel = false) {
+  check_scores(design, x);
   Network& network = design.network;
   for (std::int64_t i = 0; i < design.blocks; ++i) {
     const std::string name = fmt::format("block{}", i);
@@ -244,9 +259,16 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
   design.feed_forward = {config.count("intermediate_size", most_inner),
                          activation_of(config, key, activation), true,
                          config.flag_or("mlp_bias", false)};
-  const LayerId words = add_layer(
-      network, "embed_tokens", Embedding{config.count("vocab_size", most_words), design.width},
-      {ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
+  const std::int64_t tokens = tokens_of(design, "max_position_embeddings");
+  const bool slides = config.has("sliding_window") && config.flag_or("use_sliding_window", true);
+  const std::int64_t window = slides ? config.count("sliding_window", most_tokens) : tokens;
+  if (window < tokens) {
+    network.warnings.push_back(
+        fmt::format("attention to all {} tokens, not to a sliding window of {}", tokens, window));
+  }
+  const LayerId words = add_layer(network, "embed_tokens",
+                                  Embedding{config.count("vocab_size", most_words), design.width},
+                                  {ids(network, "input_ids", tokens)});
   const LayerId x = pre_norm_blocks(design, words);
   finish_language_model(design, transformer_norm(network, "norm", x, design.norm), words,
                         config.flag_or("tie_word_embeddings", tied));

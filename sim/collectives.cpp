@@ -242,17 +242,27 @@ std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares) {
 }
 
 Seconds time_alone(std::span<const LoneFlow> flows, Seconds least, const Cluster& cluster) {
-  std::unordered_map<std::size_t, double> load;
-  for (const LoneFlow& flow : flows) {
-    for (const Hop hop : flow.route->hops) load[hop.index()] += flow.bytes;
-  }
+  struct Load {
+    std::size_t hop = 0;
+    Seconds wait{};
+    double seconds = 0;
+  };
+  std::vector<Load> loads;
   Seconds slowest{};
   for (const LoneFlow& flow : flows) {
-    Seconds time = least;
+    slowest = std::max(slowest, flow.wait + least);
     for (const Hop hop : flow.route->hops) {
-      time = std::max(time, Seconds{load.at(hop.index()) / cluster[hop.link].rate.value});
+      loads.push_back({hop.index(), flow.wait, flow.bytes / cluster[hop.link].rate.value});
     }
-    slowest = std::max(slowest, flow.wait + time);
+  }
+  std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) {
+    return a.hop != b.hop ? a.hop < b.hop : a.wait > b.wait;
+  });
+  double behind = 0;  // what flows that wait at least as long put on the link
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const bool same_link = i > 0 && loads[i - 1].hop == loads[i].hop;
+    behind = (same_link ? behind : 0) + loads[i].seconds;
+    slowest = std::max(slowest, loads[i].wait + Seconds{behind});
   }
   return slowest;
 }

@@ -119,13 +119,12 @@ struct LoneFlow {
   double bytes = 0;
   Seconds wait{};
 };
-/// Time of flows on an otherwise idle network:
+/// Time of flows on an otherwise idle network, a lower bound of what the simulator gives:
 ///
-///     max over the flows of   wait + max(least, max over the flow's links of
-///                                               (bytes of all flows over the link) / rate)
+///     max over links and waits w of   w + (bytes over the link of flows that wait w or longer) /
+///     rate and, over the flows,            wait + least
 ///
-/// For rings over separate links that is what the simulator gives; where flows that wait alike
-/// share links it is a close lower bound.
+/// For rings over separate links it is what the simulator gives.
 [[nodiscard]] Seconds time_alone(std::span<const LoneFlow> flows, Seconds least,
                                  const Cluster& cluster);
 

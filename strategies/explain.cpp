@@ -9,6 +9,7 @@
 
 #include "core/errors.hpp"
 #include "strategies/estimate.hpp"
+#include "strategies/gradient_flow.hpp"
 
 namespace parsim {
 
@@ -144,13 +145,29 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
   return list;
 }
 
-Seconds work_of(const StrategyInput& input, const Plan& plan, LayerId layer) {
+/// The kernels that lowering makes for a layer: none for gradients that nobody wants.
+std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow, LayerId layer) {
+  const std::size_t l = layer.index();
+  std::vector<Pass> passes{Pass::forward};
+  if (!flow.wants[l]) return passes;
+  if (!flow.two_kernels[l]) {
+    passes.push_back(Pass::backward);
+    return passes;
+  }
+  if (flow.passes_on[l]) passes.push_back(Pass::backward_data);
+  if (!network[layer].parameters.empty()) passes.push_back(Pass::backward_weights);
+  return passes;
+}
+
+Seconds work_of(const StrategyInput& input, const Plan& plan, const GradientFlow& flow,
+                LayerId layer) {
   if (input.network[layer].kind.as<Input>() != nullptr) return {};
+  const std::vector<Pass> passes = passes_of(input.network, flow, layer);
   const std::int64_t micro = plan.schedule.micro_batches;
   std::map<DeviceId, Seconds> by_device;
   for (const Cell& cell :
        cells(input.network, layer, plan.layers[layer.index()], plan.batch / micro)) {
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
+    for (const Pass pass : passes) {
       by_device[cell.device] +=
           input.cost.compute(input.network, layer, cell.part, pass, cell.device, plan.precision)
               .time;
@@ -182,11 +199,12 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
   same.optimizer = plan.optimizer;
   Estimator estimator(same);
   const auto readers = consumers(input.network);
+  const GradientFlow flow = gradient_flow(input.network);
   Explanation explanation{estimator.step_time(plan), {}};
   Plan changed = plan;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const LayerId layer{l};
-    LayerReason reason{layer, work_of(same, plan, layer), {}, {}};
+    LayerReason reason{layer, work_of(same, plan, flow, layer), {}, {}};
     const bool source = input.network[layer].kind.as<Input>() != nullptr;
     if (!source && (one_stage(plan) || replaceable(input.network, plan, layer))) {
       for (const Alternative& option : alternatives(same, plan, layer, others, readers)) {

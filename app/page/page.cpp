@@ -146,6 +146,7 @@ std::string render_page(const Page& page) {
   for (const Chapter& chapter : page.chapters) results.push_back(chapter.result);
   out += "<h2>Time of a step (predicted)</h2>\n" + draw_strategies(results);
   out += html_table(page.document.tables.front());
+  if (const auto jitter = jitter_table(scene, results)) out += html_table(*jitter);
   if (page.scaling != nullptr) out += "<h2>Speed-up</h2>\n" + draw_scaling(*page.scaling);
   out += fmt::format("<h2>Cluster, as {} uses it</h2>\n",
                      html_name(page.chapters[open].result.strategy));

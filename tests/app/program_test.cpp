@@ -179,6 +179,10 @@ TEST_CASE("program: jitter spreads the step, a straggler makes it longer, the pl
   CHECK(varied["jittered"]["lower_quartile_s"] < varied["jittered"]["upper_quartile_s"]);
   CHECK(varied["inputs"]["jitter"] == json{{"relative", 0.2}, {"runs", 5}});
   CHECK_FALSE(plain.contains("jittered"));
+  // The seed is the jitter's, too, and `data` has no other use for one.
+  const json other =
+      result_of(with(simulate_lenet, {"--jitter", "20%", "--runs", "5", "--seed", "2"}));
+  CHECK(other["jittered"]["median_s"] != varied["jittered"]["median_s"]);
   const json slow = result_of(with(simulate_lenet, {"--slow", "gpu0=2"}));
   const auto compute = [](const json& result, int device) {
     return result["devices"][device]["compute_s"].get<double>();

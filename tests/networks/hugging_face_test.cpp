@@ -151,6 +151,20 @@ TEST_CASE("hugging face: every slip gets its place, what was found and what is a
     CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
           path + slip.message);
   }
+  // As deep as one likes: it is named, not printed.
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  std::ofstream(path) << testing::with(text_of("gpt2"), "\"n_embd\": 768", "\"n_embd\": " + deep);
+  CHECK(testing::refusal_of([&] {
+          return load_network(path, {}, "--network");
+        }).ends_with(":n_embd: an array; accepted: a whole number of 1 to 262144"));
+  // 4096 heads over 2^20 tokens.
+  std::ofstream(path) << testing::with(
+      testing::with(text_of("gpt2"), "\"n_positions\": 1024", "\"n_positions\": 1048576"),
+      "\"n_head\": 12", "\"n_head\": 768");
+  CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
+        path +
+            ": 768 heads that score 1048576 tokens against each other: 8.44e+14 scores a "
+            "sample; accepted: at most 4.4e+12");
   std::ofstream(path) << "[1, 2]";
   CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
         path + ": array around everything; accepted: the object of a Hugging Face config.json");
@@ -162,6 +176,15 @@ TEST_CASE("hugging face: every slip gets its place, what was found and what is a
         }) ==
         "--dim: 'batch' with a config.json; accepted: sequence (tokens of a sample); --batch sets "
         "the samples");
+}
+
+TEST_CASE("hugging face: a sliding window that is not modelled is said") {
+  const auto warnings = [](std::int64_t tokens) {
+    return published("mistral-7b", {{"sequence", tokens}}).warnings;
+  };
+  CHECK(warnings(4096).empty());
+  CHECK(warnings(8192) ==
+        std::vector<std::string>{"attention to all 8192 tokens, not to a sliding window of 4096"});
 }
 
 }  // namespace

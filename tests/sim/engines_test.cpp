@@ -149,9 +149,7 @@ TEST_CASE("fidelity: without competitors, hops, macro and the formula take the s
 
 TEST_CASE("fidelity: the formula is the list scheduler, and contention never hastens anything") {
   CHECK(rc::check([] {
-    Cluster cluster = two_levels();
-    // The formula takes flows that wait differently for ones that start together.
-    for (Link& link : cluster.links) link.latency = 0s;
+    const Cluster cluster = two_levels();
     const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
     const Timeline formula = run_with(Engine::fast, cluster, dag, Fidelity::analytic);
     const SimpleCost cost(cluster);

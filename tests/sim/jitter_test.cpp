@@ -88,6 +88,9 @@ TEST_CASE("slowed: a straggler's own work takes so many times as long, and nothi
   const Bytes touched{1'000'000};
   CHECK(slowed->memory(DeviceId{0}, touched).time == cost.memory(DeviceId{0}, touched).time);
   CHECK(slowed->memory(DeviceId{1}, touched).time == 1.5 * cost.memory(DeviceId{1}, touched).time);
+  const std::vector<DeviceId> both = devices(0, 2);
+  CHECK(slowed->collective(CollectiveKind::all_reduce, both, touched) ==
+        cost.collective(CollectiveKind::all_reduce, both, touched));
   CHECK(slowed->transfer(DeviceId{0}, DeviceId{1}, touched) ==
         cost.transfer(DeviceId{0}, DeviceId{1}, touched));
   CHECK(slowed->summary() == cost.summary() + "; slowed down: 1 of 2 devices");

@@ -5,6 +5,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/estimate.hpp"
+#include "strategies/lower.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
@@ -42,6 +43,23 @@ TEST_CASE("explain: an alternative's step is the estimate of the plan with that 
     }
   }
   CHECK(by_sample > 0);
+}
+
+TEST_CASE("explain: the layers' work adds up to the kernels of a device") {
+  const testing::World world("alexnet", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
+  const StrategyInput input = world.input(64);
+  const Plan plan = plan_data(input);
+  const ExecDag dag = lower(world.network, world.cluster, plan);
+  double kernels = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* compute = std::get_if<Compute>(&op);
+    if (compute == nullptr || compute->device != DeviceId{0}) continue;
+    kernels += device_time(dag, OpId{i}, *world.cost).time.count();
+  }
+  double work = 0;
+  for (const LayerReason& reason : explain(input, plan, {}).layers) work += reason.work.count();
+  CHECK(work == doctest::Approx(kernels).epsilon(1e-12));
 }
 
 TEST_CASE("explain: layers of a plan of several stages have alternatives") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 namespace parsim {
 
@@ -82,6 +83,18 @@ const CapabilityRow& row_of(std::int64_t capability) {
   return *found;
 }
 
+/// What NCCL counts on per lane of so many transfers a second, in units of 100 Mbit/s.
+std::optional<double> lane_rate(std::string_view speed) {
+  constexpr std::pair<std::string_view, double> per_lane[] = {
+      {"2.5", 15}, {"5", 30}, {"8", 60}, {"16", 120}, {"32", 240}, {"64", 480}};
+  for (const auto& [transfers, hundreds] : per_lane) {
+    for (const std::string_view decimals : {" ", ".0 "}) {
+      if (speed.starts_with(fmt::format("{}{}", transfers, decimals))) return hundreds;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const KnownGpu* gpu_of_pci(std::string_view vendor, std::string_view device) {
@@ -132,19 +145,13 @@ BytesPerSecond nvlink_rate(std::int64_t capability) { return {row_of(capability)
 
 std::int64_t nvlinks_of(std::int64_t capability) { return row_of(capability).nvlinks; }
 
+bool pcie_speed_known(std::string_view speed) { return lane_rate(speed).has_value(); }
+
 BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes) {
-  // Transfers per second, then what NCCL counts on per lane in units of 100 Mbit/s.
-  constexpr std::pair<std::string_view, double> per_lane[] = {
-      {"2.5", 15}, {"5", 30}, {"8", 60}, {"16", 120}, {"32", 240}, {"64", 480}};
   constexpr double unknown = 60, bits = 100e6 / 8;
   constexpr std::int64_t usual_lanes = 16;
-  double rate = unknown;
-  for (const auto& [transfers, hundreds] : per_lane) {
-    for (const std::string_view decimals : {" ", ".0 "}) {
-      if (speed.starts_with(fmt::format("{}{}", transfers, decimals))) rate = hundreds;
-    }
-  }
-  return {rate * bits * static_cast<double>(lanes == 0 ? usual_lanes : lanes)};
+  return {lane_rate(speed).value_or(unknown) * bits *
+          static_cast<double>(lanes == 0 ? usual_lanes : lanes)};
 }
 
 std::string_view pcie_speed_of(std::int64_t capability) { return row_of(capability).pcie; }

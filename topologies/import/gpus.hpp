@@ -47,6 +47,8 @@ struct KnownGpu {
 /// "8 GT/s"; what is not known counts as 8 GT/s, no lanes as 16, as NCCL does.
 /// Source: kvDictPciGen and ncclTopoAddPci in NCCL 2.28's src/graph/topo.cc.
 [[nodiscard]] BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes);
+/// Whether `speed` is one that pcie_rate knows.
+[[nodiscard]] bool pcie_speed_known(std::string_view speed);
 /// The PCIe generation that GPUs of a capability came with: "16 GT/s".
 [[nodiscard]] std::string_view pcie_speed_of(std::int64_t capability);
 

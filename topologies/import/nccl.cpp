@@ -102,11 +102,12 @@ class NcclReader {
                        "each device once");
     }
     const std::string speed = pci.text_or("link_speed", "");
+    const bool known = pcie_speed_known(speed);
     const BytesPerSecond rate = pcie_rate(speed, pci.integer_or("link_width", 0, 0, most_lanes));
     const std::int32_t source =
-        from_nccl(speed.empty() ? Label::guessed : Label::data_sheet,
+        from_nccl(known ? Label::data_sheet : Label::guessed,
                   fmt::format("PCIe, {} on {} lanes, 3/4 of it as NCCL counts on",
-                              speed.empty() ? "speed unknown, taken as 8 GT/s" : speed,
+                              known ? speed : "speed unknown, taken as 8 GT/s",
                               pci.text_or("link_width", "unknown")));
     const std::vector<XmlTag> children = pci.children({"pci", "gpu", "nic", "pcilink"});
     SwitchId bridge;
