@@ -267,7 +267,8 @@ TEST_CASE("page: a validation is drawn row by row, whatever its cases are called
   CHECK(page.find("<img") == std::string::npos);
   CHECK(count(page, "<circle") == 2);
   CHECK(count(page, "<figure>") == 1);
-  for (const json& row : json::parse(finished.out)["rows"]) {
+  const json result = json::parse(finished.out);
+  for (const json& row : result["rows"]) {
     const std::string error = fmt::format("{:+.1f} %", 100 * row["error"].get<double>());
     CAPTURE(error);
     CHECK(count(page, error) == 2 + 1);  // the dot, the table of the worst rows, the one of all
