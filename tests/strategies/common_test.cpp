@@ -147,14 +147,14 @@ TEST_CASE("common: every strategy works with more devices than samples") {
 
 TEST_CASE("common: every strategy works when one device is a hundred times slower") {
   for (const Strategy& row : strategies()) {
+    bool first = false;  // the slow device's place, in turn
     for (const Network& network : testing::tiny_networks()) {
-      for (const bool first : {false, true}) {
-        const World world =
-            world_of(network.name,
-                     first ? std::vector<std::string>{"100 GFLOP/s", "10 TFLOP/s", "10 TFLOP/s"}
-                           : std::vector<std::string>{"10 TFLOP/s", "10 TFLOP/s", "100 GFLOP/s"});
-        (void)check(world, row, 8);
-      }
+      const World world =
+          world_of(network.name,
+                   first ? std::vector<std::string>{"100 GFLOP/s", "10 TFLOP/s", "10 TFLOP/s"}
+                         : std::vector<std::string>{"10 TFLOP/s", "10 TFLOP/s", "100 GFLOP/s"});
+      (void)check(world, row, 8);
+      first = !first;
     }
   }
 }
