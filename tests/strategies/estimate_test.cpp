@@ -135,8 +135,11 @@ TEST_CASE("estimate: near the simulator where links are shared") {
   input.batch = 256;
   const auto simulator = make_simgrid_executor(cluster, *cost, {});
   Estimator estimator(input);
+  std::vector<Plan> plans;
   for (const Strategy& strategy : strategies()) {
-    const Plan plan = strategy.plan(input);
+    input.known = plans;
+    plans.push_back(strategy.plan(input));
+    const Plan& plan = plans.back();
     const double simulated = makespan(simulator->run(lower(network, cluster, plan))).count();
     CAPTURE(strategy.name);
     CHECK(estimator.step_time(plan).count() == doctest::Approx(simulated).epsilon(0.02));
