@@ -14,8 +14,6 @@ namespace parsim {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr double plot_size = 240, plot_left = 52, plot_top = 8, plot_right = 14, plot_below = 40;
 
 /// One row of a validation.
@@ -24,7 +22,7 @@ struct Dot {
   double expected = 0, predicted = 0, error = 0;
 };
 
-double number_of(const Json& json) {
+double number_of(const nlohmann::json& json) {
   return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -122,9 +120,9 @@ std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
 }
 
 /// A bar for every set's mean error, to one scale that ends at 100 %.
-std::string error_bars(const Json& sets) {
+std::string error_bars(const nlohmann::json& sets) {
   std::string out = "<div class=bars>\n";
-  for (const Json& set : sets) {
+  for (const nlohmann::json& set : sets) {
     const double mean = number_of(set["mean_error"]), naive = number_of(set["baseline_mean_error"]);
     const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
     std::string text = std::isnan(mean) ? "-" : percent(mean);
@@ -138,11 +136,11 @@ std::string error_bars(const Json& sets) {
   return out + "</div>\n";
 }
 
-Table table_of_classes(const Json& classes) {
+Table table_of_classes(const nlohmann::json& classes) {
   std::vector<std::string> sets, cases, names;
   Numbers predicted{"predicted", "predicted_s", {}}, measured{"measured", "measured_s", {}};
   std::vector<TableCell> errors;
-  for (const Json& one : classes) {
+  for (const nlohmann::json& one : classes) {
     sets.push_back(one["set"]);
     cases.push_back(one["case"]);
     names.push_back(one["class"]);
@@ -190,9 +188,9 @@ Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& 
 
 std::string render_validation_page(const Document& document,
                                    const std::vector<std::string>& command) {
-  const Json json = Json::parse(document.json);
+  const nlohmann::json json = nlohmann::json::parse(document.json);
   std::vector<std::pair<std::string, std::vector<Dot>>> sets;
-  for (const Json& row : json["rows"]) {
+  for (const nlohmann::json& row : json["rows"]) {
     const std::string name = row["set"];
     auto at =
         std::find_if(sets.begin(), sets.end(), [&](const auto& s) { return s.first == name; });

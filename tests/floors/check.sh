@@ -17,6 +17,9 @@ declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="t
   [app]="cli11 json zlib"
   [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
 
+# A folder's interface: its headers that the build names. core/ is all interface, tests see everything.
+interface=" $(grep -oE '\b[a-z_]+(/[a-z_]+)+\.hpp' CMakeLists.txt | tr '\n' ' ') "
+
 breaches=0
 breach() {
   printf '%s\n' "$*"
@@ -54,6 +57,9 @@ check_include() {
       breach "$file:$line: \"$header\" is not a path from the repository's root"
     elif [[ $target != "$folder" && " ${own[$folder]} " != *" $target "* ]]; then
       breach "$file:$line: $folder/ may not include \"$header\", only core/ and its own"
+    elif [[ $target != "$folder" && $target != core && $folder != tests &&
+      $interface != *" $header "* ]]; then
+      breach "$file:$line: \"$header\" is not in the interface of $target/ (CMakeLists.txt)"
     fi
     return
   fi

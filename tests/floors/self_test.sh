@@ -7,7 +7,7 @@ failures=0
 
 # put FILE TEXT: writes a file of the small tree.
 put() {
-  mkdir -p "$tree/${1%/*}" && printf '%b' "$2" > "$tree/$1"
+  mkdir -p "$(dirname "$tree/$1")" && printf '%b' "$2" > "$tree/$1"
 }
 
 good_tree() {
@@ -16,6 +16,7 @@ good_tree() {
   for folder in core networks topologies strategies sim hw validation app tests cmake; do
     put "$folder/README.md" "what lives here\n"
   done
+  put CMakeLists.txt 'library(INTERFACE strategies/lower.hpp\n sim/sim.hpp)\n'
   put core/plan.hpp '#include <vector>\n#include <fmt/core.h>\n#include "core/ids.hpp"\n'
   put core/json.cpp '#include <nlohmann/json.hpp>\n#include <boost/graph/adjacency_list.hpp>\n'
   put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
@@ -45,6 +46,8 @@ refuse sim/a.cpp '\n#include "strategies/lower.hpp"\n' \
   'sim/a.cpp:2: sim/ may not include "strategies/lower.hpp", only core/ and its own'
 refuse core/a.cpp '#include "networks/networks.hpp"\n' \
   'core/a.cpp:1: core/ may not include "networks/networks.hpp", only core/ and its own'
+refuse app/a.cpp '#include "sim/tiles.hpp"\n' \
+  'app/a.cpp:1: "sim/tiles.hpp" is not in the interface of sim/ (CMakeLists.txt)'
 refuse core/layers/a.hpp '  #  include "app/report.hpp"\n' \
   'core/layers/a.hpp:1: core/ may not include "app/report.hpp", only core/ and its own'
 refuse core/a.cpp '#include "ids.hpp"\n' \
