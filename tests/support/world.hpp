@@ -17,7 +17,9 @@ struct World {
   Network network;
   Cluster cluster;
   std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
-  std::unique_ptr<Executor> simulator = make_simgrid_executor(cluster, *cost, {});
+  /// The fast engine: SimGrid would fork this process, with all that sanitizers hold, for every
+  /// plan. That both give the same times is seen to elsewhere (tests/sim/engines_test.cpp).
+  std::unique_ptr<Executor> simulator = make_simulator(cluster, *cost, {.engine = Engine::fast});
 
   World(const World&) = delete;
   World& operator=(const World&) = delete;
