@@ -45,18 +45,19 @@ constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(
 template <class Flows>
 class DagRun {
  public:
-  DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster, Fidelity fidelity,
-         const Findings& findings)
+  DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
+         const SimOptions& options, const Findings& findings)
       : dag_(dag),
         prepared_(prepared),
         cluster_(cluster),
-        fidelity_(fidelity),
+        fidelity_(options.fidelity),
+        slow_(options.slow),
         findings_(findings),
         spans_(findings.spans),
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
-            [this](std::int64_t t) { on_end(t); }) {}
+            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slow)) {}
 
   void run() {
     std::fill(spans_.begin(), spans_.end(), Span{Seconds{0}, Seconds{-1}});
@@ -77,9 +78,16 @@ class DagRun {
       if (seconds < 0) {
         start_communication(OpId{op});
       } else {
-        end_operation(op, spans_[op].start + Seconds{seconds});
+        end_operation(op, kernel_end(op, Seconds{seconds}));
       }
     }
+  }
+
+  [[nodiscard]] Seconds kernel_end(std::size_t op, Seconds seconds) const {
+    const Seconds start = spans_[op].start;
+    if (slow_.devices.empty()) return start + seconds;
+    const DeviceId device = kernel_device(dag_, OpId{op});
+    return device.valid() ? slow_.of(device).end(start, seconds) : start + seconds;
   }
 
   void end_operation(std::size_t op, Seconds end) {
@@ -209,6 +217,7 @@ class DagRun {
   const PreparedDag& prepared_;
   const Cluster& cluster_;
   const Fidelity fidelity_;
+  const Slowdowns& slow_;
   const Findings findings_;
   const std::span<Span> spans_;
   std::vector<std::uint32_t> waiting_;
@@ -223,9 +232,9 @@ class DagRun {
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
               const SimOptions& options, const Findings& findings) {
   if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
-    DagRun<FairFlows>(dag, prepared, cluster, options.fidelity, findings).run();
+    DagRun<FairFlows>(dag, prepared, cluster, options, findings).run();
   } else {
-    DagRun<FlowEngine>(dag, prepared, cluster, options.fidelity, findings).run();
+    DagRun<FlowEngine>(dag, prepared, cluster, options, findings).run();
   }
 }
 

@@ -15,6 +15,8 @@ namespace {
 constexpr double same_rate = 1e-13;
 constexpr double same_date = 1e-12;
 
+constexpr auto none = std::numeric_limits<std::uint32_t>::max();
+
 template <class Entry>
 void push(std::vector<Entry>& heap, const Entry& entry) {
   heap.push_back(entry);
@@ -32,17 +34,18 @@ Entry pop(std::vector<Entry>& heap) {
 }  // namespace
 
 FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,
-                     Handler on_end)
-    : on_date_(std::move(on_date)), on_end_(std::move(on_end)) {
-  constexpr auto none = std::numeric_limits<Index>::max();
-  std::vector<Index> number(2 * cluster.links.size(), none);  // by Hop::index()
-  std::vector<Index> place;                                   // by link: of its use in uses_
+                     Handler on_end, std::span<const RateChange> changes)
+    : on_date_(std::move(on_date)),
+      on_end_(std::move(on_end)),
+      link_of_hop_(2 * cluster.links.size(), none),
+      changes_(changes.rbegin(), changes.rend()) {
+  std::vector<Index> place;  // by link: of its use in uses_
   first_use_.push_back(0);
   for (const Route* route : routes) {
     ensure(!route->hops.empty(), "a flow crosses at least one link");
     const auto first = static_cast<Index>(uses_.size());
     for (const Hop hop : route->hops) {
-      Index& link = number[hop.index()];
+      Index& link = link_of_hop_[hop.index()];
       if (link == none) {
         link = static_cast<Index>(links_.size());
         links_.emplace_back().rate = cluster[hop.link].rate.value;
@@ -55,15 +58,20 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
         uses_.push_back({link, 1});
       }
     }
-    caps_.push_back(std::numeric_limits<double>::infinity());
-    slowest_links_.push_back(0);
-    for (Index use = first; use < uses_.size(); ++use) {
-      const double rate = links_[uses_[use].link].rate / uses_[use].weight;
-      if (rate >= caps_.back()) continue;
-      caps_.back() = rate;
-      slowest_links_.back() = uses_[use].link;
-    }
     first_use_.push_back(static_cast<Index>(uses_.size()));
+    caps_.push_back(0);
+    slowest_links_.push_back(0);
+    find_cap(static_cast<Index>(caps_.size() - 1));
+  }
+}
+
+void FairFlows::find_cap(Index route) {
+  caps_[route] = std::numeric_limits<double>::infinity();
+  for (const auto& [link, weight] : uses(route)) {
+    const double rate = links_[link].rate / weight;
+    if (rate >= caps_[route]) continue;
+    caps_[route] = rate;
+    slowest_links_[route] = link;
   }
 }
 
@@ -135,8 +143,9 @@ void FairFlows::run() {
     }
     if (ends_.empty() && dates_.empty()) return;
     constexpr double never = std::numeric_limits<double>::infinity();
-    now_ = std::max(now_, std::min(ends_.empty() ? never : ends_.front().date,
-                                   dates_.empty() ? never : dates_.front().date));
+    now_ = std::max(now_, std::min({ends_.empty() ? never : ends_.front().date,
+                                    dates_.empty() ? never : dates_.front().date,
+                                    changes_.empty() ? never : changes_.back().date.count()}));
     const double same = now_ * (1 + same_date);
     ended_.clear();
     while (!ends_.empty() && ends_.front().date <= same) {
@@ -145,9 +154,36 @@ void FairFlows::run() {
       ended_.push_back(flows_[end.flow].token);
       remove(end.flow);
     }
+    change_rates();
     for (const std::int64_t token : ended_) on_end_(token);
     while (!dates_.empty() && dates_.front().date <= now_) on_date_(pop(dates_).token);
   }
+}
+
+/// Gives links the rates that are due. That is rare, so all flows get new rates from zero: what a
+/// link without contention did for its flows says nothing any more.
+void FairFlows::change_rates() {
+  bool changed = false;
+  for (; !changes_.empty() && changes_.back().date.count() <= now_; changes_.pop_back()) {
+    for (const bool backwards : {false, true}) {
+      const Index link = link_of_hop_[Hop{changes_.back().link, backwards}.index()];
+      if (link == none) continue;
+      links_[link].rate = changes_.back().rate.value;
+      changed = true;
+    }
+  }
+  if (!changed) return;
+  for (Index route = 0; route < caps_.size(); ++route) find_cap(route);
+  fresh_.clear();
+  for (Link& link : links_) {
+    link.wanted = 0;
+    for (const Member& member : link.flows) {
+      const Index route = flows_[member.flow].route;
+      link.wanted += uses(route)[member.use].weight * caps_[route];
+      if (member.use == 0) fresh_.push_back(member.flow);
+    }
+  }
+  slowest_change_ = 0;
 }
 
 void FairFlows::share() {

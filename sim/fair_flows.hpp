@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/routes.hpp"
+#include "sim/slow.hpp"
 
 namespace parsim {
 
@@ -32,7 +33,7 @@ class FairFlows {
 
   /// As FlowEngine's.
   FairFlows(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,
-            Handler on_end);
+            Handler on_end, std::span<const RateChange> changes = {});
 
   [[nodiscard]] Seconds now() const { return Seconds{now_}; }
   /// Calls on_date(token) at `date`, or as soon as possible if that is past.
@@ -101,6 +102,8 @@ class FairFlows {
   [[nodiscard]] std::span<const Use> uses(Index route) const {
     return std::span(uses_).subspan(first_use_[route], first_use_[route + 1] - first_use_[route]);
   }
+  void find_cap(Index route);
+  void change_rates();
   void change(Index link);
   void remove(Index flow);
   void share();
@@ -118,6 +121,8 @@ class FairFlows {
   std::vector<double> caps_;          ///< by route: what it could carry alone
   std::vector<Index> slowest_links_;  ///< by route: the link that says so
   std::vector<Link> links_;
+  std::vector<Index> link_of_hop_;   ///< by Hop::index(); none if no route crosses it
+  std::vector<RateChange> changes_;  ///< of links, the next one last
   std::vector<Flow> flows_;
   std::vector<Index> free_flows_;
   std::vector<End> ends_;  // heaps, earliest first

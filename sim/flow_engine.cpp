@@ -103,6 +103,43 @@ struct FlowEngine::Impl {
   std::vector<Slot*> free_slots;
   s4u::CommPtr ended;  ///< kept until the next one ends
 
+  /// A link whose rate changes.
+  struct Changing {
+    s4u::Link* link = nullptr;
+    double full = 0, now = 0;
+  };
+  std::deque<Changing> changing;                    ///< never move
+  std::vector<std::vector<Changing*>> changing_of;  ///< by route; no list at all: nothing changes
+
+  /// Asks for the changes of those links that are used.
+  void watch(const Cluster& cluster, std::span<const Route* const> routes,
+             const std::vector<s4u::Link*>& links, std::span<const RateChange> changes) {
+    if (changes.empty()) return;
+    std::vector<Changing*> by_hop(links.size(), nullptr);
+    for (const RateChange& change : changes) {
+      for (const bool backwards : {false, true}) {
+        const Hop hop{change.link, backwards};
+        if (links[hop.index()] == nullptr) continue;
+        Changing*& one = by_hop[hop.index()];
+        if (one == nullptr) {
+          const double full = cluster[change.link].rate.value;
+          one = &changing.emplace_back(Changing{links[hop.index()], full, full});
+        }
+        simgrid::kernel::timer::Timer::set(change.date.count(), [one, rate = change.rate.value] {
+          one->now = rate;
+          one->link->set_bandwidth(rate);
+        });
+      }
+    }
+    for (const Route* route : routes) {
+      changing_of.emplace_back();
+      for (const Hop hop : route->hops) {
+        Changing* one = by_hop[hop.index()];
+        if (one != nullptr) changing_of.back().push_back(one);
+      }
+    }
+  }
+
   void comm_ended(Slot& slot) {
     ended = std::move(slot.comm);
     free_slots.push_back(&slot);
@@ -116,7 +153,7 @@ struct FlowEngine::Impl {
 // drops links that it has seen before: a route that crosses one several times has a full zone to
 // itself ("macro: a ring that crosses a link twice").
 FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> routes,
-                       Handler on_date, Handler on_end)
+                       Handler on_date, Handler on_end, std::span<const RateChange> changes)
     : impl_(std::make_unique<Impl>()) {
   xbt_log_control_set("root.thres:error");  // each setting would print a line on stderr
   for (const std::string& setting : simgrid_settings()) s4u::Engine::set_config(setting);
@@ -162,6 +199,7 @@ FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> rou
   }
   sink->seal();
   zone->seal();
+  impl_->watch(cluster, routes, links, changes);
   on_comm_end([impl = impl_.get()](const s4u::Activity& activity) {
     impl->comm_ended(*static_cast<const s4u::Comm&>(activity).get_data<Impl::Slot>());
   });
@@ -188,9 +226,18 @@ void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
   slot.comm = s4u::Comm::sendto_init();
   slot.comm->set_payload_size(static_cast<std::uint64_t>(payload.value));
   slot.comm->set_data(&slot);
+  // SimGrid never lets a flow run faster than its links allow when it starts. So for that moment
+  // they are as fast as they ever get ("a transfer that starts while its link is slow").
+  const bool changes = !impl_->changing_of.empty();
+  if (changes) {
+    for (const Impl::Changing* one : impl_->changing_of[route]) one->link->set_bandwidth(one->full);
+  }
   // The last setter starts the comm; a start() after it would start it twice.
   slot.comm->set_source(impl_->sources[route]);
   slot.comm->set_destination(impl_->sinks[route]);
+  if (changes) {
+    for (const Impl::Changing* one : impl_->changing_of[route]) one->link->set_bandwidth(one->now);
+  }
 }
 
 void FlowEngine::run() { impl_->engine.run(); }

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/routes.hpp"
+#include "sim/slow.hpp"
 
 namespace parsim {
 
@@ -25,8 +26,9 @@ class FlowEngine {
   /// routes   what flows may use, by index; at least one hop each. Not kept.
   /// on_date  called at a date asked for by wake_at
   /// on_end   called when a flow has carried its last byte
+  /// changes  of the links' rates, by date
   FlowEngine(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,
-             Handler on_end);
+             Handler on_end, std::span<const RateChange> changes = {});
   ~FlowEngine();
   FlowEngine(const FlowEngine&) = delete;
   FlowEngine& operator=(const FlowEngine&) = delete;

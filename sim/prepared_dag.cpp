@@ -106,6 +106,14 @@ void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, Rout
 
 }  // namespace
 
+DeviceId kernel_device(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  const OpKind kind = dag.kind(id);
+  const bool within = kind == OpKind::transfer && record.device == record.to;
+  const bool works = kind == OpKind::compute || kind == OpKind::update || kind == OpKind::local;
+  return works || within ? DeviceId{record.device} : DeviceId{};
+}
+
 Successors successors(const ExecDag& dag, std::size_t devices) {
   const std::size_t n = dag.size();
   Successors all;

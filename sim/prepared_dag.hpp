@@ -60,6 +60,9 @@ struct RouteTable {
   }
 };
 
+/// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
+[[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);
+
 struct PreparedDag {
   Successors successors;
   /// By operation: how long it keeps its device busy; negative if it communicates.

@@ -12,6 +12,7 @@
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
 #include "core/profile.hpp"
+#include "sim/slow.hpp"
 
 namespace parsim {
 
@@ -61,6 +62,9 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   Jitter jitter{};
+  /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
+  /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.
+  Slowdowns slow{};
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates

@@ -16,10 +16,11 @@ using namespace testing;
 using namespace std::chrono_literals;
 
 Timeline run_with(Engine engine, const Cluster& cluster, const ExecDag& dag,
-                  Fidelity fidelity = Fidelity::hops) {
+                  Fidelity fidelity = Fidelity::hops, const Slowdowns& slow = {}) {
   const SimpleCost cost(cluster);
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
+  options.slow = slow;
   return make_simulator(cluster, cost, options)->run(dag);
 }
 
@@ -104,6 +105,36 @@ TEST_CASE("engines: fast and SimGrid agree where random flows compete") {
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
     RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity) == fast);  // to the bit
+  }));
+}
+
+/// For each device or link, now and then, up to three slow periods within some milliseconds.
+std::vector<Slow> slow_periods(std::size_t count) {
+  std::vector<Slow> list;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<SlowPeriod> periods;
+    Seconds date{};
+    for (int k = *rc::gen::inRange(-3, 4); k > 0; --k) {
+      const Seconds from = date + *rc::gen::inRange(0, 3000) * 1us;
+      date = from + *rc::gen::inRange(1, 5000) * 1us;
+      periods.push_back({from, date, 0.5 * *rc::gen::inRange(2, 20)});
+    }
+    list.emplace_back(periods);
+  }
+  return list;
+}
+
+TEST_CASE("engines: fast and SimGrid agree while devices and links are slow for a while") {
+  CHECK(rc::check([] {
+    const Cluster cluster = two_levels();
+    const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
+    const Slowdowns slow{slow_periods(cluster.devices.size()), slow_periods(cluster.links.size())};
+    const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro);
+    const Timeline fast = run_with(Engine::fast, cluster, dag, fidelity, slow);
+    const Timeline simgrid = run_with(Engine::simgrid, cluster, dag, fidelity, slow);
+    RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
+    RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
+    RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity, slow) == fast);  // to the bit
   }));
 }
 

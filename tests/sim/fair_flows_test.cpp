@@ -37,7 +37,8 @@ Route over(const std::vector<int>& links) {
 
 /// End dates by wish.
 std::vector<double> ends_of(const Cluster& cluster, const std::vector<Route>& routes,
-                            const std::vector<Wish>& wishes) {
+                            const std::vector<Wish>& wishes,
+                            const std::vector<RateChange>& changes = {}) {
   std::vector<const Route*> addresses;
   for (const Route& route : routes) addresses.push_back(&route);
   std::vector<double> ends(wishes.size(), -1);
@@ -48,7 +49,8 @@ std::vector<double> ends_of(const Cluster& cluster, const std::vector<Route>& ro
         const Wish& wish = wishes[static_cast<std::size_t>(token)];
         engine->start(wish.route, Bytes{wish.bytes}, token);
       },
-      [&](std::int64_t token) { ends[static_cast<std::size_t>(token)] = engine->now().count(); });
+      [&](std::int64_t token) { ends[static_cast<std::size_t>(token)] = engine->now().count(); },
+      changes);
   engine = &flows;
   for (std::size_t i = 0; i < wishes.size(); ++i) {
     flows.wake_at(Seconds{wishes[i].date}, static_cast<std::int64_t>(i));
@@ -94,8 +96,9 @@ std::vector<double> rates_from_zero(const Cluster& cluster, const std::vector<Ro
 }
 
 /// The same as ends_of with all rates anew at every event.
-std::vector<double> ends_by_force(const Cluster& cluster, const std::vector<Route>& routes,
-                                  const std::vector<Wish>& wishes) {
+std::vector<double> ends_by_force(Cluster cluster, const std::vector<Route>& routes,
+                                  const std::vector<Wish>& wishes,
+                                  std::vector<RateChange> changes = {}) {
   constexpr double never = std::numeric_limits<double>::infinity();
   std::vector<double> ends(wishes.size(), -1), left;
   for (const Wish& wish : wishes) left.push_back(static_cast<double>(wish.bytes));
@@ -109,6 +112,7 @@ std::vector<double> ends_by_force(const Cluster& cluster, const std::vector<Rout
       if (runs[i]) next = std::min(next, now + left[i] / rates[i]);
     }
     if (next == never) return ends;
+    if (!changes.empty()) next = std::min(next, changes.front().date.count());
     for (std::size_t i = 0; i < wishes.size(); ++i) {
       if (runs[i] && now + left[i] / rates[i] <= next * (1 + 1e-13)) {
         runs[i] = false;
@@ -118,6 +122,10 @@ std::vector<double> ends_by_force(const Cluster& cluster, const std::vector<Rout
       }
     }
     now = next;
+    for (; !changes.empty() && changes.front().date.count() <= now;
+         changes.erase(changes.begin())) {
+      cluster.links[changes.front().link.index()].rate = changes.front().rate;
+    }
     for (std::size_t i = 0; i < wishes.size(); ++i) {
       if (begun[i] || wishes[i].date > now) continue;
       begun[i] = true;
@@ -153,6 +161,19 @@ TEST_CASE("fair flows: nothing to carry takes no time, and a date that is past c
   CHECK(ends_of(cluster, {over({0})}, {{2, 0, 0}, {-1, 0, 10}}) == std::vector<double>{2, 1});
 }
 
+TEST_CASE("fair flows: by hand, a link that is slow for a while") {
+  // Link 0 carries 10, from 2 to 6 only 5. a alone: 20 bytes until 2, 20 until 6, 10 more: 7.
+  // With b, which link 1 keeps at 4: a has 6 until 2, then 2.5 each until 6 ...
+  //   a   12 + 10 = 22 at 6, then 6: the last 28 in 14/3
+  //   b    8 + 10 = 18 at 6, then 4: the last 12 in 3: ends at 9. a has 40 then, and 10 from there.
+  const Cluster cluster = bare_links({10, 4});
+  const std::vector<RateChange> slow = {{Seconds{2}, LinkId{0}, BytesPerSecond{5}},
+                                        {Seconds{6}, LinkId{0}, BytesPerSecond{10}}};
+  CHECK(ends_of(cluster, {over({0})}, {{0, 0, 50}}, slow) == std::vector<double>{7});
+  CHECK(ends_of(cluster, {over({0}), over({0, 1})}, {{0, 0, 50}, {0, 1, 30}}, slow) ==
+        std::vector<double>{10, 9});
+}
+
 TEST_CASE("fair flows: random flows end when filling all rates from zero at every event says") {
   CHECK(rc::check([] {
     const int links = *rc::gen::inRange(1, 9);
@@ -179,6 +200,20 @@ TEST_CASE("fair flows: random flows end when filling all rates from zero at ever
       RC_ASSERT(std::abs(fast[i] - slow[i]) <= 1e-9 * slow[i]);
     }
     RC_ASSERT(ends_of(cluster, routes, wishes) == fast);  // to the bit
+    // The same with rates that change.
+    std::vector<RateChange> changes;
+    double date = 0;
+    for (int i = *rc::gen::inRange(1, 9); i > 0; --i) {
+      date += 0.5 * *rc::gen::inRange(0, 9);
+      changes.push_back({Seconds{date}, LinkId{*rc::gen::inRange(0, links)},
+                         BytesPerSecond{0.5 * *rc::gen::inRange(1, 60)}});
+    }
+    const std::vector<double> quick = ends_of(cluster, routes, wishes, changes);
+    const std::vector<double> forced = ends_by_force(cluster, routes, wishes, changes);
+    for (std::size_t i = 0; i < wishes.size(); ++i) {
+      RC_ASSERT(std::abs(quick[i] - forced[i]) <= 1e-9 * forced[i]);
+    }
+    RC_ASSERT(ends_of(cluster, routes, wishes, changes) == quick);  // to the bit
   }));
 }
 
