@@ -107,7 +107,7 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
 }
 
 Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<Seconds>& times,
-                 const Timeline& timeline) {
+                 const Timeline& timeline, const Slowdowns& slow) {
   Bounds bounds;
   const CriticalPath path = critical_path(dag, times);
   bounds.critical_path = path.length;
@@ -133,7 +133,9 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
     const Link& link = cluster.links[i];
     for (const bool backwards : {false, true}) {
       const double carried = timeline.hop_bytes[Hop{LinkId{i}, backwards}.index()];
-      bounds.busiest_link = std::max(bounds.busiest_link, Seconds{carried / link.rate.value});
+      const Seconds at_least =
+          slow.of(LinkId{i}).end(Seconds{0}, Seconds{carried / link.rate.value});
+      bounds.busiest_link = std::max(bounds.busiest_link, at_least);
       const Port& end = backwards ? link.a : link.b;
       if (end.kind == Port::Kind::device) bounds.delivered += carried;
     }

@@ -9,6 +9,7 @@
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
+#include "sim/slow.hpp"
 
 namespace parsim {
 
@@ -34,14 +35,16 @@ struct Durations {
 struct Bounds {
   Seconds critical_path{};   ///< longest chain of dependencies on idle hardware
   Seconds busiest_device{};  ///< most kernel time on one device
-  Seconds busiest_link{};  ///< largest bytes / rate of a directed link; 0 if the engine tells none
-  std::size_t chain = 0;   ///< operations on the critical path
-  Bytes asked{};           ///< bytes_moved without what a device sends to itself
+  /// Largest bytes / rate of a directed link, longer if it was slow; 0 if the engine tells none.
+  Seconds busiest_link{};
+  std::size_t chain = 0;  ///< operations on the critical path
+  Bytes asked{};          ///< bytes_moved without what a device sends to itself
   double delivered =
       -1;  ///< bytes that links carried into devices, or were spared; negative: not told
 };
 [[nodiscard]] Bounds bounds_of(const ExecDag& dag, const Cluster& cluster,
-                               const std::vector<Seconds>& times, const Timeline& timeline);
+                               const std::vector<Seconds>& times, const Timeline& timeline,
+                               const Slowdowns& slow = {});
 
 /// Throws BrokenInvariant, naming both numbers, if the makespan is below a bound or bytes got lost.
 /// Tolerance: 1 ns for every operation on the longest chain (the simulator merges events closer

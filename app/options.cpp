@@ -48,7 +48,10 @@ constexpr OptionSpec options[] = {
     {"--jitter", "PART",
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%"},
     {"--runs", "N", "with --jitter: so many steps (default: 20)"},
-    {"--slow", "DEVICE=FACTOR", "a straggler that no strategy knows of when it plans", true},
+    {"--slow", "NAME=FACTOR[@FROM[-TO]]",
+     "a device or link so many times slower, for the whole step or from 2ms to 5ms; no strategy "
+     "knows of it when it plans",
+     true},
     {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",

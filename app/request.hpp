@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/disturb.hpp"
 #include "app/options.hpp"
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
@@ -49,7 +50,7 @@ struct Request {
   std::string profile;                    ///< file of --profile
   double jitter = 0;                      ///< of kernel times: standard deviation over mean
   std::int64_t runs = 20;                 ///< with jitter
-  std::vector<std::string> slow;          ///< "gpu3=1.5"
+  std::vector<std::string> slow;          ///< "gpu3=1.5", "link3=2@2ms-5ms"
   bool hardware = false;                  ///< --hw
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;
@@ -72,12 +73,17 @@ class Scene {
   [[nodiscard]] StrategyInput strategy_input() const;
   /// What the step costs: stragglers included, which strategies do not know of.
   [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
+  /// How the step is simulated: with what is slow for a while, which strategies do not know either.
+  [[nodiscard]] SimOptions step_options() const;
+  /// One line on costs and disturbances, for reports.
+  [[nodiscard]] std::string step_summary() const;
 
   Request request;  ///< network and cluster named in any case
   Network network;
   Cluster cluster;
-  std::unique_ptr<CostModel> cost, slowed;  ///< null unless there are stragglers
-  std::optional<Plan> plan;                 ///< of the plan file
+  std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
+  Stragglers stragglers;
+  std::optional<Plan> plan;           ///< of the plan file
   std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
   DeviceId server;                    ///< invalid unless named
   std::vector<std::string> warnings;  ///< what was not taken at face value

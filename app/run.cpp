@@ -15,16 +15,28 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Ties go to the lower link, forwards first.
-std::optional<LinkUse> busiest_link(const Cluster& cluster, const Timeline& timeline) {
+/// By Hop::index(): bytes / what the link could have carried during the step.
+std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
+                             const Slowdowns& slow) {
   const Seconds step = makespan(timeline);
-  if (timeline.hop_bytes.empty() || step <= Seconds{}) return std::nullopt;
+  if (timeline.hop_bytes.empty() || step <= Seconds{}) return {};
+  std::vector<double> use;
+  for (std::size_t i = 0; i < timeline.hop_bytes.size(); ++i) {
+    const LinkId link{i / 2};
+    use.push_back(timeline.hop_bytes[i] /
+                  (cluster[link].rate.value * slow.of(link).work(Seconds{0}, step).count()));
+  }
+  return use;
+}
+
+/// Ties go to the lower link, forwards first.
+std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
+  if (hop_use.empty()) return std::nullopt;
   std::optional<LinkUse> busiest;
   for (std::size_t i = 0; i < cluster.links.size(); ++i) {
     const Link& link = cluster.links[i];
     for (const bool backwards : {false, true}) {
-      const double carried = timeline.hop_bytes[Hop{LinkId{i}, backwards}.index()];
-      const double utilisation = carried / (link.rate.value * step.count());
+      const double utilisation = hop_use[Hop{LinkId{i}, backwards}.index()];
       if (utilisation <= (busiest ? busiest->utilisation : 0.0)) continue;
       busiest = {link.name, port_name(cluster, backwards ? link.b : link.a),
                  port_name(cluster, backwards ? link.a : link.b), utilisation};
@@ -64,7 +76,7 @@ std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, c
 Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
   std::vector<Seconds> steps;
   for (std::int64_t run = 0; run < scene.request.runs; ++run) {
-    SimOptions options = scene.request.sim;
+    SimOptions options = scene.step_options();
     options.jitter = {scene.request.jitter,
                       scene.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
     steps.push_back(makespan(make_simulator(scene.cluster, scene.step_cost(), options)->run(dag)));
@@ -104,7 +116,12 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   Run run;
   run.dag = lower(scene.network, scene.cluster, plan);
   const CostModel& cost = scene.step_cost();
-  run.timeline = make_simulator(scene.cluster, cost, scene.request.sim)->run(run.dag);
+  const SimOptions options = scene.step_options();
+  run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
+  if (run.timeline.hop_bytes.empty() && !options.slow.links.empty()) {
+    throw InputError("--slow", "a link, but the profile's messages have times of their own",
+                     "accepted: a device, or without --profile");
+  }
   RunResult& result = run.result;
   if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
   const Seconds simulated = Clock::now() - start;
@@ -118,10 +135,11 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
   result.devices = device_results(scene, plan, run);
-  result.bottleneck = busiest_link(scene.cluster, run.timeline);
+  run.hop_use = link_use(scene.cluster, run.timeline, options.slow);
+  result.bottleneck = busiest_link(scene.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);
-  result.cost_summary = cost.summary();
-  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline);
+  result.cost_summary = scene.step_summary();
+  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slow);
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;

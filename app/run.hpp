@@ -32,7 +32,7 @@ struct DeviceResult {
 /// The directed link that works the largest part of the step.
 struct LinkUse {
   std::string link, from, to;
-  double utilisation = 0.0;  ///< bytes / (rate x step time), 0 to 1
+  double utilisation = 0.0;  ///< bytes / (rate x step time), slow periods considered, 0 to 1
 };
 
 /// A strategy's row. With `error` the strategy has no plan for this input and only the name counts.
@@ -63,6 +63,8 @@ struct Run {
   RunResult result;
   ExecDag dag;
   Timeline timeline;
+  /// By Hop::index(): bytes / what the link could have carried during the step; empty if not told.
+  std::vector<double> hop_use{};
 };
 
 /// A plan and the wall clock of finding it: of the search, and of simulating its finalists.

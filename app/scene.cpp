@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 
+#include "app/disturb.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
 #include "app/request.hpp"
@@ -34,26 +34,6 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
 
 Plan read_plan(const Request& request) {
   return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
-}
-
-/// "DEVICE=FACTOR" texts of --slow, by device.
-std::vector<double> slow_factors(const Cluster& cluster, const std::vector<std::string>& texts) {
-  std::vector<double> factors(cluster.devices.size(), 1);
-  std::set<DeviceId> given;
-  for (const std::string& text : texts) {
-    const std::size_t equals = text.rfind('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw InputError("--slow", fmt::format("'{}'", text), "accepted: DEVICE=FACTOR");
-    }
-    const DeviceId device = find_device(cluster, text.substr(0, equals), "--slow");
-    if (!given.insert(device).second) {
-      throw InputError("--slow", fmt::format("'{}' given twice", text.substr(0, equals)),
-                       "accepted: once");
-    }
-    factors[device.index()] = parse_real(text.substr(equals + 1),
-                                         fmt::format("--slow {}", text.substr(0, equals)), 1, 1000);
-  }
-  return factors;
 }
 
 /// The names a plan file gives stand in for absent --network and --cluster; it may be about another
@@ -176,7 +156,24 @@ Scene::Scene(const Request& asked)
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
-  if (!request.slow.empty()) slowed = make_slowed(*cost, slow_factors(cluster, request.slow));
+  stragglers = parse_slow(cluster, request.slow);
+  if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
+  if (!stragglers.slow.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+    throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
+                     "accepted: with --fidelity p2p, hops or macro");
+  }
+}
+
+SimOptions Scene::step_options() const {
+  SimOptions options = request.sim;
+  options.slow = stragglers.slow;
+  return options;
+}
+
+std::string Scene::step_summary() const {
+  std::string summary = step_cost().summary();
+  if (!stragglers.others.empty()) summary += "; slow: " + join(stragglers.others);
+  return summary;
 }
 
 StrategyInput Scene::strategy_input() const {

@@ -1,0 +1,23 @@
+// What disturbs a step, from the texts of its options: stragglers, and kernels and messages that
+// hold each other up.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "sim/slow.hpp"
+
+namespace parsim {
+
+/// What --slow asks for.
+struct Stragglers {
+  std::vector<double> factors;      ///< by DeviceId, for the whole step; empty: no such device
+  Slowdowns slow;                   ///< all else
+  std::vector<std::string> others;  ///< their texts
+};
+/// Reads "NAME=FACTOR[@FROM[-TO]]": a device or a link, dates with units since the step's start.
+/// Throws InputError for anything else, for a name that is both, and for periods that overlap.
+[[nodiscard]] Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts);
+
+}  // namespace parsim
