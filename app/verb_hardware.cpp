@@ -12,6 +12,7 @@
 
 #include "app/files.hpp"
 #include "app/hardware.hpp"
+#include "app/page/validation_page.hpp"
 #include "app/progress.hpp"
 #include "app/report_hardware.hpp"
 #include "app/verbs.hpp"
@@ -238,6 +239,22 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
   return out;
 }
 
+/// What was measured, beside its prediction.
+std::vector<BothTimelines> both_timelines(const std::vector<HardwareCase>& cases,
+                                          const Measurements& measurements) {
+  std::vector<BothTimelines> steps;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Run& run = cases[i].run;
+    const Measurement& measured = measurements.runs.at(i);
+    if (!measured.error.empty() || measured.timeline.spans.size() != run.dag.size()) continue;
+    const Cluster& cluster = measurements.machine.cluster;
+    steps.push_back({fmt::format("{}: {}", cases[i].network, cases[i].strategy),
+                     side_by_side(bars_of(run.dag, run.timeline, cluster),
+                                  bars_of(run.dag, measured.timeline, cluster))});
+  }
+  return steps;
+}
+
 Table row_table(const Measured& measured) {
   Table table;
   std::vector<std::string> sets;
@@ -358,6 +375,10 @@ Outcome run_validate_hardware(const Arguments& arguments) {
       "largest difference: the class of operations whose times, added up over all devices, differ "
       "most");
   document.json = hardware_json(measured, measurements.value->machine, {});
+  if (arguments.has("--report")) {
+    outcome.timelines =
+        draw_both(both_timelines(cases, *measurements.value), measurements.value->machine.cluster);
+  }
   const bool any = !measured.validation.rows.empty();
   const bool lacks_memory =
       std::any_of(measurements.value->runs.begin(), measurements.value->runs.end(),

@@ -113,7 +113,7 @@ Outcome run_validate(const Arguments& arguments) {
   if (!path) return validated(arguments);
   OutputFile file(*path, "--report");
   Outcome outcome = validated(arguments);
-  file.commit(render_validation_page(outcome.document, arguments.command));
+  file.commit(render_validation_page(outcome.document, outcome.timelines, arguments.command));
   outcome.document.notes.push_back(fmt::format("report written to {}", *path));
   return outcome;
 }

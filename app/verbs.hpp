@@ -20,6 +20,7 @@ struct Outcome {
   Document document;
   int exit_code = ExitCode::ok;
   const Format* format = nullptr;  ///< instead of the one asked for
+  std::string timelines{};         ///< HTML, of validate's page
 };
 
 /// A positional argument.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "app/trace.hpp"
 
@@ -91,6 +92,24 @@ Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluste
     bars.tracks.push_back({queue.device, queue.queue, std::move(list)});
   }
   return bars;
+}
+
+Bars side_by_side(const Bars& predicted, const Bars& measured) {
+  Bars both = predicted;
+  both.end = std::max(predicted.end, measured.end);
+  const auto first = static_cast<std::int32_t>(both.labels.size());
+  both.labels.insert(both.labels.end(), measured.labels.begin(), measured.labels.end());
+  for (BarTrack& track : both.tracks) track.note = "predicted";
+  for (BarTrack track : measured.tracks) {
+    track.note = "measured";
+    for (Bar& bar : track.bars) bar.label += first;
+    both.tracks.push_back(std::move(track));
+  }
+  std::stable_sort(both.tracks.begin(), both.tracks.end(),
+                   [](const BarTrack& a, const BarTrack& b) {
+                     return std::pair(a.device, a.queue) < std::pair(b.device, b.queue);
+                   });
+  return both;
 }
 
 Chapter make_chapter(const Cluster& cluster, const Run& run, Plan plan, bool with_timeline) {

@@ -24,6 +24,7 @@ struct BarTrack {
   DeviceId device;
   std::int32_t queue = 0;  ///< see Queue
   std::vector<Bar> bars;   ///< in order, not overlapping
+  std::string note{};      ///< stands behind the track's name
 };
 struct BarLabel {
   std::string text;
@@ -38,6 +39,9 @@ struct Bars {
 /// The timeline as bars. Of more than a million bars, or of more than 64 devices, only those of the
 /// first devices.
 [[nodiscard]] Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster);
+
+/// Both in one picture, every measured track below its predicted one.
+[[nodiscard]] Bars side_by_side(const Bars& predicted, const Bars& measured);
 
 struct Chapter {
   RunResult result;

@@ -81,7 +81,8 @@ std::string draw_timeline(const Bars& bars, const Cluster& cluster) {
   for (std::size_t t = 0; t < bars.tracks.size(); ++t) {
     append_strokes(bars.tracks[t], t, bars, paths);
     names += html(cluster[bars.tracks[t].device].name, 24) + " " +
-             track_name(bars.tracks[t].queue) + "\n";
+             track_name(bars.tracks[t].queue) +
+             (bars.tracks[t].note.empty() ? "" : " " + bars.tracks[t].note) + "\n";
   }
   std::string out = "<div class=timeline><pre>" + names + "</pre>";
   out += fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=none height={}>", columns,

@@ -90,11 +90,6 @@ height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr>
 <p class=key>Memory: <i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>optimizer state
 <i class=m3></i>activations <i class=m4></i>buffers <i class=limit></i>limit</p>
 )";
-constexpr std::string_view timeline_key =
-    R"(<p class=key>Timeline: <i class=k0></i>forward <i class=k1></i>backward <i class=k2></i>update,
-copies <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i>pipeline</p>
-)";
-
 constexpr std::string_view meanings = R"(<dl>
 <dt>step<dd>simulated time of one training step: forward, backward, sums of gradients, update
 <dt>compute<dd>a kernel runs on the device
@@ -120,9 +115,18 @@ std::string page_head(const std::string& title, bool timelines) {
       title);
 }
 
-std::string page_end(const std::vector<std::string>& command) {
-  return fmt::format("<pre id=command>{}</pre>\n</main>\n<script>\n{}</script>\n",
-                     html(command_text(command), 20'000), file_named("table.js"));
+std::string page_end(const std::vector<std::string>& command, bool timelines,
+                     const std::string& more) {
+  std::string out = fmt::format("<pre id=command>{}</pre>\n{}</main>\n<script>\n{}</script>\n",
+                                html(command_text(command), 20'000), more, file_named("table.js"));
+  if (timelines) out += fmt::format("<script>\n{}</script>\n", file_named("timeline.js"));
+  return out;
+}
+
+std::string_view timeline_key() {
+  return R"(<p class=key>Timeline: <i class=k0></i>forward <i class=k1></i>backward <i class=k2></i>update,
+copies <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i>pipeline</p>
+)";
 }
 
 std::string render_page(const Page& page) {
@@ -152,20 +156,18 @@ std::string render_page(const Page& page) {
                      html_name(page.chapters[open].result.strategy));
   out += draw_cluster(scene.cluster, page.chapters[open].hop_use, true);
   out += "<h2>Strategies</h2>\n" + std::string(keys);
-  if (timelines) out += timeline_key;
+  if (timelines) out += timeline_key();
   for (std::size_t i = 0; i < page.chapters.size(); ++i) {
     out += chapter_of(page, page.chapters[i], i == open);
   }
   out += "<h2>Notes</h2>\n" + list_of(general_notes(page), "notes");
   out += std::string("<details><summary>what the words mean</summary>") + std::string(meanings) +
          "</details>\n";
-  out += fmt::format(
-      "<h2>Command and inputs</h2>\n<pre id=command>{}</pre>\n<details><summary>"
-      "inputs, resolved</summary><pre>{}</pre></details>\n</main>\n",
-      html(command_text(scene.request.command), 20'000), html(inputs_json(scene), 100'000));
-  out += fmt::format("<script>\n{}</script>\n", file_named("table.js"));
-  if (timelines) out += fmt::format("<script>\n{}</script>\n", file_named("timeline.js"));
-  return out;
+  return out + "<h2>Command and inputs</h2>\n" +
+         page_end(
+             scene.request.command, timelines,
+             fmt::format("<details><summary>inputs, resolved</summary><pre>{}</pre></details>\n",
+                         html(inputs_json(scene), 100'000)));
 }
 
 }  // namespace parsim

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/document.hpp"
@@ -23,8 +24,11 @@ struct Page {
 
 /// What every page begins with, up to the title inside the open <header>. `title` is text of HTML.
 [[nodiscard]] std::string page_head(const std::string& title, bool timelines);
-/// What a page without timelines ends with: the command as a shell reads it, and the script that
-/// sorts tables.
-[[nodiscard]] std::string page_end(const std::vector<std::string>& command);
+/// What every page ends with: the command as a shell reads it, `more` below it, and the scripts
+/// that sort tables and zoom.
+[[nodiscard]] std::string page_end(const std::vector<std::string>& command, bool timelines,
+                                   const std::string& more = {});
+/// What the colours of timelines mean.
+[[nodiscard]] std::string_view timeline_key();
 
 }  // namespace parsim

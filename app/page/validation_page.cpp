@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "app/page/drawings.hpp"
 #include "app/page/html.hpp"
 #include "app/page/page.hpp"
 
@@ -186,7 +187,22 @@ Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& 
 
 }  // namespace
 
-std::string render_validation_page(const Document& document,
+std::string draw_both(const std::vector<BothTimelines>& steps, const Cluster& cluster) {
+  if (steps.empty()) return {};
+  std::string out = "<h2>Timelines, predicted above measured</h2>\n";
+  out +=
+      "<p class=key>Measured with an event at each operation's start and end, of the median step; "
+      "both begin at zero.</p>\n";
+  out += timeline_key();
+  for (const BothTimelines& step : steps) {
+    out += fmt::format("<details{}><summary>{}</summary>\n{}</details>\n",
+                       &step == &steps.front() ? " open" : "", html_name(step.name),
+                       draw_timeline(step.bars, cluster));
+  }
+  return out;
+}
+
+std::string render_validation_page(const Document& document, const std::string& timelines,
                                    const std::vector<std::string>& command) {
   const nlohmann::json json = nlohmann::json::parse(document.json);
   std::vector<std::pair<std::string, std::vector<Dot>>> sets;
@@ -198,7 +214,7 @@ std::string render_validation_page(const Document& document,
     at->second.push_back({row["case"], row["unit"], number_of(row["expected"]),
                           number_of(row["predicted"]), number_of(row["error"])});
   }
-  std::string out = page_head("Predicted against measured", false);
+  std::string out = page_head("Predicted against measured", !timelines.empty());
   for (const std::string& line : document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n";
   if (!json["sets"].empty()) out += "<h2>Mean error by set</h2>\n" + error_bars(json["sets"]);
@@ -214,13 +230,14 @@ std::string render_validation_page(const Document& document,
     out += "<h2>By class of operations</h2>\n<p class=key>Times added up over all devices.</p>\n" +
            html_table(table_of_classes(json["classes"]));
   }
+  out += timelines;
   if (!sets.empty()) {
     out += "<h2>Every row</h2>\n<details><summary>all rows</summary>" +
            html_table(table_of_all(sets)) + "</details>\n";
   }
   out += "<h2>Notes</h2>\n<ul class=notes>";
   for (const std::string& note : document.notes) out += fmt::format("<li>{}", html(note));
-  return out + "</ul>\n<h2>Command</h2>\n" + page_end(command);
+  return out + "</ul>\n<h2>Command</h2>\n" + page_end(command, !timelines.empty());
 }
 
 }  // namespace parsim

@@ -182,6 +182,20 @@ def check_looks(browser):
     browser.devtools('Emulation.clearDeviceMetricsOverride', {})
 
 
+def check_validation(browser, rows):
+    dots = browser.run("return document.querySelectorAll('svg.scaling circle').length")
+    check(dots == len(rows), 'a dot for every row of a validation')
+    check(rows[0]['case'] in browser.run("return document.querySelector('circle title').textContent"),
+          'a dot says what it is')
+    names = browser.run("return document.querySelector('.timeline pre').textContent").split('\n')
+    check(names[0].endswith('predicted') and names[1].endswith('measured'),
+          f'every track stands above its measured twin: {names[:2]}')
+    timelines = browser.run("return document.querySelectorAll('.timeline').length")
+    check(timelines == len(rows), 'a pair of timelines for every row')
+    check_timeline(browser, browser.run(
+        "return JSON.parse(document.querySelector('.timeline script').textContent).end") / 1e9)
+
+
 def main():
     program = sys.argv[1]
     driver, chromium = shutil.which('chromedriver'), shutil.which('chromium')
@@ -203,6 +217,9 @@ def main():
             "rate = '12 GB/s'\nlatency = '1 us'\n")
         parsim(['simulate', '--network', 'mlp', '--cluster', 'hostile.toml', '--strategy', 'data',
                 '--report', 'hostile.html'])
+        rows = json.loads(parsim(['validate', '--hw', '--hw-backend', 'host', '--hw-partition', '64,32',
+                                  '--network', 'lenet5', '--strategy', 'data', '--strategy',
+                                  'pipeline', '--report', 'validation.html', '--json']))['rows']
         # All strategies on eight devices, without timelines.
         parsim(['compare', '--network', 'resnet50', '--cluster', 'mixed-p100-v100', '--report',
                 'small.html', '--no-timeline'])
@@ -225,6 +242,8 @@ def main():
             check(title.startswith('mlp on ' + hostile[:30]), f'a hostile name is only text: {title}')
             check(browser.run("return document.querySelectorAll('svg.cluster g.gpu').length") == 2,
                   'the drawing of a cluster with hostile names is whole')
+            browser.open(folder + '/validation.html')
+            check_validation(browser, rows)
             errors = browser.errors()
             check(not errors, f'the console is empty: {errors}')
         finally:
