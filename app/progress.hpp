@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace parsim {
@@ -18,11 +19,14 @@ class Progress {
 
   /// Says that the next step begins, with rate and time left once there is something to go by.
   void next(std::string_view name);
+  /// Says how much of the step that has begun is done, 0 to 1; not oftener than one can read.
+  void within(double share);
 
  private:
   std::size_t total_, done_ = 0;
   bool enabled_, printed_ = false;
-  std::chrono::steady_clock::time_point start_;
+  std::string name_;  ///< of the step that has begun
+  std::chrono::steady_clock::time_point start_, step_start_, last_;
 };
 
 }  // namespace parsim

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/progress.hpp"
 #include "core/errors.hpp"
 #include "strategies/lower.hpp"
 #include "strategies/price.hpp"
@@ -91,7 +92,8 @@ bool RunResult::fits() const {
                                       [](const DeviceResult& d) { return d.lacking().value == 0; });
 }
 
-Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known) {
+Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
+                  Progress* progress) {
   const Clock::time_point start = Clock::now();
   const auto simulator = make_simulator(scene.cluster, *scene.cost, scene.request.sim);
   const auto simulate = simulation(scene.network, scene.cluster, *simulator);
@@ -104,6 +106,7 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
     return step;
   };
   input.known = known;
+  if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   Plan plan = strategy.plan(input);
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);

@@ -16,6 +16,8 @@
 
 namespace parsim {
 
+class Progress;
+
 struct DeviceResult {
   std::string name, model;
   DeviceKind kind = DeviceKind::gpu;
@@ -75,7 +77,7 @@ struct Planned {
 /// Asks a strategy. `known` are plans of other strategies for the same scene. Throws InputError if
 /// it has no plan for the input.
 [[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy,
-                                std::span<const Plan> known = {});
+                                std::span<const Plan> known = {}, Progress* progress = nullptr);
 
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
 /// that cannot be.

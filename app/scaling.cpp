@@ -50,8 +50,9 @@ Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies
       progress.next(fmt::format("{} on {}", strategy->name, count));
       ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
       try {
-        const Planned planned = make_plan(
-            smaller, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{});
+        const Planned planned =
+            make_plan(smaller, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{},
+                      &progress);
         const RunResult result = run_plan(smaller, planned).result;
         point.samples_per_second = result.samples_per_second;
         point.fits = result.fits();

@@ -40,17 +40,19 @@ struct Candidate {
 
 /// A strategy that has no plan for this input must not hide what the others can do: its refusal
 /// becomes a row. If none has one, the first refusal is the program's answer.
-std::vector<Candidate> plan_all(const Scene& scene,
-                                const std::vector<const Strategy*>& strategies) {
+std::vector<Candidate> plan_all(const Scene& scene, const std::vector<const Strategy*>& strategies,
+                                bool quiet) {
   std::vector<Candidate> candidates;
   std::exception_ptr first;
   std::vector<Plan> known;
+  Progress progress(strategies.size(), quiet);
   for (const Strategy* strategy : strategies) {
+    progress.next(strategy->name);
     Candidate& candidate = candidates.emplace_back();
     candidate.strategy = strategy;
     try {
-      candidate.planned =
-          make_plan(scene, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{});
+      candidate.planned = make_plan(
+          scene, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{}, &progress);
       known.push_back(candidate.planned.plan);
     } catch (const InputError& error) {
       candidate.error = error.what();
@@ -96,7 +98,7 @@ Outcome run_compare(const Arguments& arguments) {
   if (const auto text = arguments.text("--scaling")) {
     counts = parse_scaling(*text, devices_of(scene.cluster, DeviceKind::gpu).size());
   }
-  const std::vector<Candidate> candidates = plan_all(scene, chosen);
+  const std::vector<Candidate> candidates = plan_all(scene, chosen, arguments.has("--quiet"));
   std::vector<Plan> plans;
   for (const Candidate& candidate : candidates) {
     if (candidate.error.empty()) plans.push_back(candidate.planned.plan);

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/progress.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
 #include "app/verbs.hpp"
@@ -163,15 +164,18 @@ Outcome run_explain(const Arguments& arguments) {
   const Strategy* chosen = request.plan_file.empty() ? &strategy(name, "--strategy") : nullptr;
   const Scene scene(request);
   std::vector<Plan> others;
+  Progress progress(strategies().size(), arguments.has("--quiet"));
   for (const Strategy& row : strategies()) {
     if (&row == chosen || row.plan == plan_best) continue;
+    progress.next(row.name);
     try {
-      others.push_back(make_plan(scene, row).plan);
+      others.push_back(make_plan(scene, row, {}, &progress).plan);
     } catch (const InputError&) {  // no plan for this input
     }
   }
+  if (chosen != nullptr) progress.next(chosen->name);
   const Planned planned = chosen == nullptr ? Planned{*scene.plan, scene.preparation, {}}
-                                            : make_plan(scene, *chosen, others);
+                                            : make_plan(scene, *chosen, others, &progress);
   if (chosen != nullptr) check_used(request, scene.network, {planned.plan});
   const Run run = run_plan(scene, planned);
   const std::vector<Share> shares = shares_of_chain(run, scene.cluster);

@@ -6,6 +6,7 @@
 #include "app/files.hpp"
 #include "app/hardware.hpp"
 #include "app/page/report_file.hpp"
+#include "app/progress.hpp"
 #include "app/report_hardware.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
@@ -32,9 +33,11 @@ const Strategy& only_strategy(const Request& request) {
   return strategy(request.strategies.front(), "--strategy");
 }
 
-Planned chosen_plan(const Scene& scene, const Strategy* strategy) {
+Planned chosen_plan(const Scene& scene, const Strategy* strategy, bool quiet) {
   if (strategy == nullptr) return {*scene.plan, scene.preparation};
-  Planned planned = make_plan(scene, *strategy);
+  Progress progress(1, quiet);
+  progress.next(strategy->name);
+  Planned planned = make_plan(scene, *strategy, {}, &progress);
   check_used(scene.request, scene.network, {planned.plan});
   return planned;
 }
@@ -62,7 +65,7 @@ Outcome run_simulate(const Arguments& arguments) {
     return {report_no_hardware(here.refusal), ExitCode::hardware};
   }
   const Scene scene(request);
-  const Planned planned = chosen_plan(scene, strategy);
+  const Planned planned = chosen_plan(scene, strategy, arguments.has("--quiet"));
   Run run = run_plan(scene, planned);
   std::optional<HardwareRows> rows;
   if (request.hardware) {
@@ -107,7 +110,7 @@ Outcome run_plan_verb(const Arguments& arguments) {
   if (arguments.has("--dag")) dag_file.emplace(dag_path, "--dag");
 
   const Scene scene(request);
-  const Planned planned = chosen_plan(scene, &strategy);
+  const Planned planned = chosen_plan(scene, &strategy, arguments.has("--quiet"));
   std::string dag_text;
   if (dag_file) {
     const ExecDag dag = lower(scene.network, scene.cluster, planned.plan);

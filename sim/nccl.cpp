@@ -65,7 +65,7 @@ class NcclModel {
         bytes_(bytes),
         ranks_(shape.ranks),
         nodes_(shape.nodes),
-        per_node_(static_cast<double>((shape.ranks + shape.nodes - 1) / shape.nodes)),
+        per_node_(std::ceil(static_cast<double>(shape.ranks) / shape.nodes)),
         steps_(kind == CollectiveKind::all_reduce  ? 2 * (ranks_ - 1)
                : kind == CollectiveKind::broadcast ? ranks_
                                                    : ranks_ - 1) {}

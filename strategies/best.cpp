@@ -49,6 +49,7 @@ std::vector<Finalist> other_strategies(const StrategyInput& input) {
   std::vector<Finalist> starts;
   StrategyInput alone = input;  // as if each were asked alone
   alone.known = {};
+  alone.progress = {};
   for (const Strategy& row : strategies()) {
     if (row.plan == plan_best) continue;
     const auto known = std::find_if(input.known.begin(), input.known.end(),
@@ -91,10 +92,15 @@ Price estimated_price(const StrategyInput& input, Estimator& estimator, const Pl
 }
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
+/// `begin`, `share`: for progress, which part of all searching this is.
 std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& moves,
-                     Finalist& candidate, std::int64_t budget) {
+                     Finalist& candidate, std::int64_t budget, double begin, double share) {
   std::int64_t kept = 0;
+  constexpr std::int64_t pause = 16;
   for (std::int64_t spent = 0; spent < budget; ++spent) {
+    if (input.progress && spent % pause == 0) {
+      input.progress(begin + share * static_cast<double>(spent) / static_cast<double>(budget));
+    }
     if (!moves.propose(candidate.plan)) continue;
     bool better = false;
     try {
@@ -127,11 +133,13 @@ std::vector<Finalist> improved(const StrategyInput& input, Estimator& estimator,
   for (const Finalist& start : starts) templates.push_back(start.plan);
   std::vector<Finalist> results;
   const std::size_t count = std::min(searched_starts, starts.size());
+  const double share = 1 / static_cast<double>(count);
   for (std::size_t s = 0; s < count; ++s) {
     Moves moves(input, templates, input.seed + s);
     Finalist candidate = starts[s];
     const std::int64_t kept =
-        improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count));
+        improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
+                static_cast<double>(s) * share, share);
     if (kept == 0) continue;
     candidate.origin += fmt::format(" + {} changes", kept);
     results.push_back(std::move(candidate));

@@ -117,6 +117,11 @@ Plan plan_hypergraph(const StrategyInput& input) {
   bool stopped = false;
   const auto within_budget = [&] {
     stopped = stopped || candidates.size() == budget;
+    if (input.progress) {
+      const std::size_t all = std::min(budget, recipes.size() + starts.size());
+      input.progress(
+          std::min(1.0, static_cast<double>(candidates.size()) / static_cast<double>(all)));
+    }
     return !stopped;
   };
   for (const Recipe& recipe : recipes) {

@@ -97,6 +97,22 @@ TEST_CASE("best: a plan that fits beats a faster one that does not") {
   CHECK(fits(input, plan_best(told)));
 }
 
+TEST_CASE("best: searches tell how far they are, and are not changed by it") {
+  const World world("lenet5", mixed);
+  for (Plan (*plan)(const StrategyInput&) : {plan_best, plan_hypergraph}) {
+    StrategyInput input = best_asked(world, 64);
+    const Plan silent = plan(input);
+    std::vector<double> told;
+    input.progress = [&](double share) { told.push_back(share); };
+    CHECK(plan(input) == silent);
+    REQUIRE(told.size() >= 5);
+    CHECK(told.front() == 0);
+    CHECK(told.back() > 0.8);
+    CHECK(told.back() <= 1);
+    CHECK(std::is_sorted(told.begin(), told.end()));
+  }
+}
+
 TEST_CASE("best: a change that is taken back leaves no trace") {
   const World world("alexnet", mixed);
   const StrategyInput input = best_asked(world, 64);
