@@ -23,6 +23,9 @@ std::int64_t volume_from(const Region& region, std::size_t axis) {
   return volume;
 }
 
+/// Smaller kernels have Winograd's form, which beats transforms.
+constexpr std::int64_t least_spectral_kernel = 5;
+
 /// The products of the three passes; `data` is that of the input gradient.
 struct Products {
   Kernel forward, data, weights;
@@ -60,6 +63,17 @@ Products products_of(const Conv& conv, const Region& in, std::int64_t in_channel
               std::max<std::int64_t>(1, n * taps / strides),
               groups};
   all.weights = {KernelClass::backward_weights, 0, 0, c * taps, n, outputs, groups};
+  if (kernel >= least_spectral_kernel && kernel < Spectrum::tile / 2 &&
+      std::min(c, filters) >= least_winograd_channels) {
+    const std::int64_t step = Spectrum::tile - kernel + 1;  // outputs of a tile, per side
+    std::int64_t tiles = part.out[0].size();
+    for (std::size_t axis = 2; axis < part.out.rank(); ++axis) {
+      tiles *= (part.out[axis].size() + step - 1) / step;
+    }
+    all.forward.spectrum = {tiles, filters, c};
+    all.data.spectrum = {tiles, c, filters};
+    all.weights.spectrum = {c, filters, tiles};
+  }
   for (Kernel* product : {&all.forward, &all.data, &all.weights}) {
     product->winograd = winograd ? kernel : 0;
     // A filter per channel has nothing to reuse: it is as fast as memory.

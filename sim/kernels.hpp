@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
@@ -11,6 +12,19 @@
 namespace parsim {
 
 enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_weights, memory };
+
+/// A convolution by Fourier transforms of 32 × 32 tiles, which overlap by the kernel: at each of
+/// the 32 · 17 frequencies that a real tile has, a complex product of m × k by k × n.
+///
+///     forward, backward_data   m = N · tiles of a map    n, k = channels written, read
+///     backward_weights         m = C    n = K            k = N · tiles of a map
+///
+/// Source: Mathieu, Henaff and LeCun 2014, "Fast training of convolutional networks through FFTs";
+/// tiles of 32: cuDNN's CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING.
+struct Spectrum {
+  static constexpr std::int64_t tile = 32, frequencies = tile * (tile / 2 + 1);
+  std::int64_t m = 0, n = 0, k = 0;
+};
 
 /// A kernel. A matrix product of m × k by k × n, `batches` times; a convolution as the product it
 /// is equal to ("implicit GEMM"), with N samples, P × Q outputs each, C channels of H × W, K
@@ -28,6 +42,7 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   bool normalises = false;    ///< a walk that waits for sums of its own first
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
+  std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };
 
 /// At most two: a product of two activations has two input gradients.

@@ -61,7 +61,8 @@ class TileCosts final : public CostModel {
 
   [[nodiscard]] std::string summary() const override {
     return "kernels by tiles, waves and split sums, with Winograd's convolutions, fitted to "
-           "DeepBench's kernels; the rest by memory rate; other devices borrow from the nearest "
+           "DeepBench's kernels, and Fourier's; the rest by memory rate; other devices borrow from "
+           "the nearest "
            "relative (guessed)";
   }
 
@@ -90,6 +91,7 @@ class TileCosts final : public CostModel {
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
+    device.tiles->spectral = device.peak == peak_of(model, Precision::fp32);
     device.walk = model.memory_rate.value * walk_efficiency;
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency

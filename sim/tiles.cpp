@@ -15,6 +15,25 @@ constexpr double steps_at_once = 32, partial_sum_bytes = 2;
 
 constexpr std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// Time of a convolution by FFT. Nothing here is fitted but what matrix products are.
+Seconds spectral_time(const Kernel& product, const TileRates& rates, std::int64_t element_bytes) {
+  const Spectrum& s = *product.spectrum;
+  Kernel real;
+  real.kind = KernelClass::gemm;
+  real.batches = Spectrum::frequencies;
+  real.m = s.m;
+  real.n = 2 * s.n;
+  real.k = 2 * s.k;
+  constexpr double reals_of_complex = 2;
+  real.elements = reals_of_complex * static_cast<double>(real.batches) *
+                  static_cast<double>(s.m * s.k + s.k * s.n + s.m * s.n);
+  constexpr std::int64_t spectrum_bytes = 4;  // single precision, whatever the tensors are
+  const double transforms =
+      (product.elements * static_cast<double>(element_bytes) + real.elements * spectrum_bytes) /
+      rates.memory;
+  return Seconds{transforms} + product_time(real, rates, spectrum_bytes);
+}
+
 }  // namespace
 
 TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, FlopsPerSecond peak,
@@ -68,7 +87,9 @@ Seconds product_time(const Kernel& product, const TileRates& rates, std::int64_t
       best = std::min(best, time);
     }
   }
-  return Seconds{rates.overhead + best};
+  const Seconds direct{rates.overhead + best};
+  if (!product.spectrum || !rates.spectral) return direct;
+  return std::min(direct, spectral_time(product, rates, element_bytes));
 }
 
 }  // namespace parsim

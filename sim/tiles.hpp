@@ -24,7 +24,8 @@ struct TileRates {
   double memory = 1;  ///< bytes/s
   double step = 0;    ///< seconds along the inner dimension
   double winograd3 = 1, winograd5 = 1;
-  double overhead = 0;  ///< seconds
+  double overhead = 0;   ///< seconds
+  bool spectral = true;  ///< convolutions may take spectra: not faster where tensor cores multiply
 };
 /// peak   FLOP/s of the device;  memory   its bytes/s
 [[nodiscard]] TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors,
@@ -40,6 +41,10 @@ struct TileRates {
 /// with tiles = batches · ⌈m/tm⌉ · ⌈n/tn⌉, and s = 1, 2, 4 … 64 while k/s ≥ 64: a product of few
 /// tiles is split along its inner dimension so that all multiprocessors have work, and its partial
 /// sums are added. rate(tile) = peak / SMs · efficiency of the class · (tm·tn / 32768)^exponent.
+///
+/// Or, where the product has a spectrum and that is faster, by FFT: transforms, which are as fast
+/// as memory (tensors read or written once, spectra once), and the time of the real product that
+/// the complex ones are, m × 2k by 2k × 2n at every frequency, without split or Winograd.
 ///
 /// A reconstruction of what libraries do; form and coefficients were fitted to DeepBench
 /// (coefficients.csv), hence the 2 B whatever the precision. Checked: tests/sim/tiles_test.cpp.

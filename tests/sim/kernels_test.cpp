@@ -51,6 +51,31 @@ TEST_CASE("kernels: a convolution's products by hand") {
   CHECK(forward.winograd == 0);
 }
 
+TEST_CASE("kernels: spectra of wide convolutions by hand") {
+  // AlexNet's second convolution, 128 samples: a map of 27 x 27 is one tile of 32 - 5 + 1.
+  const OneLayer made = one(image_shape(64, 27, 27), Conv{192, {{5, 1, 2, 2}, {5, 1, 2, 2}}});
+  const Part part = all_of(made, 128);
+  const auto spectrum = [&](Pass pass) { return only(made, part, pass).spectrum.value(); };
+  const auto list = [](const Spectrum& s) { return List{s.m, s.n, s.k}; };
+  CHECK(list(spectrum(Pass::forward)) == List{128, 192, 64});
+  CHECK(list(spectrum(Pass::backward_data)) == List{128, 64, 192});
+  CHECK(list(spectrum(Pass::backward_weights)) == List{64, 192, 128});
+  Part rows = part;
+  rows.out[2] = {0, 10};  // still one tile high
+  CHECK(list(only(made, rows, Pass::forward).spectrum.value()) == List{128, 192, 64});
+  // 57 x 57 are 3 x 3 tiles of 28.
+  const OneLayer wide = one(image_shape(16, 57, 57), Conv{16, {{5, 1, 2, 2}, {5, 1, 2, 2}}});
+  CHECK(only(wide, all_of(wide, 2), Pass::forward).spectrum.value().m == 2 * 9);
+  // None: a kernel of 3, strides, groups, one side of 1, few channels.
+  for (const Conv& conv :
+       {Conv{64, {{3, 1, 1, 1}, {3, 1, 1, 1}}}, Conv{64, {{5, 2, 2, 2}, {5, 2, 2, 2}}},
+        Conv{64, {{5, 1, 2, 2}, {5, 1, 2, 2}}, 2}, Conv{64, {{7, 1, 3, 3}, {1, 1, 0, 0}}},
+        Conv{8, {{5, 1, 2, 2}, {5, 1, 2, 2}}}}) {
+    const OneLayer other = one(image_shape(32, 28, 28), conv);
+    CHECK(!only(other, all_of(other, 8), Pass::forward).spectrum);
+  }
+}
+
 TEST_CASE("kernels: parts of a convolution are products of their own") {
   const OneLayer made = one(image_shape(32, 28, 28), Conv{64, {{3, 1, 1, 1}, {3, 1, 1, 1}}});
   Part part = all_of(made, 8);

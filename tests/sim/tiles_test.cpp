@@ -60,6 +60,55 @@ TEST_CASE("tiles: small products, the inner dimension, Winograd and memory by ha
   CHECK(milliseconds(kernel, rates) == doctest::Approx(4.001));
 }
 
+TEST_CASE("tiles: a convolution by FFT by hand") {
+  // 128 x 64 by 64 x 192 complex numbers at 544 frequencies are 544 real products of 128 x 128 by
+  // 128 x 384, three tiles of 128 x 128 each: on eight multiprocessors 204 waves of 64 us.
+  constexpr double products = 204 * 0.064;
+  TileRates rates = simple_rates(0);
+  rates.multiprocessors = 8;
+  Kernel direct = product(128 * 27 * 27, 192, 64 * 25);
+  direct.elements = 0;
+  Kernel conv = direct;
+  conv.spectrum = Spectrum{128, 192, 64};
+  CHECK(milliseconds(conv, rates) == doctest::Approx(products));
+  CHECK(milliseconds(direct, rates) > 6 * products);
+  // 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) reals of 4 B, and the tensors of 2 B each, 1 ms
+  // each.
+  rates.memory = 4.0 * 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) / 1e-3;
+  conv.elements = direct.elements = 1e-3 * rates.memory / 2;
+  CHECK(product_time(conv, rates, 2).count() * 1e3 == doctest::Approx(products + 1 + 1));
+  // Whatever is faster, and the card does not do without.
+  rates.memory = 1e6;
+  CHECK(product_time(conv, rates, 2) == product_time(direct, rates, 2));
+  rates = simple_rates(0);
+  rates.spectral = false;
+  CHECK(product_time(conv, rates, 2) == product_time(direct, rates, 2));
+}
+
+TEST_CASE("tiles: only convolutions with a form of their own beat the peak of the card") {
+  const Cluster cluster = load_cluster("star:1,device=titanx-maxwell", "test");
+  const auto cost = make_tile_costs(cluster);
+  const Network network = load_network("alexnet", {}, "test");
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const Layer& layer = network.layers[i];
+    const auto* conv = layer.kind.as<Conv>();
+    if (conv == nullptr) continue;
+    const Part part{whole(layer.out, 128), {}};
+    const auto time = [&](Precision precision) {
+      return cost->compute(network, LayerId{i}, part, Pass::backward, DeviceId{0}, precision).time;
+    };
+    // Direct convolution cannot beat the card's peak.
+    const double peak =
+        2 * forward_flops(layer.kind, input_shapes(network, LayerId{i}), layer.out, part).value /
+        6.69e12;
+    CAPTURE(layer.name);
+    const bool by_fft = conv->windows[0].kernel == 5;
+    const bool direct = conv->windows[0].stride > 1;
+    if (by_fft) CHECK(time(Precision::fp32).count() < 0.6 * peak);
+    if (direct) CHECK(time(Precision::fp32).count() > peak);
+  }
+}
+
 Kernel any_product() {
   Kernel kernel =
       product(*rc::gen::inRange<std::int64_t>(1, 20000), *rc::gen::inRange<std::int64_t>(1, 4000),
