@@ -126,11 +126,14 @@ const CommShape& Ways::shape(std::span<const DeviceId> group) {
   shape.architecture = least;
   shape.one_kind = kinds.size() == 1;
   shape.rate = rings(group).rate;
+  shape.switched = true;
   for (const Ring& ring : rings(group).rings) {
     for (std::size_t i = 0; i < ring.hops.size(); ++i) {
       const DeviceId next = ring.devices[(i + 1) % ring.devices.size()];
-      if (cluster_[ring.devices[i]].node == cluster_[next].node) continue;
-      shape.network_latency = std::max(shape.network_latency, ring.hops[i].latency);
+      const bool inside = cluster_[ring.devices[i]].node == cluster_[next].node;
+      Seconds& longest = inside ? shape.inside_latency : shape.network_latency;
+      longest = std::max(longest, ring.hops[i].latency);
+      shape.switched = shape.switched && (!inside || ring.hops[i].hops.size() > 1);
     }
   }
   const bool alone = most->second.size() < 2;

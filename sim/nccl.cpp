@@ -1,9 +1,13 @@
 #include "sim/nccl.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "core/errors.hpp"
 
@@ -21,6 +25,9 @@ constexpr ByProtocol tree_net{5.0, 8.5, 14.0}, ring_net{2.7, 4.0, 14.0};
 constexpr double nvls_inside = 25, nvls_net = 18, nvls_tree_net = 20.9;
 /// No path over InfiniBand takes longer; Ethernet with TCP does.
 constexpr double infiniband_path = 10;
+/// No path inside a machine takes longer, over NVLink, PCIe switches or both sockets (the longest
+/// of the built-in machines: 2 us); what does is a network that only looks like a machine.
+constexpr double machine_path = 5;
 /// CPU time per message between nodes (Intel); Simple sends three.
 constexpr double net_overhead = 1.0;
 
@@ -37,7 +44,7 @@ constexpr std::array<ByNodes, 4> tree_most{
 constexpr std::array<ByNodes, 4> nvls_tree_most{
     {{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 43.8}}};
 constexpr std::array<double, 4> nvls_efficiency{0, 0, 0.85, 0.74};
-constexpr double nvls_channels = 8;
+constexpr double nvls_channels = 8, slowest_nvls_channel = 12;
 
 /// Trees all-reduce middle sizes slower than they should: factor of the rate by log2(bytes / 64).
 constexpr std::array<std::array<double, 23>, 3> tree_correction{
@@ -46,6 +53,7 @@ constexpr std::array<std::array<double, 23>, 3> tree_correction{
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
 
 constexpr double giga = 1e9, micro = 1e-6;
+constexpr std::size_t nccl_algorithm_count = 4, nccl_protocol_count = 3;
 
 std::size_t generation(const CommShape& shape) {
   if (shape.architecture >= 10) return 3;
@@ -56,6 +64,23 @@ std::size_t generation(const CommShape& shape) {
 std::size_t node_column(const CommShape& shape) {
   return static_cast<std::size_t>(std::min(shape.nodes, 3) - 1);
 }
+
+/// Why an algorithm or a protocol does not run.
+enum class Obstacle : std::uint8_t {
+  none,
+  not_all_reduce,
+  broadcast,
+  before_hopper,
+  no_switch,
+  few_gpus,
+  several_nodes,
+  one_node,
+  slow_ports,
+  not_simple,
+  before_volta,
+  no_nvlink,
+  mixed,
+};
 
 class NcclModel {
  public:
@@ -71,30 +96,76 @@ class NcclModel {
                                                    : ranks_ - 1) {}
 
   [[nodiscard]] bool exists(NcclAlgorithm a, NcclProtocol p) const {
-    // LL128 needs stores of 128 bytes that arrive whole: NVLink, and one kind of GPU from Volta on.
-    const bool whole_lines = shape_.architecture >= 7 && shape_.nvlink && shape_.one_kind;
-    if (p == NcclProtocol::ll128 && !whole_lines) return false;
+    return obstacle(a) == Obstacle::none && obstacle(a, p) == Obstacle::none;
+  }
+
+  /// Why the algorithm runs with no protocol.
+  [[nodiscard]] Obstacle obstacle(NcclAlgorithm a) const {
+    if (a == NcclAlgorithm::ring) return Obstacle::none;
     const bool sums = kind_ == CollectiveKind::all_reduce;
-    const bool multicast = generation(shape_) >= 2 && shape_.nvlink && per_node_ > 2;
-    switch (a) {
-      case NcclAlgorithm::ring:
-        return true;
-      case NcclAlgorithm::tree:
-        return sums;
-      case NcclAlgorithm::nvls:
-        return multicast && p == NcclProtocol::simple && nodes_ == 1 &&
-               kind_ != CollectiveKind::broadcast;
-      case NcclAlgorithm::nvls_tree:
-        return multicast && p == NcclProtocol::simple && nodes_ > 1 && sums;
+    if (a != NcclAlgorithm::nvls && !sums) return Obstacle::not_all_reduce;
+    if (a == NcclAlgorithm::tree) return Obstacle::none;
+    if (kind_ == CollectiveKind::broadcast) return Obstacle::broadcast;
+    if (generation(shape_) < 2) return Obstacle::before_hopper;
+    if (!shape_.nvlink || !shape_.switched) return Obstacle::no_switch;
+    if (per_node_ <= 2) return Obstacle::few_gpus;
+    if (a == NcclAlgorithm::nvls && nodes_ > 1) return Obstacle::several_nodes;
+    if (a == NcclAlgorithm::nvls_tree && nodes_ == 1) return Obstacle::one_node;
+    return nvls_bus() > 0 ? Obstacle::none : Obstacle::slow_ports;
+  }
+
+  /// Why an algorithm that runs does not with this protocol.
+  [[nodiscard]] Obstacle obstacle(NcclAlgorithm a, NcclProtocol p) const {
+    const bool multicast = a == NcclAlgorithm::nvls || a == NcclAlgorithm::nvls_tree;
+    if (multicast && p != NcclProtocol::simple) return Obstacle::not_simple;
+    if (p != NcclProtocol::ll128) return Obstacle::none;
+    // LL128 needs stores of 128 bytes that arrive whole: NVLink, and one kind of GPU from Volta on.
+    if (shape_.architecture < 7) return Obstacle::before_volta;
+    if (!shape_.nvlink) return Obstacle::no_nvlink;
+    return shape_.one_kind ? Obstacle::none : Obstacle::mixed;
+  }
+
+  [[nodiscard]] std::string text(Obstacle why, NcclAlgorithm a) const {
+    switch (why) {
+      case Obstacle::none:
+        return {};
+      case Obstacle::not_all_reduce:
+        return fmt::format("{} is for all-reduce, not for {}", to_text(a), parsim::to_text(kind_));
+      case Obstacle::broadcast:
+        return fmt::format("{} is not for broadcast", to_text(a));
+      case Obstacle::before_hopper:
+        return fmt::format("{} needs GPUs of compute capability 9 or more, here {:g}", to_text(a),
+                           shape_.architecture);
+      case Obstacle::no_switch:
+        return fmt::format("{} needs NVLink through a switch", to_text(a));
+      case Obstacle::few_gpus:
+        return fmt::format("{} needs more than two GPUs in a node", to_text(a));
+      case Obstacle::several_nodes:
+        return fmt::format("{} is for one node, here {}", to_text(a), shape_.nodes);
+      case Obstacle::one_node:
+        return fmt::format("{} is for several nodes, here one", to_text(a));
+      case Obstacle::slow_ports:
+        return fmt::format("{} needs {:g} GB/s or more from GPU to switch, here {:.3g}", to_text(a),
+                           slowest_nvls_channel * (nvls_channels + 1), shape_.inside_rate / giga);
+      case Obstacle::not_simple:
+        return fmt::format("{} has no protocol but simple", to_text(a));
+      case Obstacle::before_volta:
+        return fmt::format("ll128 needs GPUs of compute capability 7 or more, here {:g}",
+                           shape_.architecture);
+      case Obstacle::no_nvlink:
+        return "ll128 needs NVLink";
+      case Obstacle::mixed:
+        return "ll128 needs GPUs of one kind";
     }
-    throw BrokenInvariant("an algorithm outside its enum");
+    throw BrokenInvariant("an obstacle outside its enum");
   }
 
   /// Microseconds.
   [[nodiscard]] double latency(NcclAlgorithm a, NcclProtocol protocol) const {
     const auto p = static_cast<std::size_t>(protocol);
-    const double ring_inside = (shape_.nvlink ? ring_nvlink : ring_pcie)[p];
-    const double tree_inside = (shape_.nvlink ? tree_nvlink : tree_pcie)[p];
+    const double far = std::max(0.0, shape_.inside_latency.count() / micro - machine_path);
+    const double ring_inside = (shape_.nvlink ? ring_nvlink : ring_pcie)[p] + far;
+    const double tree_inside = (shape_.nvlink ? tree_nvlink : tree_pcie)[p] + far;
     const double slow = std::max(0.0, shape_.network_latency.count() / micro - infiniband_path);
     const double between = (per_node_ == 1 ? tree_net : ring_net)[p] + slow;
     const double levels = std::log2(nodes_);
@@ -117,9 +188,9 @@ class NcclModel {
       case NcclAlgorithm::tree:
         return tree_base[p] + 2 * ((per_node_ - 1) * tree_inside + levels * (tree_net[p] + slow));
       case NcclAlgorithm::nvls:
-        return nvls_inside + (nodes_ > 1 ? nvls_net + slow : 0);
+        return nvls_inside + far + (nodes_ > 1 ? nvls_net + slow : 0);
       case NcclAlgorithm::nvls_tree:
-        return nvls_inside + 2 * levels * (nvls_tree_net + slow);
+        return nvls_inside + far + 2 * levels * (nvls_tree_net + slow);
     }
     throw BrokenInvariant("an algorithm outside its enum");
   }
@@ -179,7 +250,8 @@ class NcclModel {
   [[nodiscard]] double nvls_bus() const {
     const double port = shape_.inside_rate / giga / (nvls_channels + 1);
     double speed = 0;
-    for (const double listed : {80.0, 60.0, 40.0, 30.0, 24.0, 20.0, 18.0, 15.0, 12.0}) {
+    for (const double listed :
+         {80.0, 60.0, 40.0, 30.0, 24.0, 20.0, 18.0, 15.0, slowest_nvls_channel}) {
       if (listed <= port) {
         speed = listed;
         break;
@@ -212,6 +284,47 @@ Seconds launch_time(Bytes payload, const LibraryTerms& terms) {
   return terms.offset + terms.per_root_byte * std::sqrt(static_cast<double>(payload.value));
 }
 
+std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
+                                        const SimOptions& options) {
+  if (!options.algorithm && !options.protocol) return std::nullopt;
+  std::string_view flag = options.algorithm ? "--algorithm" : "--protocol";
+  if (kind == CollectiveKind::all_to_all) {
+    if (!options.algorithm && options.protocol == NcclProtocol::simple) return std::nullopt;
+    return NcclRefusal{flag, "an all-to-all is pairwise messages",
+                       "accepted: neither --algorithm nor --protocol"};
+  }
+  if (!shape.gpus) {
+    return NcclRefusal{flag, "a group with a CPU does not use NCCL", "accepted: groups of GPUs"};
+  }
+  const NcclModel model(kind, shape, 1);
+  std::vector<std::string> runs;
+  std::string reason;
+  for (std::size_t i = 0; i < nccl_algorithm_count; ++i) {
+    const auto a = static_cast<NcclAlgorithm>(i);
+    const bool asked = options.algorithm.value_or(a) == a;
+    const Obstacle never = model.obstacle(a);
+    if (never != Obstacle::none) {
+      if (asked && options.algorithm) reason = model.text(never, a);
+      continue;
+    }
+    std::vector<std::string> protocols;
+    for (std::size_t k = 0; k < nccl_protocol_count; ++k) {
+      const auto p = static_cast<NcclProtocol>(k);
+      const Obstacle not_so = model.obstacle(a, p);
+      const bool wanted = asked && options.protocol.value_or(p) == p;
+      if (not_so == Obstacle::none) {
+        if (wanted) return std::nullopt;
+        protocols.emplace_back(to_text(p));
+      } else if (wanted && reason.empty()) {
+        reason = model.text(not_so, a);
+        flag = "--protocol";
+      }
+    }
+    runs.push_back(fmt::format("{} ({})", to_text(a), join(protocols)));
+  }
+  return NcclRefusal{flag, reason, fmt::format("accepted: {}", join(runs))};
+}
+
 CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes payload,
                              const SimOptions& options) {
   ensure(shape.ranks > 1 && kind != CollectiveKind::all_to_all, "a collective of several ranks");
@@ -221,15 +334,14 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
   double least = std::numeric_limits<double>::infinity();
   // What was asked for and does not exist here is left to the library, as NCCL does.
   for (const bool asked : {true, false}) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      for (std::size_t k = 0; k < 3; ++k) {
+    for (std::size_t i = 0; i < nccl_algorithm_count; ++i) {
+      for (std::size_t k = 0; k < nccl_protocol_count; ++k) {
         const auto a = static_cast<NcclAlgorithm>(i);
         const auto p = static_cast<NcclProtocol>(k);
         if (!model.exists(a, p)) continue;
         if (asked && options.algorithm.value_or(a) != a) continue;
         if (asked && options.protocol.value_or(p) != p) continue;
         const double rate = model.rate(a, p);
-        if (rate <= 0) continue;
         const double wait = model.latency(a, p) * micro, flow = bytes / (rate * giga);
         if (wait + flow >= least) continue;
         least = wait + flow;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/exec_dag.hpp"
@@ -21,6 +22,8 @@ struct CommShape {
   double inside_rate = 0;   ///< the same within one node; `rate` if there is only one
   std::int32_t channels = 2;
   Seconds network_latency{};  ///< of the slowest hop between nodes
+  Seconds inside_latency{};   ///< of the slowest hop within a node
+  bool switched = false;      ///< every hop within a node goes over a switch
 };
 
 /// How a library runs a collective.
@@ -28,7 +31,10 @@ struct CollectiveChoice {
   std::string_view algorithm = "ring", protocol = "ideal";
   Seconds wait{};      ///< before bytes flow: launch, latency of all steps
   Seconds least{};     ///< what bytes take at least, however fast the links are
-  double traffic = 1;  ///< part of a ring's bytes that links carry
+  double traffic = 1;  ///< part of the bytes that links carry: of a ring's, or of the pairs'
+
+  /// From a table, not from a model.
+  [[nodiscard]] bool measured() const { return algorithm == "measured"; }
 };
 
 /// The fastest of NCCL's algorithms and protocols by its own model (or of those that the options
@@ -40,10 +46,20 @@ struct CollectiveChoice {
 /// come from our links instead of NCCL's graph search. And a tree over nodes is held to what the
 /// cards of a node can carry for it, payload · 2(nodes−1)/nodes per direction, where NCCL takes two
 /// nodes to be as fast as their insides. Latencies are NCCL's own, which are of NVLink and
-/// InfiniBand; what a network has beyond 10 us is added to each of its hops. Not modelled: CollNet,
-/// PAT. Checked: tests/sim/nccl_test.cpp.
+/// InfiniBand; what a network has beyond 10 us, and a path in a machine beyond 5 us, is added to
+/// each of its hops. Not modelled: CollNet, PAT. Checked: tests/sim/nccl_test.cpp.
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);
+
+/// Why what the options ask for does not run, and what does: choose_nccl would leave the choice to
+/// the library, as NCCL does.
+struct NcclRefusal {
+  std::string_view flag;  ///< "--algorithm" or "--protocol"
+  std::string reason, accepted;
+};
+/// Nothing if it runs, or if the options leave all open.
+[[nodiscard]] std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
+                                                      const SimOptions& options);
 
 /// Offset and square-root term of the options for a payload.
 [[nodiscard]] Seconds launch_time(Bytes payload, const LibraryTerms& terms);
