@@ -96,8 +96,11 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
       const auto collective = std::get<Collective>(dag.op(id));
       const std::vector<DeviceId>& group = dag.group(collective.group);
       if (group.size() > 1) {
-        one.time = equal_shares(dag, id) ? cost.collective(collective.kind, group, dag.payload(id))
-                                         : least_collective(dag, id, rates);
+        one.time = cost.collective(collective.kind, group, dag.payload(id));
+        // That is of equal shares. Others may be faster, but not than what devices must receive.
+        if (!equal_shares(dag, id)) {
+          one.time = std::min(one.time, least_collective(dag, id, rates));
+        }
       }
     }
     result.times.push_back(one.time);

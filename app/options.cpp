@@ -40,9 +40,11 @@ constexpr OptionSpec options[] = {
      "formula without contention (default: hops)"},
     {"--engine", "simgrid|fast",
      "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
-    {"--collectives", "nccl|ideal",
-     "what collectives cost beyond the links: NCCL's protocols and launches, or nothing (default: "
-     "nccl)"},
+    {"--collectives", "nccl|ideal|measured",
+     "what collectives cost beyond the links: NCCL's protocols and launches, nothing, or what "
+     "--collective-times says (default: nccl)"},
+    {"--collective-times", "[KIND[,RANKS]:]FILE",
+     "with --collectives measured: what a program of nccl-tests printed, or CSV", true},
     {"--algorithm", "ring|tree|nvls|nvls-tree", "of collectives (default: the fastest)"},
     {"--protocol", "ll|ll128|simple", "of collectives (default: the fastest)"},
     {"--jitter", "PART",

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "app/communication.hpp"
 #include "app/files.hpp"
 #include "app/report_runs.hpp"
 #include "core/json.hpp"
@@ -79,6 +80,10 @@ Json inputs(const Scene& scene) {
   const bool moves = request.sim.fidelity != Fidelity::analytic;
   json["engine"] = moves ? Json(to_text(request.sim.engine)) : Json(nullptr);
   json["collectives"] = to_text(request.sim.collectives);
+  json["collective_times"] = Json::array();
+  for (const std::string& given : request.collective_times) {
+    json["collective_times"].push_back(source(collective_file(given).path, given));
+  }
   json["algorithm"] =
       request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
   json["protocol"] =
@@ -119,6 +124,12 @@ Json costs_json(const RunResult& result) {
   return json;
 }
 
+Json communication_json(const RunResult& result) {
+  if (!result.communication) return nullptr;
+  const CommunicationSources& sources = *result.communication;
+  return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
+}
+
 /// A row of a strategy without a plan has the same keys, with null for what there is not.
 Json failed_json(const RunResult& result) {
   Json json = {{"strategy", result.strategy}};
@@ -127,8 +138,8 @@ Json failed_json(const RunResult& result) {
   }
   json["devices"] = Json::array();
   json["fits"] = false;
-  for (const char* key :
-       {"bottleneck", "search_time_s", "simulation_time_s", "cost_sources", "bounds"}) {
+  for (const char* key : {"bottleneck", "search_time_s", "simulation_time_s", "cost_sources",
+                          "communication_sources", "bounds"}) {
     json[key] = nullptr;
   }
   json["notes"] = Json::array();
@@ -166,6 +177,7 @@ Json succeeded_json(const RunResult& result) {
   json["search_time_s"] = or_null(result.search_time);
   json["simulation_time_s"] = or_null(result.simulation_time);
   json["cost_sources"] = costs_json(result);
+  json["communication_sources"] = communication_json(result);
   json["bounds"] = {{"critical_path_s", result.bounds.critical_path.count()},
                     {"busiest_device_s", result.bounds.busiest_device.count()},
                     {"busiest_link_s", result.bounds.busiest_link.count()}};
@@ -194,6 +206,9 @@ Json scaling_json(const Scaling& scaling) {
 Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
   Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
   json["warnings"] = scene.warnings;
+  for (const std::string& warning : communication_warnings(result)) {
+    json["warnings"].push_back(warning);
+  }
   json["seed"] = scene.request.seed;
   json["version"] = version();
   json["inputs"] = shared;

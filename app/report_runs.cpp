@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/communication.hpp"
 #include "core/json.hpp"
 
 namespace parsim {
@@ -56,6 +57,8 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
   }
   lines.push_back(fmt::format("collectives: {}, {}; {}", to_text(request.sim.collectives),
                               to_text(request.sim.fidelity), simulated_by(request.sim)));
+  const std::string communication = communication_line(scene, results);
+  if (!communication.empty()) lines.push_back(communication);
   return lines;
 }
 
@@ -196,6 +199,11 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
   document.warnings = scene.warnings;
+  for (const RunResult& result : results) {
+    for (std::string& warning : communication_warnings(result)) {
+      document.warnings.push_back(std::move(warning));
+    }
+  }
 }
 
 /// "fastest that fits: owt", and what would be without the strategy `best`.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/communication.hpp"
+
 namespace parsim {
 
 namespace {
@@ -26,7 +28,15 @@ constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"p2p", Fidelity
 constexpr std::pair<std::string_view, Engine> engines[] = {{"simgrid", Engine::simgrid},
                                                            {"fast", Engine::fast}};
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
-    {"nccl", CollectiveCost::nccl}, {"ideal", CollectiveCost::ideal}};
+    {"nccl", CollectiveCost::nccl},
+    {"ideal", CollectiveCost::ideal},
+    {"measured", CollectiveCost::measured}};
+constexpr std::pair<std::string_view, CollectiveKind> collective_kinds[] = {
+    {"all-reduce", CollectiveKind::all_reduce},
+    {"all-gather", CollectiveKind::all_gather},
+    {"reduce-scatter", CollectiveKind::reduce_scatter},
+    {"broadcast", CollectiveKind::broadcast},
+    {"all-to-all", CollectiveKind::all_to_all}};
 constexpr std::pair<std::string_view, NcclAlgorithm> nccl_algorithms[] = {
     {"ring", NcclAlgorithm::ring},
     {"tree", NcclAlgorithm::tree},
@@ -196,6 +206,7 @@ Request make_request(const Arguments& arguments) {
     request.costs = cost_source(*name, "--costs").name;
   }
   request.sim = parse_sim_options(arguments);
+  request.collective_times = arguments.texts("--collective-times");
   if (const auto seed = arguments.number("--seed", 0, std::numeric_limits<std::int64_t>::max())) {
     request.seed = static_cast<std::uint64_t>(*seed);
   }
@@ -263,9 +274,17 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   }
   for (const std::string_view flag : {"--algorithm", "--protocol"}) {
     if (arguments.has(flag) && sim.collectives != CollectiveCost::nccl) {
-      throw InputError(flag, "unused by ideal collectives", "accepted: with --collectives nccl");
+      throw InputError(flag, fmt::format("unused by {} collectives", to_text(sim.collectives)),
+                       "accepted: with --collectives nccl");
     }
   }
+  const std::vector<std::string> files = arguments.texts("--collective-times");
+  if (files.empty() != (sim.collectives != CollectiveCost::measured)) {
+    throw InputError("--collective-times",
+                     files.empty() ? "missing" : "unused unless collectives are measured",
+                     "accepted: together with --collectives measured");
+  }
+  sim.tables = read_collective_times(files);
   return sim;
 }
 
@@ -293,6 +312,10 @@ void check_used(const Request& request, const Network& network, const std::vecto
       no_plan([](const Plan& plan) { return !plan.buckets.empty(); })) {
     throw InputError("--bucket", who, "accepted: with a strategy that puts gradients in buckets");
   }
+}
+
+CollectiveKind parse_collective(std::string_view word, std::string_view where) {
+  return parse_word(word, where, collective_kinds);
 }
 
 std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }

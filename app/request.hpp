@@ -45,14 +45,15 @@ struct Request {
   std::optional<std::int64_t> budget;
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
-  std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
-  std::vector<std::string> command;       ///< as typed, without the program
-  std::string profile;                    ///< file of --profile
-  double jitter = 0;                      ///< of kernel times: standard deviation over mean
-  std::int64_t runs = 20;                 ///< with jitter
-  std::vector<std::string> slow;          ///< "gpu3=1.5", "link3=2@2ms-5ms"
-  bool hardware = false;                  ///< --hw
-  std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
+  std::vector<std::string> collective_times;  ///< as given
+  std::optional<std::size_t> first_gpus;      ///< only so many of the cluster's
+  std::vector<std::string> command;           ///< as typed, without the program
+  std::string profile;                        ///< file of --profile
+  double jitter = 0;                          ///< of kernel times: standard deviation over mean
+  std::int64_t runs = 20;                     ///< with jitter
+  std::vector<std::string> slow;              ///< "gpu3=1.5", "link3=2@2ms-5ms"
+  bool hardware = false;                      ///< --hw
+  std::optional<Machine> machine;  ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;
   bool timings = true;
 };
@@ -94,9 +95,11 @@ class Scene {
 [[nodiscard]] Network load_network_with(const std::string& name,
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
-/// --fidelity, --engine, --collectives, --algorithm and --protocol. Throws InputError for those
-/// that exclude each other.
+/// --fidelity, --engine, --collectives (with the files of --collective-times), --algorithm and
+/// --protocol. Throws InputError for those that exclude each other.
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
+/// "all-reduce", …
+[[nodiscard]] CollectiveKind parse_collective(std::string_view word, std::string_view where);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
 /// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.
@@ -126,7 +129,7 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(Fidelity fidelity);
 /// "simgrid" or "fast".
 [[nodiscard]] std::string to_text(Engine engine);
-/// "nccl" or "ideal".
+/// "nccl", "ideal" or "measured".
 [[nodiscard]] std::string to_text(CollectiveCost cost);
 
 }  // namespace parsim

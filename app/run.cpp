@@ -142,6 +142,10 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.bottleneck = busiest_link(scene.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);
   result.cost_summary = scene.step_summary();
+  const SimOptions& sim = scene.request.sim;
+  if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
+    result.communication = communication_sources(run.dag, times.times, scene.cluster, cost, sim);
+  }
   result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slow);
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);

@@ -12,6 +12,7 @@
 #include "app/request.hpp"
 #include "core/profile.hpp"
 #include "core/timeline.hpp"
+#include "sim/communication_sources.hpp"
 #include "strategies/memory.hpp"
 
 namespace parsim {
@@ -49,6 +50,8 @@ struct RunResult {
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
   std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
   std::string cost_summary;
+  /// With --collectives measured, --algorithm or --protocol only.
+  std::optional<CommunicationSources> communication;
   Bounds bounds;
   std::string checks;              ///< one line
   std::vector<std::string> notes;  ///< of the plan

@@ -6,18 +6,12 @@
 #include "app/request.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "sim/communication_sources.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
 
 namespace {
-
-constexpr std::pair<std::string_view, CollectiveKind> kinds[] = {
-    {"all-reduce", CollectiveKind::all_reduce},
-    {"all-gather", CollectiveKind::all_gather},
-    {"reduce-scatter", CollectiveKind::reduce_scatter},
-    {"broadcast", CollectiveKind::broadcast},
-    {"all-to-all", CollectiveKind::all_to_all}};
 
 std::vector<Bytes> chosen_sizes(const Arguments& arguments) {
   const std::optional<std::string> range = arguments.text("--sizes");
@@ -81,6 +75,10 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
   add_column(table, {"protocol", "protocol", false}, std::move(protocols));
   document.tables = {std::move(table)};
   document.notes = {"checks: 4 bounds held at every size"};
+  if (options.collectives == CollectiveCost::measured && rows.front().run.algorithm != "measured") {
+    document.warnings = {
+        fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices)};
+  }
   document.json = json.dump(2);
   return document;
 }
@@ -88,7 +86,7 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
 }  // namespace
 
 Outcome run_collective(const Arguments& arguments) {
-  const CollectiveKind kind = parse_word(arguments.words.at(0), "collective", kinds);
+  const CollectiveKind kind = parse_collective(arguments.words.at(0), "collective");
   const std::vector<Bytes> sizes = chosen_sizes(arguments);
   const SimOptions options = parse_sim_options(arguments);
   const std::optional<std::string> name = arguments.text("--cluster");
@@ -98,6 +96,7 @@ Outcome run_collective(const Arguments& arguments) {
   }
   const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
+  check_collective(kind, devices, cluster, options);
   const std::unique_ptr<CostModel> cost = make_tile_costs(cluster, options);
   const std::unique_ptr<Executor> executor = make_simulator(cluster, *cost, options);
   std::vector<CollectiveRow> rows;

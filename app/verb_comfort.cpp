@@ -105,10 +105,15 @@ const Json* inputs_of(const Json& result) {
 }
 
 void check_unchanged(const Json& inputs, const std::string& path) {
+  std::vector<Json> sources;
   for (const char* key : {"network", "cluster", "plan", "profile"}) {
-    if (!inputs.contains(key) || !inputs[key].is_object()) continue;
-    const Json& source = inputs[key];
-    if (!source.contains("given") || !source["given"].is_string()) continue;
+    if (inputs.contains(key)) sources.push_back(inputs[key]);
+  }
+  if (inputs.contains("collective_times") && inputs["collective_times"].is_array()) {
+    for (const Json& source : inputs["collective_times"]) sources.push_back(source);
+  }
+  for (const Json& source : sources) {
+    if (!source.is_object() || !source.contains("given") || !source["given"].is_string()) continue;
     if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
     const std::string given = source["given"], was = source["fnv1a64"];
     const std::string now = fnv1a64(read_file(given, path));

@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/communication.hpp"
 #include "app/hardware.hpp"
 #include "app/page/report_file.hpp"
 #include "app/progress.hpp"
@@ -131,6 +132,7 @@ Outcome run_compare(const Arguments& arguments) {
       }
     }
   }
+  check_algorithm_used(request, results);
   std::optional<HardwareRows> rows;
   if (request.hardware) rows = measure_rows(hardware, here, results, dags);
   sort_by_time(results);

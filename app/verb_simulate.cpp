@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "app/communication.hpp"
 #include "app/dot.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
@@ -67,6 +68,7 @@ Outcome run_simulate(const Arguments& arguments) {
   const Scene scene(request);
   const Planned planned = chosen_plan(scene, strategy, arguments.has("--quiet"));
   Run run = run_plan(scene, planned);
+  check_algorithm_used(scene.request, {&run.result, 1});
   std::optional<HardwareRows> rows;
   if (request.hardware) {
     std::vector<RunResult> results{run.result};

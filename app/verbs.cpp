@@ -17,10 +17,11 @@ Flags joined(std::initializer_list<Flags> groups) {
 }  // namespace
 
 std::span<const Verb> verbs() {
-  static const Flags question = {"--network",     "--dim",       "--cluster",   "--override",
-                                 "--strategy",    "--batch",     "--precision", "--optimizer",
-                                 "--fidelity",    "--engine",    "--seed",      "--no-timings",
-                                 "--collectives", "--algorithm", "--protocol"};
+  static const Flags question = {
+      "--network", "--dim",        "--cluster",     "--override",         "--strategy",
+      "--batch",   "--precision",  "--optimizer",   "--fidelity",         "--engine",
+      "--seed",    "--no-timings", "--collectives", "--collective-times", "--algorithm",
+      "--protocol"};
   static const Flags planning = {"--sync",    "--server", "--micro-batches", "--schedule",
                                  "--bucket",  "--shares", "--rounding",      "--search-costs",
                                  "--degrees", "--parts",  "--budget",        "--costs"};
@@ -58,7 +59,7 @@ std::span<const Verb> verbs() {
          "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all",
          {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"}}},
        {"--cluster", "--override", "--devices", "--size", "--sizes", "--fidelity", "--engine",
-        "--collectives", "--algorithm", "--protocol"},
+        "--collectives", "--collective-times", "--algorithm", "--protocol"},
        "parsim collective all-reduce --cluster dgx-v100 --sizes 1KiB..1GiB",
        run_collective},
       {"list",

@@ -63,6 +63,38 @@ void add_broadcast(const CollectivePayload& payload, const GroupRings& rings, st
   for (std::size_t i = 0; i + 1 < n; ++i) flows.push_back({ring, (root + i) % n, total, wait});
 }
 
+/// Flows of an all_to_all among all pairs alike.
+std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload, Ways& ways) {
+  const auto n = static_cast<double>(group.size());
+  const double each = static_cast<double>(payload.value) / (n * (n - 1));
+  std::vector<LoneFlow> flows;
+  for (const DeviceId from : group) {
+    for (const DeviceId to : group) {
+      if (from != to) flows.push_back({&ways.between(from, to), each, Seconds{0}});
+    }
+  }
+  return flows;
+}
+
+/// The table's time in three parts. It waits as long as the smallest size does beyond its bytes,
+/// and then its flows take the rest; those of links that are slower than the table carry less, so
+/// that on an idle network the whole takes the table's time exactly, never more and never less.
+CollectiveChoice measured_choice(const CollectiveTable& table, std::span<const DeviceId> group,
+                                 Bytes payload, Ways& ways) {
+  const auto smallest = table.times.begin();
+  // Sizes as payloads: the same factor for all.
+  const double travels = table.kind == CollectiveKind::all_to_all ? table.ranks - 1 : 1;
+  const Bytes first{std::llround(static_cast<double>(smallest->first) * travels)};
+  const Seconds before =
+      std::max(Seconds{0}, smallest->second - time_on_links(table.kind, group, first, ways));
+  const Seconds all = *interpolated(table.times, table_size(table.kind, group.size(), payload));
+  CollectiveChoice choice{"measured", "measured", std::min(all, before), Seconds{0}, 1};
+  choice.least = all - choice.wait;
+  const Seconds links = time_on_links(table.kind, group, payload, ways);
+  if (links > choice.least) choice.traffic = choice.least / links;
+  return choice;
+}
+
 }  // namespace
 
 const GroupRings& Ways::rings(std::span<const DeviceId> group) {
@@ -180,9 +212,14 @@ std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRing
   if (choice.protocol == CollectiveChoice{}.protocol) return flows;
   for (HopFlow& flow : flows) {
     flow.wait = choice.wait;
-    flow.payload = {std::llround(static_cast<double>(flow.payload.value) * choice.traffic)};
+    flow.payload = part_carried(flow.payload, choice);
   }
   return flows;
+}
+
+Bytes part_carried(Bytes payload, const CollectiveChoice& choice) {
+  if (choice.traffic == 1) return payload;
+  return {std::llround(static_cast<double>(payload.value) * choice.traffic)};
 }
 
 CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
@@ -193,6 +230,10 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   if (options.collectives == CollectiveCost::ideal || group.size() < 2) return choice;
   const CommShape& shape = ways.shape(group);
   if (!shape.gpus) return choice;
+  if (options.collectives == CollectiveCost::measured) {
+    const CollectiveTable* table = find_table(options.tables, kind, group.size());
+    if (table != nullptr) return measured_choice(*table, group, payload, ways);
+  }
   if (!exchange) return choose_nccl(kind, shape, payload, options);
   choice.protocol = to_text(NcclProtocol::simple);
   // The terms are those of what one member holds.
@@ -270,19 +311,33 @@ Seconds time_alone(std::span<const LoneFlow> flows, Seconds least, const Cluster
   return slowest;
 }
 
+Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
+                      Ways& ways) {
+  if (kind == CollectiveKind::all_to_all) {
+    return time_alone(equal_pairs(group, payload, ways), Seconds{0}, ways.cluster());
+  }
+  const GroupRings& rings = ways.rings(group);
+  double slowest = 0;
+  for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings)) {
+    const double rate = rings.weights[flow.ring] * rings.rate;
+    slowest = std::max(slowest, static_cast<double>(flow.payload.value) / rate);
+  }
+  return Seconds{slowest};
+}
+
+Seconds pair_wait(const CollectiveChoice& choice, const Route& route) {
+  return choice.measured() ? choice.wait : choice.wait + route.latency;
+}
+
 Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
                         Ways& ways, const SimOptions& options) {
   const CollectiveChoice choice = choose(kind, group, payload, ways, options);
   std::vector<LoneFlow> flows;
   if (kind == CollectiveKind::all_to_all) {
-    const auto n = static_cast<double>(group.size());
-    const double each = static_cast<double>(payload.value) / (n * (n - 1));
-    for (const DeviceId from : group) {
-      for (const DeviceId to : group) {
-        if (from == to) continue;
-        const Route& route = ways.between(from, to);
-        flows.push_back({&route, each, route.latency + choice.wait});
-      }
+    flows = equal_pairs(group, payload, ways);
+    for (LoneFlow& flow : flows) {
+      flow.bytes *= choice.traffic;
+      flow.wait = pair_wait(choice, *flow.route);
     }
   } else {
     const GroupRings& rings = ways.rings(group);

@@ -95,8 +95,10 @@ struct RingMessages {
 [[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,
                                              const GroupRings& rings,
                                              const CollectiveChoice& choice);
-/// What the options make of a collective. For all_to_all: pairwise messages, which wait for the
-/// launch.
+/// The bytes of a flow that links carry.
+[[nodiscard]] Bytes part_carried(Bytes payload, const CollectiveChoice& choice);
+/// What the options make of a collective: the table's time, NCCL's, or nothing beyond the links.
+/// For all_to_all: pairwise messages, which wait for the launch.
 [[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,
                                       Bytes payload, Ways& ways, const SimOptions& options);
 
@@ -127,6 +129,15 @@ struct LoneFlow {
 /// For rings over separate links it is what the simulator gives.
 [[nodiscard]] Seconds time_alone(std::span<const LoneFlow> flows, Seconds least,
                                  const Cluster& cluster);
+
+/// What links need for the flows of a collective with equal shares that all start at once: they
+/// take no longer, and for rings over separate links no less. The hops of a ring get at least the
+/// ring's part of the rate; for pairs of equal size time_alone is exact.
+[[nodiscard]] Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group,
+                                    Bytes payload, Ways& ways);
+
+/// How long a pair of an all_to_all waits: a measured time has the route's latency in it already.
+[[nodiscard]] Seconds pair_wait(const CollectiveChoice& choice, const Route& route);
 
 /// time_alone of a collective with equal shares.
 [[nodiscard]] Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group,

@@ -74,18 +74,25 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   const RouteTable& table = prepared.table;
   result.flows.clear();
   result.longest_wait = result.least = Seconds{0};
-  const auto add_pair = [&](DeviceId from, DeviceId to, Bytes payload, Seconds wait) {
+  const auto add_pair = [&](DeviceId from, DeviceId to, Bytes asked,
+                            const CollectiveChoice& choice) {
     const std::size_t route = table.pair(from, to);
+    const Bytes payload = part_carried(asked, choice);
     carry(*table.routes[route], payload, findings);
-    result.flows.push_back({route, payload, table.routes[route]->latency + wait});
+    findings.spared_bytes += static_cast<double>((asked - payload).value);
+    result.flows.push_back({route, payload, pair_wait(choice, *table.routes[route])});
+    if (choice.measured()) {
+      result.longest_wait = choice.wait;
+      result.least = choice.least;
+    }
   };
   if (dag.kind(op) == OpKind::transfer) {
-    add_pair(DeviceId{record.device}, DeviceId{record.to}, dag.payload(op), Seconds{0});
+    add_pair(DeviceId{record.device}, DeviceId{record.to}, dag.payload(op), CollectiveChoice{});
   } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
     const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
-    const Seconds wait = choice_of(prepared, op).wait;
+    const CollectiveChoice choice = choice_of(prepared, op);
     for (const PairFlow& flow : pair_flows(dag, dag.shares(op))) {
-      add_pair(group[flow.from], group[flow.to], flow.payload, wait);
+      add_pair(group[flow.from], group[flow.to], flow.payload, choice);
     }
   } else {
     add_rings(dag, prepared, op, fidelity, findings, result);

@@ -12,6 +12,7 @@
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
 #include "core/profile.hpp"
+#include "sim/collective_tables.hpp"
 #include "sim/slow.hpp"
 
 namespace parsim {
@@ -33,9 +34,10 @@ enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 enum class Engine : std::uint8_t { simgrid, fast };
 
 /// What a collective costs beyond the links' own latency and rate.
-///   ideal   nothing; checks by hand use it
-///   nccl    NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
-enum class CollectiveCost : std::uint8_t { ideal, nccl };
+///   ideal     nothing; checks by hand use it
+///   nccl      NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
+///   measured  what tables of sizes and times say for the kind and number of ranks; else as nccl
+enum class CollectiveCost : std::uint8_t { ideal, nccl, measured };
 enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree };
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 
@@ -65,6 +67,7 @@ struct SimOptions {
   /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
   /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.
   Slowdowns slow{};
+  std::vector<CollectiveTable> tables{};  ///< of measured only
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates

@@ -185,9 +185,9 @@ TEST_CASE("nccl: what cannot run is refused with the reason and with what can") 
 }
 
 TEST_CASE("nccl: exactly what is refused is left to the library") {
-  for (const std::string call : {std::string(a100x8), std::string(h100x8), std::string(h100x16),
-                                 std::string("star:4,device=v100-pcie,rate=12GB/s"),
-                                 std::string("dgx-p100"), std::string("k80-cloud-x2")}) {
+  for (const std::string& call : {std::string(a100x8), std::string(h100x8), std::string(h100x16),
+                                  std::string("star:4,device=v100-pcie,rate=12GB/s"),
+                                  std::string("dgx-p100"), std::string("k80-cloud-x2")}) {
     const Cluster cluster = load_cluster(call, "test");
     Ways ways(cluster);
     const std::vector<DeviceId> group = gpus_of(cluster);

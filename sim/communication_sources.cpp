@@ -1,0 +1,92 @@
+#include "sim/communication_sources.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.hpp"
+#include "sim/collectives.hpp"
+
+namespace parsim {
+
+namespace {
+
+bool all_gpus(const Cluster& cluster, std::span<const DeviceId> group) {
+  return std::all_of(group.begin(), group.end(), [&](DeviceId device) {
+    return cluster.model(device).kind == DeviceKind::gpu;
+  });
+}
+
+std::optional<NcclRefusal> refusal_of(CollectiveKind kind, std::span<const DeviceId> group,
+                                      Ways& ways, const SimOptions& options) {
+  if (!options.algorithm && !options.protocol) return std::nullopt;
+  return nccl_refusal(kind, ways.shape(group), options);
+}
+
+}  // namespace
+
+void check_collective(CollectiveKind kind, std::span<const DeviceId> group, const Cluster& cluster,
+                      const SimOptions& options) {
+  Ways ways(cluster);
+  if (const auto refusal = refusal_of(kind, group, ways, options)) {
+    throw InputError(refusal->flag, refusal->reason, refusal->accepted);
+  }
+}
+
+CommunicationSources communication_sources(const ExecDag& dag, std::span<const Seconds> times,
+                                           const Cluster& cluster, const CostModel& cost,
+                                           const SimOptions& options) {
+  Ways ways(cluster);
+  CommunicationSources sources;
+  std::map<std::pair<CollectiveKind, GroupId>, std::optional<NcclRefusal>> refusals;
+  std::set<std::pair<CollectiveKind, std::size_t>> lacking;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    const OpRecord& record = dag.record(id);
+    const bool transfer = dag.kind(id) == OpKind::transfer;
+    if (!transfer && dag.kind(id) != OpKind::collective) continue;
+    const double time = times[i].count();
+    if (cost.communication(dag, id)) {
+      sources.measured += time;
+      continue;
+    }
+    const GroupId group_id{record.device};
+    if (transfer || options.collectives == CollectiveCost::ideal ||
+        !all_gpus(cluster, dag.group(group_id))) {
+      if (!transfer || record.device != record.to) sources.links += time;
+      continue;
+    }
+    const std::vector<DeviceId>& group = dag.group(group_id);
+    if (group.size() < 2) continue;
+    const auto kind = static_cast<CollectiveKind>(record.sub);
+    const auto [entry, fresh] = refusals.try_emplace({kind, group_id});
+    if (fresh) entry->second = refusal_of(kind, group, ways, options);
+    ++sources.collectives;
+    if (const std::optional<NcclRefusal>& refusal = entry->second) {
+      if (++sources.refused == 1) {
+        sources.flag = refusal->flag;
+        sources.reason = refusal->reason;
+        sources.accepted = refusal->accepted;
+      }
+    }
+    if (find_table(options.tables, kind, group.size()) != nullptr) {
+      sources.measured += time;
+    } else {
+      sources.library += time;
+      lacking.insert({kind, group.size()});
+    }
+  }
+  const double all = sources.measured + sources.library + sources.links;
+  for (double* part : {&sources.measured, &sources.library, &sources.links}) {
+    *part = all > 0 ? *part / all : 0;
+  }
+  if (options.collectives == CollectiveCost::measured) {
+    for (const auto& [kind, ranks] : lacking) {
+      sources.lacking.push_back(fmt::format("{} over {}", to_text(kind), ranks));
+    }
+  }
+  return sources;
+}
+
+}  // namespace parsim
