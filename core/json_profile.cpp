@@ -181,6 +181,31 @@ Machine get_machine(const Node& node) {
   return machine;
 }
 
+// Pairs that hold each other up; all others have the factor 1.
+void put_interference(Writer& out, const Interference& interference) {
+  out.open_object();
+  for (const InterferencePair& pair : interference_pairs) {
+    const double factor = interference.of(pair.activity, pair.beside);
+    if (factor != 1) out.key(to_text(pair)).number(factor);
+  }
+  out.close_object();
+}
+
+Interference get_interference(const Node& node) {
+  std::vector<std::string> words;
+  for (const InterferencePair& pair : interference_pairs) words.push_back(to_text(pair));
+  const std::vector<std::string_view> keys(words.begin(), words.end());
+  node.only(keys);
+  Interference interference;
+  for (const InterferencePair& pair : interference_pairs) {
+    const auto factor = node.find(to_text(pair));
+    if (!factor) continue;
+    if (factor->number() < 1) factor->refuse("accepted: a number from 1");
+    interference.set(pair.activity, pair.beside, factor->number());
+  }
+  return interference;
+}
+
 constexpr std::string_view machine_format = "parsim-machine";
 constexpr std::string_view profile_format = "parsim-profile";
 constexpr std::string_view measurements_format = "parsim-measurements";
@@ -236,6 +261,10 @@ std::string to_json(const Profile& profile) {
     json::put(out, profile.memory);
     out.key("messages");
     json::put(out, profile.messages);
+    if (profile.interference.any()) {
+      out.key("interference");
+      json::put_interference(out, profile.interference);
+    }
   });
 }
 
@@ -256,7 +285,7 @@ Machine machine_from_json(const std::string& text, const std::string& where) {
 Profile profile_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::profile_format, json::profile_version);
-  root.only(json::all_keys({"launch", "kernels", "memory", "messages"}));
+  root.only(json::all_keys({"launch", "kernels", "memory", "messages", "interference"}));
   Profile profile;
   profile.machine = json::get_machine(root);
   json::get(root["launch"], profile.launch);
@@ -264,6 +293,9 @@ Profile profile_from_json(const std::string& text, const std::string& where) {
       [&](const json::Node& node) { profile.kernels.push_back(json::get_kernel(node)); });
   json::get(root["memory"], profile.memory);
   json::get(root["messages"], profile.messages);
+  if (const auto node = root.find("interference")) {
+    profile.interference = json::get_interference(*node);
+  }
   return profile;
 }
 

@@ -89,6 +89,15 @@ void put_extents(Signature& to, const Region& region) {
 
 }  // namespace
 
+std::string_view to_text(Activity activity) {
+  constexpr std::array<std::string_view, activity_count> words{"tensor", "memory", "communication"};
+  return words[static_cast<std::size_t>(activity)];
+}
+
+std::string to_text(const InterferencePair& pair) {
+  return std::string(to_text(pair.activity)) + "/" + std::string(to_text(pair.beside));
+}
+
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,
                                            const Shape& out, const Part& part, Pass pass,
                                            Precision precision) {

@@ -2,8 +2,10 @@
 // how long whole steps took. Files that parsim-hw writes and the simulator reads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,12 +78,50 @@ struct MessageSample {
   friend bool operator==(const MessageSample&, const MessageSample&) = default;
 };
 
+/// What a device does, as far as what happens beside it matters: convolutions and matrix products;
+/// whatever else kernels do (element-wise, norms, pooling, updates, copies); a transfer or
+/// collective that it takes part in.
+enum class Activity : std::uint8_t { tensor, memory, communication };
+inline constexpr std::size_t activity_count = 3;
+[[nodiscard]] std::string_view to_text(Activity activity);
+
+/// How activities on one device hold each other up: time of one while another runs beside it, over
+/// its time alone. At least 1; 1 unless told. Kernels of a device run one after another and
+/// messages share links, so only a kernel beside communication and communication beside a kernel
+/// count.
+struct Interference {
+  std::array<std::array<double, activity_count>, activity_count> factors{
+      {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
+
+  [[nodiscard]] double of(Activity activity, Activity beside) const {
+    return factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)];
+  }
+  void set(Activity activity, Activity beside, double factor) {
+    factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)] = factor;
+  }
+  /// False if nothing holds anything up.
+  [[nodiscard]] bool any() const { return *this != Interference{}; }
+  friend bool operator==(const Interference&, const Interference&) = default;
+};
+/// A pair that counts.
+struct InterferencePair {
+  Activity activity, beside;
+};
+inline constexpr std::array<InterferencePair, 4> interference_pairs{
+    {{Activity::tensor, Activity::communication},
+     {Activity::memory, Activity::communication},
+     {Activity::communication, Activity::tensor},
+     {Activity::communication, Activity::memory}}};
+/// "tensor/communication".
+[[nodiscard]] std::string to_text(const InterferencePair& pair);
+
 struct Profile {
   Machine machine;
   Spread launch;  ///< of one empty operation
   std::vector<KernelSample> kernels;
   std::vector<MemorySample> memory;
   std::vector<MessageSample> messages;
+  Interference interference;  ///< nothing unless measured
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 

@@ -1,6 +1,7 @@
 #include "sim/dag_run.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "sim/fair_flows.hpp"
 #include "sim/flow_engine.hpp"
 #include "sim/op_flows.hpp"
+#include "sim/pace.hpp"
 
 namespace parsim {
 
@@ -34,12 +36,19 @@ struct Active {
   Seconds start{};
 };
 
+/// Dates this close are one: engines round them.
+constexpr double date_slack = 1e-12;
+
 /// The engine's tokens: an active operation and one of its flows or hops.
 constexpr std::int64_t token(std::size_t active, std::size_t part) {
   return static_cast<std::int64_t>(active << 32 | part);
 }
 constexpr std::size_t active_of(std::int64_t t) { return static_cast<std::size_t>(t) >> 32; }
 constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(t) & 0xFFFFFFFFU; }
+/// Negative tokens: something may have ended at its own pace, or an operation starts.
+constexpr std::int64_t pace_token = -1;
+constexpr std::int64_t start_token(std::size_t op) { return -2 - static_cast<std::int64_t>(op); }
+constexpr std::size_t starting_op(std::int64_t t) { return static_cast<std::size_t>(-2 - t); }
 
 /// Flows: FlowEngine or FairFlows.
 template <class Flows>
@@ -57,14 +66,22 @@ class DagRun {
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
-            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slow)) {}
+            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slow)) {
+    if (options.interference.any()) {
+      pace_.emplace(dag, options.interference, options.slow, cluster.devices.size());
+    }
+  }
 
   void run() {
     std::fill(spans_.begin(), spans_.end(), Span{Seconds{0}, Seconds{-1}});
+    for (std::size_t i = 0; i < prepared_.issued.size(); ++i) {
+      spans_[i].start = Seconds{prepared_.issued[i]};
+    }
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       if (waiting_[i] == 0) ready_.push_back(i);
     }
     start_ready();
+    if (pace_) run_paced();
     engine_.run();
   }
 
@@ -75,7 +92,9 @@ class DagRun {
       const std::size_t op = ready_.back();
       ready_.pop_back();
       const double seconds = prepared_.seconds[op];
-      if (seconds < 0) {
+      if (pace_) {
+        start_paced(op);
+      } else if (seconds < 0) {
         start_communication(OpId{op});
       } else {
         end_operation(op, kernel_end(op, Seconds{seconds}));
@@ -99,6 +118,67 @@ class DagRun {
     }
   }
 
+  // Where kernels and messages hold each other up, what starts later decides when something ends:
+  // so nothing has an end before its date, and every operation starts at an event.
+
+  void start_paced(std::size_t op) {
+    const Seconds start = spans_[op].start;
+    if (start > engine_.now() * (1 + date_slack)) {
+      engine_.wake_at(start, start_token(op));
+    } else {
+      begin_paced(op);
+    }
+  }
+
+  void begin_paced(std::size_t op) {
+    const OpId id{op};
+    const Seconds start = spans_[op].start, alone{prepared_.seconds[op]};
+    if (alone < Seconds{0}) {
+      start_communication(id);
+    } else if (communicates(dag_, id)) {
+      begin_message(id, alone);
+      pace_->flows_ended(id, start);
+    } else {
+      pace_->start_kernel(id, start, alone);
+    }
+  }
+
+  void begin_message(OpId op, Seconds alone) {
+    pace_->start_message(op, spans_[op.index()].start, alone);
+  }
+
+  /// Ends what is due, and asks to be called when the next operation ends.
+  void run_paced() {
+    while (const std::optional<Pace::End> end = pace_->pop(engine_.now())) {
+      end_operation(end->op.index(), end->date);
+      start_ready();
+    }
+    const Seconds next = pace_->next();
+    if (next >= woken_at_) return;
+    woken_at_ = next;
+    engine_.wake_at(next, pace_token);
+  }
+
+  /// All flows of a message have ended.
+  void end_flows(OpId op, Seconds date) {
+    if (pace_) {
+      pace_->flows_ended(op, date);
+      run_paced();
+    } else {
+      end_operation(op.index(), date);
+      start_ready();
+    }
+  }
+
+  /// What the message takes on an idle network; its flows leave no traces.
+  [[nodiscard]] Seconds alone_by_messages(OpId op) {
+    OpFlows flows;
+    std::vector<double> bytes(findings_.hop_bytes.size());
+    double spared = 0;
+    flows_of(dag_, prepared_, op, Fidelity::hops, {spans_, bytes, spared}, flows);
+    return time_alone(flows, prepared_, cluster_);
+  }
+
   std::size_t new_active(OpId op) {
     if (free_.empty()) {
       free_.push_back(actives_.size());
@@ -118,7 +198,13 @@ class DagRun {
   void start_communication(OpId op) {
     if (fidelity_ == Fidelity::analytic) {
       const Seconds alone = time_alone(dag_, prepared_, op, cluster_, findings_);
-      end_operation(op.index(), spans_[op.index()].start + alone);
+      const Seconds start = spans_[op.index()].start;
+      if (pace_) {
+        begin_message(op, alone);
+        pace_->flows_ended(op, start);
+      } else {
+        end_operation(op.index(), start + alone);
+      }
       return;
     }
     const std::size_t index = new_active(op);
@@ -126,6 +212,7 @@ class DagRun {
       const CollectivePayload payload = payload_of(dag_, op);
       // A broadcast has no step-by-step form of its own: its pieces may be as small as one likes.
       if (payload.kind != CollectiveKind::all_to_all && payload.kind != CollectiveKind::broadcast) {
+        if (pace_) begin_message(op, alone_by_messages(op));
         start_messages(index, prepared_.table.groups.at(dag_.record(op).device), payload);
         return;
       }
@@ -140,9 +227,14 @@ class DagRun {
     active.not_before = active.start + active.flows.longest_wait + active.flows.least;
     const std::vector<OpFlow>& flows = active.flows.flows;
     active.left = flows.size();
+    if (pace_) begin_message(active.op, time_alone(active.flows, prepared_, cluster_));
     if (flows.empty()) {  // an all-to-all in which nobody needs anything
       free_.push_back(index);
-      end_operation(active.op.index(), active.start);
+      if (pace_) {
+        pace_->flows_ended(active.op, active.start);
+      } else {
+        end_operation(active.op.index(), active.start);
+      }
       return;
     }
     for (std::size_t i = 0; i < flows.size(); ++i) {
@@ -177,6 +269,15 @@ class DagRun {
   }
 
   void on_date(std::int64_t t) {
+    if (t < 0) {
+      if (t == pace_token) {
+        woken_at_ = Pace::never;
+      } else {
+        begin_paced(starting_op(t));
+      }
+      run_paced();
+      return;
+    }
     const std::size_t index = active_of(t), part = part_of(t);
     const Active& active = actives_[index];
     if (active.group != nullptr) {
@@ -207,10 +308,9 @@ class DagRun {
       try_message(index, part / n * n + (part % n + 1) % n, now);
     }
     if (--active.left > 0) return;
-    const std::size_t op = active.op.index();
+    const OpId op = active.op;
     free_.push_back(index);
-    end_operation(op, std::max(now, active.not_before));
-    start_ready();
+    end_flows(op, std::max(now, active.not_before));
   }
 
   const ExecDag& dag_;
@@ -224,6 +324,8 @@ class DagRun {
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
   std::vector<std::size_t> free_;
+  std::optional<Pace> pace_;  ///< nothing if nothing holds anything up
+  Seconds woken_at_ = Pace::never;
   Flows engine_;
 };
 

@@ -101,16 +101,20 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
                    [](const OpFlow& a, const OpFlow& b) { return a.wait < b.wait; });
 }
 
-Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, const Cluster& cluster,
-                   const Findings& findings) {
-  OpFlows flows;
-  flows_of(dag, prepared, op, Fidelity::hops, findings, flows);
+Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared, const Cluster& cluster) {
   std::vector<LoneFlow> lone;
   for (const OpFlow& flow : flows.flows) {
     lone.push_back(
         {prepared.table.routes[flow.route], static_cast<double>(flow.payload.value), flow.wait});
   }
   return time_alone(lone, flows.least, cluster);
+}
+
+Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, const Cluster& cluster,
+                   const Findings& findings) {
+  OpFlows flows;
+  flows_of(dag, prepared, op, Fidelity::hops, findings, flows);
+  return time_alone(flows, prepared, cluster);
 }
 
 }  // namespace parsim

@@ -25,7 +25,10 @@ struct OpFlows {
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
               const Findings& findings, OpFlows& result);
 
-/// How long the operation takes alone; adds to the findings, too.
+/// How long these flows take alone.
+[[nodiscard]] Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared,
+                                 const Cluster& cluster);
+/// How long the operation takes alone; adds to the findings, too. Not of a DAG prepared for macro.
 [[nodiscard]] Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op,
                                  const Cluster& cluster, const Findings& findings);
 

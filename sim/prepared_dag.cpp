@@ -45,18 +45,41 @@ class Sources {
   std::vector<Queue> queues_;
 };
 
-bool communicates(const ExecDag& dag, OpId id) {
-  const OpRecord& record = dag.record(id);
-  if (dag.kind(id) == OpKind::transfer) return record.device != record.to;
-  return dag.kind(id) == OpKind::collective && dag.group(GroupId{record.device}).size() > 1;
-}
-
 double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
   if (dag.kind(id) == OpKind::transfer) {  // within a device: read and written once
     return cost.memory(DeviceId{dag.record(id).device}, 2 * dag.payload(id)).time.count();
   }
   if (dag.kind(id) == OpKind::collective) return 0;  // of a single device
   return device_time(dag, id, cost).time.count();
+}
+
+/// The first operation of a device is issued an interval after the step's start.
+std::vector<double> issue_dates(const ExecDag& dag, Seconds interval, std::size_t devices) {
+  std::vector<double> dates;
+  if (interval <= Seconds{0}) return dates;
+  std::vector<std::int64_t> issued(devices, 0);
+  const auto issue = [&](std::int32_t device) {
+    const std::int64_t count = ++issued[static_cast<std::size_t>(device)];
+    dates.back() = std::max(dates.back(), static_cast<double>(count) * interval.count());
+  };
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpRecord& record = dag.record(OpId{i});
+    dates.push_back(0);
+    switch (dag.kind(OpId{i})) {
+      case OpKind::collective:
+        for (const DeviceId member : dag.group(GroupId{record.device})) issue(member.value);
+        break;
+      case OpKind::transfer:
+        if (record.to != record.device) issue(record.to);
+        issue(record.device);
+        break;
+      case OpKind::delay:  // nobody launches it
+        break;
+      default:
+        issue(record.device);
+    }
+  }
+  return dates;
 }
 
 void add_whole_routes(GroupId group, CollectiveKind kind, const GroupRings& rings,
@@ -106,6 +129,12 @@ void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, Rout
 
 }  // namespace
 
+bool communicates(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  if (dag.kind(id) == OpKind::transfer) return record.device != record.to;
+  return dag.kind(id) == OpKind::collective && dag.group(GroupId{record.device}).size() > 1;
+}
+
 DeviceId kernel_device(const ExecDag& dag, OpId id) {
   const OpRecord& record = dag.record(id);
   const OpKind kind = dag.kind(id);
@@ -145,6 +174,7 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
   PreparedDag prepared;
   prepared.successors = successors(dag, ways.cluster().devices.size());
   prepared.seconds.resize(dag.size());
+  prepared.issued = issue_dates(dag, options.launch_interval, ways.cluster().devices.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     const bool message = communicates(dag, id);

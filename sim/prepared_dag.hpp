@@ -60,6 +60,8 @@ struct RouteTable {
   }
 };
 
+/// A transfer or collective between different devices.
+[[nodiscard]] bool communicates(const ExecDag& dag, OpId id);
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);
 
@@ -67,6 +69,7 @@ struct PreparedDag {
   Successors successors;
   /// By operation: how long it keeps its device busy; negative if it communicates.
   std::vector<double> seconds;
+  std::vector<double> issued;      ///< by operation: when its hosts have launched it; none: at once
   bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
   RouteTable table;
   /// By OpId of the collectives that run as a library runs them; none if they are ideal.

@@ -68,6 +68,11 @@ struct SimOptions {
   /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.
   Slowdowns slow{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
+  /// Kernels and messages of one device that hold each other up, see sim/pace.hpp.
+  Interference interference{};
+  /// The host of each device issues one operation each so often, in id order, however far ahead; an
+  /// operation of several devices waits for each of their hosts. 0: everything at once.
+  Seconds launch_interval{};
 };
 
 /// A simulator of the cluster. Both references must outlive it. With SimGrid every run() simulates

@@ -55,6 +55,20 @@ Part part_of_conv(std::int64_t from_row) {
 TEST_CASE("profile: a file is read back equal") {
   const Profile profile = small_profile();
   CHECK(profile_from_json(to_json(profile), "p.json") == profile);
+  CHECK(to_json(profile).find("interference") == std::string::npos);  // as it always was
+  Profile held_up = profile;
+  held_up.interference.set(Activity::tensor, Activity::communication, 1.25);
+  held_up.interference.set(Activity::communication, Activity::memory, 2);
+  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string text = to_json(held_up);
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    CHECK_THROWS_AS((void)profile_from_json(text.replace(at, from.size(), to), "p.json"),
+                    InputError);
+  };
+  refused("communication/memory", "memory/tensor");
+  refused("1.25", "0.75");
   CHECK(machine_from_json(to_json(profile.machine), "m.json") == profile.machine);
   const Measurements measurements{
       profile.machine,

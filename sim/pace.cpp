@@ -1,0 +1,198 @@
+#include "sim/pace.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "core/errors.hpp"
+#include "sim/kernels.hpp"
+#include "sim/prepared_dag.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Ends this close to the clock are due: engines round dates.
+constexpr double due_slack = 1e-12;
+
+void take_out(std::vector<std::uint32_t>& list, std::uint32_t value) {
+  const auto found = std::find(list.begin(), list.end(), value);
+  ensure(found != list.end(), "who leaves a device was there");
+  list.erase(found);
+}
+
+}  // namespace
+
+std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id) {
+  if (!kernel_device(dag, id).valid()) return std::nullopt;
+  if (dag.kind(id) != OpKind::compute) return Activity::memory;
+  const OpRecord& record = dag.record(id);
+  const WorkId work{record.what};
+  const Kernels kernels =
+      kernels_of(dag.network, dag.work(work).layer, dag.part(work), static_cast<Pass>(record.sub));
+  const bool product = std::any_of(kernels.begin(), kernels.end(), [](const Kernel& kernel) {
+    return kernel.kind != KernelClass::memory;
+  });
+  return product ? Activity::tensor : Activity::memory;
+}
+
+Pace::Pace(const ExecDag& dag, const Interference& interference, const Slowdowns& slow,
+           std::size_t devices)
+    : dag_(dag),
+      interference_(interference),
+      slow_(slow),
+      devices_(devices),
+      place_(dag.size(), -1) {}
+
+Pace::Index Pace::begin(OpId op, Seconds date, Seconds alone) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<Index>(running_.size()));
+    running_.emplace_back();
+  }
+  const Index index = free_.back();
+  free_.pop_back();
+  running_[index] = {};
+  running_[index].op = op;
+  running_[index].left = alone.count();
+  running_[index].since = date.count();
+  place_[op.index()] = static_cast<std::int32_t>(index);
+  return index;
+}
+
+void Pace::members(OpId op) {
+  const OpRecord& record = dag_.record(op);
+  if (dag_.kind(op) == OpKind::collective) {
+    members_ = dag_.group(GroupId{record.device});
+  } else {
+    members_ = {DeviceId{record.device}, DeviceId{record.to}};
+  }
+}
+
+double Pace::factor_of(const Running& running) const {
+  if (!running.message) {
+    const bool beside = running.activity && !devices_[running.device.index()].messages.empty();
+    return beside ? interference_.of(*running.activity, Activity::communication) : 1;
+  }
+  double worst = 1;
+  for (const Activity kind : {Activity::tensor, Activity::memory}) {
+    if (running.beside[static_cast<std::size_t>(kind)] == 0) continue;
+    worst = std::max(worst, interference_.of(Activity::communication, kind));
+  }
+  return worst;
+}
+
+/// What was done until the date counts at the old pace.
+void Pace::change_pace(Index index, double date) {
+  Running& running = running_[index];
+  const double factor = factor_of(running);
+  if (factor == running.factor) return;
+  if (date > running.since) {
+    const Seconds from{running.since}, to{date};
+    const Seconds done =
+        running.device.valid() ? slow_.of(running.device).work(from, to) : to - from;
+    running.left = std::max(0.0, running.left - done.count() / running.factor);
+    running.since = date;
+  }
+  running.factor = factor;
+  schedule(index);
+}
+
+void Pace::schedule(Index index) {
+  Running& running = running_[index];
+  running.version = ++version_;
+  const Seconds since{running.since}, rest{running.left * running.factor};
+  const Seconds end =
+      running.device.valid() ? slow_.of(running.device).end(since, rest) : since + rest;
+  const double date = std::max(end.count(), running.flows_end);
+  if (std::isinf(date)) return;
+  due_.push_back({date, running.op, index, running.version});
+  std::push_heap(due_.begin(), due_.end(), std::greater<>());
+  if (due_.size() > 64 + 4 * (running_.size() - free_.size())) forget_void_ends();
+}
+
+void Pace::start_kernel(OpId op, Seconds date, Seconds alone) {
+  const Index index = begin(op, date, alone);
+  Running& running = running_[index];
+  running.activity = kernel_activity(dag_, op);
+  running.device = kernel_device(dag_, op);
+  if (running.activity) {
+    OnDevice& here = devices_[running.device.index()];
+    here.kernels.push_back(index);
+    for (const Index message : here.messages) {
+      ++running_[message].beside[static_cast<std::size_t>(*running.activity)];
+      change_pace(message, date.count());
+    }
+  }
+  running.factor = factor_of(running);
+  schedule(index);
+}
+
+void Pace::start_message(OpId op, Seconds date, Seconds alone) {
+  const Index index = begin(op, date, alone);
+  running_[index].message = true;
+  running_[index].flows_end = never.count();
+  members(op);
+  for (const DeviceId member : members_) {
+    OnDevice& here = devices_[member.index()];
+    here.messages.push_back(index);
+    for (const Index kernel : here.kernels) {
+      ++running_[index].beside[static_cast<std::size_t>(*running_[kernel].activity)];
+      change_pace(kernel, date.count());
+    }
+  }
+  running_[index].factor = factor_of(running_[index]);
+}
+
+void Pace::flows_ended(OpId op, Seconds date) {
+  const auto index = static_cast<Index>(place_[op.index()]);
+  running_[index].flows_end = date.count();
+  schedule(index);
+}
+
+void Pace::leave(Index index, double date) {
+  const Running running = running_[index];
+  place_[running.op.index()] = -1;
+  running_[index].version = 0;
+  free_.push_back(index);
+  if (running.message) {
+    members(running.op);
+    for (const DeviceId member : members_) {
+      OnDevice& here = devices_[member.index()];
+      take_out(here.messages, index);
+      for (const Index kernel : here.kernels) change_pace(kernel, date);
+    }
+  } else if (running.activity) {
+    OnDevice& here = devices_[running.device.index()];
+    take_out(here.kernels, index);
+    for (const Index message : here.messages) {
+      --running_[message].beside[static_cast<std::size_t>(*running.activity)];
+      change_pace(message, date);
+    }
+  }
+}
+
+Seconds Pace::next() {
+  while (!due_.empty() && running_[due_.front().running].version != due_.front().version) {
+    std::pop_heap(due_.begin(), due_.end(), std::greater<>());
+    due_.pop_back();
+  }
+  return due_.empty() ? never : Seconds{due_.front().date};
+}
+
+std::optional<Pace::End> Pace::pop(Seconds date) {
+  const Seconds first = next();
+  if (first == never || first > date * (1 + due_slack)) return std::nullopt;
+  const Due due = due_.front();
+  std::pop_heap(due_.begin(), due_.end(), std::greater<>());
+  due_.pop_back();
+  leave(due.running, due.date);
+  return End{first, due.op};
+}
+
+/// What often changes its pace would fill the heap.
+void Pace::forget_void_ends() {
+  std::erase_if(due_, [&](const Due& due) { return running_[due.running].version != due.version; });
+  std::make_heap(due_.begin(), due_.end(), std::greater<>());
+}
+
+}  // namespace parsim

@@ -1,0 +1,95 @@
+// Hosts that issue one operation after another.
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tests/sim/kernel_sketch.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+TEST_CASE("launch: by hand, hosts run ahead of long kernels and hold up short ones") {
+  const Cluster cluster = star({1e9, 1e9}, 0us);
+  KernelSketch sketch;
+  const auto kernel = [&](int device, Seconds time) {
+    return sketch.kernel(device, Activity::memory, time);
+  };
+  const OpId a = kernel(0, 2us), b = kernel(0, 25us), c = kernel(0, 2us);  // issued at 10, 20, 30
+  const OpId d = kernel(1, 2us);
+  const OpId e = add_transfer(sketch.dag, 0, 1, 2000);  // 4th of gpu0, 2nd of gpu1
+  const OpId f = kernel(1, 2us);
+  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+    const Timeline timeline = run_sketch(sketch, cluster, {{}, {}, 10us}, engine);
+    const auto starts = [&](OpId id) { return timeline.spans[id.index()].start.count() * 1e6; };
+    CHECK(starts(a) == doctest::Approx(10));
+    CHECK(starts(b) == doctest::Approx(20));
+    CHECK(starts(c) == doctest::Approx(45));
+    CHECK(starts(d) == doctest::Approx(10));
+    CHECK(starts(e) == doctest::Approx(40));
+    CHECK(starts(f) == doctest::Approx(30));
+    CHECK(makespan(timeline).count() == doctest::Approx(47e-6));
+  }
+}
+
+TEST_CASE("launch: random operations start as if hosts were devices that do one delay for each") {
+  CHECK(rc::check([] {
+    constexpr int devices = 3;
+    constexpr Seconds interval = 50us;
+    const Cluster cluster = star(std::vector<double>(devices, 1e9), 1us);
+    const Cluster with_hosts = star(std::vector<double>(2 * devices, 1e9), 1us);
+    KernelSketch plain, hosted;
+    std::vector<OpId> same;  // by operation: the hosted one
+    std::array<int, devices> launches{};
+    for (int i = *rc::gen::inRange(1, 25); i > 0; --i) {
+      std::vector<OpId> after;
+      if (!same.empty() && *rc::gen::inRange(0, 3) == 0) {
+        after.emplace_back(*rc::gen::inRange(0, static_cast<int>(same.size())));
+      }
+      const int a = *rc::gen::inRange(0, devices), b = *rc::gen::inRange(0, devices);
+      const auto activity = *rc::gen::element(Activity::tensor, Activity::memory);
+      const Seconds time = *rc::gen::inRange(0, 120) * 1us;
+      const auto bytes = std::int64_t{2} * *rc::gen::inRange(0, 50'000);
+      const int what = *rc::gen::inRange(0, 4);
+      std::vector<OpId> hosted_after;
+      for (const OpId each : after) hosted_after.push_back(same[each.index()]);
+      for (int device = 0; device < devices; ++device) {
+        if (device != a && !(what == 1 && device == b) && what != 2) continue;
+        hosted_after.push_back(add_delay(hosted.dag, devices + device, interval));
+        ++launches[static_cast<std::size_t>(device)];
+      }
+      const auto add = [&](KernelSketch& sketch, const std::vector<OpId>& behind) {
+        if (what == 1) return add_transfer(sketch.dag, a, b, bytes, behind);
+        if (what == 2) {
+          return add_collective(sketch.dag, CollectiveKind::all_reduce,
+                                testing::devices(0, devices), {bytes}, behind);
+        }
+        return sketch.kernel(a, activity, time, behind);
+      };
+      (void)add(plain, after);
+      same.push_back(add(hosted, hosted_after));
+    }
+    Setting setting;
+    if (*rc::gen::inRange(0, 2) == 1) {
+      setting.interference.set(Activity::tensor, Activity::communication, 1.5);
+      setting.interference.set(Activity::communication, Activity::memory, 1.25);
+    }
+    const Timeline expected = run_sketch(hosted, with_hosts, setting);
+    setting.launch_interval = interval;
+    const Timeline timeline = run_sketch(plain, cluster, setting);
+    for (std::size_t i = 0; i < same.size(); ++i) {
+      const Span& span = expected.spans[same[i].index()];
+      RC_ASSERT(std::abs((timeline.spans[i].start - span.start).count()) <= 1e-12);
+      RC_ASSERT(std::abs((timeline.spans[i].end - span.end).count()) <= 1e-12);
+    }
+    const int most = *std::max_element(launches.begin(), launches.end());
+    RC_ASSERT(makespan(timeline) * (1 + 1e-12) >= most * interval);
+  }));
+}
+
+}  // namespace
+}  // namespace parsim
