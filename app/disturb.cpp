@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "app/options.hpp"
@@ -93,6 +94,41 @@ void check_apart(std::vector<SlowPeriod> periods, const std::string& name) {
 }
 
 }  // namespace
+
+Interference parse_interference(const std::vector<std::string>& texts, const Interference& known) {
+  std::vector<std::string> words;
+  for (const InterferencePair& pair : interference_pairs) words.push_back(to_text(pair));
+  Interference interference = known;
+  std::set<std::string> given;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos) {
+      throw InputError("--interference", fmt::format("'{}'", text),
+                       "accepted: PAIR=FACTOR, as in tensor/communication=1.2");
+    }
+    const std::string word = text.substr(0, equals);
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found == words.end()) refuse_word(word, "--interference", words);
+    if (!given.insert(word).second) {
+      throw InputError("--interference", fmt::format("'{}' given twice", word), "accepted: once");
+    }
+    const InterferencePair& pair =
+        interference_pairs.at(static_cast<std::size_t>(found - words.begin()));
+    interference.set(
+        pair.activity, pair.beside,
+        parse_real(text.substr(equals + 1), "--interference " + word, 1, largest_factor));
+  }
+  return interference;
+}
+
+std::vector<std::string> interference_texts(const Interference& interference) {
+  std::vector<std::string> texts;
+  for (const InterferencePair& pair : interference_pairs) {
+    const double factor = interference.of(pair.activity, pair.beside);
+    if (factor != 1) texts.push_back(fmt::format("{}={}", to_text(pair), factor));
+  }
+  return texts;
+}
 
 Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts) {
   struct Asked {

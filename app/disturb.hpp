@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/cluster.hpp"
+#include "core/profile.hpp"
 #include "sim/slow.hpp"
 
 namespace parsim {
@@ -19,5 +20,12 @@ struct Stragglers {
 /// Reads "NAME=FACTOR[@FROM[-TO]]": a device or a link, dates with units since the step's start.
 /// Throws InputError for anything else, for a name that is both, and for periods that overlap.
 [[nodiscard]] Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts);
+
+/// `known`, a profile's, with the factors of --interference, "tensor/communication=1.2", instead.
+/// Throws InputError for another pair, a factor below 1, or a pair given twice.
+[[nodiscard]] Interference parse_interference(const std::vector<std::string>& texts,
+                                              const Interference& known = {});
+/// "tensor/communication=1.2" of each pair that holds something up.
+[[nodiscard]] std::vector<std::string> interference_texts(const Interference& interference);
 
 }  // namespace parsim

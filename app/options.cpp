@@ -54,6 +54,12 @@ constexpr OptionSpec options[] = {
      "a device or link so many times slower, for the whole step or from 2ms to 5ms; no strategy "
      "knows of it when it plans",
      true},
+    {"--interference", "PAIR=FACTOR",
+     "how many times as long one takes while the other runs on its device: tensor/communication, "
+     "memory/communication, communication/tensor or communication/memory",
+     true},
+    {"--launch-interval", "TIME",
+     "a device's host issues an operation each so often (default: at once)"},
     {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",

@@ -74,6 +74,8 @@ Json inputs(const Scene& scene) {
   json["jitter"] = request.jitter > 0 ? Json{{"relative", request.jitter}, {"runs", request.runs}}
                                       : Json(nullptr);
   json["slow"] = request.slow;
+  json["interference"] = interference_texts(request.sim.interference);
+  json["launch_interval_s"] = request.sim.launch_interval.count();
   json["profile"] =
       request.profile.empty() ? Json(nullptr) : source(request.profile, request.profile);
   json["fidelity"] = to_text(request.sim.fidelity);

@@ -119,9 +119,11 @@ void check_combinations(const Arguments& arguments, const Request& request) {
     throw InputError("--slow", "together with --scaling, which leaves devices out",
                      "accepted: one of them");
   }
-  if (arguments.has("--slow") && request.hardware) {
-    throw InputError("--slow", "together with --hw, whose devices nobody slows down",
-                     "accepted: one of them");
+  for (const std::string_view flag : {"--slow", "--interference", "--launch-interval"}) {
+    if (arguments.has(flag) && request.hardware) {
+      throw InputError(flag, "together with --hw, whose devices nobody slows down",
+                       "accepted: one of them");
+    }
   }
   if (arguments.has("--runs") && request.jitter <= 0) {
     throw InputError("--runs", "unused without --jitter", "accepted: together with --jitter");
@@ -223,6 +225,10 @@ Request make_request(const Arguments& arguments) {
   constexpr std::int64_t fewest_runs = 5, most_runs = 10'000;
   request.runs = arguments.number("--runs", fewest_runs, most_runs).value_or(request.runs);
   request.slow = arguments.texts("--slow");
+  request.interference = arguments.texts("--interference");
+  if (const auto text = arguments.text("--launch-interval")) {
+    request.sim.launch_interval = parse_seconds(*text, "--launch-interval");
+  }
   check_combinations(arguments, request);
   check_strategy_options(arguments, request);
   return request;

@@ -52,6 +52,7 @@ struct Request {
   double jitter = 0;                          ///< of kernel times: standard deviation over mean
   std::int64_t runs = 20;                     ///< with jitter
   std::vector<std::string> slow;              ///< "gpu3=1.5", "link3=2@2ms-5ms"
+  std::vector<std::string> interference;      ///< "tensor/communication=1.2"
   bool hardware = false;                      ///< --hw
   std::optional<Machine> machine;  ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;

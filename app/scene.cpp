@@ -153,6 +153,8 @@ Scene::Scene(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
+  request.sim.interference =
+      parse_interference(request.interference, profile ? profile->interference : Interference{});
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
@@ -173,6 +175,12 @@ SimOptions Scene::step_options() const {
 std::string Scene::step_summary() const {
   std::string summary = step_cost().summary();
   if (!stragglers.others.empty()) summary += "; slow: " + join(stragglers.others);
+  if (request.sim.interference.any()) {
+    summary += "; held up: " + join(interference_texts(request.sim.interference));
+  }
+  if (request.sim.launch_interval > Seconds{0}) {
+    summary += "; a launch every " + to_text(request.sim.launch_interval);
+  }
   return summary;
 }
 

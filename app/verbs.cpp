@@ -25,7 +25,8 @@ std::span<const Verb> verbs() {
   static const Flags planning = {"--sync",    "--server", "--micro-batches", "--schedule",
                                  "--bucket",  "--shares", "--rounding",      "--search-costs",
                                  "--degrees", "--parts",  "--budget",        "--costs"};
-  static const Flags disturbed = {"--jitter", "--runs", "--slow"};
+  static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
+                                  "--launch-interval"};
   static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition"};
   static const Flags page = {"--report", "--no-timeline"};
   static const std::vector<Verb> table = {

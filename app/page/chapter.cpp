@@ -116,13 +116,7 @@ Chapter make_chapter(const Cluster& cluster, const Run& run, Plan plan, bool wit
   Chapter chapter;
   chapter.result = run.result;
   chapter.plan = std::move(plan);
-  const double step = makespan(run.timeline).count();
-  if (!run.timeline.hop_bytes.empty() && step > 0) {
-    for (std::size_t i = 0; i < run.timeline.hop_bytes.size(); ++i) {
-      chapter.hop_use.push_back(run.timeline.hop_bytes[i] /
-                                (cluster.links[i / 2].rate.value * step));
-    }
-  }
+  chapter.hop_use = run.hop_use;
   if (with_timeline) chapter.bars = bars_of(run.dag, run.timeline, cluster);
   return chapter;
 }

@@ -192,31 +192,6 @@ TEST_CASE("program: jitter spreads the step, a straggler makes it longer, the pl
   CHECK(slow["bytes_moved"] == plain["bytes_moved"]);
 }
 
-TEST_CASE("program: what is slow for a while costs less than what is slow throughout") {
-  const auto with_slow = [](const std::string& text) {
-    return result_of(with(simulate_lenet, {"--slow", text}));
-  };
-  const auto step = [](const json& result) { return result["step_time_s"].get<double>(); };
-  const json plain = result_of(simulate_lenet);
-  const double whole = step(with_slow("gpu0=3")), part = step(with_slow("gpu0=3@0us-100us"));
-  CHECK(step(plain) < part);
-  CHECK(part < whole);
-  CHECK(step(with_slow("gpu0=3@0s")) == doctest::Approx(whole).epsilon(1e-12));
-  // From after the end on, or not slower at all: the same bits.
-  CHECK(step(with_slow("gpu0=3@1s")) == step(plain));
-  CHECK(step(with_slow("gpu0=1@10us-20us")) == step(plain));
-  // The cable of gpu0 to the switch; its use is that of a link of a fifth of the rate.
-  const json slow = with_slow("gpu0-switch=5");
-  CHECK(step(slow) > step(plain));
-  CHECK(slow["bounds"]["busiest_link_s"].get<double>() ==
-        doctest::Approx(5 * plain["bounds"]["busiest_link_s"].get<double>()).epsilon(1e-9));
-  CHECK(slow["bottleneck"]["utilisation"].get<double>() ==
-        doctest::Approx(5 * plain["bottleneck"]["utilisation"].get<double>() * step(plain) /
-                        step(slow))
-            .epsilon(1e-9));
-  CHECK(slow["inputs"]["slow"] == json{"gpu0-switch=5"});
-}
-
 TEST_CASE("program: the same run twice gives the same bytes") {
   const Words words = with(compare_lenet, {"--no-timings", "--json"});
   CHECK(parsim_with(words) == parsim_with(words));
