@@ -122,8 +122,8 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   const SimOptions options = scene.step_options();
   run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
   if (run.timeline.hop_bytes.empty() && !options.slow.links.empty()) {
-    throw InputError("--slow", "a link, but the profile's messages have times of their own",
-                     "accepted: a device, or without --profile");
+    throw InputError("--slow", "a link, but measured messages have times of their own",
+                     "accepted: a device, or without measured messages");
   }
   RunResult& result = run.result;
   if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
