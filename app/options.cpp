@@ -41,8 +41,8 @@ constexpr OptionSpec options[] = {
     {"--engine", "simgrid|fast",
      "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
     {"--collectives", "nccl|ideal|measured",
-     "what collectives cost beyond the links: NCCL's protocols and launches, nothing, or what "
-     "--collective-times says (default: nccl)"},
+     "what collectives and messages between GPUs cost beyond the links: NCCL's protocols and "
+     "launches, nothing, or what --collective-times says (default: nccl)"},
     {"--collective-times", "[KIND[,RANKS]:]FILE",
      "with --collectives measured: what a program of nccl-tests printed, or CSV", true},
     {"--algorithm", "ring|tree|nvls|nvls-tree", "of collectives (default: the fastest)"},

@@ -98,7 +98,9 @@ class Training {
   explicit Training(const Claim& claim)
       : network_(load_network(network_of(claim), {}, claim.set)),
         cluster_(cluster_of(claim)),
-        tiles_(make_tile_costs(cluster_, library)) {
+        // Without NCCL gradients are copied, which only the links tell of.
+        options_(exchange_of(claim) == Exchange::ring ? library : SimOptions{}),
+        tiles_(make_tile_costs(cluster_, options_)) {
     const std::vector<DeviceId> gpus = devices_of(cluster_, DeviceKind::gpu);
     const auto devices = static_cast<std::int64_t>(gpus.size());
     batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
@@ -119,13 +121,14 @@ class Training {
 
   [[nodiscard]] double step(double factor) const {
     const auto cost = make_scaled(*tiles_, factor);
-    return makespan(make_simgrid_executor(cluster_, *cost, library)->run(dag_)).count();
+    return makespan(make_simgrid_executor(cluster_, *cost, options_)->run(dag_)).count();
   }
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
 
  private:
   Network network_;
   Cluster cluster_;
+  SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
   ExecDag dag_;

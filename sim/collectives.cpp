@@ -63,6 +63,10 @@ void add_broadcast(const CollectivePayload& payload, const GroupRings& rings, st
   for (std::size_t i = 0; i + 1 < n; ++i) flows.push_back({ring, (root + i) % n, total, wait});
 }
 
+constexpr double fastest_pcie = 50e9;
+/// A module on a board with NVLink, not a card in a slot.
+bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
+
 /// Flows of an all_to_all among all pairs alike.
 std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload, Ways& ways) {
   const auto n = static_cast<double>(group.size());
@@ -141,14 +145,14 @@ const CommShape& Ways::shape(std::span<const DeviceId> group) {
   std::map<NodeId, std::vector<DeviceId>> by_node;
   std::set<std::string> kinds;
   double least = std::numeric_limits<double>::infinity();
-  bool sockets = true;  // modules on a board with NVLink, not cards in slots
+  bool sockets = true;
   for (const DeviceId device : group) {
     const DeviceModel& model = cluster_.model(device);
     by_node[cluster_[device].node].push_back(device);
     shape.gpus = shape.gpus && model.kind == DeviceKind::gpu;
     kinds.insert(model.architecture);
     least = std::min(least, compute_capability(model));
-    sockets = sockets && model.name.find("sxm") != std::string::npos;
+    sockets = sockets && is_module(model);
   }
   const auto most = std::max_element(by_node.begin(), by_node.end(), [](auto& a, auto& b) {
     return a.second.size() < b.second.size();
@@ -170,7 +174,6 @@ const CommShape& Ways::shape(std::span<const DeviceId> group) {
   }
   const bool alone = most->second.size() < 2;
   shape.inside_rate = alone ? shape.rate : rings(most->second).rate;
-  constexpr double fastest_pcie = 50e9;
   shape.nvlink = sockets || shape.inside_rate > fastest_pcie;
   // One channel per NVLink of a GPU, of the rate that NCCL counts on; Hopper's graphs use fewer and
   // faster ones (12 x 30 GB/s).
@@ -240,6 +243,19 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   choice.wait =
       launch_time(Bytes{payload.value / static_cast<std::int64_t>(group.size())}, options.terms);
   return choice;
+}
+
+Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, Ways& ways,
+                      const SimOptions& options) {
+  const Cluster& cluster = ways.cluster();
+  const Route& route = ways.between(from, to);
+  const DeviceModel &a = cluster.model(from), &b = cluster.model(to);
+  const bool gpus = a.kind == DeviceKind::gpu && b.kind == DeviceKind::gpu;
+  if (options.collectives == CollectiveCost::ideal || !gpus) return route.latency;
+  const bool sockets = is_module(a) && is_module(b);
+  const MessagePath path{cluster[from].node == cluster[to].node,
+                         sockets || route.rate.value > fastest_pcie, route.latency};
+  return std::max(route.latency, message_wait(path, payload, options.terms));
 }
 
 Bytes RingMessages::payload(std::size_t step, std::size_t position) const {

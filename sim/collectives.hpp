@@ -102,6 +102,11 @@ struct RingMessages {
 [[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,
                                       Bytes payload, Ways& ways, const SimOptions& options);
 
+/// How long a transfer waits before its bytes flow: the route's latency, or between GPUs what a
+/// library needs (sim/nccl.hpp, message_wait) if that is longer.
+[[nodiscard]] Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, Ways& ways,
+                                    const SimOptions& options);
+
 /// Payload of one pair of an all_to_all; positions in the group.
 struct PairFlow {
   std::size_t from = 0, to = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/errors.hpp"
@@ -52,9 +53,15 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
       continue;
     }
     const GroupId group_id{record.device};
-    if (transfer || options.collectives == CollectiveCost::ideal ||
-        !all_gpus(cluster, dag.group(group_id))) {
-      if (!transfer || record.device != record.to) sources.links += time;
+    const bool ideal = options.collectives == CollectiveCost::ideal;
+    if (transfer) {
+      if (record.device == record.to) continue;
+      const std::array ends{DeviceId{record.device}, DeviceId{record.to}};
+      (ideal || !all_gpus(cluster, ends) ? sources.links : sources.library) += time;
+      continue;
+    }
+    if (ideal || !all_gpus(cluster, dag.group(group_id))) {
+      sources.links += time;
       continue;
     }
     const std::vector<DeviceId>& group = dag.group(group_id);

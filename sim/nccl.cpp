@@ -284,6 +284,16 @@ Seconds launch_time(Bytes payload, const LibraryTerms& terms) {
   return terms.offset + terms.per_root_byte * std::sqrt(static_cast<double>(payload.value));
 }
 
+Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms& terms) {
+  constexpr std::int64_t most_ll = 16384;
+  const auto p =
+      static_cast<std::size_t>(payload.value <= most_ll ? NcclProtocol::ll : NcclProtocol::simple);
+  const ByProtocol& hop = !path.inside ? tree_net : path.nvlink ? ring_nvlink : ring_pcie;
+  const double covered = path.inside ? machine_path : infiniband_path;
+  const double far = std::max(0.0, path.latency.count() / micro - covered);
+  return Seconds{(ring_base[p] + hop[p] + far) * micro} + launch_time(payload, terms);
+}
+
 std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
                                         const SimOptions& options) {
   if (!options.algorithm && !options.protocol) return std::nullopt;

@@ -61,6 +61,23 @@ struct NcclRefusal {
 [[nodiscard]] std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
                                                       const SimOptions& options);
 
+/// How NCCL sees a message from one GPU to another.
+struct MessagePath {
+  bool inside = true;   ///< within one node
+  bool nvlink = false;  ///< else PCIe, inside
+  Seconds latency{};    ///< of the links
+};
+/// How long a send/receive waits before bytes flow. NCCL has no model of it (tuning.cc knows only
+/// collectives), so this is guessed: a ring of one hop,
+///
+///     base(protocol) + hop(protocol), and what the path has beyond what that covers,
+///
+/// with LL up to 16 KiB (NCCL_P2P_LL_THRESHOLD, src/enqueue.cc) and Simple above, and offset and
+/// square root as a collective has them. A network's hop is that of a node with one GPU. Messages
+/// that a library would start together each wait for themselves.
+[[nodiscard]] Seconds message_wait(const MessagePath& path, Bytes payload,
+                                   const LibraryTerms& terms);
+
 /// Offset and square-root term of the options for a payload.
 [[nodiscard]] Seconds launch_time(Bytes payload, const LibraryTerms& terms);
 

@@ -4,7 +4,7 @@ namespace parsim {
 
 Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
   const Route& route = ways_.between(from, to);
-  return route.latency + payload / route.rate;
+  return transfer_wait(from, to, payload, ways_, options_) + payload / route.rate;
 }
 
 Seconds NetworkCosts::collective(CollectiveKind kind, std::span<const DeviceId> group,

@@ -88,6 +88,8 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   };
   if (dag.kind(op) == OpKind::transfer) {
     add_pair(DeviceId{record.device}, DeviceId{record.to}, dag.payload(op), CollectiveChoice{});
+    const auto wait = prepared.transfer_waits.find(op.value);
+    if (wait != prepared.transfer_waits.end()) result.flows.back().wait = wait->second;
   } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
     const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
     const CollectiveChoice choice = choice_of(prepared, op);

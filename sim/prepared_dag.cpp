@@ -186,8 +186,13 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
     } else if (message) {
       prepared.seconds[i] = -1;
       add_routes(dag, id, ways, options.fidelity, prepared.table);
-      if (dag.kind(id) == OpKind::collective && options.collectives != CollectiveCost::ideal) {
-        const OpRecord& record = dag.record(id);
+      if (options.collectives == CollectiveCost::ideal) continue;
+      const OpRecord& record = dag.record(id);
+      if (dag.kind(id) == OpKind::transfer) {
+        prepared.transfer_waits.emplace(
+            id.value, transfer_wait(DeviceId{record.device}, DeviceId{record.to}, dag.payload(id),
+                                    ways, options));
+      } else {
         prepared.choices.emplace(
             id.value, choose(static_cast<CollectiveKind>(record.sub),
                              dag.group(GroupId{record.device}), dag.payload(id), ways, options));

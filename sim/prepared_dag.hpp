@@ -74,6 +74,8 @@ struct PreparedDag {
   RouteTable table;
   /// By OpId of the collectives that run as a library runs them; none if they are ideal.
   std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
+  /// By OpId of the transfers; none if they only wait for their routes.
+  std::unordered_map<std::int32_t, Seconds> transfer_waits;  // looked up only
 };
 [[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
                                   const SimOptions& options);

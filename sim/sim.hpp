@@ -33,7 +33,7 @@ enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 /// Nothing moves in Fidelity::analytic.
 enum class Engine : std::uint8_t { simgrid, fast };
 
-/// What a collective costs beyond the links' own latency and rate.
+/// What a collective, or a message between GPUs, costs beyond the links' own latency and rate.
 ///   ideal     nothing; checks by hand use it
 ///   nccl      NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
 ///   measured  what tables of sizes and times say for the kind and number of ranks; else as nccl

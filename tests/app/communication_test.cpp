@@ -92,7 +92,7 @@ TEST_CASE("communication: a comparison says what was measured, warns of the rest
     const nlohmann::json& sources = row["communication_sources"];
     const double measured = sources["measured"], library = sources["library"];
     if (row["strategy"] == "data") CHECK(measured == 1);
-    if (row["strategy"] == "pipeline") CHECK(sources["links"] == 1);
+    if (row["strategy"] == "pipeline") CHECK(sources["library"] == 1);
     if (row["strategy"] == "model-even") {
       CHECK(library > 0);
       CHECK(row["warnings"].dump().find("NCCL's model instead") != std::string::npos);

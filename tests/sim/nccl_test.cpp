@@ -121,6 +121,53 @@ TEST_CASE("nccl: a path inside a machine counts beyond 5 us, at every hop, by ha
   }
 }
 
+TEST_CASE("nccl: a message waits as one hop of a ring does, by hand") {
+  const LibraryTerms none{Seconds{0}, Seconds{0}};
+  const auto wait = [&](const MessagePath& path, std::int64_t bytes, const LibraryTerms& terms) {
+    return message_wait(path, Bytes{bytes}, terms).count() * 1e6;
+  };
+  const MessagePath nvlink{true, true, Seconds{1e-6}}, pcie{true, false, Seconds{1e-6}};
+  const MessagePath net{false, true, Seconds{2e-6}};
+  // LL up to 16 KiB, Simple above.
+  CHECK(wait(nvlink, 16384, none) == doctest::Approx(6.6 + 0.6));
+  CHECK(wait(nvlink, 16385, none) == doctest::Approx(8.4 + 3.4));
+  CHECK(wait(pcie, 64, none) == doctest::Approx(6.6 + 1.0));
+  CHECK(wait(pcie, mega, none) == doctest::Approx(8.4 + 5.7));
+  CHECK(wait(net, 64, none) == doctest::Approx(6.6 + 5.0));
+  CHECK(wait(net, mega, none) == doctest::Approx(8.4 + 14.0));
+  // Paths of 20 us: 15 more than a machine's, 10 more than InfiniBand's. √1048576 = 1024.
+  CHECK(wait({true, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 0.6 + 15));
+  CHECK(wait({false, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 5.0 + 10));
+  CHECK(wait(nvlink, mega, {}) == doctest::Approx(8.4 + 3.4 + 20 + 16.384));
+}
+
+TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their route's") {
+  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const DeviceId cpu = devices_of(cluster, DeviceKind::cpu).front();
+  const std::vector<DeviceId> gpus = gpus_of(cluster);
+  Ways ways(cluster);
+  SimOptions options = nccl();
+  const auto flow = [&](DeviceId from, DeviceId to) {
+    return (Bytes{mega} / ways.between(from, to).rate).count();
+  };
+  const auto check = [&](DeviceId from, DeviceId to, double wait) {
+    const double wanted = wait + flow(from, to);
+    const auto cost = make_tile_costs(cluster, options);
+    CHECK(cost->transfer(from, to, Bytes{mega}).count() == doctest::Approx(wanted).epsilon(1e-9));
+    for (const Engine engine : {Engine::fast, Engine::simgrid}) {
+      options.engine = engine;
+      ExecDag dag = bare_dag();
+      const OpId op = add_transfer(dag, from.value, to.value, mega);
+      const Timeline timeline = make_simulator(cluster, *cost, options)->run(dag);
+      CHECK(length(timeline, op).count() == doctest::Approx(wanted).epsilon(1e-6));
+    }
+  };
+  check(gpus[0], gpus[1], (8.4 + 3.4) * 1e-6);
+  check(gpus[0], cpu, ways.between(gpus[0], cpu).latency.count());
+  options.collectives = CollectiveCost::ideal;
+  check(gpus[0], gpus[1], ways.between(gpus[0], gpus[1]).latency.count());
+}
+
 TEST_CASE("nccl: a star of seconds takes seconds") {
   // 14 steps of 2 s each, whichever the library chooses.
   constexpr const char* call = "star:8,device=v100-sxm2,rate=25GB/s,latency=1s";
