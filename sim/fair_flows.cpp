@@ -142,10 +142,11 @@ void FairFlows::run() {
       pop(ends_);
     }
     if (ends_.empty() && dates_.empty()) return;
-    constexpr double never = std::numeric_limits<double>::infinity();
-    now_ = std::max(now_, std::min({ends_.empty() ? never : ends_.front().date,
-                                    dates_.empty() ? never : dates_.front().date,
-                                    changes_.empty() ? never : changes_.back().date.count()}));
+    double next = std::numeric_limits<double>::infinity();
+    if (!ends_.empty()) next = ends_.front().date;
+    if (!dates_.empty()) next = std::min(next, dates_.front().date);
+    if (!changes_.empty()) next = std::min(next, changes_.back().date.count());
+    now_ = std::max(now_, next);
     const double same = now_ * (1 + same_date);
     ended_.clear();
     while (!ends_.empty() && ends_.front().date <= same) {
