@@ -41,8 +41,12 @@ void Progress::next(std::string_view name) {
 }
 
 void Progress::within(double share) {
-  if (!enabled_ || share <= 0) return;
+  if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
+  if (share <= 0) {  // the search begins: what came before it says nothing of its pace
+    step_start_ = now;
+    return;
+  }
   if (now - start_ < Seconds{1.0} || now - last_ < Seconds{0.2}) return;
   last_ = now;
   const Seconds left = (now - step_start_) * ((1 - share) / share);

@@ -68,10 +68,12 @@ void add_row(std::string_view size, std::string_view time, const std::string& wh
   }
   if (*bytes == 0) return;
   if (!table.times.empty() && *bytes <= table.times.rbegin()->first) {
-    throw InputError(where,
-                     fmt::format("size {} after {} (of {} over {} ranks)", *bytes,
-                                 table.times.rbegin()->first, to_text(table.kind), table.ranks),
-                     "accepted: one measurement of one machine, sizes that increase");
+    throw InputError(
+        where,
+        fmt::format("size {} after {} (of {} over {} ranks)", *bytes, table.times.rbegin()->first,
+                    to_text(table.kind), table.ranks),
+        "accepted: one measurement of one machine, sizes that increase (some kinds round "
+        "to 16 B a rank: two steps of -i may be one size)");
   }
   if (table.times.empty()) table.source = where;
   table.times.emplace_hint(table.times.end(), *bytes, Seconds{*micros * 1e-6});
@@ -340,14 +342,18 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
 }
 
 bool looks_like_csv(std::string_view text) {
+  bool comma = false;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
-    if (line.empty() || line.front() == '#' || line.front() == '\r') continue;
-    return line.find(',') != line.npos && line.find("_perf") == line.npos;
+    // mpirun and ssh may talk, with commas, before nccl-tests prints its head line.
+    if (line.starts_with('#') && line.find("busbw") != line.npos) return false;
+    if (comma || line.empty() || line.front() == '#' || line.front() == '\r') continue;
+    if (line.find(',') == line.npos || line.find("_perf") != line.npos) return false;
+    comma = true;
   }
-  return false;
+  return comma;
 }
 
 }  // namespace

@@ -271,7 +271,9 @@ class DagRun {
   void on_date(std::int64_t t) {
     if (t < 0) {
       if (t == pace_token) {
-        woken_at_ = Pace::never;
+        // A later date than the one last asked for may have been asked for before: that one still
+        // comes. SimGrid's dates are a nanosecond wide.
+        if (engine_.now() + Seconds{2e-9} >= woken_at_) woken_at_ = Pace::never;
       } else {
         begin_paced(starting_op(t));
       }

@@ -63,8 +63,7 @@ Products products_of(const Conv& conv, const Region& in, std::int64_t in_channel
               std::max<std::int64_t>(1, n * taps / strides),
               groups};
   all.weights = {KernelClass::backward_weights, 0, 0, c * taps, n, outputs, groups};
-  if (kernel >= least_spectral_kernel && kernel < Spectrum::tile / 2 &&
-      std::min(c, filters) >= least_winograd_channels) {
+  if (kernel >= least_spectral_kernel && kernel < Spectrum::tile / 2) {
     const std::int64_t step = Spectrum::tile - kernel + 1;  // outputs of a tile, per side
     std::int64_t tiles = part.out[0].size();
     for (std::size_t axis = 2; axis < part.out.rank(); ++axis) {

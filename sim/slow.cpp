@@ -24,7 +24,7 @@ Slow::Slow(std::vector<SlowPeriod> periods) : periods_(std::move(periods)) {
             [](const SlowPeriod& a, const SlowPeriod& b) { return a.from < b.from; });
   for (std::size_t i = 0; i < periods_.size(); ++i) {
     const SlowPeriod& period = periods_[i];
-    ensure(period.factor > 0 && std::isfinite(period.factor) && period.from < period.to &&
+    ensure(period.factor > 1 && std::isfinite(period.factor) && period.from < period.to &&
                (i == 0 || periods_[i - 1].to <= period.from),
            "slow periods have a factor and a length, and do not overlap");
   }

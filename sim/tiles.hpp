@@ -44,7 +44,7 @@ struct TileRates {
 ///
 /// Or, where the product has a spectrum and that is faster, by FFT: transforms, which are as fast
 /// as memory (tensors read or written once, spectra once), and the time of the real product that
-/// the complex ones are, m × 2k by 2k × 2n at every frequency, without split or Winograd.
+/// the complex ones are, m × 2k by 2k × 2n at every frequency, without Winograd.
 ///
 /// A reconstruction of what libraries do; form and coefficients were fitted to DeepBench
 /// (coefficients.csv), hence the 2 B whatever the precision. Checked: tests/sim/tiles_test.cpp.

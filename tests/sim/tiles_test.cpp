@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
+#include "core/layers.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "tests/sim/small_dags.hpp"
@@ -106,6 +107,27 @@ TEST_CASE("tiles: only convolutions with a form of their own beat the peak of th
     const bool direct = conv->windows[0].stride > 1;
     if (by_fft) CHECK(time(Precision::fp32).count() < 0.6 * peak);
     if (direct) CHECK(time(Precision::fp32).count() > peak);
+  }
+}
+
+TEST_CASE("tiles: an eighth of a wide convolution's filters never takes longer than all of them") {
+  const Cluster cluster = load_cluster("star:1,device=v100-sxm2", "test");
+  const auto cost = make_tile_costs(cluster);
+  for (const std::int64_t kernel : {5, 7, 11}) {
+    Network network;
+    const LayerId image = add_input(network, "in", image_shape(256, 56, 56));
+    const Window window{kernel, 1, kernel / 2, kernel / 2};
+    const LayerId layer = add_layer(network, "conv", Conv{128, {window, window}}, {image});
+    for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
+      const auto time = [&](std::int64_t filters) {
+        Part part{whole(network[layer].out, 32), {}};
+        part.out[1] = {0, filters};
+        return cost->compute(network, layer, part, pass, DeviceId{0}, Precision::fp32).time;
+      };
+      CAPTURE(kernel);
+      CAPTURE(pass);
+      for (const std::int64_t filters : {8, 15, 16}) CHECK(time(filters) <= time(128));
+    }
   }
 }
 
