@@ -3,9 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
@@ -21,11 +19,7 @@ Finished ran(const std::vector<std::string>& words, const std::string& directory
 }
 
 std::string example_file(const std::string& name) {
-  std::ifstream file(PARSIM_SOURCE_DIR "/tests/sim/data/" + name);
-  REQUIRE(file);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return testing::read_text(PARSIM_SOURCE_DIR "/tests/sim/data/" + name);
 }
 
 const std::string nvswitch_a100 = "nvswitch:8,device=a100-sxm4-40,rate=240GB/s";

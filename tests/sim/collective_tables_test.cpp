@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <fstream>
-#include <sstream>
 
 #include "core/timeline.hpp"
 #include "sim/collectives.hpp"
 #include "sim/communication_sources.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
@@ -23,11 +23,7 @@ constexpr CollectiveKind every_kind[] = {CollectiveKind::all_reduce, CollectiveK
                                          CollectiveKind::all_to_all};
 
 std::string example(const std::string& name) {
-  std::ifstream file(PARSIM_SOURCE_DIR "/tests/sim/data/" + name);
-  REQUIRE(file);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return testing::read_text(PARSIM_SOURCE_DIR "/tests/sim/data/" + name);
 }
 
 std::vector<CollectiveTable> tables_of(const std::string& text, const CollectiveHint& hint = {}) {

@@ -101,7 +101,7 @@ TEST_CASE("tiles: only convolutions with a form of their own beat the peak of th
     // Direct convolution cannot beat the card's peak.
     const double peak =
         2 * forward_flops(layer.kind, input_shapes(network, LayerId{i}), layer.out, part).value /
-        6.69e12;
+        peak_of(cluster.models[0], Precision::fp32);
     CAPTURE(layer.name);
     const bool by_fft = conv->windows[0].kernel == 5;
     const bool direct = conv->windows[0].stride > 1;
