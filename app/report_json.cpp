@@ -123,6 +123,7 @@ Json costs_json(const RunResult& result) {
     json[to_text(origin)] = result.cost_shares[static_cast<std::size_t>(origin)];
   }
   json["summary"] = result.cost_summary;
+  json["accuracy"] = result.cost_accuracy;
   return json;
 }
 

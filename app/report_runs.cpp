@@ -53,6 +53,9 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     }
     lines.push_back(
         fmt::format("predicted; device times: {} ({})", join(shares), result.cost_summary));
+    if (!result.cost_accuracy.empty()) {
+      lines.push_back("accuracy of device times: " + result.cost_accuracy);
+    }
     break;
   }
   lines.push_back(fmt::format("collectives: {}, {}; {}", to_text(request.sim.collectives),

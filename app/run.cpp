@@ -142,6 +142,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.bottleneck = busiest_link(scene.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);
   result.cost_summary = scene.step_summary();
+  result.cost_accuracy = scene.step_cost().accuracy(scene.request.precision);
   const SimOptions& sim = scene.request.sim;
   if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
     result.communication = communication_sources(run.dag, times.times, scene.cluster, cost, sim);

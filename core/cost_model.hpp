@@ -44,6 +44,12 @@ class CostModel {
   }
   /// One line on method and sources, for reports.
   [[nodiscard]] virtual std::string summary() const = 0;
+  /// One line on how far device times of this precision are from measured ones, as far as that is
+  /// known, per device model; "" where nothing is known.
+  [[nodiscard]] virtual std::string accuracy(Precision precision) const {
+    static_cast<void>(precision);
+    return {};
+  }
 };
 
 /// Memory traffic of an optimizer step on so many parameters: it reads weight and gradient, writes

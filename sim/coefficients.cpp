@@ -1,5 +1,7 @@
 #include "sim/coefficients.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -25,9 +27,13 @@ std::vector<Coefficients> read_coefficients() {
   for (const CsvTable::Row& row : table.rows) {
     const auto number = [&](const std::string& column) { return table.number(row, column); };
     const auto efficiency = [&](const std::string& prefix) {
-      return Efficiency{number(prefix + "gemm"),          number(prefix + "forward"),
-                        number(prefix + "backward_data"), number(prefix + "backward_weights"),
-                        number(prefix + "memory"),        number(prefix + "overhead_us") * 1e-6};
+      return Efficiency{number(prefix + "gemm"),
+                        number(prefix + "forward"),
+                        number(prefix + "backward_data"),
+                        number(prefix + "backward_weights"),
+                        number(prefix + "memory"),
+                        number(prefix + "overhead_us") * 1e-6,
+                        number(prefix + "test_error_percent") / 100};
     };
     all.push_back({table.at(row, "family"), table.at(row, "operands") == "fp16",
                    number("architecture"), number("memory_rate") * 1e9, efficiency("constant_"),
@@ -86,6 +92,24 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   }
   ensure(nearest.row != nullptr, "every device has a relative");
   return nearest;
+}
+
+std::string kernel_accuracy(const Cluster& cluster, Precision precision,
+                            Efficiency Coefficients::*efficiencies) {
+  std::vector<std::string> models;
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind == DeviceKind::cpu) {
+      models.push_back(model.name + " unknown");
+      continue;
+    }
+    const auto [row, origin] = coefficients_of(model, precision);
+    models.push_back(
+        origin == Origin::guessed
+            ? fmt::format("{} unknown (borrows from {})", model.name, row->family)
+            : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
+  }
+  return "median error of convolutions and products in measurements kept out of the fit: " +
+         join(models);
 }
 
 double compute_capability(const DeviceModel& model) {

@@ -16,6 +16,8 @@ namespace parsim {
 struct Efficiency {
   double gemm = 0, forward = 0, backward_data = 0, backward_weights = 0, memory = 0;
   double overhead = 0;
+  /// Median relative error of a kernel's time on measurements that were not fitted to.
+  double test_error = 0;
 
   [[nodiscard]] double of(KernelClass kind) const;
 };
@@ -46,6 +48,11 @@ struct Borrowed {
 /// separates big cards from small ones of one generation. Equal distances: the earlier row. Not for
 /// CPUs.
 [[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
+
+/// How far kernels' times are from measured ones on a cluster's devices, for reports:
+/// "test_error" of each model's efficiencies, or from whom it borrows.
+[[nodiscard]] std::string kernel_accuracy(const Cluster& cluster, Precision precision,
+                                          Efficiency Coefficients::*efficiencies);
 
 /// 7.0 for a V100. Cards without one (AMD's) are taken to be of the years after Volta.
 [[nodiscard]] double compute_capability(const DeviceModel& model);

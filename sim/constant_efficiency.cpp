@@ -55,6 +55,10 @@ class ConstantEfficiency final : public CostModel {
            "nearest relative (guessed)";
   }
 
+  [[nodiscard]] std::string accuracy(Precision precision) const override {
+    return kernel_accuracy(network_.cluster(), precision, &Coefficients::constant);
+  }
+
  private:
   static constexpr std::size_t precisions = 4;
 

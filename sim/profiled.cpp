@@ -146,6 +146,18 @@ class Profiled final : public CostModel {
   }
   [[nodiscard]] std::string summary() const override { return summary_; }
 
+  [[nodiscard]] std::string accuracy(Precision precision) const override {
+    const auto of = spreads_.find(precision);
+    if (of == spreads_.end()) return base_->accuracy(precision);
+    std::vector<double> spreads = of->second;
+    const auto middle = spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2);
+    std::nth_element(spreads.begin(), middle, spreads.end());
+    return fmt::format(
+        "quartiles of measured kernels within {:.3g} % of the time used (median of "
+        "{} kernels); others: {}",
+        100 * *middle, spreads.size(), base_->accuracy(precision));
+  }
+
  private:
   struct Sample {
     const KernelSample* sample = nullptr;  ///< during construction only
@@ -158,9 +170,12 @@ class Profiled final : public CostModel {
     SizeTable memory;
   };
 
-  static void fill(ModelTable& table, const std::string& model, const Profile& profile) {
+  void fill(ModelTable& table, const std::string& model, const Profile& profile) {
     for (const KernelSample& sample : profile.kernels) {
       if (sample.device != model) continue;
+      const Spread& time = sample.time;
+      spreads_[sample.precision].push_back(
+          std::max(time.high - time.median, time.median - time.low) / time.median);
       const Shape out = output_shape(sample.kind, sample.inputs, "profile");
       table.exact[kernel_signature(sample.kind, sample.inputs, out, sample.part, sample.pass,
                                    sample.precision)] = sample.time.median;
@@ -199,7 +214,8 @@ class Profiled final : public CostModel {
   const Cluster& cluster_;
   std::unique_ptr<CostModel> base_;
   std::string summary_;
-  std::vector<ModelTable> tables_;  ///< by model of the cluster
+  std::map<Precision, std::vector<double>> spreads_;  ///< of kernels: quartile to median / median
+  std::vector<ModelTable> tables_;                    ///< by model of the cluster
   std::map<std::pair<std::string, std::vector<DeviceId>>, SizeTable> exact_;
   std::map<std::pair<std::string, std::size_t>, SizeTable> by_count_;
   mutable std::unordered_map<KernelKey, Cost, KernelKeyHash> memo_;

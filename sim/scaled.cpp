@@ -33,6 +33,9 @@ class Changed : public CostModel {
     return base_.communication(dag, id);
   }
   [[nodiscard]] std::string summary() const override { return base_.summary(); }
+  [[nodiscard]] std::string accuracy(Precision precision) const override {
+    return base_.accuracy(precision);
+  }
 
  protected:
   const CostModel& base_;

@@ -66,6 +66,10 @@ class TileCosts final : public CostModel {
            "relative (guessed)";
   }
 
+  [[nodiscard]] std::string accuracy(Precision precision) const override {
+    return kernel_accuracy(network_.cluster(), precision, &Coefficients::tiles);
+  }
+
  private:
   static constexpr std::size_t precisions = 4;
 

@@ -51,6 +51,20 @@ TEST_CASE(
   CHECK(ask(*cost, 4, Pass::backward).time == ask(*base, 4, Pass::backward).time);
 }
 
+TEST_CASE("profiled: the spread of what was measured stands before what the model is worth") {
+  const Cluster cluster = star_of(1, "10 GB/s", "1us");
+  Profile profile = one_kernel(cluster);
+  profile.kernels[0].time = {10ms, 9ms, 12ms, 9};
+  const auto cost = make_profiled(cluster, make_constant_efficiency(cluster), profile, "test");
+  const std::string known = cost->accuracy(Precision::fp32);
+  CHECK(
+      known.starts_with("quartiles of measured kernels within 20 % of the time used (median of 1 "
+                        "kernels); others: "));
+  CHECK(known.ends_with(make_constant_efficiency(cluster)->accuracy(Precision::fp32)));
+  CHECK(cost->accuracy(Precision::fp16) ==
+        make_constant_efficiency(cluster)->accuracy(Precision::fp16));
+}
+
 TEST_CASE("profiled: copies and messages are interpolated between measured sizes") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   Profile profile = one_kernel(cluster);

@@ -307,5 +307,15 @@ TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   CHECK(borrowed("rtx-3090", Precision::fp16)->half);
 }
 
+TEST_CASE("tiles: a report says how far each device's times were from measurements set aside") {
+  const auto accuracy = [](const std::string& type, Precision precision) {
+    return make_tile_costs(one_gpu(type))->accuracy(precision);
+  };
+  CHECK(accuracy("v100-sxm2", Precision::fp32).ends_with(": v100-sxm2 11.7 %"));
+  CHECK(accuracy("v100-sxm2", Precision::fp16).ends_with(": v100-sxm2 12.3 %"));
+  CHECK(accuracy("k80", Precision::fp32).ends_with(": k80 unknown (borrows from m40)"));
+  CHECK(make_constant_efficiency(one_gpu("t4"))->accuracy(Precision::fp32).ends_with("t4 19.7 %"));
+}
+
 }  // namespace
 }  // namespace parsim
