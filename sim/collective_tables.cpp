@@ -351,6 +351,10 @@ bool looks_like_csv(std::string_view text) {
     if (line.starts_with('#') && line.find("busbw") != line.npos) return false;
     if (comma || line.empty() || line.front() == '#' || line.front() == '\r') continue;
     if (line.find(',') == line.npos || line.find("_perf") != line.npos) return false;
+    // Prose: names of columns are single words.
+    for (std::size_t i = 1; i < line.size(); ++i) {
+      if (line[i] == ' ' && line[i - 1] != ',') return false;
+    }
     comma = true;
   }
   return comma;

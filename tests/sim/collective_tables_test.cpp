@@ -105,6 +105,7 @@ TEST_CASE("collective tables: broken files are refused with their line") {
         "log.txt: neither a table of nccl-tests nor CSV with a column size_bytes; accepted: what "
         "nccl-tests print, with its head line '#  size  count  type …  time  algbw  busbw …'");
   CHECK(refused("") == refused("hello\n"));
+  CHECK(refused("# a letter\n\nDear reader, all is well,\nand so on.\n") == refused("hello\n"));
   CHECK(refused(text.substr(0, text.find("\n        1024"))) ==
         "log.txt:17: a table without rows; accepted: at least one size");
   CHECK(refused(with(text, "        4096", "        4O96")) ==

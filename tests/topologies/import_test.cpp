@@ -94,6 +94,38 @@ TEST_CASE("import nccl: two sockets without NVLink by hand") {
   CHECK(cluster.switches.size() == 3);  // eth0 stands under both sockets and is one card
 }
 
+TEST_CASE("import nccl: bridges of one PCIe switch are joined once, whoever says so") {
+  const auto text = [](const std::string& second) {
+    return R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">
+<pci busid="0000:10:00.0" link_speed="16.0 GT/s PCIe" link_width="16">
+<pcilink target="0000:20:00.0"/>
+<pci busid="0000:11:00.0" link_speed="16.0 GT/s PCIe" link_width="16">
+<gpu dev="0" sm="80"/></pci></pci>
+<pci busid="0000:20:00.0" link_speed="16.0 GT/s PCIe" link_width="16">
+<pcilink target=")" +
+           second + R"("/>
+<pci busid="0000:21:00.0" link_speed="16.0 GT/s PCIe" link_width="16">
+<gpu dev="1" sm="80"/></pci></pci></cpu></system>)";
+  };
+  const auto read = [&](const std::string& second) {
+    auto file = import_cluster(text(second), "flat.xml", {});
+    REQUIRE(file);
+    return *std::move(file);
+  };
+  const Imported both = read("0000:10:00.0");
+  CHECK(both.notes.size() == 1);  // the GPUs' type is a guess
+  const auto shortcuts = [](const Cluster& cluster) {
+    return std::count_if(cluster.links.begin(), cluster.links.end(),
+                         [](const Link& link) { return link.rate == BytesPerSecond{5000e9}; });
+  };
+  CHECK(both.cluster.links.size() == 5);  // two GPUs, two bridges, and the switch's inside
+  CHECK(shortcuts(both.cluster) == 1);
+  const Imported one = read("0000:30:00.0");
+  CHECK(shortcuts(one.cluster) == 1);
+  CHECK(one.notes.size() == 2);
+  CHECK_THROWS_AS(read("0000:20:00.0"), InputError);
+}
+
 TEST_CASE("import nccl: what a virtual machine hides is guessed and said") {
   const Imported file = imported("nccl/virtual-machine.xml");
   CHECK(file.notes == std::vector<std::string>{"a100-pcie: type guessed from sm 80 and 0 NVLinks "

@@ -35,6 +35,7 @@ class NcclReader {
     const std::vector<XmlTag> cpus = system_.children({"cpu"});
     for (const XmlTag& cpu : cpus) read_socket(cpu);
     join_sockets();
+    join_bridges();
     // The tree is in the order of the bus; GPUs go by their number.
     std::sort(gpus_.begin(), gpus_.end(),
               [](const Gpu& a, const Gpu& b) { return a.number < b.number; });
@@ -117,12 +118,12 @@ class NcclReader {
       } else if (child.name() == "nic") {
         read_cards(child, parent, rate, source);
       } else if (child.name() == "pcilink") {
-        throw InputError(child.where(), "<pcilink> joins two PCIe switches directly",
-                         "a tree of PCIe devices; leave the tag out, or write a cluster file");
+        shortcuts_.emplace_back(busid, child);
       } else {
         if (!bridge.valid()) {
           bridge = builder_.add_switch("pci-" + busid, node_);
           builder_.add_link(Port::of(bridge), Port::of(parent), rate, pcie_latency, source);
+          bridges_.emplace(busid, bridge);
         }
         read_pci(child, bridge, socket);
       }
@@ -280,6 +281,26 @@ class NcclReader {
     return name;
   }
 
+  /// What looks like several switches is one: <pcilink>, from either side or both. NCCL takes no
+  /// notice of one whose target it does not see.
+  void join_bridges() {
+    constexpr BytesPerSecond inside_a_switch{5000e9};  // LOC_BW
+    std::set<std::pair<SwitchId, SwitchId>> joined;
+    for (const auto& [busid, link] : shortcuts_) {
+      const std::string& target = link.text("target");
+      const auto from = bridges_.find(busid), to = bridges_.find(target);
+      if (busid == target) throw InputError(link.where("target"), "the bridge itself", "another");
+      if (from == bridges_.end() || to == bridges_.end()) {
+        notes_.push_back(fmt::format("{}: no bridge with devices behind it at {}", link.where(),
+                                     from == bridges_.end() ? busid : target));
+        continue;
+      }
+      if (!joined.insert(std::minmax(from->second, to->second)).second) continue;
+      builder_.add_link(Port::of(from->second), Port::of(to->second), inside_a_switch, pcie_latency,
+                        from_nccl(Label::guessed, "bridges of one PCIe switch"));
+    }
+  }
+
   void join_sockets() {
     for (std::size_t i = 0; i < sockets_.size(); ++i) {
       for (std::size_t j = i + 1; j < sockets_.size(); ++j) {
@@ -316,6 +337,8 @@ class NcclReader {
   std::string host_, guessed_latency_;
   std::set<std::string> names_;  ///< of devices, switches and bus ids
   std::vector<Socket> sockets_;
+  std::map<std::string, SwitchId> bridges_;                ///< by bus id
+  std::vector<std::pair<std::string, XmlTag>> shortcuts_;  ///< bus id of the owner, <pcilink>
   std::vector<Gpu> gpus_;
   std::map<std::string, DeviceId> gpu_at_;  ///< by bus id
   std::map<std::string, DeviceModel> models_;
