@@ -62,6 +62,14 @@ bool file_exists(const std::string& path) {
   return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
 }
 
+std::string file_of(const std::string& given) {
+  const std::string in_folder = (fs::path(given) / "config.json").string();
+  for (const std::string& path : {given, given.substr(0, given.rfind(",device=")), in_folder}) {
+    if (file_exists(path)) return path;
+  }
+  return {};
+}
+
 std::string fnv1a64(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // the offset basis
   for (const char c : bytes) {

@@ -25,7 +25,8 @@ Json or_null(const std::optional<Seconds>& time) {
 /// A name and, if it is a file, the hash of its content.
 Json source(const std::string& given, const std::string& name) {
   Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
-  if (file_exists(given)) json["fnv1a64"] = fnv1a64(read_file(given, given));
+  const std::string file = file_of(given);
+  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
   return json;
 }
 

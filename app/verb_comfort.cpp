@@ -115,8 +115,8 @@ void check_unchanged(const Json& inputs, const std::string& path) {
   for (const Json& source : sources) {
     if (!source.is_object() || !source.contains("given") || !source["given"].is_string()) continue;
     if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
-    const std::string given = source["given"], was = source["fnv1a64"];
-    const std::string now = fnv1a64(read_file(given, path));
+    const std::string given = source["given"], was = source["fnv1a64"], file = file_of(given);
+    const std::string now = fnv1a64(read_file(file.empty() ? given : file, path));
     if (now != was) {
       throw InputError(path,
                        fmt::format("'{}' has changed since: {} then, {} now", given, was, now),

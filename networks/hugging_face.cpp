@@ -367,6 +367,10 @@ Network read_hugging_face(const std::string& path,
     Network network{name, {}, {}, {}};
     Design design{config, network, tokens};
     known.build(design);
+    if (config.has("quantization_config")) {
+      network.warnings.push_back(
+          "trained whole, in the precision of the step: 'quantization_config' is not followed");
+    }
     return network;
   }
   const std::string near = did_you_mean(type, names);

@@ -34,6 +34,17 @@ TEST_CASE("files: FNV-1a gives the published values") {
   CHECK(fnv1a64("foobar") == "85944171f73967e8");
 }
 
+TEST_CASE("files: a word of the command line leads to the file that it reads") {
+  const TemporaryFolder folder;
+  const std::string matrix = folder.write("smi.txt", "GPU0"),
+                    model = folder.write("config.json", "{}");
+  CHECK(file_of(matrix) == matrix);
+  CHECK(file_of(matrix + ",device=t4") == matrix);
+  CHECK(file_of(folder.folder()) == model);
+  CHECK(file_of("star:8,device=t4") == "");
+  CHECK(file_of(folder.path("absent.toml")) == "");
+}
+
 TEST_CASE("files: gzip is read back by zlib, and is the same bytes each time") {
   const TemporaryFolder folder;
   std::string text = "{";

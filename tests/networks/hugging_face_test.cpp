@@ -178,6 +178,17 @@ TEST_CASE("hugging face: every slip gets its place, what was found and what is a
         "the samples");
 }
 
+TEST_CASE("hugging face: numbers of few bits are not what is trained, and that is said") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.write(
+      "config.json", testing::with(text_of("gpt2"), "\"n_embd\": 768,",
+                                   "\"n_embd\": 768, \"quantization_config\": {\"bits\": 4},"));
+  const Network network = load_network(path, {}, "--network");
+  CHECK(parameter_count(network) == parameter_count(published("gpt2")));
+  REQUIRE(network.warnings.size() == published("gpt2").warnings.size() + 1);
+  CHECK(network.warnings.back().ends_with("'quantization_config' is not followed"));
+}
+
 TEST_CASE("hugging face: a sliding window that is not modelled is said") {
   const auto warnings = [](std::int64_t tokens) {
     return published("mistral-7b", {{"sequence", tokens}}).warnings;
