@@ -145,7 +145,7 @@ std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResul
   table.title =
       fmt::format("{} steps with kernel times that vary by {} % (log-normal, seed {})",
                   scene.request.runs, three_digits(100 * scene.request.jitter), scene.request.seed);
-  add_words(table, "strategy", "strategy", std::move(names));
+  add_words(table, "strategy", "strategy", names);
   add_numbers(table, "s",
               {{"median step", "median_s", std::move(median)},
                {"lower quartile", "lower_quartile_s", std::move(low)},

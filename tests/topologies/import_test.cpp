@@ -214,6 +214,45 @@ TEST_CASE("import simgrid: links get their ends from routes") {
   CHECK(file.notes.back().starts_with("2 links are SHARED"));
 }
 
+TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps are told") {
+  // Three hosts around a switch that no one names, with an up and a down link each.
+  const auto read = [](const std::string& slow, const std::string& forgotten) {
+    std::string text = "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n";
+    const std::vector<std::string> names{"a", "b", "c"};
+    for (const std::string& name : names) {
+      text += "<host id=\"" + name + "\" speed=\"1Gf\"/>\n";
+      for (const std::string way : {"-up", "-down"}) {
+        text += "<link id=\"" + name + way + "\" bandwidth=\"" + (name + way == slow ? "5" : "10") +
+                "GBps\" latency=\"1us\"/>\n";
+      }
+    }
+    for (const std::string& from : names) {
+      for (const std::string& to : names) {
+        if (from == to || from + to == forgotten || to + from == forgotten) continue;
+        text += "<route src=\"" + from + "\" dst=\"" + to +
+                "\" symmetrical=\"NO\"><link_ctn id=\"" + from + "-up\"/><link_ctn id=\"" + to +
+                "-down\"/></route>\n";
+      }
+    }
+    auto file = import_cluster(text + "</zone></platform>\n", "three.xml", {});
+    REQUIRE(file);
+    return *std::move(file);
+  };
+  const Imported cables = read("", "");
+  CHECK(cables.cluster.links.size() == 3);
+  REQUIRE(cables.notes.size() == 1);
+  CHECK(cables.notes[0].starts_with("host-1Gf"));
+  const Imported uneven = read("a-down", "");
+  CHECK(uneven.cluster.links.size() == 4);
+  REQUIRE(uneven.notes.size() == 2);
+  CHECK(uneven.notes[1] == "2 links are used in one direction only; here they have both");
+  const Imported gap = read("", "bc");
+  REQUIRE(!gap.notes.empty());
+  CHECK(gap.notes[0] ==
+        "three.xml:1:zone: no route between 1 pair of hosts ('b' and 'c'); they take the shortest "
+        "way over the links");
+}
+
 TEST_CASE("import simgrid: cluster tags are stars") {
   const Cluster flat = imported("simgrid/flat-cluster.xml").cluster;
   REQUIRE(flat.devices.size() == 5);

@@ -5,99 +5,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <set>
 
 #include "core/errors.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/document.hpp"
+#include "topologies/import/platform_units.hpp"
 
 namespace parsim {
 
 namespace {
-
-struct PlatformUnit {
-  std::string_view word;
-  double factor;
-};
-
-/// "125MBps", "50us", "1Gf": a number and at most one prefix before the unit. What has no unit is
-/// in the first of `units`, as in SimGrid.
-double platform_quantity(const XmlTag& tag, std::string_view attribute,
-                         std::initializer_list<PlatformUnit> units, bool may_be_zero) {
-  const std::string& text = tag.text(attribute);
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  std::vector<std::string> words;
-  double factor = unit.empty() ? units.begin()->factor : 0;
-  for (const PlatformUnit& one : units) {
-    words.emplace_back(one.word);
-    if (one.word == unit) factor = one.factor;
-  }
-  const double value = number * factor;
-  if (error != std::errc{} || factor == 0 || !std::isfinite(value) || value < 0 ||
-      (value == 0 && !may_be_zero)) {
-    throw InputError(tag.where(attribute), fmt::format("'{}'", text),
-                     fmt::format("accepted: a {} number with one of {}{}",
-                                 may_be_zero ? "non-negative" : "positive", join(words),
-                                 factor == 0 && !unit.empty() ? suggestion(unit, words) : ""));
-  }
-  return value;
-}
-
-FlopsPerSecond platform_speed(const XmlTag& tag) {
-  return {platform_quantity(tag, "speed",
-                            {{"f", 1},
-                             {"kf", 1e3},
-                             {"Mf", 1e6},
-                             {"Gf", 1e9},
-                             {"Tf", 1e12},
-                             {"Pf", 1e15},
-                             {"Ef", 1e18},
-                             {"Kif", 0x1p10},
-                             {"Mif", 0x1p20},
-                             {"Gif", 0x1p30},
-                             {"Tif", 0x1p40},
-                             {"flops", 1},
-                             {"kiloflops", 1e3},
-                             {"megaflops", 1e6},
-                             {"gigaflops", 1e9},
-                             {"teraflops", 1e12}},
-                            false)};
-}
-BytesPerSecond platform_rate(const XmlTag& tag, std::string_view attribute) {
-  return {platform_quantity(tag, attribute,
-                            {{"Bps", 1},
-                             {"kBps", 1e3},
-                             {"MBps", 1e6},
-                             {"GBps", 1e9},
-                             {"TBps", 1e12},
-                             {"KiBps", 0x1p10},
-                             {"MiBps", 0x1p20},
-                             {"GiBps", 0x1p30},
-                             {"TiBps", 0x1p40},
-                             {"bps", 0.125},
-                             {"kbps", 125},
-                             {"Mbps", 125e3},
-                             {"Gbps", 125e6},
-                             {"Tbps", 125e9}},
-                            false)};
-}
-Seconds platform_latency(const XmlTag& tag, std::string_view attribute) {
-  if (tag.find(attribute) == nullptr) return Seconds{0};
-  return Seconds{platform_quantity(tag, attribute,
-                                   {{"s", 1},
-                                    {"ms", 1e-3},
-                                    {"us", 1e-6},
-                                    {"ns", 1e-9},
-                                    {"ps", 1e-12},
-                                    {"m", 60},
-                                    {"h", 3600},
-                                    {"d", 86400},
-                                    {"w", 604800}},
-                                   true)};
-}
 
 class PlatformReader {
  public:
@@ -229,7 +146,34 @@ class PlatformReader {
         read_route(tag, "gw_src", "gw_dst");
       }
     }
+    if (routing == "Full") note_missing_routes(zone, children);
     return props;
+  }
+
+  /// SimGrid has no way between hosts of such a zone without a route; here whatever hangs together
+  /// has one.
+  void note_missing_routes(const XmlTag& zone, const std::vector<XmlTag>& children) {
+    std::vector<std::string> hosts;
+    std::set<std::pair<std::string, std::string>> joined;
+    for (const XmlTag& tag : children) {
+      if (tag.name() == "host") hosts.push_back(tag.text("id"));
+      if (tag.name() == "route" && tag.text("src") != tag.text("dst")) {
+        joined.insert(std::minmax(tag.text("src"), tag.text("dst")));
+      }
+    }
+    if (joined.empty()) return;  // its hosts only stand here
+    std::size_t missing = 0;
+    std::string first;
+    for (std::size_t a = 0; a < hosts.size(); ++a) {
+      for (std::size_t b = a + 1; b < hosts.size(); ++b) {
+        if (joined.contains(std::minmax(hosts[a], hosts[b]))) continue;
+        if (missing++ == 0) first = fmt::format("'{}' and '{}'", hosts[a], hosts[b]);
+      }
+    }
+    if (missing == 0) return;
+    platform_.notes.push_back(fmt::format(
+        "{}: no route between {} pair{} of hosts ({}{}); they take the shortest way over the links",
+        zone.where(), missing, missing == 1 ? "" : "s", first, missing == 1 ? "" : ", …"));
   }
 
   /// A flat cluster: a star of its hosts' links around a router.
@@ -275,7 +219,8 @@ class PlatformReader {
       const std::size_t point = add_point(std::move(host));
       PlatformLink link{fmt::format("{}_link_{}", id, number), tag.where(), rate, latency,
                         policy_of(tag, "sharing_policy", "SPLITDUPLEX")};
-      platform_.routes.push_back({tag.where(), point, router, {{add_link(std::move(link)), 0}}});
+      platform_.routes.push_back(
+          {tag.where(), point, router, {{add_link(std::move(link)), 0}}, true});
     }
   }
 
@@ -330,7 +275,11 @@ class PlatformReader {
   }
 
   void read_route(const XmlTag& tag, std::string_view from, std::string_view to) {
-    PlatformRoute route{tag.where(), point_named(tag, from), point_named(tag, to), {}};
+    PlatformRoute route{tag.where(),
+                        point_named(tag, from),
+                        point_named(tag, to),
+                        {},
+                        tag.text_or("symmetrical", "YES") != "NO"};
     for (const XmlTag& hop : tag.children({"link_ctn"})) {
       const std::string& name = hop.text("id");
       const auto found = links_.find(name);

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/cluster.hpp"
 #include "core/units.hpp"
 #include "topologies/import/xml.hpp"
 
@@ -56,6 +58,7 @@ struct PlatformRoute {
   std::string where;
   std::size_t from = 0, to = 0;  ///< points
   std::vector<PlatformHop> hops;
+  bool both_ways = true;  ///< it is the way back too
 };
 
 struct Platform {
@@ -65,6 +68,11 @@ struct Platform {
   std::vector<PlatformRoute> routes;
   std::vector<std::string> notes;
 };
+
+/// Nothing if the key is absent.
+[[nodiscard]] std::optional<std::string> prop_of(const Props& props, std::string_view key);
+/// The type of device that a host is: as its props say it, else a guess from its speed.
+[[nodiscard]] DeviceModel model_of_host(const PlatformPoint& host, const std::string& file);
 
 /// Throws InputError with file and line for what is not understood.
 [[nodiscard]] Platform read_platform(const Element& root, const std::string& file);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "core/errors.hpp"
 #include "topologies/builder.hpp"
@@ -55,6 +56,7 @@ class SimGridReader {
         options_(options),
         places_(platform_),
         oriented_(platform_.links.size(), false),
+        used_(platform_.links.size()),
         crossed_(places_.size(), false),
         notes_(std::move(platform_.notes)) {}
 
@@ -149,7 +151,10 @@ class SimGridReader {
       crossings_.push_back(exit(h));
     }
     places_.join(exit(count - 1), route.to);
-    for (const PlatformHop& hop : route.hops) {
+    for (std::size_t h = 0; h < count; ++h) {
+      const PlatformHop& hop = route.hops[h];
+      used_[hop.link].first |= route.both_ways || way[h] > 0;
+      used_[hop.link].second |= route.both_ways || way[h] < 0;
       oriented_[hop.link] = true;
       if (platform_.links[hop.link].policy == "FATPIPE") {
         throw InputError(route.where,
@@ -193,81 +198,19 @@ class SimGridReader {
     }
   }
 
-  [[nodiscard]] std::optional<std::string> prop(const Props& props, std::string_view key) const {
-    const auto found = props.find(key);
-    if (found == props.end()) return std::nullopt;
-    return found->second;
-  }
-
-  DeviceModel model_of(const PlatformPoint& host) const {
-    if (options_.device != nullptr) return *options_.device;
-    const auto name = prop(host.props, platform_key::model);
-    if (!name) return model_of_speed(host);
-    const auto told = told_model(host, *name);
-    if (!told) return device_model(*name, host.where);
-    for (const DeviceModel& known : device_models()) {
-      DeviceModel bare = known;
-      bare.provenance = told->provenance;
-      if (bare == *told) return known;  // with its sources
-    }
-    return *told;
-  }
-
-  /// A host that says nothing but its speed. All but that is a guess: a V100 has 17 FLOP/s for each
-  /// byte per second of its memory.
-  DeviceModel model_of_speed(const PlatformPoint& host) const {
-    constexpr double flops_per_byte = 17;
-    constexpr std::int64_t memory = std::int64_t{16} << 30;
-    DeviceModel model;
-    // Exact, because hosts of one name are one type.
-    const double tera = host.speed.value / 1e12;
-    model.name = tera >= 1 ? fmt::format("host-{}Tf", tera) : fmt::format("host-{}Gf", 1e3 * tera);
-    model.multiprocessors = static_cast<std::int32_t>(host.cores);
-    model.peak.fill(host.speed);
-    model.memory_rate = {host.speed.value / flops_per_byte};
-    model.memory = Bytes{memory};
-    model.provenance = {{"*", Label::guessed,
-                         fmt::format("speed of a host in {}; memory and its rate guessed", file_)}};
-    return model;
-  }
-
-  /// All numbers of a model as parsim writes them; nothing if they are not there.
-  std::optional<DeviceModel> told_model(const PlatformPoint& host, const std::string& name) const {
-    using namespace platform_key;
-    if (!prop(host.props, fp32)) return std::nullopt;
-    const auto text = [&](std::string_view key) {
-      const auto value = prop(host.props, key);
-      if (value) return *value;
-      throw InputError(host.where, fmt::format("the prop '{}' is missing", key),
-                       "all that 'show cluster --format simgrid' writes");
-    };
-    const auto where = [&](std::string_view key) { return fmt::format("{}.{}", host.where, key); };
-    DeviceModel model;
-    model.name = name;
-    model.kind = text(kind) == "cpu" ? DeviceKind::cpu : DeviceKind::gpu;
-    model.architecture = prop(host.props, architecture).value_or("");
-    model.multiprocessors = static_cast<std::int32_t>(
-        parse_bytes(text(multiprocessors) + " B", where(multiprocessors)).value);
-    model.peak = {
-        parse_flops_rate(text(fp32), where(fp32)), parse_flops_rate(text(tf32), where(tf32)),
-        parse_flops_rate(text(fp16), where(fp16)), parse_flops_rate(text(bf16), where(bf16))};
-    model.memory_rate = parse_rate(text(memory_rate), where(memory_rate));
-    model.memory = parse_bytes(text(model_memory), where(model_memory));
-    model.provenance = {{"*", Label::guessed, "given in " + file_}};
-    return model;
-  }
-
   Imported build();
   std::vector<Port> build_points(ClusterBuilder& builder);
   Port port_at(ClusterBuilder& builder, std::size_t place, const PlatformLink& link);
   NodeId node_named(ClusterBuilder& builder, const std::string& name);
+  std::vector<bool> ways_back();
 
   Platform platform_;
   const std::string& file_;
   const ImportOptions& options_;
   Places places_;
-  std::vector<bool> oriented_;  ///< by link: its ends are known
-  std::vector<bool> crossed_;   ///< by root: routes lead through it
+  std::vector<bool> oriented_;               ///< by link: its ends are known
+  std::vector<std::pair<bool, bool>> used_;  ///< by link: from its first end, from its second
+  std::vector<bool> crossed_;                ///< by root: routes lead through it
   std::vector<std::size_t> crossings_;
   std::map<std::size_t, Port> port_of_;  ///< by root
   std::map<std::string, NodeId> nodes_;
@@ -287,13 +230,14 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
   for (std::size_t i = 0; i < platform_.points.size(); ++i) {
     const PlatformPoint& point = platform_.points[i];
     if (!point.is_host) {
-      const auto node = prop(platform_.props, std::string(platform_key::node_of) + point.name);
+      const auto node = prop_of(platform_.props, std::string(platform_key::node_of) + point.name);
       const SwitchId id =
           builder.add_switch(point.name, node ? node_named(builder, *node) : NodeId{});
       port_of_[places_.root(i)] = Port::of(id);
       continue;
     }
-    const DeviceModel model = model_of(point);
+    const DeviceModel model =
+        options_.device != nullptr ? *options_.device : model_of_host(point, file_);
     const auto [known, is_new] = models.try_emplace(model.name, model);
     if (!(known->second == model)) {
       throw InputError(point.where,
@@ -301,10 +245,10 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
                        "one set of numbers for each name");
     }
     std::optional<Bytes> memory;
-    if (const auto text = prop(point.props, platform_key::memory)) {
+    if (const auto text = prop_of(point.props, platform_key::memory)) {
       memory = parse_bytes(*text, point.where);
     }
-    const std::string node = prop(point.props, platform_key::node).value_or(point.name);
+    const std::string node = prop_of(point.props, platform_key::node).value_or(point.name);
     const DeviceId id =
         builder.add_device(point.name, known->second, node_named(builder, node), memory);
     if (is_new && known->second.name.starts_with("host-")) {
@@ -333,24 +277,55 @@ Port SimGridReader::port_at(ClusterBuilder& builder, std::size_t place, const Pl
   return port_of_[root] = Port::of(builder.add_switch(name));
 }
 
+/// A cable with two directions is often written as two links, there and back: which links are the
+/// way back of one before them. What is left with one direction is told.
+std::vector<bool> SimGridReader::ways_back() {
+  using Way = std::tuple<std::size_t, std::size_t, double, double>;  // from, to, rate, latency
+  std::map<Way, std::size_t> alone;
+  std::vector<bool> is_back(platform_.links.size(), false);
+  for (std::size_t i = 0; i < platform_.links.size(); ++i) {
+    const PlatformLink& link = platform_.links[i];
+    const auto [first, second] = used_[i];
+    if (!oriented_[i] || first == second || link.policy != "SHARED") continue;
+    std::size_t from = places_.root(places_.end(i, false)), to = places_.root(places_.end(i, true));
+    if (second) std::swap(from, to);
+    const auto there = alone.find({to, from, link.rate.value, link.latency.count()});
+    if (there == alone.end()) {
+      ++alone[{from, to, link.rate.value, link.latency.count()}];
+    } else {
+      is_back[i] = true;
+      if (--there->second == 0) alone.erase(there);
+    }
+  }
+  std::size_t left = 0;
+  for (const auto& [way, count] : alone) left += count;
+  if (left > 0) {
+    notes_.push_back(fmt::format("{} link{} used in one direction only; here {} both", left,
+                                 left == 1 ? " is" : "s are", left == 1 ? "it has" : "they have"));
+  }
+  return is_back;
+}
+
 Imported SimGridReader::build() {
-  const auto name = prop(platform_.props, platform_key::name);
+  const auto name = prop_of(platform_.props, platform_key::name);
   ClusterBuilder builder(name.value_or(std::filesystem::path(file_).stem().string()), file_);
   const std::vector<Port> hosts = build_points(builder);
   std::vector<double> rates(platform_.points.size(), 0);
   std::map<std::size_t, double> rate_at;
   std::size_t unused = 0, shared = 0;
+  const std::vector<bool> is_back = ways_back();
   for (std::size_t i = 0; i < platform_.links.size(); ++i) {
     const PlatformLink& link = platform_.links[i];
     if (!oriented_[i]) {
       if (link.policy != "FATPIPE") ++unused;  // a loopback
       continue;
     }
-    if (link.policy == "SHARED") ++shared;
-    const auto label = prop(link.props, platform_key::label);
+    if (is_back[i]) continue;
+    if (link.policy == "SHARED" && used_[i].first && used_[i].second) ++shared;
+    const auto label = prop_of(link.props, platform_key::label);
     const std::int32_t source = builder.add_provenance(
         {"*", label ? parse_label(*label, link.where) : Label::guessed,
-         prop(link.props, platform_key::source).value_or("given in " + file_)});
+         prop_of(link.props, platform_key::source).value_or("given in " + file_)});
     const Port a = port_at(builder, places_.end(i, false), link),
                b = port_at(builder, places_.end(i, true), link);
     builder.add_link(a, b, link.rate, link.latency, source);
