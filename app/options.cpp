@@ -59,7 +59,7 @@ constexpr OptionSpec options[] = {
      "memory/communication, communication/tensor or communication/memory",
      true},
     {"--launch-interval", "TIME",
-     "a device's host issues an operation each so often (default: at once)"},
+     "a device's host issues an operation each so often (default: the profile's, or at once)"},
     {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",

@@ -228,6 +228,7 @@ Request make_request(const Arguments& arguments) {
   request.interference = arguments.texts("--interference");
   if (const auto text = arguments.text("--launch-interval")) {
     request.sim.launch_interval = parse_seconds(*text, "--launch-interval");
+    request.launch_interval_given = true;
   }
   check_combinations(arguments, request);
   check_strategy_options(arguments, request);

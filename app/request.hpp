@@ -53,6 +53,7 @@ struct Request {
   std::int64_t runs = 20;                     ///< with jitter
   std::vector<std::string> slow;              ///< "gpu3=1.5", "link3=2@2ms-5ms"
   std::vector<std::string> interference;      ///< "tensor/communication=1.2"
+  bool launch_interval_given = false;         ///< else a profile's counts
   bool hardware = false;                      ///< --hw
   std::optional<Machine> machine;  ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;

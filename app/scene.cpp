@@ -155,6 +155,9 @@ Scene::Scene(const Request& asked)
   const auto start = std::chrono::steady_clock::now();
   request.sim.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
+  if (!request.launch_interval_given && profile && profile->launch.samples > 0) {
+    request.sim.launch_interval = profile->launch.median;
+  }
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;

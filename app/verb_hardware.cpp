@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/disturb.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
 #include "app/page/validation_page.hpp"
@@ -330,6 +331,24 @@ Outcome refused(const Arguments& arguments, const std::string& reason) {
   return outcome;
 }
 
+/// What a profile says of the machine besides times of operations.
+void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) {
+  if (profile.launch.samples > 0) {
+    lines.push_back(fmt::format("a launch every {}", to_text(profile.launch.median)));
+  }
+  for (const LinkFit& link : profile.links) {
+    const std::vector<Device>& devices = profile.machine.cluster.devices;
+    lines.push_back(fmt::format("{} to {}: {} and {}; off by {:.1f} % at most",
+                                devices.at(link.from.index()).name,
+                                devices.at(link.to.index()).name, to_text(link.latency),
+                                to_text(link.rate), 100 * link.largest_error));
+  }
+  if (profile.interference_samples.empty()) return;
+  const std::vector<std::string> texts = interference_texts(profile.interference);
+  lines.push_back(texts.empty() ? "kernels and messages do not hold each other up"
+                                : "kernels and messages hold each other up: " + join(texts));
+}
+
 }  // namespace
 
 Outcome run_validate_hardware(const Arguments& arguments) {
@@ -419,6 +438,7 @@ Outcome run_calibrate(const Arguments& arguments) {
                    fmt::format("{} kernels, {} copies and updates, {} messages written to {}",
                                profile.value->kernels.size(), profile.value->memory.size(),
                                profile.value->messages.size(), path)};
+  add_machine_facts(*profile.value, document.head);
   for (const Unresolved& item : unresolved) {
     document.notes.push_back(
         fmt::format("not planned: {}: {}: {}", item.set, item.name, item.reason));

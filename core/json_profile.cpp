@@ -1,6 +1,8 @@
 // Machines, profiles and measurements as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 #include "core/json_support.hpp"
 #include "core/profile.hpp"
@@ -60,6 +62,16 @@ struct Fields<KernelSample> {
     visit("precision", sample.precision);
     visit("contraction", sample.part.contraction);
     visit("time", sample.time);
+  }
+};
+template <>
+struct Fields<LinkFit> {
+  static void list(auto& visit, auto& link) {
+    visit("from", link.from);
+    visit("to", link.to);
+    visit("latency_s", link.latency);
+    visit("bytes_per_s", link.rate.value);
+    visit("largest_error", link.largest_error);
   }
 };
 template <>
@@ -191,9 +203,40 @@ void put_interference(Writer& out, const Interference& interference) {
   out.close_object();
 }
 
-Interference get_interference(const Node& node) {
+std::vector<std::string> pair_words() {
   std::vector<std::string> words;
   for (const InterferencePair& pair : interference_pairs) words.push_back(to_text(pair));
+  return words;
+}
+
+void put_sample(Writer& out, const InterferenceSample& sample) {
+  out.open_object();
+  out.key("device").text(sample.device);
+  out.key("pair").text(to_text(interference_pairs.at(sample.pair)));
+  out.key("alone");
+  put(out, sample.alone);
+  out.key("beside");
+  put(out, sample.beside);
+  out.close_object();
+}
+
+InterferenceSample get_sample(const Node& node) {
+  node.only({"device", "pair", "alone", "beside"});
+  InterferenceSample sample;
+  std::string word;
+  get(node["device"], sample.device);
+  get(node["pair"], word);
+  const std::vector<std::string> words = pair_words();
+  const auto found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) node["pair"].refuse("accepted: " + join(words));
+  sample.pair = static_cast<std::size_t>(found - words.begin());
+  get(node["alone"], sample.alone);
+  get(node["beside"], sample.beside);
+  return sample;
+}
+
+Interference get_interference(const Node& node) {
+  const std::vector<std::string> words = pair_words();
   const std::vector<std::string_view> keys(words.begin(), words.end());
   node.only(keys);
   Interference interference;
@@ -265,6 +308,17 @@ std::string to_json(const Profile& profile) {
       out.key("interference");
       json::put_interference(out, profile.interference);
     }
+    if (!profile.interference_samples.empty()) {
+      out.key("interference_samples").open_array();
+      for (const InterferenceSample& sample : profile.interference_samples) {
+        json::put_sample(out, sample);
+      }
+      out.close_array();
+    }
+    if (!profile.links.empty()) {
+      out.key("links");
+      json::put(out, profile.links);
+    }
   });
 }
 
@@ -285,7 +339,8 @@ Machine machine_from_json(const std::string& text, const std::string& where) {
 Profile profile_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::profile_format, json::profile_version);
-  root.only(json::all_keys({"launch", "kernels", "memory", "messages", "interference"}));
+  root.only(json::all_keys({"launch", "kernels", "memory", "messages", "interference",
+                            "interference_samples", "links"}));
   Profile profile;
   profile.machine = json::get_machine(root);
   json::get(root["launch"], profile.launch);
@@ -296,6 +351,12 @@ Profile profile_from_json(const std::string& text, const std::string& where) {
   if (const auto node = root.find("interference")) {
     profile.interference = json::get_interference(*node);
   }
+  if (const auto list = root.find("interference_samples")) {
+    list->each([&](const json::Node& node) {
+      profile.interference_samples.push_back(json::get_sample(node));
+    });
+  }
+  if (const auto list = root.find("links")) json::get(*list, profile.links);
   return profile;
 }
 

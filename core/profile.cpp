@@ -94,6 +94,52 @@ std::string_view to_text(Activity activity) {
   return words[static_cast<std::size_t>(activity)];
 }
 
+std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  switch (dag.kind(id)) {
+    case OpKind::update:
+    case OpKind::local:
+      return Activity::memory;
+    case OpKind::transfer:
+      if (record.device == record.to) return Activity::memory;
+      return std::nullopt;
+    case OpKind::collective:
+    case OpKind::delay:
+      return std::nullopt;
+    case OpKind::compute:
+      break;
+  }
+  const WorkId work{record.what};
+  const LayerId layer = dag.work(work).layer;
+  const LayerKind& kind = dag.network[layer].kind;
+  const std::vector<Shape> shapes = input_shapes(dag.network, layer);
+  if (forward_flops(kind, shapes, dag.network[layer].out, dag.part(work)).value <= 0) {
+    return Activity::memory;
+  }
+  const auto* conv = kind.as<Conv>();
+  const bool reuses_nothing =
+      conv != nullptr && conv->groups > 1 && conv->groups == shapes[0].axes[0].extent;
+  return reuses_nothing ? Activity::memory : Activity::tensor;
+}
+
+Interference interference_of(const std::vector<InterferenceSample>& samples) {
+  Interference interference;
+  for (std::size_t pair = 0; pair < interference_pairs.size(); ++pair) {
+    std::vector<double> ratios;
+    for (const InterferenceSample& sample : samples) {
+      if (sample.pair != pair) continue;
+      const bool slower = sample.beside.low > sample.alone.high && sample.alone.median > Seconds{};
+      ratios.push_back(slower ? sample.beside.median / sample.alone.median : 1);
+    }
+    if (ratios.empty()) continue;
+    std::sort(ratios.begin(), ratios.end());
+    const std::size_t n = ratios.size();
+    const double middle = (ratios[(n - 1) / 2] + ratios[n / 2]) / 2;
+    interference.set(interference_pairs[pair].activity, interference_pairs[pair].beside, middle);
+  }
+  return interference;
+}
+
 std::string to_text(const InterferencePair& pair) {
   return std::string(to_text(pair.activity)) + "/" + std::string(to_text(pair.beside));
 }

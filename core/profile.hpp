@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -84,6 +85,9 @@ struct MessageSample {
 enum class Activity : std::uint8_t { tensor, memory, communication };
 inline constexpr std::size_t activity_count = 3;
 [[nodiscard]] std::string_view to_text(Activity activity);
+/// What a device does in an operation of its own; nothing for messages and delays. Products that
+/// reuse no operand (a filter per channel) are as fast as memory, and count as that.
+[[nodiscard]] std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id);
 
 /// How activities on one device hold each other up: time of one while another runs beside it, over
 /// its time alone. At least 1; 1 unless told. Kernels of a device run one after another and
@@ -115,13 +119,38 @@ inline constexpr std::array<InterferencePair, 4> interference_pairs{
 /// "tensor/communication".
 [[nodiscard]] std::string to_text(const InterferencePair& pair);
 
+/// One operation repeated on an idle device, and while another one was repeated beside it: both
+/// measured the same way.
+struct InterferenceSample {
+  std::string device;    ///< a model of the machine's cluster
+  std::size_t pair = 0;  ///< in interference_pairs
+  Spread alone, beside;
+  friend bool operator==(const InterferenceSample&, const InterferenceSample&) = default;
+};
+/// By pair, the median over its samples of the time beside over the time alone. A sample whose
+/// quartiles overlap shows no slowdown: it counts as 1.
+[[nodiscard]] Interference interference_of(const std::vector<InterferenceSample>& samples);
+
+/// Messages from one device to another take about latency + bytes / rate: the line with the least
+/// relative errors at the measured sizes.
+struct LinkFit {
+  DeviceId from, to;
+  Seconds latency{};
+  BytesPerSecond rate{};
+  double largest_error = 0;  ///< of the line, relative to what was measured
+  friend bool operator==(const LinkFit&, const LinkFit&) = default;
+};
+
 struct Profile {
   Machine machine;
-  Spread launch;  ///< of one empty operation
+  /// From one empty operation to the next, issued as steps are; no samples: not measured.
+  Spread launch;
   std::vector<KernelSample> kernels;
   std::vector<MemorySample> memory;
   std::vector<MessageSample> messages;
-  Interference interference;  ///< nothing unless measured
+  Interference interference;                             ///< nothing unless measured
+  std::vector<InterferenceSample> interference_samples;  ///< what it follows from
+  std::vector<LinkFit> links;                            ///< by sender, then receiver
   friend bool operator==(const Profile&, const Profile&) = default;
 };
 

@@ -20,11 +20,31 @@ struct MemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A kernel and a message of the kernel's device.
+struct Neighbours {
+  OpId kernel, message;
+};
+/// What one operation of a pair took, repeated by itself and while the other was repeated too.
+struct Beside {
+  Spread alone, beside;
+};
+struct Together {
+  Beside kernel, message;
+};
+
 struct Hardware {
   Machine machine;
   /// Times of operations while nothing else runs. DAGs are checked before (check_fits).
   std::function<std::vector<Spread>(const ExecDag& dag, const std::vector<OpId>& ops, int samples)>
       alone;
+  /// Pairs of operations, each alone and together.
+  std::function<std::vector<Together>(const ExecDag& dag, const std::vector<Neighbours>& pairs,
+                                      int samples)>
+      together;
+  /// From one empty operation to the next, issued as steps are.
+  std::function<Spread(int samples)> launch;
+  /// Messages of calibration get no larger than this: by memory, or by patience.
+  Bytes largest_message{};
   /// Times of whole steps, and the spans of a typical one.
   std::function<Measurement(const ExecDag& dag, int steps)> step;
   /// Largest relative difference to the float64 host engine over all numbers of a step, worst store
@@ -50,7 +70,9 @@ struct Hardware {
 /// memory than a device has, InputError for layers that cannot run.
 void check_fits(const ExecDag& dag, const Machine& machine);
 
-/// Measures every kernel, update, copy and message of the DAGs once, alone.
+/// Measures every kernel, update, copy and message of the DAGs once, alone; messages of growing
+/// sizes between all devices (link_dag); how kernels and messages hold each other up; what a launch
+/// takes.
 [[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
                                 int samples);
 

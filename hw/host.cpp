@@ -96,6 +96,27 @@ Timeline run_paced(const ExecDag& dag, const Dispatch& order,
                         [&](OpId op) { std::this_thread::sleep_for(durations[op.index()]); });
 }
 
+TimesBeside repeat_beside(const std::function<void()>& a, const std::function<void()>& b,
+                          int samples) {
+  TimesBeside times;
+  std::atomic<int> done_a = 0, done_b = 0;
+  std::latch ready(2);
+  const auto repeat = [&](const std::function<void()>& work, std::vector<Seconds>& kept,
+                          std::atomic<int>& mine, const std::atomic<int>& other) {
+    ready.arrive_and_wait();
+    while (mine.load() < samples || other.load() < samples) {
+      const Clock::time_point start = Clock::now();
+      work();
+      if (std::ssize(kept) < samples) kept.emplace_back(Clock::now() - start);
+      mine.fetch_add(1);
+    }
+  };
+  std::jthread thread([&] { repeat(b, times.b, done_b, done_a); });
+  repeat(a, times.a, done_a, done_b);
+  thread.join();
+  return times;
+}
+
 HostEngine::HostEngine(const ExecDag& dag) : dag_(dag), stores_(parsim::hw::stores(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   for (const auto& [key, store] : stores_.all) {

@@ -25,6 +25,14 @@ namespace parsim::hw {
 [[nodiscard]] Timeline run_paced(const ExecDag& dag, const Dispatch& order,
                                  const std::vector<Seconds>& durations);
 
+/// Two kinds of work, each by a thread that repeats it until both were done `samples` times: the
+/// first so many times of each, all of which the other was at work.
+struct TimesBeside {
+  std::vector<Seconds> a, b;
+};
+[[nodiscard]] TimesBeside repeat_beside(const std::function<void()>& a,
+                                        const std::function<void()>& b, int samples);
+
 /// Kernel bodies in loops over memory of the host, in float64.
 class HostEngine {
  public:

@@ -20,6 +20,7 @@ constexpr BytesPerSecond whole_memory_rate{2e9};
 constexpr BytesPerSecond link_rate{250e6};
 constexpr Seconds link_latency{0.25e-3};
 constexpr int whole_share = 64;
+constexpr Bytes patience{std::int64_t{1} << 20};  // of calibration: 8 ms
 constexpr Bytes whole_memory{std::int64_t{16} << 30};
 
 Machine host_machine(const std::vector<int>& shares) {
@@ -75,6 +76,29 @@ Timeline paced_step(const ExecDag& dag, const Dispatch& order, const Machine& ma
   return run_paced(dag, order, durations);
 }
 
+std::vector<Seconds> naps(Seconds time, int samples) {
+  std::vector<Seconds> times;
+  for (int s = 0; s < samples; ++s) {
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(time);
+    times.emplace_back(std::chrono::steady_clock::now() - start);
+  }
+  return times;
+}
+
+/// Nobody launches a thread's operations: what its lane needs to get from one to the next.
+std::vector<Seconds> empty_operations(int samples) {
+  constexpr std::size_t count = 1000;
+  ExecDag dag;
+  for (std::size_t i = 0; i < count; ++i) dag.add(Delay{DeviceId{0}, {}}, {});
+  const Dispatch order = dispatch(dag);
+  std::vector<Seconds> times;
+  for (int s = 0; s < samples; ++s) {
+    times.push_back(makespan(run_on_threads(dag, order, [](OpId) {})) / static_cast<double>(count));
+  }
+  return times;
+}
+
 }  // namespace
 
 Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
@@ -108,17 +132,24 @@ Hardware host_hardware(const std::vector<int>& shares) {
   const Machine machine = host.machine;
   host.alone = [machine](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> spreads;
-    for (const OpId op : ops) {
-      std::vector<Seconds> times;
-      for (int s = 0; s < samples; ++s) {
-        const auto start = std::chrono::steady_clock::now();
-        std::this_thread::sleep_for(pace(dag, op, machine));
-        times.emplace_back(std::chrono::steady_clock::now() - start);
-      }
-      spreads.push_back(spread_of(times));
-    }
+    for (const OpId op : ops) spreads.push_back(spread_of(naps(pace(dag, op, machine), samples)));
     return spreads;
   };
+  host.together = [machine](const ExecDag& dag, const std::vector<Neighbours>& pairs, int samples) {
+    std::vector<Together> all;
+    for (const Neighbours& pair : pairs) {
+      const Seconds kernel = pace(dag, pair.kernel, machine);
+      const Seconds message = pace(dag, pair.message, machine);
+      const TimesBeside both =
+          repeat_beside([&] { std::this_thread::sleep_for(kernel); },
+                        [&] { std::this_thread::sleep_for(message); }, samples);
+      all.push_back({{spread_of(naps(kernel, samples)), spread_of(both.a)},
+                     {spread_of(naps(message, samples)), spread_of(both.b)}});
+    }
+    return all;
+  };
+  host.launch = [](int samples) { return spread_of(empty_operations(samples)); };
+  host.largest_message = patience;
   host.step = [machine](const ExecDag& dag, int steps) {
     const Dispatch order = dispatch(dag);
     std::vector<Timeline> runs;

@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "core/errors.hpp"
-#include "sim/kernels.hpp"
 #include "sim/prepared_dag.hpp"
 
 namespace parsim {
@@ -22,19 +21,6 @@ void take_out(std::vector<std::uint32_t>& list, std::uint32_t value) {
 }
 
 }  // namespace
-
-std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id) {
-  if (!kernel_device(dag, id).valid()) return std::nullopt;
-  if (dag.kind(id) != OpKind::compute) return Activity::memory;
-  const OpRecord& record = dag.record(id);
-  const WorkId work{record.what};
-  const Kernels kernels =
-      kernels_of(dag.network, dag.work(work).layer, dag.part(work), static_cast<Pass>(record.sub));
-  const bool product = std::any_of(kernels.begin(), kernels.end(), [](const Kernel& kernel) {
-    return kernel.kind != KernelClass::memory;
-  });
-  return product ? Activity::tensor : Activity::memory;
-}
 
 Pace::Pace(const ExecDag& dag, const Interference& interference, const Slowdowns& slow,
            std::size_t devices)

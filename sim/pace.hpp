@@ -14,10 +14,6 @@
 
 namespace parsim {
 
-/// Matrix products and convolutions are tensor, whatever else a kernel does is memory; nothing for
-/// messages and delays.
-[[nodiscard]] std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id);
-
 /// The operations that run, and when they end.
 ///
 /// A kernel advances at 1/f of its speed while a message is on its way from, to or among others

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include "core/errors.hpp"
@@ -24,6 +25,16 @@ Hardware cuda_hardware(const std::vector<int>& partition) {
   hardware.alone = [devices](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     return runs_for(dag).alone(*devices, dag, ops, samples);
   };
+  hardware.together = [devices](const ExecDag& dag, const std::vector<Neighbours>& pairs,
+                                int samples) {
+    return runs_for(dag).together(*devices, dag, pairs, samples);
+  };
+  hardware.launch = [devices](int samples) { return f32_runs().launch(*devices, samples); };
+  // Two of them lie on every device.
+  hardware.largest_message = Bytes{std::int64_t{256} << 20};
+  for (const Device& device : hardware.machine.cluster.devices) {
+    hardware.largest_message = {std::min(hardware.largest_message.value, device.memory.value / 4)};
+  }
   hardware.step = [devices](const ExecDag& dag, int steps) {
     return runs_for(dag).step(*devices, dag, steps);
   };

@@ -9,9 +9,12 @@
 
 namespace parsim::hw {
 
-/// The three questions of Hardware.
+/// The questions of Hardware.
 struct CudaRuns {
   std::vector<Spread> (*alone)(const CudaDevices&, const ExecDag&, const std::vector<OpId>&, int);
+  std::vector<Together> (*together)(const CudaDevices&, const ExecDag&,
+                                    const std::vector<Neighbours>&, int);
+  Spread (*launch)(const CudaDevices&, int);
   Measurement (*step)(const CudaDevices&, const ExecDag&, int);
   std::string (*check)(const CudaDevices&, const ExecDag&, double);
 };

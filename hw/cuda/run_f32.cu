@@ -1,7 +1,10 @@
-#include "hw/cuda/step.cuh"
+#include "hw/cuda/measure.cuh"
 
 namespace parsim::hw {
 
-CudaRuns f32_runs() { return {time_alone<float>, time_steps<float>, check_numbers<float>}; }
+CudaRuns f32_runs() {
+  return {time_alone<float>, time_together<float>, time_launch<float>, time_steps<float>,
+          check_numbers<float>};
+}
 
 }  // namespace parsim::hw

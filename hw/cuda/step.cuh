@@ -4,12 +4,9 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "hw/cuda/engine.cuh"
-#include "hw/cuda/run.hpp"
 #include "hw/dispatch.hpp"
-#include "hw/host.hpp"
 
 namespace parsim::hw {
 
@@ -54,6 +51,10 @@ class NcclGroup {
 
  private:
   std::vector<ncclComm_t> communicators_;
+};
+
+struct Nothing {
+  __host__ __device__ void operator()(std::uint32_t) const {}
 };
 
 template <class T>
@@ -147,15 +148,7 @@ class CudaStep {
     }
     engine_.zero();
     fork();
-    // Events of different GPUs have no common clock: each has an origin of its own, after the fork.
-    std::map<DeviceId, Event> origins;
-    for (std::size_t lane = 0; lane < streams_.size(); ++lane) {
-      const DeviceId device = order_.lanes[lane].device;
-      const auto [entry, fresh] = origins.try_emplace(device, true);
-      if (!fresh) continue;
-      devices_.make_current(devices_.all()[device.index()]);
-      cuda_check(cudaEventRecord(entry->second.get(), streams_[lane]), "cudaEventRecord");
-    }
+    const std::map<DeviceId, Event> origins = record_origins();
     issue_all();
     join();
     synchronize();
@@ -176,6 +169,53 @@ class CudaStep {
     return timeline;
   }
 
+  /// Two operations over and over, each on its own lanes and so many times; of `b` nothing if there
+  /// are none. Spans of the members on the device, or of the first turn if it has none there.
+  std::pair<std::vector<Span>, std::vector<Span>> repeated(OpId a, Seconds time_a, int count_a,
+                                                           OpId b, Seconds time_b, int count_b,
+                                                           DeviceId device) {
+    begins_.clear();
+    ends_.clear();
+    begins_.resize(dag_.size());
+    ends_.resize(dag_.size());
+    engine_.zero();
+    fork();
+    const std::map<DeviceId, Event> origins = record_origins();
+    for (int i = 0, k = 0; i < count_a || k < count_b;) {
+      // Whose turn is earlier, if both keep to their times.
+      const bool first = k >= count_b || (i < count_a && i * time_a <= k * time_b);
+      one_op(first ? a : b);
+      ++(first ? i : k);
+    }
+    join();
+    synchronize();
+    const auto spans = [&](OpId op, int count) {
+      const std::span<const Turn> turns = order_.turns_of(op);
+      std::size_t member = 0;
+      for (std::size_t m = 0; m < turns.size(); ++m) {
+        if (lane_device(turns[m]) == device) member = m;
+      }
+      const Event& origin = origins.at(lane_device(turns[member]));
+      std::vector<Span> list;
+      for (int r = 0; r < count; ++r) {
+        const std::size_t at = static_cast<std::size_t>(r) * turns.size() + member;
+        list.push_back(
+            {between(origin, begins_[op.index()][at]), between(origin, ends_[op.index()][at])});
+      }
+      return list;
+    };
+    std::pair<std::vector<Span>, std::vector<Span>> both{spans(a, count_a), spans(b, count_b)};
+    begins_.clear();
+    ends_.clear();
+    return both;
+  }
+
+  /// A kernel of one thread that does nothing, on the first lane.
+  void nothing() {
+    devices_.make_current(devices_.all()[order_.lanes[0].device.index()]);
+    engine_.for_each(1, Nothing{})(engine_.context(order_.lanes[0].device, streams_[0]));
+  }
+
   void one_op(OpId op) { run(op, order_.turns_of(op)); }
   CudaEngine<T>& engine() { return engine_; }
   void synchronize() {
@@ -186,6 +226,19 @@ class CudaStep {
   }
 
  private:
+  /// Events of different GPUs have no common clock: each has an origin of its own, after the fork.
+  std::map<DeviceId, Event> record_origins() {
+    std::map<DeviceId, Event> origins;
+    for (std::size_t lane = 0; lane < streams_.size(); ++lane) {
+      const DeviceId device = order_.lanes[lane].device;
+      const auto [entry, fresh] = origins.try_emplace(device, true);
+      if (!fresh) continue;
+      devices_.make_current(devices_.all()[device.index()]);
+      cuda_check(cudaEventRecord(entry->second.get(), streams_[lane]), "cudaEventRecord");
+    }
+    return origins;
+  }
+
   /// Buffers of an all-reduce that NCCL can do: dense on every member.
   struct Sum {
     std::vector<T*> from, to;  ///< by member
@@ -312,81 +365,5 @@ class CudaStep {
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups_;
   Event fork_{false};
 };
-
-template <class T>
-std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
-                               const std::vector<OpId>& ops, int samples) {
-  constexpr int repeats = 10;
-  CudaStep<T> step(devices, dag, false);
-  step.issue_all();  // tensors have the values of a step
-  step.synchronize();
-  std::vector<Spread> spreads;
-  for (const OpId op : ops) {
-    spreads.push_back(spread_of(step.timed([&] { step.one_op(op); }, samples, repeats)));
-  }
-  return spreads;
-}
-
-template <class T>
-Measurement time_steps(const CudaDevices& devices, const ExecDag& dag, int steps) {
-  CudaStep<T> step(devices, dag, false);
-  step.issue_all();
-  step.synchronize();
-  Measurement result;
-  result.step = spread_of(step.timed([&] { step.issue_all(); }, steps, 1));
-  std::vector<Timeline> runs;
-  std::vector<Seconds> times;
-  for (int s = 0; s < std::max(5, steps / 3); ++s) {
-    runs.push_back(step.with_events());
-    times.push_back(makespan(runs.back()));
-  }
-  result.step_with_events = spread_of(times);
-  std::size_t typical = 0;
-  const auto gap = [&](std::size_t i) {
-    return std::abs((times[i] - result.step_with_events.median).count());
-  };
-  for (std::size_t i = 1; i < times.size(); ++i) typical = gap(i) < gap(typical) ? i : typical;
-  result.timeline = runs[typical];
-  return result;
-}
-
-/// The worst store beyond the tolerance, or "".
-template <class T>
-std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double tolerance) {
-  HostNumbers expected(dag);
-  static_cast<void>(expected.run(dispatch(dag)));
-  CudaStep<T> step(devices, dag, true);
-  step.issue_all();
-  step.synchronize();
-  std::string worst;
-  double most = tolerance;
-  for (const auto& [key, store] : step.engine().stores().all) {
-    if (key.role == Role::optimizer_state) continue;
-    std::vector<T> raw = step.engine().download(key);
-    const View<T> view = dense_view(raw.data(), store.box, step.engine().channels_last(key));
-    const std::vector<double> reference = expected.values(key, store.box);
-    Loops loops;
-    for (std::size_t a = 0; a < store.box.rank(); ++a) {
-      loops.push(static_cast<std::int32_t>(a), narrow(store.box[a].begin),
-                 static_cast<std::uint32_t>(store.box[a].size()));
-    }
-    double scale = 1e-3;
-    double difference = 0;
-    for (std::uint32_t i = 0; i < loops.size(); ++i) {
-      const double here = static_cast<double>(view.wide(loops.index(i)));
-      const double gap = std::abs(here - reference[i]);
-      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
-      scale = std::max(scale, std::abs(reference[i]));
-    }
-    if (difference / scale <= most) continue;
-    most = difference / scale;
-    worst = "device " + std::to_string(key.device.value) + ", tensor kind " +
-            std::to_string(static_cast<int>(key.tensor.kind)) + " index " +
-            std::to_string(key.tensor.index) + ", role " +
-            std::to_string(static_cast<int>(key.role)) + ", micro-batch " +
-            std::to_string(key.micro_batch) + ": relative error " + std::to_string(most);
-  }
-  return worst;
-}
 
 }  // namespace parsim::hw

@@ -2,14 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/program.hpp"
+#include "tests/support/restlessness.hpp"
 
 namespace parsim {
 namespace {
@@ -25,26 +24,6 @@ const Words on_host{"--hw", "--hw-backend", "host", "--hw-partition", "64,32"};
 Words appended(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-/// By how much the same naps of two threads differ in length, as a fraction, on this machine just
-/// now: what no prediction can know.
-double restlessness() {
-  using Clock = std::chrono::steady_clock;
-  const auto naps = [] {
-    for (int i = 0; i < 30; ++i) std::this_thread::sleep_for(std::chrono::microseconds(2500));
-  };
-  double least = 1e9, most = 0;
-  for (int round = 0; round < 5; ++round) {
-    const Clock::time_point start = Clock::now();
-    std::thread other(naps);
-    naps();
-    other.join();
-    const double taken = std::chrono::duration<double>(Clock::now() - start).count();
-    least = std::min(least, taken);
-    most = std::max(most, taken);
-  }
-  return most / least - 1;
 }
 
 }  // namespace
@@ -73,7 +52,7 @@ TEST_CASE(
       CHECK(row["predicted"].get<double>() > 0.02);
     }
   }
-  if (worst > 0.05 && restlessness() > 0.025) {
+  if (worst > 0.05 && testing::restlessness() > 0.025) {
     MESSAGE("this machine is too busy for the claim: largest error ", worst);
     CHECK(worst <= 0.5);
     return;
@@ -110,6 +89,16 @@ TEST_CASE(
   const Finished simulated = run_hardware({"simulate", "--network", "lenet5", "--batch", "32",
                                            "--strategy", "data", "--profile", profile, "--json"});
   CHECK(json::parse(simulated.out)["step_time_s"] == row["step_time_s"]);
+
+  // Hosts launch as fast as the profile says, unless told otherwise.
+  const double launch = json::parse(testing::read_text(profile))["launch"]["median_s"];
+  CHECK(launch > 0);
+  CHECK(json::parse(simulated.out)["inputs"]["launch_interval_s"] == launch);
+  const Finished told =
+      run_hardware({"simulate", "--network", "lenet5", "--batch", "32", "--strategy", "data",
+                    "--profile", profile, "--launch-interval", "10ms", "--json"});
+  CHECK(json::parse(told.out)["inputs"]["launch_interval_s"] == 10e-3);
+  CHECK(json::parse(told.out)["step_time_s"].get<double>() > 0.1);
 
   std::string other = testing::read_text(profile);
   other.replace(other.find("\"version\": \"1\""), 14, "\"version\": \"0\"");

@@ -67,6 +67,12 @@ TEST_CASE("profile: a file is read back equal") {
     CHECK_THROWS_AS((void)profile_from_json(text.replace(at, from.size(), to), "p.json"),
                     InputError);
   };
+  held_up.interference_samples = {{"fast", 0, {1ms, 1ms, 1ms, 9}, {1.25ms, 1.25ms, 1.3ms, 9}},
+                                  {"slow", 3, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}}};
+  held_up.links = {{DeviceId{0}, DeviceId{1}, 5us, BytesPerSecond{1e9}, 0.02}};
+  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
+  CHECK(interference_of(held_up.interference_samples) == held_up.interference);
+  refused("\"pair\": \"communication/memory", "\"pair\": \"memory/tensor");
   refused("communication/memory", "memory/tensor");
   refused("1.25", "0.75");
   CHECK(machine_from_json(to_json(profile.machine), "m.json") == profile.machine);
@@ -75,6 +81,21 @@ TEST_CASE("profile: a file is read back equal") {
       {{"net", "data", "", true, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}, {{{0us, 3us}}, {}}},
        {"net", "model", "gpu0 lacks memory", false, {}, {}, {}}}};
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
+}
+
+TEST_CASE("profile: a factor is the median of its samples, where quartiles do not overlap") {
+  const auto sample = [](std::size_t pair, Seconds beside, Seconds low) {
+    return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {beside, low, beside, 9}};
+  };
+  CHECK_FALSE(interference_of({}).any());
+  // 1.2 with a quartile that lies among those of the time alone is no slowdown.
+  CHECK_FALSE(interference_of({sample(1, 1.2ms, 1.05ms)}).any());
+  CHECK_FALSE(interference_of({sample(1, 0.5ms, 0.5ms)}).any());
+  Interference expected;
+  expected.set(Activity::memory, Activity::communication, 1.5);
+  expected.set(Activity::communication, Activity::tensor, 1.25);  // the middle of 1 and 1.5
+  CHECK(interference_of({sample(1, 3ms, 3ms), sample(1, 1.5ms, 1.4ms), sample(1, 1.2ms, 1.05ms),
+                         sample(2, 1.5ms, 1.4ms), sample(2, 1ms, 1ms)}) == expected);
 }
 
 TEST_CASE("profile: a part outside its layer is refused with its place") {

@@ -4,10 +4,13 @@
 
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
+#include "hw/links.hpp"
 #include "hw/places.hpp"
+#include "sim/sim.hpp"
 #include "strategies/lower.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
+#include "tests/support/restlessness.hpp"
 #include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {
@@ -16,6 +19,8 @@ namespace {
 /// Hardware whose operations take their place in the DAG in milliseconds; nothing sleeps.
 hw::Hardware numbered(std::size_t& asked) {
   hw::Hardware hardware = hw::host_hardware({64, 32, 64});
+  hardware.together = {};
+  hardware.launch = {};
   hardware.alone = [&asked](const ExecDag&, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> times;
     for (const OpId op : ops) {
@@ -28,7 +33,174 @@ hw::Hardware numbered(std::size_t& asked) {
   return hardware;
 }
 
+/// The paced host on a clock of its own, exact and with operations that hold each other up. Steps
+/// are the simulator's.
+hw::Hardware on_paper(const Interference& truth) {
+  hw::Hardware hardware = hw::host_hardware({64, 32, 64});
+  const Machine machine = hardware.machine;
+  const auto spread = [](Seconds time, int samples) { return Spread{time, time, time, samples}; };
+  hardware.alone = [=](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
+    std::vector<Spread> times;
+    for (const OpId op : ops) times.push_back(spread(hw::pace(dag, op, machine), samples));
+    return times;
+  };
+  hardware.together = [=](const ExecDag& dag, const std::vector<hw::Neighbours>& pairs,
+                          int samples) {
+    std::vector<hw::Together> all;
+    for (const hw::Neighbours& pair : pairs) {
+      const Activity kind = kernel_activity(dag, pair.kernel).value();
+      CHECK_FALSE(kernel_activity(dag, pair.message).has_value());
+      const Seconds kernel = hw::pace(dag, pair.kernel, machine);
+      const Seconds message = hw::pace(dag, pair.message, machine);
+      const double f = truth.of(kind, Activity::communication);
+      const double g = truth.of(Activity::communication, kind);
+      all.push_back({{spread(kernel, samples), spread(f * kernel, samples)},
+                     {spread(message, samples), spread(g * message, samples)}});
+    }
+    return all;
+  };
+  hardware.launch = [=](int samples) { return spread(std::chrono::microseconds(5), samples); };
+  return hardware;
+}
+
+Seconds simulated_step(const ExecDag& dag, const Profile& profile,
+                       const Interference& interference) {
+  const Cluster& cluster = profile.machine.cluster;
+  const auto cost =
+      make_profiled(cluster, make_constant_efficiency(cluster), profile, "the test's profile");
+  SimOptions options;
+  options.engine = Engine::fast;
+  options.interference = interference;
+  options.launch_interval = profile.launch.median;
+  return makespan(make_simulator(cluster, *cost, options)->run(dag));
+}
+
 }  // namespace
+
+TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step that has them") {
+  const Network network = tiny_network("residual");
+  Interference truth;
+  truth.set(Activity::tensor, Activity::communication, 1.25);
+  truth.set(Activity::memory, Activity::communication, 1.75);
+  truth.set(Activity::communication, Activity::tensor, 2);
+  truth.set(Activity::communication, Activity::memory, 1.5);
+  int differ = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const ExecDag dag =
+        lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, seed));
+    CAPTURE(seed);
+    const Profile profile = hw::calibrate(on_paper(truth), {dag}, 9);
+    REQUIRE(profile.interference_samples.size() >= 4);
+    for (const InterferencePair& pair : interference_pairs) {
+      CHECK(profile.interference.of(pair.activity, pair.beside) ==
+            doctest::Approx(truth.of(pair.activity, pair.beside)).epsilon(1e-12));
+    }
+    for (const InterferenceSample& sample : profile.interference_samples) {
+      CHECK(sample.alone.samples == 9);
+      CHECK(sample.beside.samples == 9);
+    }
+    CHECK(profile.launch.median == std::chrono::microseconds(5));
+    const Seconds measured = simulated_step(dag, profile, truth);
+    CHECK(simulated_step(dag, profile, profile.interference).count() ==
+          doctest::Approx(measured.count()).epsilon(1e-9));
+    differ += simulated_step(dag, profile, {}) < measured * 0.999 ? 1 : 0;
+    CHECK(profile_from_json(to_json(profile), "p.json").interference == profile.interference);
+  }
+  CHECK(differ >= 3);  // else it would not matter
+}
+
+TEST_CASE("calibrate: nothing holds anything up on the paced host, and its wires are as asked") {
+  const Network network = tiny_network("residual");
+  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
+  Profile profile;
+  double largest = 2, wire = 1;
+  for (int attempt = 0; attempt < 5 && (largest > 1.05 || wire > 0.05); ++attempt) {
+    profile = hw::calibrate(hw::host_hardware({64, 64, 64}), {dag}, 5);
+    largest = 1;
+    for (const InterferencePair& pair : interference_pairs) {
+      largest = std::max(largest, profile.interference.of(pair.activity, pair.beside));
+    }
+    REQUIRE(profile.links.size() == 6);
+    wire = 0;
+    for (const LinkFit& link : profile.links) {  // 250 MB/s, twice 0.25 ms
+      wire = std::max({wire, std::abs(link.rate.value / 250e6 - 1),
+                       std::abs(link.latency / Seconds{0.5e-3} - 1) / 4});
+    }
+  }
+  CHECK_FALSE(profile.interference_samples.empty());
+  CHECK(profile.launch.samples == 5);
+  CHECK(profile.launch.median > Seconds{});
+  const bool off = largest > 1.05 || wire > 0.05;
+  const double forgiven = off && restlessness() > 0.025 ? 0.5 : 0.05;
+  CHECK(largest <= 1 + forgiven);
+  CHECK(wire <= forgiven);
+}
+
+TEST_CASE("calibrate: times of a line give back its latency and rate, others the nearest line") {
+  const std::vector<Bytes> sizes = hw::message_sizes(Bytes{std::int64_t{1} << 40});
+  REQUIRE(sizes.size() == 9);
+  CHECK(sizes.front() == Bytes{4096});
+  CHECK(sizes.back() == Bytes{256 << 20});
+  CHECK(hw::message_sizes(Bytes{5000}).size() == 1);
+  const BytesPerSecond rate{12.5e9};
+  const Seconds latency{7e-6};
+  std::vector<std::pair<Bytes, Seconds>> times;
+  for (const Bytes size : sizes) times.emplace_back(size, latency + size / rate);
+  const auto fit = hw::fit_link(DeviceId{0}, DeviceId{1}, times);
+  REQUIRE(fit.has_value());
+  CHECK(fit->rate.value == doctest::Approx(rate.value).epsilon(1e-9));
+  CHECK(fit->latency.count() == doctest::Approx(latency.count()).epsilon(1e-9));
+  CHECK(fit->largest_error < 1e-9);
+  // Any other line has larger squares: two points off, the fit against a grid of lines around it.
+  times[3].second *= 1.2;
+  times[7].second *= 0.9;
+  const auto bent = hw::fit_link(DeviceId{0}, DeviceId{1}, times);
+  REQUIRE(bent.has_value());
+  const auto squares = [&](double l, double r) {
+    double sum = 0;
+    for (const auto& [size, time] : times) {
+      const double off = (Seconds{l} + size / BytesPerSecond{r}) / time - 1;
+      sum += off * off;
+    }
+    return sum;
+  };
+  const double best = squares(bent->latency.count(), bent->rate.value);
+  for (const double l : {0.97, 0.999, 1.0, 1.001, 1.03}) {
+    for (const double r : {0.97, 0.999, 1.0, 1.001, 1.03}) {
+      CHECK(squares(l * bent->latency.count(), r * bent->rate.value) >= best * (1 - 1e-12));
+    }
+  }
+  CHECK_FALSE(hw::fit_link(DeviceId{0}, DeviceId{1}, {times[0]}).has_value());
+  CHECK_FALSE(hw::fit_link(DeviceId{0}, DeviceId{1},
+                           {{Bytes{1000}, Seconds{1e-3}}, {Bytes{2000}, Seconds{1e-4}}})
+                  .has_value());
+}
+
+TEST_CASE("calibrate: a star whose links are known comes out of the paths over it") {
+  const std::vector<std::pair<BytesPerSecond, Seconds>> star{{BytesPerSecond{10e9}, Seconds{1e-6}},
+                                                             {BytesPerSecond{10e9}, Seconds{4e-6}},
+                                                             {BytesPerSecond{2e9}, Seconds{2e-6}}};
+  for (const std::size_t devices : {std::size_t{2}, std::size_t{3}}) {
+    std::vector<LinkFit> fits;
+    for (std::size_t a = 0; a < devices; ++a) {
+      for (std::size_t b = 0; b < devices; ++b) {
+        if (a == b) continue;
+        fits.push_back({DeviceId{a}, DeviceId{b}, star[a].second + star[b].second,
+                        std::min(star[a].first, star[b].first), 0});
+      }
+    }
+    const auto links = hw::star_links(devices, fits);
+    REQUIRE(links.size() == devices);
+    for (std::size_t d = 0; d < devices; ++d) {
+      CHECK(links[d].first == star[d].first);
+      // Two devices have one path: nobody can tell whose half is longer.
+      const Seconds expected = devices == 2 ? Seconds{2.5e-6} : star[d].second;
+      CHECK(links[d].second.count() == doctest::Approx(expected.count()).epsilon(1e-9));
+    }
+    fits.pop_back();
+    CHECK(hw::star_links(devices, fits).empty());
+  }
+}
 
 TEST_CASE("calibrate: every kernel, copy and message is measured once, however often it occurs") {
   const Network network = tiny_network("residual");

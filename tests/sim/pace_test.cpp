@@ -6,9 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/kernels.hpp"
 #include "sim/prepared_dag.hpp"
+#include "strategies/lower.hpp"
 #include "tests/sim/kernel_sketch.hpp"
 #include "tests/support/list_scheduler.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
 
 namespace parsim {
 namespace {
@@ -100,6 +105,26 @@ TEST_CASE("pace: a message that others' flows delay anyway has time for its cloc
   CHECK(kernel_activity(sketch.dag, a) == std::nullopt);
   CHECK(kernel_activity(sketch.dag, add_transfer(sketch.dag, 1, 1, 2)) == memory);
   CHECK(kernel_activity(sketch.dag, OpId{4}) == std::nullopt);
+}
+
+TEST_CASE("pace: tensor kernels are those that the model of kernels prices as products") {
+  for (const Network& network : tiny_networks()) {
+    const Plan plan = random_plan(network, 2, 8, 3);
+    const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), plan);
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      if (dag.kind(OpId{i}) != OpKind::compute) continue;
+      const OpRecord& record = dag.record(OpId{i});
+      const WorkId work{record.what};
+      const Kernels kernels = kernels_of(dag.network, dag.work(work).layer, dag.part(work),
+                                         static_cast<Pass>(record.sub));
+      const bool product = std::any_of(kernels.begin(), kernels.end(), [](const Kernel& kernel) {
+        return kernel.kind != KernelClass::memory;
+      });
+      CAPTURE(network.name);
+      CAPTURE(i);
+      CHECK(kernel_activity(dag, OpId{i}) == (product ? tensor : memory));
+    }
+  }
 }
 
 /// Ends of a sketch whose messages only have a clock: the pace of all that runs anew at every

@@ -1,0 +1,150 @@
+// The questions of CudaRuns: what operations and steps take, and whether their numbers are right.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "hw/cuda/run.hpp"
+#include "hw/cuda/step.cuh"
+#include "hw/host.hpp"
+
+namespace parsim::hw {
+
+template <class T>
+std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
+                               const std::vector<OpId>& ops, int samples) {
+  constexpr int repeats = 10;
+  CudaStep<T> step(devices, dag, false);
+  step.issue_all();  // tensors have the values of a step
+  step.synchronize();
+  std::vector<Spread> spreads;
+  for (const OpId op : ops) {
+    spreads.push_back(spread_of(step.timed([&] { step.one_op(op); }, samples, repeats)));
+  }
+  return spreads;
+}
+
+[[nodiscard]] inline std::vector<Seconds> lengths(const std::vector<Span>& spans) {
+  std::vector<Seconds> times;
+  for (const Span& span : spans) times.push_back(span.end - span.start);
+  return times;
+}
+/// Of the spans, those during which the other operation was being repeated; if none, the first.
+[[nodiscard]] inline std::vector<Span> during(const std::vector<Span>& spans,
+                                              const std::vector<Span>& others) {
+  std::vector<Span> inside;
+  for (const Span& span : spans) {
+    if (span.start >= others.front().start && span.end <= others.back().end) inside.push_back(span);
+  }
+  return inside.empty() ? std::vector<Span>{spans.front()} : inside;
+}
+
+template <class T>
+std::vector<Together> time_together(const CudaDevices& devices, const ExecDag& dag,
+                                    const std::vector<Neighbours>& pairs, int samples) {
+  constexpr int most_repeats = 2000;
+  CudaStep<T> step(devices, dag, false);
+  step.issue_all();
+  step.synchronize();
+  std::vector<Together> all;
+  for (const Neighbours& pair : pairs) {
+    const DeviceId device{dag.record(pair.kernel).device};
+    const auto alone = [&](OpId op) {
+      static_cast<void>(step.repeated(op, Seconds{}, 2, op, Seconds{}, 0, device));  // warm up
+      return spread_of(
+          lengths(step.repeated(op, Seconds{}, samples, op, Seconds{}, 0, device).first));
+    };
+    Together times;
+    times.kernel.alone = alone(pair.kernel);
+    times.message.alone = alone(pair.message);
+    // Long enough for twice as many of the slower one: if it alone is held up, half of them count.
+    const Seconds a = times.kernel.alone.median;
+    const Seconds b = times.message.alone.median;
+    const Seconds whole = 2 * samples * std::max(a, b);
+    const auto count = [&](Seconds each) {
+      return std::clamp(static_cast<int>(std::ceil(whole / std::max(each, Seconds{1e-7}))), 1,
+                        most_repeats);
+    };
+    const auto [kernels, messages] =
+        step.repeated(pair.kernel, a, count(a), pair.message, b, count(b), device);
+    times.kernel.beside = spread_of(lengths(during(kernels, messages)));
+    times.message.beside = spread_of(lengths(during(messages, kernels)));
+    all.push_back(times);
+  }
+  return all;
+}
+
+/// From one empty kernel to the next, in a graph if the libraries allow: as steps are issued.
+template <class T>
+Spread time_launch(const CudaDevices& devices, int samples) {
+  constexpr int kernels = 1000;
+  ExecDag dag;
+  dag.batch = 1;
+  dag.add(Delay{DeviceId{0}, {}}, {});
+  CudaStep<T> step(devices, dag, false);
+  return spread_of(step.timed([&] { step.nothing(); }, samples, kernels));
+}
+
+template <class T>
+Measurement time_steps(const CudaDevices& devices, const ExecDag& dag, int steps) {
+  CudaStep<T> step(devices, dag, false);
+  step.issue_all();
+  step.synchronize();
+  Measurement result;
+  result.step = spread_of(step.timed([&] { step.issue_all(); }, steps, 1));
+  std::vector<Timeline> runs;
+  std::vector<Seconds> times;
+  for (int s = 0; s < std::max(5, steps / 3); ++s) {
+    runs.push_back(step.with_events());
+    times.push_back(makespan(runs.back()));
+  }
+  result.step_with_events = spread_of(times);
+  std::size_t typical = 0;
+  const auto gap = [&](std::size_t i) {
+    return std::abs((times[i] - result.step_with_events.median).count());
+  };
+  for (std::size_t i = 1; i < times.size(); ++i) typical = gap(i) < gap(typical) ? i : typical;
+  result.timeline = runs[typical];
+  return result;
+}
+
+/// The worst store beyond the tolerance, or "".
+template <class T>
+std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double tolerance) {
+  HostNumbers expected(dag);
+  static_cast<void>(expected.run(dispatch(dag)));
+  CudaStep<T> step(devices, dag, true);
+  step.issue_all();
+  step.synchronize();
+  std::string worst;
+  double most = tolerance;
+  for (const auto& [key, store] : step.engine().stores().all) {
+    if (key.role == Role::optimizer_state) continue;
+    std::vector<T> raw = step.engine().download(key);
+    const View<T> view = dense_view(raw.data(), store.box, step.engine().channels_last(key));
+    const std::vector<double> reference = expected.values(key, store.box);
+    Loops loops;
+    for (std::size_t a = 0; a < store.box.rank(); ++a) {
+      loops.push(static_cast<std::int32_t>(a), narrow(store.box[a].begin),
+                 static_cast<std::uint32_t>(store.box[a].size()));
+    }
+    double scale = 1e-3;
+    double difference = 0;
+    for (std::uint32_t i = 0; i < loops.size(); ++i) {
+      const double here = static_cast<double>(view.wide(loops.index(i)));
+      const double gap = std::abs(here - reference[i]);
+      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
+      scale = std::max(scale, std::abs(reference[i]));
+    }
+    if (difference / scale <= most) continue;
+    most = difference / scale;
+    worst = "device " + std::to_string(key.device.value) + ", tensor kind " +
+            std::to_string(static_cast<int>(key.tensor.kind)) + " index " +
+            std::to_string(key.tensor.index) + ", role " +
+            std::to_string(static_cast<int>(key.role)) + ", micro-batch " +
+            std::to_string(key.micro_batch) + ": relative error " + std::to_string(most);
+  }
+  return worst;
+}
+
+}  // namespace parsim::hw
