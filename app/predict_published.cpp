@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "app/collective.hpp"
@@ -40,7 +41,7 @@ std::vector<std::string> keys_of(const Claim& claim) {
   }
   if (claim.quantity == "collective-time") {
     return {key_of(claim, {"machine", "gpu", "nodes", "n_gpus", "interconnect", "nccl_version",
-                           "collective"})};
+                           "collective", "settings"})};
   }
   return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
           key_of(claim, {"gpu"})};
@@ -201,6 +202,39 @@ CollectiveKind kind_of(const Claim& claim) {
   return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
 }
 
+constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_words[] = {
+    {"RING", NcclAlgorithm::ring},
+    {"TREE", NcclAlgorithm::tree},
+    {"NVLS", NcclAlgorithm::nvls},
+    {"NVLSTREE", NcclAlgorithm::nvls_tree}};
+constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
+    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
+
+/// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
+SimOptions library_of(const Claim& claim) {
+  const std::string text = column(claim, "settings"), place = claim.set + ":settings";
+  SimOptions options = library;
+  for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    std::string word = text.substr(at, end - at);
+    std::transform(word.begin(), word.end(), word.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    const std::size_t equal = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, equal);
+    const std::string value = word.substr(std::min(equal + 1, word.size()));
+    if (name == "NCCL_ALGO") {
+      options.algorithm = parse_word(value, place, algorithm_words);
+    } else if (name == "NCCL_PROTO") {
+      options.protocol = parse_word(value, place, protocol_words);
+    } else {
+      throw InputError(place, fmt::format("unknown setting '{}'", word),
+                       "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE, NCCL_PROTO=LL|LL128|SIMPLE");
+    }
+    at = text.find_first_not_of(' ', end);
+  }
+  return options;
+}
+
 /// A row's collective, ready to be timed.
 class Exchanged {
  public:
@@ -281,7 +315,7 @@ void PublishedPredictor::fit_terms(const std::vector<Claim>& claims) {
     if (split_of(claim) != Split::calibrate || claim.quantity != "collective-time") continue;
     try {
       const Exchanged run(claim);
-      SimOptions bare = library;
+      SimOptions bare = library_of(claim);
       bare.terms = {Seconds{0}, Seconds{0}};
       points[keys_of(claim).front()].push_back(
           {run.estimated(bare), run.root(), claim.expected * 1e-6});
@@ -358,7 +392,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {
   const Exchanged run(claim);
-  SimOptions options = library;
+  SimOptions options = library_of(claim);
   const auto found = terms_.find(keys_of(claim).front());
   if (found != terms_.end() && column(claim, uncalibrated).empty()) {
     options.terms = {Seconds{found->second.first}, Seconds{found->second.second}};

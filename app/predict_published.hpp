@@ -29,6 +29,7 @@ inline constexpr std::string_view uncalibrated = "uncalibrated";
 ///                       library version and collective; without one, or in a row whose column
 ///                       `uncalibrated` is not empty, those of no system in particular
 ///
+/// A row's `settings` are obeyed: "NCCL_ALGO=RING NCCL_PROTO=Simple" leaves NCCL no other choice.
 /// Everything else is simulated from scratch.
 class PublishedPredictor {
  public:

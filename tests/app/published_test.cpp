@@ -97,6 +97,27 @@ TEST_CASE("published: collectives are timed on the machine the row describes") {
   CHECK(prediction.value.value() == doctest::Approx(7829 + 56 + 20 + 524.3).epsilon(1e-4));
 }
 
+TEST_CASE("published: what a source sets for the library is obeyed") {
+  // Two machines with 50 GB/s of network each: a ring moves 2 · 15/16 of 1 GiB over them, 40.3 ms;
+  // left alone, NCCL takes a tree, which moves the payload once per direction.
+  const std::string header =
+      "gpu,nodes,gpus_per_node,n_gpus,interconnect,collective,size_bytes,time_us_outofplace,"
+      "settings\n";
+  const std::string row =
+      "A100-SXM4-40GB,2,8,16,NVSwitch + EFA 4x100 Gb/s,all_reduce,1073741824,47392,";
+  const auto claims =
+      read_measurements(header + row + "\n" + row + "NCCL_ALGO=Ring\n" + row +
+                            "nccl_proto=simple NCCL_ALGO=RING\n" + row + "NCCL_ALG=RING\n",
+                        "c.csv", "c");
+  const PublishedPredictor predictor(claims);
+  const double ring = predictor(claims[1]).value.value();
+  CHECK(ring > 1073741824 * 1.875 / 50e3);
+  CHECK(ring < 1.03 * 1073741824 * 1.875 / 50e3);
+  CHECK(predictor(claims[0]).value.value() < 0.6 * ring);
+  CHECK(predictor(claims[2]).value.value() == doctest::Approx(ring));  // Simple is what it takes
+  CHECK(predictor(claims[3]).reason.starts_with("c:settings: unknown setting 'NCCL_ALG=RING'"));
+}
+
 TEST_CASE("published: a table's own rows fit its offset and square root") {
   // 8 A100: NCCL's model says 15 us for 64 B (14 hops of LL) and 7885 us for 1 GiB. Rows that lie
   // 30 us + 0.01 us · √bytes above it give these numbers back.
