@@ -9,6 +9,7 @@
 #include "app/collective.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
+#include "app/published_training.hpp"
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
@@ -45,110 +46,6 @@ std::vector<std::string> keys_of(const Claim& claim) {
   }
   return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
           key_of(claim, {"gpu"})};
-}
-
-Precision precision_of(const Claim& claim) {
-  const std::string text = column(claim, "precision");
-  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("TF32") || says("tf32")) return Precision::tf32;
-  if (says("BF16") || says("bf16")) return Precision::bf16;
-  if (says("AMP") || says("FP16") || says("fp16") || says("mixed")) return Precision::fp16;
-  return Precision::fp32;
-}
-
-// ------------------------------------------------------------------ data-parallel training
-
-/// Where gradients are added up, in the words of the row.
-enum class Exchange { ring, host, one_gpu, all_gpus };
-Exchange exchange_of(const Claim& claim) {
-  const std::string text = column(claim, "parallelism");
-  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("variables on CPU")) return Exchange::host;
-  if (says("variables on GPU")) return Exchange::all_gpus;
-  if (says("without NCCL")) return Exchange::one_gpu;
-  return Exchange::ring;
-}
-
-/// Every layer's parameters live with one GPU, the largest first with whoever has least.
-void spread_servers(const Network& network, const std::vector<DeviceId>& gpus, Plan& plan) {
-  std::vector<std::int64_t> elements(network.layers.size());
-  std::vector<std::size_t> order;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    for (const ParameterId id : network.layers[l].parameters) {
-      elements[l] += network[id].elements();
-    }
-    if (elements[l] > 0) order.push_back(l);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return elements[a] > elements[b]; });
-  std::vector<std::int64_t> load(gpus.size());
-  for (const std::size_t l : order) {
-    const auto least =
-        static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    load[least] += elements[l];
-    plan.layers[l].sync = {Sync::Kind::server, gpus[least]};
-  }
-}
-
-/// Collectives as NCCL runs them, with the terms of no system in particular.
-const SimOptions library{Fidelity::hops, CollectiveCost::nccl, {}, {}, {}};
-
-/// Seconds of one step with kernels that take `factor` times as long.
-class Training {
- public:
-  explicit Training(const Claim& claim)
-      : network_(load_network(network_of(claim), {}, claim.set)),
-        cluster_(cluster_of(claim)),
-        // Without NCCL gradients are copied, which only the links tell of.
-        options_(exchange_of(claim) == Exchange::ring ? library : SimOptions{}),
-        tiles_(make_tile_costs(cluster_, options_)) {
-    const std::vector<DeviceId> gpus = devices_of(cluster_, DeviceKind::gpu);
-    const auto devices = static_cast<std::int64_t>(gpus.size());
-    batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
-    StrategyInput input{network_, cluster_, *tiles_};
-    input.batch = batch_;
-    input.precision = precision_of(claim);
-    input.sync = Sync::Kind::ring;
-    const Exchange exchange = exchange_of(claim);
-    if (exchange != Exchange::ring) {
-      input.sync = Sync::Kind::server;
-      input.bucket = Bytes{0};  // variable by variable
-      if (exchange != Exchange::host) input.server = gpus.front();
-    }
-    Plan plan = plan_data(input);
-    if (exchange == Exchange::all_gpus) spread_servers(network_, gpus, plan);
-    dag_ = lower(network_, cluster_, plan);
-  }
-
-  [[nodiscard]] double step(double factor) const {
-    const auto cost = make_scaled(*tiles_, factor);
-    return makespan(make_simgrid_executor(cluster_, *cost, options_)->run(dag_)).count();
-  }
-  [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
-
- private:
-  Network network_;
-  Cluster cluster_;
-  SimOptions options_;
-  std::unique_ptr<CostModel> tiles_;
-  std::int64_t batch_ = 0;
-  ExecDag dag_;
-};
-
-/// The factor with which a step takes `wanted` seconds. Kernels of one device are a sum, so that
-/// two steps of the secant method are more than enough; more devices wait for each other.
-double fitted_factor(const Training& training, double wanted) {
-  double before = 0.5, factor = 1;
-  double time_before = training.step(before);
-  for (int i = 0; i < 4; ++i) {
-    const double time = training.step(factor);
-    if (std::abs(time - wanted) <= 1e-6 * wanted || time == time_before) break;
-    const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
-    before = factor;
-    time_before = time;
-    factor = std::clamp(next, 0.05, 20.0);
-  }
-  return factor;
 }
 
 // ------------------------------------------------------------------ one step on one device
@@ -213,7 +110,7 @@ constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
 /// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
 SimOptions library_of(const Claim& claim) {
   const std::string text = column(claim, "settings"), place = claim.set + ":settings";
-  SimOptions options = library;
+  SimOptions options = nccl_of_no_system();
   for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     std::string word = text.substr(at, end - at);

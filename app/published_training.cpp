@@ -1,0 +1,135 @@
+#include "app/published_training.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/framework_step.hpp"
+#include "app/published_machines.hpp"
+#include "core/routes.hpp"
+#include "core/timeline.hpp"
+#include "networks/networks.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+namespace {
+
+bool says(const Claim& claim, std::string_view name, std::string_view word) {
+  return column(claim, name).find(word) != std::string::npos;
+}
+
+Exchange exchange_of(const Claim& claim) {
+  if (says(claim, "parallelism", "variables on CPU")) return Exchange::host;
+  if (says(claim, "parallelism", "variables on GPU")) return Exchange::gpus;
+  if (says(claim, "parallelism", "without NCCL")) return Exchange::round_robin;
+  if (says(claim, "parallelism", "distributed_replicated")) return Exchange::instances;
+  // TensorFlow's own NCCL operations; Horovod's do not wait for all kernels.
+  if (says(claim, "framework", "tf_cnn_benchmarks")) return Exchange::all_reduce_last;
+  return Exchange::all_reduce;
+}
+
+/// TensorFlow 1.x's contrib.nccl was built with NCCL 1.3 (its tensorflow/workspace.bzl), which has
+/// one ring through the GPUs in the order of their numbers (v1.3.4, src/core.cu), whatever else
+/// connects them, and is as fast as the slowest hop of it.
+bool has_one_ring(const Claim& claim) { return exchange_of(claim) == Exchange::all_reduce_last; }
+
+/// A machine on which the group's only ring has that pace: GPUs on one switch.
+Cluster on_one_ring(const Cluster& cluster) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  Cluster ring;
+  ring.name = cluster.name;
+  ring.models = cluster.models;
+  ring.nodes = {cluster.nodes[cluster[gpus.front()].node.index()]};
+  ring.switches = {{"ring", NodeId{0}}};
+  Routes routes(cluster);
+  Link slowest{"", {}, Port::of(SwitchId{0}), BytesPerSecond{0}, Seconds{0}, -1};
+  for (std::size_t i = 0; i < gpus.size() && gpus.size() > 1; ++i) {
+    const Route& hop = routes.between(gpus[i], gpus[(i + 1) % gpus.size()]);
+    if (i == 0 || hop.rate < slowest.rate) {
+      slowest.rate = hop.rate;
+      slowest.latency = hop.latency / 2;
+    }
+  }
+  for (const DeviceId gpu : gpus) {
+    const DeviceId here{ring.devices.size()};
+    ring.devices.push_back(cluster[gpu]);
+    ring.devices.back().node = NodeId{0};
+    if (gpus.size() == 1) continue;
+    ring.links.push_back(slowest);
+    ring.links.back().name = cluster[gpu].name;
+    ring.links.back().a = Port::of(here);
+  }
+  return ring;
+}
+
+Cluster training_cluster(const Claim& claim) {
+  Cluster cluster = cluster_of(claim);
+  return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
+}
+
+SimOptions options_of(const Claim& claim) {
+  SimOptions options = nccl_of_no_system();
+  if (exchange_of(claim) == Exchange::all_reduce) return options;
+  // Without NCCL gradients are copied, which only the links tell of.
+  if (!has_one_ring(claim)) return {};
+  options.algorithm = NcclAlgorithm::ring;
+  options.protocol = NcclProtocol::simple;
+  return options;
+}
+
+}  // namespace
+
+SimOptions nccl_of_no_system() {
+  SimOptions options;
+  options.collectives = CollectiveCost::nccl;
+  return options;
+}
+
+Precision precision_of(const Claim& claim) {
+  const std::string text = column(claim, "precision");
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (says("TF32") || says("tf32")) return Precision::tf32;
+  if (says("BF16") || says("bf16")) return Precision::bf16;
+  if (says("AMP") || says("FP16") || says("fp16") || says("mixed")) return Precision::fp16;
+  return Precision::fp32;
+}
+
+Training::Training(const Claim& claim)
+    : cluster_(training_cluster(claim)),
+      options_(options_of(claim)),
+      tiles_(make_tile_costs(cluster_, options_)) {
+  const Network network = load_network(network_of(claim), {}, claim.set);
+  const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
+  batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
+  StrategyInput input{network, cluster_, *tiles_};
+  input.batch = batch_;
+  input.precision = precision_of(claim);
+  input.sync = Sync::Kind::ring;
+  if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
+  // TensorFlow's gradients travel variable by variable.
+  if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
+  dag_ = with_exchange(lower(network, cluster_, plan_data(input)), cluster_, exchange_of(claim),
+                       claim.set + ":parallelism");
+}
+
+double Training::step(double factor) const {
+  const auto cost = make_scaled(*tiles_, factor);
+  return makespan(make_simgrid_executor(cluster_, *cost, options_)->run(dag_)).count();
+}
+
+double fitted_factor(const Training& training, double wanted) {
+  double before = 0.5, factor = 1;
+  double time_before = training.step(before);
+  for (int i = 0; i < 4; ++i) {
+    const double time = training.step(factor);
+    if (std::abs(time - wanted) <= 1e-6 * wanted || time == time_before) break;
+    const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
+    before = factor;
+    time_before = time;
+    factor = std::clamp(next, 0.05, 20.0);
+  }
+  return factor;
+}
+
+}  // namespace parsim
