@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -112,14 +113,18 @@ Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
     words.insert(words.end(), {"--dag", path});
   }
   const ChildEnd end = run_child(words, folder.file("messages"));
+  std::error_code ignored;
+  // Whatever DAGs it refused, the result says so row by row.
+  if (fs::exists(result, ignored) && end.exit_code > ExitCode::bug) {
+    return {read(read_file(result, "parsim-hw"), "parsim-hw"), {}, end.exit_code};
+  }
   switch (end.exit_code) {
     case ExitCode::ok:
-    case ExitCode::does_not_fit:  // the result says of which rows
       return {read(read_file(result, "parsim-hw"), "parsim-hw"), {}};
     case ExitCode::usage:
       throw InputError("parsim-hw", end.message);
     case ExitCode::hardware:
-      return {std::nullopt, end.message};
+      return {std::nullopt, end.message, end.exit_code};
     default:
       throw BrokenInvariant(
           fmt::format("parsim-hw {} ended with {}: {}", verb, end.exit_code, end.message));
@@ -156,7 +161,13 @@ Answer<Profile> calibrate_hardware(const HardwareRequest& request,
 }
 Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                          const std::vector<ExecDag>& dags) {
-  return ask("run", request, dags, measurements_from_json);
+  Answer<Measurements> answer = ask("run", request, dags, measurements_from_json);
+  if (!answer.value || answer.exit_code != ExitCode::hardware) return answer;
+  const std::vector<Measurement>& runs = answer.value->runs;
+  const bool none = std::all_of(runs.begin(), runs.end(),
+                                [](const Measurement& run) { return !run.error.empty(); });
+  if (none) return {std::nullopt, runs.front().error, ExitCode::hardware};
+  return answer;
 }
 
 Profile read_profile(const std::string& path, const std::optional<Machine>& here) {

@@ -26,6 +26,7 @@ template <class Value>
 struct Answer {
   std::optional<Value> value;
   std::string refusal;
+  int exit_code = 0;  ///< of parsim-hw
 };
 
 [[nodiscard]] Answer<Machine> probe_hardware(const HardwareRequest& request);

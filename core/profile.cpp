@@ -28,13 +28,17 @@ std::string difference(const Machine& profile, const Machine& here) {
     return fmt::format("backend {}, here {}", profile.backend, here.backend);
   }
   if (profile.name != here.name) return fmt::format("{}, here {}", profile.name, here.name);
-  for (const Version& version : profile.versions) {
-    const auto found =
-        std::find_if(here.versions.begin(), here.versions.end(),
-                     [&](const Version& other) { return other.name == version.name; });
-    const std::string other = found == here.versions.end() ? "none" : found->version;
-    if (other != version.version) {
-      return fmt::format("{} {}, here {}", version.name, version.version, other);
+  const auto version_of = [](const Machine& machine, const std::string& name) -> std::string {
+    for (const Version& version : machine.versions) {
+      if (version.name == name) return version.version;
+    }
+    return "none";
+  };
+  for (const Machine* machine : {&profile, &here}) {
+    for (const Version& version : machine->versions) {
+      const std::string one = version_of(profile, version.name);
+      const std::string other = version_of(here, version.name);
+      if (one != other) return fmt::format("{} {}, here {}", version.name, one, other);
     }
   }
   return {};

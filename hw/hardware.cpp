@@ -2,10 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <system_error>
+
 #include "core/errors.hpp"
 #include "hw/places.hpp"
 
 namespace parsim::hw {
+
+namespace {
+
+/// Tensor cores multiply bf16 since compute capability 8.0 (CUDA programming guide, table of
+/// features by compute capability). The model's architecture is "8.0"; the host has none.
+bool lacks_bf16(const DeviceModel& model) {
+  int major = 0;
+  const char* end = model.architecture.data() + model.architecture.size();
+  return std::from_chars(model.architecture.data(), end, major).ec == std::errc{} && major < 8;
+}
+
+}  // namespace
+
+void pace_links(Machine& machine, const PacedLink& link) {
+  connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
+                               machine.cluster.devices.size(), {link.rate, link.latency / 2}));
+  machine.versions.push_back(
+      {"paced links", fmt::format("{} {}", to_text(link.rate), to_text(link.latency))});
+}
 
 void check_fits(const ExecDag& dag, const Machine& machine) {
   check_runnable(dag.network, "--hw");
@@ -14,6 +36,14 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
   if (static_cast<std::size_t>(held.devices) > devices) {
     throw HardwareError(
         fmt::format("the plan uses {} devices, {} has {}", held.devices, machine.name, devices));
+  }
+  for (std::int32_t d = 0; dag.precision == Precision::bf16 && d < held.devices; ++d) {
+    const DeviceModel& model = machine.cluster.model(DeviceId{d});
+    if (!lacks_bf16(model)) continue;
+    throw InputError(
+        "--precision",
+        fmt::format("bf16 on {}, whose compute capability is {}", model.name, model.architecture),
+        "accepted there: fp32; bf16 and tf32 from compute capability 8.0");
   }
   const std::vector<Bytes> bytes = bytes_held(dag, held);
   for (std::size_t d = 0; d < bytes.size(); ++d) {
@@ -25,22 +55,29 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
   }
 }
 
-Measurements measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps) {
-  Measurements all{hardware.machine, {}};
+Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps) {
+  Runs all{{hardware.machine, {}}, 0};
   for (const ExecDag& dag : dags) {
     Measurement run;
+    const auto refuse = [&](const std::exception& error, int exit_code) {
+      run = {};
+      run.error = error.what();
+      if (all.exit_code == 0) all.exit_code = exit_code;
+    };
     try {
       check_fits(dag, hardware.machine);
       run = hardware.step(dag, steps);
     } catch (const MemoryError& error) {
-      run.error = error.what();
+      refuse(error, 5);
       run.fits = false;
     } catch (const InputError& error) {
-      run.error = error.what();
+      refuse(error, 2);
+    } catch (const HardwareError& error) {
+      refuse(error, 3);
     }
     run.network = dag.network.name;
     run.strategy = dag.strategy;
-    all.runs.push_back(std::move(run));
+    all.measured.runs.push_back(std::move(run));
   }
   return all;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -52,22 +53,35 @@ struct Hardware {
   std::function<std::string(const ExecDag& dag, double tolerance)> check;
 };
 
+/// Links that are made to look like slower ones: a message takes latency + bytes / rate.
+struct PacedLink {
+  BytesPerSecond rate{};
+  Seconds latency{};  ///< from device to device
+};
+
 /// Threads of the host, an operation of a DAG takes the time of pace(). One device per entry of
 /// `shares`, 64 being a whole device.
-[[nodiscard]] Hardware host_hardware(const std::vector<int>& shares);
+[[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
+                                     const std::optional<PacedLink>& link = {});
 
 /// GPUs of this machine, or, with `partition`, logical devices of so many multiprocessors on its
-/// first GPU. Throws HardwareError if this program was built without CUDA, or with the driver's
-/// reason.
-[[nodiscard]] Hardware cuda_hardware(const std::vector<int>& partition);
+/// first GPU. With `link` messages take the time of pace(), or longer if copying does. Throws
+/// HardwareError if this program was built without CUDA, or with the driver's reason.
+[[nodiscard]] Hardware cuda_hardware(const std::vector<int>& partition,
+                                     const std::optional<PacedLink>& link = {});
+
+/// The machine's devices around a switch with half the link's latency each, and a note in its
+/// versions: a profile of other links says nothing about these.
+void pace_links(Machine& machine, const PacedLink& link);
 
 /// How long an operation takes on the paced host: an overhead, FLOPs over a rate, bytes over
-/// another; messages a latency and bytes over the links' rate, collectives as rings (Patarasuk &
-/// Yuan 2009).
+/// another; messages the latencies of both links of the machine and bytes over the slower one,
+/// collectives as rings over the slowest (Patarasuk & Yuan 2009).
 [[nodiscard]] Seconds pace(const ExecDag& dag, OpId op, const Machine& machine);
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
-/// memory than a device has, InputError for layers that cannot run.
+/// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has
+/// no arithmetic for it.
 void check_fits(const ExecDag& dag, const Machine& machine);
 
 /// Measures every kernel, update, copy and message of the DAGs once, alone; messages of growing
@@ -76,8 +90,13 @@ void check_fits(const ExecDag& dag, const Machine& machine);
 [[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
                                 int samples);
 
-/// Runs steps of every DAG; what does not fit or cannot run becomes a row with its reason.
-[[nodiscard]] Measurements measure(const Hardware& hardware, const std::vector<ExecDag>& dags,
-                                   int steps);
+/// What was measured, and the exit code: that of the first DAG that did not run, or 0.
+struct Runs {
+  Measurements measured;
+  int exit_code = 0;
+};
+/// Runs steps of every DAG; what is refused, does not fit or cannot run becomes a row with its
+/// reason, and the others still run.
+[[nodiscard]] Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps);
 
 }  // namespace parsim::hw

@@ -20,10 +20,10 @@ constexpr BytesPerSecond whole_memory_rate{2e9};
 constexpr BytesPerSecond link_rate{250e6};
 constexpr Seconds link_latency{0.25e-3};
 constexpr int whole_share = 64;
-constexpr Bytes patience{std::int64_t{1} << 20};  // of calibration: 8 ms
+constexpr Seconds patience{10e-3};  // of calibration, with a message
 constexpr Bytes whole_memory{std::int64_t{16} << 30};
 
-Machine host_machine(const std::vector<int>& shares) {
+Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
   Machine machine;
   machine.backend = "host";
   machine.name = "paced host";
@@ -47,8 +47,12 @@ Machine host_machine(const std::vector<int>& shares) {
     cluster.devices.push_back(
         {fmt::format("host{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
   }
-  connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
-                               shares.size(), {link_rate, link_latency}));
+  if (link) {
+    pace_links(machine, *link);
+  } else {
+    connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
+                                 shares.size(), {link_rate, link_latency}));
+  }
   return machine;
 }
 
@@ -115,20 +119,33 @@ Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
     case OpKind::delay:
       return std::get<Delay>(dag.op(id)).time;
     case OpKind::transfer:
-      return 2 * link_latency + dag.payload(id) / link_rate;
     case OpKind::collective:
       break;
   }
-  const auto n = static_cast<double>(dag.group(GroupId{record.device}).size());
+  const std::vector<Link>& links = machine.cluster.links;  // by device, to the one switch
+  if (dag.kind(id) == OpKind::transfer) {
+    const Link& from = links[static_cast<std::size_t>(record.device)];
+    const Link& to = links[static_cast<std::size_t>(record.to)];
+    return from.latency + to.latency + dag.payload(id) / std::min(from.rate, to.rate);
+  }
+  const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
+  const auto n = static_cast<double>(group.size());
   if (n < 2) return {};
+  BytesPerSecond rate = links[group[0].index()].rate;
+  Seconds latency{};
+  for (const DeviceId member : group) {
+    rate = std::min(rate, links[member.index()].rate);
+    latency = std::max(latency, links[member.index()].latency);
+  }
   const bool twice = static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_reduce;
   const double steps = (twice ? 2 : 1) * (n - 1);
-  return steps * 2 * link_latency + steps / n * (dag.payload(id) / link_rate);
+  return steps * 2 * latency + steps / n * (dag.payload(id) / rate);
 }
 
-Hardware host_hardware(const std::vector<int>& shares) {
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
   Hardware host;
-  host.machine = host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares);
+  host.machine =
+      host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares, link);
   const Machine machine = host.machine;
   host.alone = [machine](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> spreads;
@@ -149,7 +166,8 @@ Hardware host_hardware(const std::vector<int>& shares) {
     return all;
   };
   host.launch = [](int samples) { return spread_of(empty_operations(samples)); };
-  host.largest_message = patience;
+  const BytesPerSecond rate = host.machine.cluster.links[0].rate;
+  host.largest_message = {static_cast<std::int64_t>(rate.value * patience.count())};
   host.step = [machine](const ExecDag& dag, int steps) {
     const Dispatch order = dispatch(dag);
     std::vector<Timeline> runs;

@@ -9,12 +9,15 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
+#include "hw/launch.hpp"
+#include "hw/places.hpp"
 
 namespace {
 
@@ -30,11 +33,13 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   --dag FILE            execution DAG (parsim plan --dag); may be given several times
   --backend WORD        auto (CUDA), cuda or host (threads that sleep; default: auto)
   --partition N,N,...   logical devices of so many multiprocessors on one GPU
+  --link RATE,LATENCY   make messages as slow as over such a link, as in 10GB/s,5us
   --samples N           samples of every operation (default: 30 on CUDA, 9 on the host)
   --steps N             steps of every DAG (default: 30 on CUDA, 9 on the host)
   -o FILE               where the result goes (default: standard output)
 
-exit codes: 0 done, 1 bug, 2 bad input, 3 the hardware refused, 5 a DAG does not fit in memory
+exit codes: 0 done, 1 bug, 2 bad input, 3 the hardware refused, 5 a DAG does not fit in memory; of
+several DAGs the first that did not run decides, and the others run all the same
 )";
 
 struct Options {
@@ -49,7 +54,7 @@ struct Options {
 
 Options parse(const std::vector<std::string>& words) {
   const std::vector<std::string> verbs{"probe", "calibrate", "run", "check"};
-  const std::vector<std::string> flags{"--dag",     "--backend", "--partition",
+  const std::vector<std::string> flags{"--dag",     "--backend", "--partition", "--link",
                                        "--samples", "--steps",   "-o"};
   const auto known = [](const std::vector<std::string>& list, const std::string& word) {
     for (const std::string& entry : list) {
@@ -97,6 +102,20 @@ std::vector<int> partition(const std::string& text) {
   return parts;
 }
 
+std::optional<hw::PacedLink> paced_link(const Options& options) {
+  const std::string text = options.text("--link", "");
+  if (text.empty()) return std::nullopt;
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos) {
+    throw InputError("--link", fmt::format("'{}'", text),
+                     "accepted: a rate and a latency, as in 10GB/s,5us");
+  }
+  const hw::PacedLink link{parse_rate(text.substr(0, comma), "--link"),
+                           parse_seconds(text.substr(comma + 1), "--link")};
+  if (!(link.rate.value > 0)) throw InputError("--link", "a rate of 0", "accepted: more");
+  return link;
+}
+
 std::vector<ExecDag> read_dags(const Options& options) {
   const auto found = options.values.find("--dag");
   if (found == options.values.end()) {
@@ -110,6 +129,17 @@ std::vector<ExecDag> read_dags(const Options& options) {
     dags.push_back(dag_from_json(text, path));
   }
   return dags;
+}
+
+/// A process for each GPU: told apart from mistakes, but not done yet.
+[[noreturn]] void refuse_processes(const hw::Launch& launch, const Options& options) {
+  if (options.values.contains("--dag")) {
+    for (const ExecDag& dag : read_dags(options)) hw::check_size(launch, hw::stores(dag).devices);
+  }
+  throw hw::HardwareError(
+      fmt::format("{} started {} processes: parsim-hw drives all GPUs of a machine from one; start "
+                  "it once, without the variables that {} sets",
+                  launch.by, launch.size, launch.by));
 }
 
 /// The whole file or nothing.
@@ -139,7 +169,11 @@ int run(const std::vector<std::string>& words) {
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
   const bool on_host = backend == "host";
-  const hw::Hardware hardware = on_host ? hw::host_hardware(parts) : hw::cuda_hardware(parts);
+  const std::optional<hw::PacedLink> link = paced_link(options);
+  const hw::Launch launch = hw::launch_from(hw::environment_variable);
+  if (launch.size > 1) refuse_processes(launch, options);
+  const hw::Hardware hardware =
+      on_host ? hw::host_hardware(parts, link) : hw::cuda_hardware(parts, link);
   const std::string out = options.text("-o", "");
   if (options.verb == "probe") {
     write(out, to_json(hardware.machine));
@@ -172,12 +206,13 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   const int steps = whole_number(options.text("--steps", usual), "--steps");
-  const Measurements measured = hw::measure(hardware, dags, steps);
-  write(out, to_json(measured));
-  for (const Measurement& row : measured.runs) {
-    if (!row.fits) return 5;
+  const hw::Runs runs = hw::measure(hardware, dags, steps);
+  write(out, to_json(runs.measured));
+  for (const Measurement& row : runs.measured.runs) {
+    if (row.error.empty()) continue;
+    fmt::print(stderr, "parsim-hw: {} {}: {}\n", row.network, row.strategy, row.error);
   }
-  return 0;
+  return runs.exit_code;
 }
 
 int fail(int code, const char* kind, const std::string& message) {

@@ -3,7 +3,7 @@
 
 namespace parsim::hw {
 
-Hardware cuda_hardware(const std::vector<int>&) {
+Hardware cuda_hardware(const std::vector<int>&, const std::optional<PacedLink>&) {
   throw HardwareError(
       "this parsim-hw was built without CUDA; where nvcc, cuDNN and NCCL are: cmake --preset hw && "
       "cmake --build --preset hw");

@@ -83,15 +83,10 @@ constexpr Seconds guessed_latency{5e-6};
 
 }  // namespace
 
-CudaDevices::CudaDevices(const std::vector<int>& partition) {
+CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link)
+    : link_(link) {
   // More hardware queues than the usual 8: else streams wait for each other without need.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  const char* world = std::getenv("WORLD_SIZE");
-  if (world != nullptr && std::string(world) != "1") {
-    throw HardwareError(fmt::format(
-        "WORLD_SIZE is {}: parsim-hw drives all GPUs of a machine from one process; start it once",
-        world));
-  }
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
@@ -243,8 +238,12 @@ Machine CudaDevices::machine() const {
         {fmt::format("gpu{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
   }
   cluster.name = machine.name;
-  connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
-                               devices_.size(), {guessed_rate, guessed_latency}));
+  if (link_) {
+    pace_links(machine, *link_);
+  } else {
+    connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
+                                 devices_.size(), {guessed_rate, guessed_latency}));
+  }
   return machine;
 }
 

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/profile.hpp"
+#include "hw/hardware.hpp"
 
 struct CUstream_st;
 struct CUgreenCtx_st;
@@ -26,12 +27,14 @@ struct LogicalDevice {
 class CudaDevices {
  public:
   /// Throws HardwareError with the reason if there is no driver, no GPU, or not such a partition.
-  explicit CudaDevices(const std::vector<int>& partition);
+  CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link);
   ~CudaDevices();
   CudaDevices(const CudaDevices&) = delete;
   CudaDevices& operator=(const CudaDevices&) = delete;
 
   [[nodiscard]] const std::vector<LogicalDevice>& all() const { return devices_; }
+  /// Messages are held back until the time of pace(), where links are paced.
+  [[nodiscard]] bool paced() const { return link_.has_value(); }
   [[nodiscard]] bool partitioned() const { return !devices_.empty() && devices_[0].partition; }
   /// Makes the device's GPU current and gives a stream on its multiprocessors.
   [[nodiscard]] StreamHandle make_stream(const LogicalDevice& device) const;
@@ -43,6 +46,7 @@ class CudaDevices {
   void split(const std::vector<int>& partition);
 
   std::vector<LogicalDevice> devices_;
+  std::optional<PacedLink> link_;
 };
 
 }  // namespace parsim::hw

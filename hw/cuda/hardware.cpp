@@ -18,8 +18,8 @@ CudaRuns runs_for(const ExecDag& dag) {
 
 }  // namespace
 
-Hardware cuda_hardware(const std::vector<int>& partition) {
-  const auto devices = std::make_shared<CudaDevices>(partition);
+Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<PacedLink>& link) {
+  const auto devices = std::make_shared<CudaDevices>(partition, link);
   Hardware hardware;
   hardware.machine = devices->machine();
   hardware.alone = [devices](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
@@ -34,6 +34,10 @@ Hardware cuda_hardware(const std::vector<int>& partition) {
   hardware.largest_message = Bytes{std::int64_t{256} << 20};
   for (const Device& device : hardware.machine.cluster.devices) {
     hardware.largest_message = {std::min(hardware.largest_message.value, device.memory.value / 4)};
+  }
+  if (link) {  // a message takes 20 ms at most
+    hardware.largest_message = {std::min(hardware.largest_message.value,
+                                         static_cast<std::int64_t>(link->rate.value * 20e-3))};
   }
   hardware.step = [devices](const ExecDag& dag, int steps) {
     return runs_for(dag).step(*devices, dag, steps);

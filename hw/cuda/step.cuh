@@ -57,6 +57,18 @@ struct Nothing {
   __host__ __device__ void operator()(std::uint32_t) const {}
 };
 
+/// The GPU's clock of nanoseconds, the same on all its multiprocessors.
+__device__ inline unsigned long long global_nanoseconds() {
+  unsigned long long now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+/// A paced message begins, and holds its stream until so many nanoseconds have passed.
+__global__ inline void note_time(unsigned long long* start) { *start = global_nanoseconds(); }
+__global__ inline void hold_until(const unsigned long long* start, unsigned long long nanoseconds) {
+  while (global_nanoseconds() - *start < nanoseconds) __nanosleep(200);
+}
+
 template <class T>
 class CudaStep {
  public:
@@ -74,6 +86,19 @@ class CudaStep {
       streams_.push_back(devices_.make_stream(devices_.all()[lane.device.index()]));
     }
     for (std::size_t t = 0; t < order_.turns.size(); ++t) turn_ends_.emplace_back(false);
+    if (devices_.paced()) {
+      const Machine machine = devices_.machine();
+      for (std::size_t i = 0; i < dag.size(); ++i) {
+        const bool message = dag.kind(OpId{i}) == OpKind::collective ||
+                             (dag.kind(OpId{i}) == OpKind::transfer &&
+                              dag.record(OpId{i}).device != dag.record(OpId{i}).to);
+        holds_.push_back(message ? pace(dag, OpId{i}, machine) : Seconds{});
+      }
+      for (const Queue& lane : order_.lanes) {
+        devices_.make_current(devices_.all()[lane.device.index()]);
+        starts_.emplace_back(sizeof(unsigned long long));
+      }
+    }
     engine_.reset();
   }
   ~CudaStep() {
@@ -92,6 +117,13 @@ class CudaStep {
   }
   void run(OpId op, std::span<const Turn> turns) {
     mark(begins_, op, turns);
+    const Seconds hold = holds_.empty() ? Seconds{} : holds_[op.index()];
+    if (hold > Seconds{}) {
+      for (const Turn& turn : turns) {
+        devices_.make_current(devices_.all()[lane_device(turn).index()]);
+        note_time<<<1, 1, 0, stream(turn.lane)>>>(start_of_lane(turn.lane));
+      }
+    }
     if (!sums_[op.index()].empty()) {
       reduce_by_nccl(op, turns);
     } else {
@@ -104,6 +136,14 @@ class CudaStep {
         for (const auto& action : kernels_[op.index()][m]) action(context);
       }
       if (meet) barrier(turns);
+    }
+    if (hold > Seconds{}) {
+      for (const Turn& turn : turns) {
+        devices_.make_current(devices_.all()[lane_device(turn).index()]);
+        hold_until<<<1, 1, 0, stream(turn.lane)>>>(
+            start_of_lane(turn.lane), static_cast<unsigned long long>(1e9 * hold.count()));
+      }
+      cuda_check(cudaGetLastError(), "hold_until");
     }
     mark(ends_, op, turns);
   }
@@ -252,6 +292,10 @@ class CudaStep {
     return streams_[static_cast<std::size_t>(lane)];
   }
 
+  [[nodiscard]] unsigned long long* start_of_lane(std::int32_t lane) const {
+    return reinterpret_cast<unsigned long long*>(starts_[static_cast<std::size_t>(lane)].get());
+  }
+
   void mark(std::vector<std::vector<Event>>& where, OpId op, std::span<const Turn> turns) {
     if (where.empty()) return;
     for (const Turn& turn : turns) {
@@ -363,6 +407,8 @@ class CudaStep {
   std::vector<Event> turn_ends_, meeting_, joins_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
   std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups_;
+  std::vector<Seconds> holds_;        ///< by operation, where links are paced
+  std::vector<DeviceMemory> starts_;  ///< by lane: when its paced message began
   Event fork_{false};
 };
 

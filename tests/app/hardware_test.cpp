@@ -143,6 +143,32 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   CHECK(devices.exit_code == 3);
   CHECK(json::parse(devices.out)["hardware"]["reason"] ==
         "the plan uses 8 devices, paced host has 1");
+  // parsim-hw itself: what one DAG is refused does not keep the other from running.
+  const testing::TemporaryFolder folder;
+  Words run{"run", "--backend", "host", "--steps", "1", "--partition", "64,64"};
+  for (const std::string cluster : {"dgx-v100", "star:2,device=t4,rate=10GB/s,latency=1us"}) {
+    const std::string dag = folder.path(cluster.substr(0, 4) + ".json");
+    REQUIRE(run_hardware({"plan", "--network", "lenet5", "--strategy", "data", "--batch", "16",
+                          "--cluster", cluster, "--dag", dag})
+                .exit_code == 0);
+    run.insert(run.end(), {"--dag", dag});
+  }
+  const std::string program = PARSIM_PROGRAM;
+  const std::string beside = program.substr(0, program.rfind('/')) + "/parsim-hw";
+  const Finished both = testing::run_program(beside, run);
+  CHECK(both.exit_code == 3);
+  CHECK(both.err == "parsim-hw: lenet5 data: the plan uses 8 devices, paced host has 2\n");
+  const json rows = json::parse(both.out)["runs"];
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["error"] == "the plan uses 8 devices, paced host has 2");
+  CHECK(rows[1]["error"] == "");
+  CHECK(rows[1]["step"]["median_s"].get<double>() > 0.01);
+  const Finished many =
+      testing::run_program(beside, {"run", "--backend", "host", "--dag", folder.path("star.json")},
+                           {}, {"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0"});
+  CHECK(many.exit_code == 2);
+  CHECK(many.err.find("started 4 processes, and the plan uses 2 devices") != std::string::npos);
+
   const Finished words =
       run_hardware(appended({"compare", "--network", "lenet5", "--strategy", "data"},
                             {"--hw", "--hw-backend", "host", "--hw-partition", "64,x"}));

@@ -112,19 +112,20 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
 TEST_CASE("calibrate: nothing holds anything up on the paced host, and its wires are as asked") {
   const Network network = tiny_network("residual");
   const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
+  const hw::PacedLink asked{{100e6}, Seconds{2e-3}};
   Profile profile;
   double largest = 2, wire = 1;
   for (int attempt = 0; attempt < 5 && (largest > 1.05 || wire > 0.05); ++attempt) {
-    profile = hw::calibrate(hw::host_hardware({64, 64, 64}), {dag}, 5);
+    profile = hw::calibrate(hw::host_hardware({64, 64, 64}, asked), {dag}, 5);
     largest = 1;
     for (const InterferencePair& pair : interference_pairs) {
       largest = std::max(largest, profile.interference.of(pair.activity, pair.beside));
     }
     REQUIRE(profile.links.size() == 6);
     wire = 0;
-    for (const LinkFit& link : profile.links) {  // 250 MB/s, twice 0.25 ms
-      wire = std::max({wire, std::abs(link.rate.value / 250e6 - 1),
-                       std::abs(link.latency / Seconds{0.5e-3} - 1) / 4});
+    for (const LinkFit& link : profile.links) {
+      wire = std::max({wire, std::abs(link.rate.value / asked.rate.value - 1),
+                       std::abs(link.latency / asked.latency - 1) / 4});
     }
   }
   CHECK_FALSE(profile.interference_samples.empty());
@@ -226,6 +227,14 @@ TEST_CASE("calibrate: the paced host's formula by hand") {
   // 25 MB at 250 MB/s are 100 ms; two links of 0.25 ms. A ring of two sends 2 halves.
   CHECK(hw::pace(noted.dag, OpId{0}, host.machine).count() == doctest::Approx(0.1005));
   CHECK(hw::pace(noted.dag, OpId{1}, host.machine).count() == doctest::Approx(0.101));
+  // Over 5 GB/s and 10 us a transfer takes 5.01 ms, the ring's two steps 2.51 ms each; and a
+  // profile of other links is another machine's.
+  const Machine paced = hw::host_hardware({64, 32}, hw::PacedLink{{5e9}, Seconds{10e-6}}).machine;
+  CHECK(hw::pace(noted.dag, OpId{0}, paced).count() == doctest::Approx(5.01e-3));
+  CHECK(hw::pace(noted.dag, OpId{1}, paced).count() == doctest::Approx(5.02e-3));
+  CHECK(difference(paced, host.machine) == "paced links 5.00 GB/s 10.0 us, here none");
+  CHECK(difference(host.machine, paced) == "paced links none, here 5.00 GB/s 10.0 us");
+  CHECK(difference(paced, paced) == "");
 }
 
 TEST_CASE("calibrate: more devices than there are, and more memory, are refused") {
@@ -238,10 +247,63 @@ TEST_CASE("calibrate: more devices than there are, and more memory, are refused"
   small.machine.cluster.devices[0].memory = Bytes{1000};
   const ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   CHECK_THROWS_AS(hw::check_fits(dag, small.machine), hw::MemoryError);
-  const Measurements runs = hw::measure(small, {dag}, 1);
-  REQUIRE(runs.runs.size() == 1);
-  CHECK(runs.runs[0].fits == false);
-  CHECK(runs.runs[0].error.starts_with("host0 needs "));
+  const hw::Runs runs = hw::measure(small, {dag}, 1);
+  REQUIRE(runs.measured.runs.size() == 1);
+  CHECK(runs.measured.runs[0].fits == false);
+  CHECK(runs.measured.runs[0].error.starts_with("host0 needs "));
+  CHECK(runs.exit_code == 5);
+}
+
+TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the others run") {
+  const Network net = tiny_network("plain");
+  const ExecDag one = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
+  const ExecDag wide = lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
+  const Network words = tiny_network("tokens");
+  const ExecDag unknown = lower(words, star_of(1, "10 GB/s", "1us"), single_device_plan(words, 2));
+  hw::Hardware host = hw::host_hardware({64});
+  int steps = 0;
+  host.step = [&steps](const ExecDag& dag, int) {
+    if (dag.strategy == "fails") throw hw::HardwareError("a call failed");
+    ++steps;
+    return Measurement{};
+  };
+  ExecDag fails = one;
+  fails.strategy = "fails";
+  const hw::Runs runs = hw::measure(host, {one, wide, fails, unknown, one}, 1);
+  REQUIRE(runs.measured.runs.size() == 5);
+  CHECK(steps == 2);
+  CHECK(runs.measured.runs[0].error == "");
+  CHECK(runs.measured.runs[1].error.ends_with("devices, paced host has 1"));
+  CHECK(runs.measured.runs[1].fits);
+  CHECK(runs.measured.runs[2].error == "a call failed");
+  CHECK(runs.measured.runs[3].error.starts_with("--hw: layer 'embedding'"));
+  CHECK(runs.measured.runs[4].error == "");
+  CHECK(runs.exit_code == 3);  // the first refusal's
+  CHECK(hw::measure(host, {one, unknown, wide}, 1).exit_code == 2);
+  CHECK(hw::measure(host, {one}, 1).exit_code == 0);
+}
+
+TEST_CASE("calibrate: bf16 is refused by name on a GPU older than compute capability 8.0") {
+  const Network net = tiny_network("plain");
+  ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
+  hw::Hardware gpu = hw::host_hardware({64});
+  DeviceModel& model = gpu.machine.cluster.models[0];
+  model.name = "Tesla T4";
+  for (const std::string architecture : {"7.5", "6.1", "8.0", "9.0", "10.0"}) {
+    model.architecture = architecture;
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      dag.precision = precision;
+      CAPTURE(architecture);
+      if (precision == Precision::bf16 && (architecture == "7.5" || architecture == "6.1")) {
+        const std::string message =
+            "--precision: bf16 on Tesla T4, whose compute capability is " + architecture +
+            "; accepted there: fp32; bf16 and tf32 from compute capability 8.0";
+        CHECK_THROWS_WITH_AS(hw::check_fits(dag, gpu.machine), message.c_str(), InputError);
+      } else {
+        CHECK_NOTHROW(hw::check_fits(dag, gpu.machine));
+      }
+    }
+  }
 }
 
 }  // namespace parsim::testing
