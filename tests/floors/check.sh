@@ -43,7 +43,7 @@ find_library() {
     benchmark/*) library=benchmark ;;
     zoltan*.h | mpi.h) library=zoltan ;;
     cuda* | cudnn* | cublas* | nccl* | nvml*) library=cuda ;;
-    sys/*.h) library=std ;;
+    sys/*.h | arpa/*.h | netinet/*.h) library=std ;;
     */* | *.hpp) library=unknown ;;
     *) library=std ;;
   esac
