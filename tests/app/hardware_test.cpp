@@ -34,7 +34,7 @@ Words appended(Words words, const Words& more) {
 TEST_CASE(
     "hardware: calibrated on the paced host, predicted steps are the measured ones within 5 "
     "percent") {
-  double worst = 1;
+  double worst = 1, restless = 0;  // the latter right after each miss: load comes and goes
   for (int attempt = 0; attempt < 5 && worst > 0.05; ++attempt) {
     const Finished run =
         run_hardware(appended({"validate", "--network", "lenet5", "--batch", "32", "--strategy",
@@ -45,6 +45,7 @@ TEST_CASE(
     const json result = json::parse(run.out);
     REQUIRE(result["rows"].size() == 2);
     worst = result["sets"][0]["max_error"];
+    if (worst > 0.05) restless = std::max(restless, testing::restlessness());
     for (const json& row : result["rows"]) {
       CHECK(row["measured"] == row["expected"]);
       CHECK(row["samples"] == 9);
@@ -52,7 +53,7 @@ TEST_CASE(
       CHECK(row["predicted"].get<double>() > 0.02);
     }
   }
-  if (worst > 0.05 && testing::restlessness() > 0.025) {
+  if (worst > 0.05 && restless > 0.025) {
     MESSAGE("this machine is too busy for the claim: largest error ", worst);
     CHECK(worst <= 0.5);
     return;
