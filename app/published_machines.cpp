@@ -120,6 +120,10 @@ std::string column(const Claim& claim, std::string_view name) {
   return found == claim.what.end() ? std::string() : found->second;
 }
 
+bool column_says(const Claim& claim, std::string_view name, std::string_view word) {
+  return column(claim, name).find(word) != std::string::npos;
+}
+
 std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
   const std::string text = column(claim, name);
   return text.empty() ? otherwise : parse_whole(text, place(claim, name), 1, std::int64_t{1} << 50);

@@ -22,6 +22,8 @@ namespace parsim {
 
 /// A column, or "".
 [[nodiscard]] std::string column(const Claim& claim, std::string_view name);
+/// True if the column holds the word, in this spelling.
+[[nodiscard]] bool column_says(const Claim& claim, std::string_view name, std::string_view word);
 /// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.
 [[nodiscard]] std::int64_t count_column(const Claim& claim, std::string_view name,
                                         std::int64_t otherwise);
