@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "app/files.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "core/workspaces.hpp"
 
 namespace parsim {
 
@@ -99,11 +101,13 @@ ChildEnd run_child(const std::vector<std::string>& words, const std::string& mes
 template <class Value>
 Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
                   const std::vector<ExecDag>& dags,
-                  Value (*read)(const std::string& text, const std::string& where)) {
+                  Value (*read)(const std::string& text, const std::string& where),
+                  const std::vector<std::string>& more = {}) {
   const ScratchFolder folder;
   const std::string result = folder.file("result.json");
   std::vector<std::string> words{hardware_program(), verb, "--backend",
                                  request.backend,    "-o", result};
+  words.insert(words.end(), more.begin(), more.end());
   if (!request.partition.empty()) {
     words.insert(words.end(), {"--partition", request.partition});
   }
@@ -168,6 +172,41 @@ Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                 [](const Measurement& run) { return !run.error.empty(); });
   if (none) return {std::nullopt, runs.front().error, ExitCode::hardware};
   return answer;
+}
+
+bool add_workspaces(const Cluster& cluster, Run& run) {
+  std::vector<std::string> models;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    models.push_back(cluster.model(DeviceId{d}).name);
+  }
+  const Answer<Workspaces> asked =
+      ask("workspaces", {}, {run.dag}, workspaces_from_json, {"--device", join(models, ",")});
+  if (!asked.value) {
+    run.result.notes.push_back("workspaces unknown: " + asked.refusal);
+    return false;
+  }
+  const std::vector<Workspace>& row = asked.value->rows.at(0);
+  std::set<std::string> unknown;
+  std::int64_t shapes = 0, unplanned = 0;
+  for (std::size_t d = 0; d < models.size(); ++d) {
+    if (!row.at(d).known) {
+      unknown.insert(models[d]);
+      continue;
+    }
+    run.result.devices.at(d).workspace = row[d].bytes;
+    shapes = std::max(shapes, row[d].shapes);
+    unplanned = std::max(unplanned, row[d].unplanned);
+  }
+  std::string note = fmt::format(
+      "workspaces: the largest of {}'s plans for at most {} convolutions "
+      "a device",
+      asked.value->library, shapes);
+  if (unplanned > 0) note += fmt::format(", {} of which it has no plan for", unplanned);
+  if (!unknown.empty()) {
+    note += "; unknown for " + join(std::vector<std::string>(unknown.begin(), unknown.end()));
+  }
+  run.result.notes.push_back(std::move(note));
+  return true;
 }
 
 Profile read_profile(const std::string& path, const std::optional<Machine>& here) {

@@ -65,6 +65,8 @@ constexpr OptionSpec options[] = {
     {"--hw-backend", "auto|cuda|host",
      "what runs them: GPUs, or threads that only sleep (default: auto, which never picks host)"},
     {"--hw-partition", "N,N,...", "logical devices of so many multiprocessors on one GPU"},
+    {"--workspaces", "",
+     "count cuDNN's workspaces into the memory; parsim-hw with CUDA plans them, no GPU needed"},
     {"--size", "SIZE", "payload of the collective (default: 100MiB)"},
     {"--sizes", "FROM..TO", "payloads from FROM to TO, doubling"},
     {"--devices", "N", "the first N GPUs of the cluster (default: all)"},

@@ -106,14 +106,16 @@ Json device_json(const DeviceResult& device) {
   json["compute_s"] = device.use.compute.count();
   json["exposed_communication_s"] = device.use.exposed_communication.count();
   json["idle_s"] = device.use.idle.count();
-  json["peak_memory_bytes"] = device.memory.total().value;
+  json["peak_memory_bytes"] = device.peak().value;
   json["memory_bytes"] = device.capacity.value;
   json["lacking_memory_bytes"] = device.lacking().value;
   json["memory"] = {{"weights_bytes", device.memory.weights.value},
                     {"gradients_bytes", device.memory.gradients.value},
                     {"optimizer_state_bytes", device.memory.optimizer_state.value},
                     {"activations_bytes", device.memory.activations.value},
-                    {"communication_bytes", device.memory.communication.value}};
+                    {"communication_bytes", device.memory.communication.value},
+                    {"workspace_bytes", nullptr}};
+  if (device.workspace) json["memory"]["workspace_bytes"] = device.workspace->value;
   return json;
 }
 

@@ -69,7 +69,7 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
 double peak_memory(const RunResult& result) {
   std::int64_t peak = 0;
   for (const DeviceResult& device : result.devices) {
-    peak = std::max(peak, device.memory.total().value);
+    peak = std::max(peak, device.peak().value);
   }
   return static_cast<double>(peak);
 }
@@ -186,8 +186,16 @@ Table device_table(const RunResult& result) {
        {"activations", "activations_bytes",
         numbers([](D d) { return d.memory.activations.value; })},
        {"buffers", "communication_bytes",
-        numbers([](D d) { return d.memory.communication.value; })},
-       {"peak", "peak_memory_bytes", numbers([](D d) { return d.memory.total().value; })}});
+        numbers([](D d) { return d.memory.communication.value; })}});
+  const bool asked = std::any_of(result.devices.begin(), result.devices.end(),
+                                 [](const DeviceResult& d) { return d.workspace.has_value(); });
+  if (asked) {
+    add_numbers(table, "B", {{"workspace", "workspace_bytes", numbers([](D d) {
+                                return d.workspace.value_or(Bytes{}).value;
+                              })}});
+  }
+  add_numbers(table, "B",
+              {{"peak", "peak_memory_bytes", numbers([](D d) { return d.peak().value; })}});
   add_numbers(table, "B", {{"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
   return table;
 }

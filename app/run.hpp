@@ -25,11 +25,11 @@ struct DeviceResult {
   DeviceUse use;
   MemoryUse memory;
   Bytes capacity{};
+  std::optional<Bytes> workspace{};  ///< of the library's convolutions, with --workspaces
 
+  [[nodiscard]] Bytes peak() const { return memory.total() + workspace.value_or(Bytes{}); }
   /// What is missing; 0 if the plan fits.
-  [[nodiscard]] Bytes lacking() const {
-    return memory.total() > capacity ? memory.total() - capacity : Bytes{};
-  }
+  [[nodiscard]] Bytes lacking() const { return peak() > capacity ? peak() - capacity : Bytes{}; }
 };
 
 /// The directed link that works the largest part of the step.

@@ -112,12 +112,16 @@ Outcome run_compare(const Arguments& arguments) {
   std::vector<RunResult> results;
   std::vector<Chapter> chapters;
   std::vector<ExecDag> dags;
+  bool refused = false;  // to say what workspaces convolutions want
   {
     Progress progress(candidates.size(), arguments.has("--quiet"));
     for (const Candidate& candidate : candidates) {
       progress.next(candidate.strategy->name);
       if (candidate.error.empty()) {
         Run run = run_plan(scene, candidate.planned);
+        if (arguments.has("--workspaces") && !refused) {
+          refused = !add_workspaces(scene.cluster, run);
+        }
         results.push_back(run.result);
         results.back().strategy = candidate.strategy->name;
         if (report) {
@@ -144,7 +148,9 @@ Outcome run_compare(const Arguments& arguments) {
   if (report) {
     report->write(scene, document, results, std::move(chapters), scaling ? &*scaling : nullptr);
   }
-  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
+  if (refused || (rows && !rows->refusal.empty())) {
+    return {std::move(document), ExitCode::hardware};
+  }
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -69,6 +69,7 @@ Outcome run_simulate(const Arguments& arguments) {
   const Planned planned = chosen_plan(scene, strategy, arguments.has("--quiet"));
   Run run = run_plan(scene, planned);
   check_algorithm_used(scene.request, {&run.result, 1});
+  const bool refused = arguments.has("--workspaces") && !add_workspaces(scene.cluster, run);
   std::optional<HardwareRows> rows;
   if (request.hardware) {
     std::vector<RunResult> results{run.result};
@@ -88,7 +89,9 @@ Outcome run_simulate(const Arguments& arguments) {
     report->write(scene, document, {run.result}, {report->chapter(scene, run, planned.plan)},
                   nullptr);
   }
-  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
+  if (refused || (rows && !rows->refusal.empty())) {
+    return {std::move(document), ExitCode::hardware};
+  }
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/profile.hpp"
+#include "core/workspaces.hpp"
 
 namespace parsim::hw {
 
@@ -78,6 +79,11 @@ void pace_links(Machine& machine, const PacedLink& link);
 /// another; messages the latencies of both links of the machine and bytes over the slower one,
 /// collectives as rings over the slowest (Patarasuk & Yuan 2009).
 [[nodiscard]] Seconds pace(const ExecDag& dag, OpId op, const Machine& machine);
+
+/// What cuDNN's convolutions want as workspace on described devices, one type per device of the
+/// DAGs. Needs no GPU. Throws HardwareError if this program was built without CUDA.
+[[nodiscard]] Workspaces library_workspaces(const std::vector<ExecDag>& dags,
+                                            const std::vector<std::string>& models);
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has

@@ -56,11 +56,12 @@ std::string memory_bar(const DeviceResult& device, double full) {
     return Segment{css, word, share(bytes), to_text(bytes)};
   };
   const MemoryUse& use = device.memory;
-  std::string out = bar_of(
-      {segment("m0", "weights", use.weights), segment("m1", "gradients", use.gradients),
-       segment("m2", "optimizer state", use.optimizer_state),
-       segment("m3", "activations", use.activations), segment("m4", "buffers", use.communication)},
-      1.0, false);
+  std::vector<Segment> parts{
+      segment("m0", "weights", use.weights), segment("m1", "gradients", use.gradients),
+      segment("m2", "optimizer state", use.optimizer_state),
+      segment("m3", "activations", use.activations), segment("m4", "buffers", use.communication)};
+  if (device.workspace) parts.push_back(segment("m5", "workspace", *device.workspace));
+  std::string out = bar_of(parts, 1.0, false);
   const double limit = share(device.capacity);
   if (limit < 1) {
     out.insert(out.rfind("</svg>"),
@@ -110,22 +111,22 @@ std::string draw_devices(const RunResult& result) {
   for (const DeviceResult& device : result.devices) {
     if (device.kind != DeviceKind::gpu) continue;
     full = std::max({full, static_cast<double>(device.capacity.value),
-                     static_cast<double>(device.memory.total().value)});
+                     static_cast<double>(device.peak().value)});
   }
   std::vector<Row> rows;
   for (std::size_t d = 0; d < result.devices.size(); ++d) {
     const DeviceResult& device = result.devices[d];
-    const bool works = device.memory.total().value > 0 || device.use.compute > Seconds{};
+    const bool works = device.peak().value > 0 || device.use.compute > Seconds{};
     if (device.kind != DeviceKind::gpu && !works) continue;
     const std::string cells = fmt::format(
         "{}{}<span class=n>{} of {}{}</span>\n", time_bar(device.use, result.step_time, 0.25),
-        memory_bar(device, full), to_text(device.memory.total()), to_text(device.capacity),
+        memory_bar(device, full), to_text(device.peak()), to_text(device.capacity),
         device.lacking().value > 0 ? " <em>✗</em>" : "");
     if (!rows.empty() && rows.back().last + 1 == d && rows.back().html == cells) {
       rows.back().last = d;
     } else {
       rows.push_back({d, d, cells,
-                      static_cast<double>(device.memory.total().value) /
+                      static_cast<double>(device.peak().value) /
                           static_cast<double>(std::max<std::int64_t>(device.capacity.value, 1))});
     }
   }

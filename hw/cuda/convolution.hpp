@@ -7,21 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/units.hpp"
-#include "hw/kernels_products.hpp"
+#include "hw/convolutions.hpp"
 
 struct cudnnContext;
 
 namespace parsim::hw {
-
-/// Dense tensors with the channel innermost, as our kernels lay images out; weights the same.
-struct ConvShape {
-  Product product = Product::forward;
-  Precision precision = Precision::fp32;
-  std::vector<std::int64_t> x, w, y;  ///< extents: sample, channel, spatial…
-  std::vector<std::int64_t> stride, dilation, pad_begin, pad_end;
-  friend bool operator==(const ConvShape&, const ConvShape&) = default;
-};
 
 class ConvPlan {
  public:

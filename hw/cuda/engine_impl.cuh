@@ -206,18 +206,10 @@ typename CudaEngine<T>::Action CudaEngine<T>::move(const Operand& operand, bool 
   };
 }
 
-[[nodiscard]] inline std::vector<std::int64_t> extents_of(const Region& region) {
-  std::vector<std::int64_t> extents;
-  for (std::size_t a = 0; a < region.rank(); ++a) extents.push_back(region[a].size());
-  return extents;
-}
-
 template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const ConvRequest<T>& r) {
   PerDevice& device = per_device_[current_.index()];
-  const ConvShape shape{r.product,       dag_.precision,  extents_of(r.x),
-                        extents_of(r.w), extents_of(r.y), r.stride,
-                        r.dilation,      r.pad_begin,     r.pad_end};
+  const ConvShape shape = conv_shape(r, dag_.precision);
   auto known = std::find_if(device.plans.begin(), device.plans.end(),
                             [&](const auto& entry) { return entry.first == shape; });
   if (known == device.plans.end()) {

@@ -1,5 +1,6 @@
 // --hw on the paced host: the whole way from calibration to measured columns, without a GPU.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -135,6 +136,50 @@ TEST_CASE("hardware: without a GPU the result is complete and the exit code 3") 
   const testing::TemporaryFolder folder;
   CHECK(run({"calibrate", "-o", folder.path("p.json")}).exit_code == 3);
   CHECK(folder.names().empty());
+}
+
+TEST_CASE("hardware: workspaces that a library wants are part of the memory") {
+  const testing::TemporaryFolder folder;
+  // Stands in for a parsim-hw with cuDNN: 3 GiB on the first device, the second unknown to it.
+  const std::string stand_in = folder.write("parsim-hw", R"(#!/bin/sh
+echo "$@" > "$(dirname "$0")/asked"
+while [ "$1" != -o ]; do shift; done
+cat > "$2" <<'END'
+{"format": "parsim-workspaces", "version": 1, "library": "cuDNN 9.0.0", "rows": [[
+  {"known": true, "bytes": 3221225472, "shapes": 7, "unplanned": 1},
+  {"known": false, "bytes": 0, "shapes": 0, "unplanned": 0}]]}
+END
+)");
+  REQUIRE(::chmod(stand_in.c_str(), 0700) == 0);
+  const Words simulate{
+      "simulate", "--network", "lenet5",    "--strategy",
+      "data",     "--json",    "--cluster", "star:2,device=h200-sxm*1+t4*1,rate=1GB/s,latency=1us"};
+  const auto run = [&](const Words& words, const std::string& program) {
+    return testing::run_program(PARSIM_PROGRAM, words, {}, {"PARSIM_HW=" + program});
+  };
+  const json without = json::parse(run(simulate, stand_in).out);
+  CHECK(without["devices"][0]["memory"]["workspace_bytes"] == nullptr);
+  CHECK(folder.names() == Words{"parsim-hw"});  // nobody was asked
+  const Words with_flag = appended(simulate, {"--workspaces"});
+  const Finished finished = run(with_flag, stand_in);
+  CHECK(finished.exit_code == 0);
+  const json with = json::parse(finished.out);
+  CHECK(with["devices"][0]["memory"]["workspace_bytes"] == 3221225472);
+  CHECK(with["devices"][1]["memory"]["workspace_bytes"] == nullptr);
+  CHECK(with["devices"][0]["peak_memory_bytes"].get<std::int64_t>() ==
+        without["devices"][0]["peak_memory_bytes"].get<std::int64_t>() + 3221225472);
+  CHECK(with["notes"].back() ==
+        "workspaces: the largest of cuDNN 9.0.0's plans for at most 7 convolutions a device, 1 of "
+        "which it has no plan for; unknown for t4");
+  CHECK(testing::read_text(folder.path("asked")).find("--device h200-sxm,t4 ") !=
+        std::string::npos);
+  // The program of this build has no cuDNN: the result is complete without, and says so.
+  const std::string program = PARSIM_PROGRAM;
+  const Finished refused = run(with_flag, program.substr(0, program.rfind('/')) + "/parsim-hw");
+  CHECK(refused.exit_code == 3);
+  CHECK(json::parse(refused.out)["step_time_s"] == with["step_time_s"]);
+  CHECK(refused.out.find("workspaces unknown: this parsim-hw was built without cuDNN") !=
+        std::string::npos);
 }
 
 TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
