@@ -28,7 +28,7 @@ struct MemoryUse {
 ///     communication        the largest received piece and the two largest buckets
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
-/// libraries and fragmentation are not counted.
+/// libraries (see --workspaces) and fragmentation are not counted.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
 
