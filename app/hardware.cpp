@@ -182,7 +182,7 @@ bool add_workspaces(const Cluster& cluster, Run& run) {
   const Answer<Workspaces> asked =
       ask("workspaces", {}, {run.dag}, workspaces_from_json, {"--device", join(models, ",")});
   if (!asked.value) {
-    run.result.notes.push_back("workspaces unknown: " + asked.refusal);
+    run.result.workspaces = "workspaces unknown: " + asked.refusal;
     return false;
   }
   const std::vector<Workspace>& row = asked.value->rows.at(0);
@@ -198,14 +198,14 @@ bool add_workspaces(const Cluster& cluster, Run& run) {
     unplanned = std::max(unplanned, row[d].unplanned);
   }
   std::string note = fmt::format(
-      "workspaces: the largest of {}'s plans for at most {} convolutions "
+      "workspaces: the largest of {}'s plans for up to {} convolutions "
       "a device",
       asked.value->library, shapes);
   if (unplanned > 0) note += fmt::format(", {} of which it has no plan for", unplanned);
   if (!unknown.empty()) {
     note += "; unknown for " + join(std::vector<std::string>(unknown.begin(), unknown.end()));
   }
-  run.result.notes.push_back(std::move(note));
+  run.result.workspaces = std::move(note);
   return true;
 }
 

@@ -35,8 +35,8 @@ struct Answer {
 [[nodiscard]] Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                                        const std::vector<ExecDag>& dags);
 
-/// Adds to every device's memory what cuDNN's convolutions want beside the tensors, and to the
-/// notes from whom that is. False if nobody could be asked; the notes say why.
+/// Adds to every device's memory what cuDNN's convolutions want beside the tensors, and says from
+/// whom that is. False if nobody could be asked; the result says why.
 [[nodiscard]] bool add_workspaces(const Cluster& cluster, Run& run);
 
 /// Reads a profile. Throws InputError if it cannot be read or is of another machine than `here`.

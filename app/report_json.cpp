@@ -145,7 +145,7 @@ Json failed_json(const RunResult& result) {
   json["devices"] = Json::array();
   json["fits"] = false;
   for (const char* key : {"bottleneck", "search_time_s", "simulation_time_s", "cost_sources",
-                          "communication_sources", "bounds"}) {
+                          "communication_sources", "bounds", "workspaces"}) {
     json[key] = nullptr;
   }
   json["notes"] = Json::array();
@@ -188,6 +188,7 @@ Json succeeded_json(const RunResult& result) {
                     {"busiest_device_s", result.bounds.busiest_device.count()},
                     {"busiest_link_s", result.bounds.busiest_link.count()}};
   if (result.jittered) json["jittered"] = spread_json(*result.jittered);
+  json["workspaces"] = result.workspaces.empty() ? Json(nullptr) : Json(result.workspaces);
   json["notes"] = result.notes;
   json["error"] = nullptr;
   return json;

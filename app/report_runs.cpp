@@ -56,6 +56,7 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     if (!result.cost_accuracy.empty()) {
       lines.push_back("accuracy of device times: " + result.cost_accuracy);
     }
+    if (!result.workspaces.empty()) lines.push_back(result.workspaces);
     break;
   }
   lines.push_back(fmt::format("collectives: {}, {}; {}", to_text(request.sim.collectives),

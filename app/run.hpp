@@ -50,6 +50,7 @@ struct RunResult {
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
   std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
   std::string cost_summary, cost_accuracy;
+  std::string workspaces;  ///< with --workspaces: from whom, or why unknown
   /// With --collectives measured, --algorithm or --protocol only.
   std::optional<CommunicationSources> communication;
   Bounds bounds;

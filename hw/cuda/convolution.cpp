@@ -170,42 +170,45 @@ std::unique_ptr<ConvPlan> ConvPlan::build(cudnnContext* handle, const std::strin
   p.graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, p.operation);
   p.graph.finalize();
 
-  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, p.graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-  if (multiprocessors > 0) {
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
-                   static_cast<std::int32_t>(multiprocessors));
-  }
-  if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p.device);
-  if (!heuristics.try_finalize()) return nullptr;
-  constexpr std::size_t offered = 16;
-  std::vector<Descriptor> choices;
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::size_t i = 0; i < offered; ++i) {
-    choices.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    raw.push_back(choices.back().raw());
-  }
-  std::int64_t count = 0;
-  cudnn_check(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                       static_cast<std::int64_t>(offered), &count, raw.data()),
-              "cudnnBackendGetAttribute");
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count) && i < offered; ++i) {
-    if (shape.precision == Precision::fp32 && uses_tensor_cores(choices[i])) continue;
-    p.plan = Descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    if (handle != nullptr) {
-      p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
-    } else {
-      p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, p.device);
+  // What the heuristics offer first may all round to ten bits; the other list has slower engines.
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, p.graph);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
+    if (multiprocessors > 0) {
+      heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
+                     static_cast<std::int32_t>(multiprocessors));
     }
-    p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choices[i]);
-    if (!p.plan.try_finalize()) continue;
-    std::int64_t one = 0;
-    cudnn_check(cudnnBackendGetAttribute(p.plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                         CUDNN_TYPE_INT64, 1, &one, &result->workspace_),
+    if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p.device);
+    if (!heuristics.try_finalize()) continue;
+    constexpr std::size_t offered = 16;
+    std::vector<Descriptor> choices;
+    std::vector<cudnnBackendDescriptor_t> raw;
+    for (std::size_t i = 0; i < offered; ++i) {
+      choices.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      raw.push_back(choices.back().raw());
+    }
+    std::int64_t count = 0;
+    cudnn_check(cudnnBackendGetAttribute(heuristics.raw(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                         static_cast<std::int64_t>(offered), &count, raw.data()),
                 "cudnnBackendGetAttribute");
-    return result;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count) && i < offered; ++i) {
+      if (shape.precision == Precision::fp32 && uses_tensor_cores(choices[i])) continue;
+      p.plan = Descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      if (handle != nullptr) {
+        p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
+      } else {
+        p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, p.device);
+      }
+      p.plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choices[i]);
+      if (!p.plan.try_finalize()) continue;
+      std::int64_t one = 0;
+      cudnn_check(cudnnBackendGetAttribute(p.plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                           CUDNN_TYPE_INT64, 1, &one, &result->workspace_),
+                  "cudnnBackendGetAttribute");
+      return result;
+    }
   }
   return nullptr;
 }

@@ -184,7 +184,7 @@ TEST_CASE("program: jitter spreads the step, a straggler makes it longer, the pl
       result_of(with(simulate_lenet, {"--jitter", "20%", "--runs", "5", "--seed", "2"}));
   CHECK(other["jittered"]["median_s"] != varied["jittered"]["median_s"]);
   const json slow = result_of(with(simulate_lenet, {"--slow", "gpu0=2"}));
-  const auto compute = [](const json& result, int device) {
+  const auto compute = [](const json& result, std::size_t device) {
     return result["devices"][device]["compute_s"].get<double>();
   };
   CHECK(compute(slow, 0) == doctest::Approx(2 * compute(plain, 0)).epsilon(1e-9));

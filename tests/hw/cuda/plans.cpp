@@ -40,16 +40,15 @@ int main() try {
   for (const std::string& device : parsim::hw::described_models()) {
     const std::string json = parsim::hw::description_of(device);
     for (ConvShape shape : shapes) {
-      for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         for (const Product product : {Product::forward, Product::data, Product::weights}) {
           shape.precision = precision;
           shape.product = product;
           const auto plan = ConvPlan::describe(json, shape);
           std::printf("%s, %lldx%lldx%lld, %s, product %d: %s %.1f MiB\n", device.c_str(),
                       static_cast<long long>(shape.w[0]), static_cast<long long>(shape.w[1]),
-                      static_cast<long long>(shape.w[2]),
-                      precision == Precision::tf32 ? "tf32" : "bf16", static_cast<int>(product),
-                      plan ? "workspace" : "no plan",
+                      static_cast<long long>(shape.w[2]), parsim::to_text(precision).c_str(),
+                      static_cast<int>(product), plan ? "workspace" : "no plan",
                       plan ? static_cast<double>(plan->workspace_bytes()) / (1 << 20) : 0.0);
           missing += plan ? 0 : 1;
         }
