@@ -30,7 +30,6 @@ inline constexpr std::string_view uncalibrated = "uncalibrated";
 ///                       `uncalibrated` is not empty, those of no system in particular
 ///
 /// A row's `settings` are obeyed: "NCCL_ALGO=RING NCCL_PROTO=Simple" leaves NCCL no other choice.
-/// Kernels of a K80 board with both dies at work take longer (published_training.cpp, both_dies).
 /// Everything else is simulated from scratch.
 class PublishedPredictor {
  public:

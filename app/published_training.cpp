@@ -15,13 +15,17 @@ namespace parsim {
 
 namespace {
 
+bool says(const Claim& claim, std::string_view name, std::string_view word) {
+  return column(claim, name).find(word) != std::string::npos;
+}
+
 Exchange exchange_of(const Claim& claim) {
-  if (column_says(claim, "parallelism", "variables on CPU")) return Exchange::host;
-  if (column_says(claim, "parallelism", "variables on GPU")) return Exchange::gpus;
-  if (column_says(claim, "parallelism", "without NCCL")) return Exchange::round_robin;
-  if (column_says(claim, "parallelism", "distributed_replicated")) return Exchange::instances;
+  if (says(claim, "parallelism", "variables on CPU")) return Exchange::host;
+  if (says(claim, "parallelism", "variables on GPU")) return Exchange::gpus;
+  if (says(claim, "parallelism", "without NCCL")) return Exchange::round_robin;
+  if (says(claim, "parallelism", "distributed_replicated")) return Exchange::instances;
   // TensorFlow's own NCCL operations; Horovod's do not wait for all kernels.
-  if (column_says(claim, "framework", "tf_cnn_benchmarks")) return Exchange::all_reduce_last;
+  if (says(claim, "framework", "tf_cnn_benchmarks")) return Exchange::all_reduce_last;
   return Exchange::all_reduce;
 }
 
@@ -59,20 +63,6 @@ Cluster on_one_ring(const Cluster& cluster) {
   return ring;
 }
 
-/// Kernel times of a K80 whose other die works, too, over those of one that works alone. The dies
-/// of a board share 300 W, and clocks that boost by themselves (NVIDIA's and the clouds' default)
-/// take what is left (NVIDIA, Tesla K80 board specification BD-07317-001). The measurement is none
-/// of our rows, but of the same kind: Inception-v3 on p2 instances, variables on the CPU, 30.55
-/// images/s with one die and 58.378 with two of a p2.8xlarge (Bugliarello 2017, "Distributed
-/// TensorFlow: a performance evaluation"), less the 0.4 % that our exchange of gradients costs
-/// there.
-constexpr double both_dies = 2 * 30.55 / 58.378 / 1.004;
-
-double board_factor(const Claim& claim) {
-  const bool paired = count_column(claim, "n_gpus", 1) > count_column(claim, "nodes", 1);
-  return paired && device_of(claim) == "k80" ? both_dies : 1;
-}
-
 Cluster training_cluster(const Claim& claim) {
   Cluster cluster = cluster_of(claim);
   return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
@@ -108,8 +98,7 @@ Precision precision_of(const Claim& claim) {
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
       options_(options_of(claim)),
-      tiles_(make_tile_costs(cluster_, options_)),
-      board_(board_factor(claim)) {
+      tiles_(make_tile_costs(cluster_, options_)) {
   const Network network = load_network(network_of(claim), {}, claim.set);
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
@@ -117,15 +106,15 @@ Training::Training(const Claim& claim)
   input.batch = batch_;
   input.precision = precision_of(claim);
   input.sync = Sync::Kind::ring;
-  if (column_says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
+  if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   // TensorFlow's gradients travel variable by variable.
-  if (column_says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
+  if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
   dag_ = with_exchange(lower(network, cluster_, plan_data(input)), cluster_, exchange_of(claim),
                        claim.set + ":parallelism");
 }
 
 double Training::step(double factor) const {
-  const auto cost = make_scaled(*tiles_, board_ * factor);
+  const auto cost = make_scaled(*tiles_, factor);
   return makespan(make_simgrid_executor(cluster_, *cost, options_)->run(dag_)).count();
 }
 

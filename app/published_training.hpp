@@ -33,7 +33,6 @@ class Training {
   Cluster cluster_;
   SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
-  double board_ = 1;  ///< kernel times with all GPUs at work over those of one alone
   std::int64_t batch_ = 0;
   ExecDag dag_;
 };

@@ -196,28 +196,4 @@ TEST_CASE("framework step: TensorFlow's collectives wait for all kernels and use
   CHECK(first < 1);
 }
 
-TEST_CASE(
-    "framework step: kernels of two dies of a K80 take 4.2 percent longer than those of one") {
-  const std::string header =
-      "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
-      "parallelism,value,unit\n";
-  const auto row = [](const char* gpu, const char* gpus) {
-    return std::string("LeNet,64,") + gpu + ",box,1," + gpus + "," + gpus +
-           ",PCIe gen3,FP32,F,DP,1,images/s\n";
-  };
-  const auto claims = read_measurements(
-      header + row("Tesla K80", "1") + row("Tesla K80", "2") + row("Tesla P100-SXM2", "2"), "t.csv",
-      "t");
-  const double one = 30.55, two = 58.378 / 2;
-  const double factors[] = {1, one / two / 1.004, 1};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Training training(claims[i]);
-    const SimOptions options = nccl_of_no_system();
-    const auto tiles = make_tile_costs(training.cluster(), options);
-    const auto cost = make_scaled(*tiles, factors[i]);
-    const auto executor = make_simgrid_executor(training.cluster(), *cost, options);
-    CHECK(training.step(1) == doctest::Approx(makespan(executor->run(training.dag())).count()));
-  }
-}
-
 }  // namespace parsim
