@@ -31,10 +31,13 @@ void Progress::next(std::string_view name) {
   name_ = name;
   const Seconds elapsed = step_start_ - start_;
   const std::size_t done = done_++;
-  if (!enabled_ || elapsed < Seconds{1.0}) return;
-  const Seconds each = elapsed / static_cast<double>(done);
-  fmt::print(stderr, "{}{} of {} done, {} ({} each, {} left)", erase_line, done, total_, name,
-             to_text(each), to_text(each * static_cast<double>(total_ - done)));
+  if (!enabled_) return;
+  fmt::print(stderr, "{}{} of {} done, {}", erase_line, done, total_, name);
+  if (elapsed >= Seconds{1.0} && done > 0) {  // less says nothing of the pace
+    const Seconds each = elapsed / static_cast<double>(done);
+    fmt::print(stderr, " ({} each, {} left)", to_text(each),
+               to_text(each * static_cast<double>(total_ - done)));
+  }
   // Flushed before the simulation forks, or the child would print it again.
   std::fflush(stderr);
   printed_ = true;

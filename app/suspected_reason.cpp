@@ -10,6 +10,12 @@ namespace {
 /// TensorFlow's scripts of 2017, see app/framework_step.hpp; "" for others.
 std::string of_script(const Claim& claim, double error) {
   if (!column_says(claim, "framework", "tf_cnn_benchmarks")) return {};
+  const bool paired = count_column(claim, "n_gpus", 1) > count_column(claim, "nodes", 1);
+  if (error > 0 && paired && device_of(claim) == "k80") {
+    return "two dies of a K80 share a board's power, which nothing here counts; others' runs of "
+           "the "
+           "kind lost 4 % to it (Bugliarello 2017)";
+  }
   if (column_says(claim, "parallelism", "distributed_replicated")) {
     return error > 0 ? "gRPC between the processes of a machine is not modelled"
                      : "sums on GPUs are taken to wait for all kernels; some do not, and gradients "

@@ -162,7 +162,7 @@ Outcome run_doctor(const Arguments& /*arguments*/) {
   add_words(table, "package", "package", package);
   Outcome outcome;
   outcome.document.tables = {std::move(table)};
-  outcome.document.notes = {missing.empty() ? "nothing is missing"
+  outcome.document.notes = {missing.empty() ? "no package is missing"
                                             : "to install what is missing: apt-get install " +
                                                   join(missing, " ")};
   outcome.document.json = json.dump(2);

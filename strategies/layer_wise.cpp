@@ -178,6 +178,17 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
     }
     return bytes;
   };
+  // These are the smallest configurations already: what repair can do is spread them. Where all
+  // devices together lack much there is nothing to spread, and looking takes minutes.
+  constexpr double hopeless = 1.5;
+  double used = 0, there = 0;
+  const std::vector<MemoryUse> now = memory_use(input.network, input.cluster, candidate.plan);
+  for (std::size_t d = 0; d < now.size(); ++d) {
+    if (input.cluster.model(DeviceId{d}).kind != DeviceKind::gpu) continue;
+    used += static_cast<double>(now[d].total().value);
+    there += static_cast<double>(input.cluster.devices[d].memory.value);
+  }
+  if (used > hopeless * there) return false;
   const layer_wise::Problem problem = tables.problem(1, 0);
   std::vector<std::size_t>& choice = candidate.solution.choice;
   std::int64_t least = lacking(candidate.plan);

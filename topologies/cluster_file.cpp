@@ -31,7 +31,7 @@ class FileReader {
         types_(device_models()),
         builder_(base()) {}
 
-  Cluster read() && {
+  Cluster read(std::vector<std::string>* notes) && {
     for (const Value& entry : top_.list("device_types")) read_type(entry);
     for (const Value& entry : top_.list("nodes")) read_nodes(entry);
     for (const std::string& name : names_of(top_, "switches")) builder_.add_switch(name);
@@ -45,6 +45,7 @@ class FileReader {
     }
     for (const Value& entry : top_.list("links")) read_link(entry, "links", everything);
     for (const Value& entry : top_.list("overrides")) read_override(entry);
+    if (notes != nullptr) *notes = std::move(notes_);
     return std::move(builder_).finish();
   }
 
@@ -200,10 +201,16 @@ class FileReader {
   }
 
   /// The machine that a file of another tool describes, if the node is read from one.
-  std::optional<Cluster> import_of(const Fields& fields) const {
-    const auto name = fields.maybe_text("import");
-    const auto model = fields.maybe_text("model");
+  std::optional<Cluster> import_of(const Fields& fields) {
+    auto name = fields.maybe_text("import");
+    auto model = fields.maybe_text("model");
     const std::string where = fields.where("import");
+    // As on the command line.
+    const std::size_t option = name ? name->rfind(",device=") : std::string::npos;
+    if (option != std::string::npos && !model) {
+      model = name->substr(option + std::string_view(",device=").size());
+      name->erase(option);
+    }
     if (!name) {
       if (!model) return std::nullopt;
       throw InputError(fields.where("model"), "a model for a node that imports nothing",
@@ -214,7 +221,13 @@ class FileReader {
     if (model) options.device = &find_device_type(types_, *model, fields.where("model"));
     std::optional<Imported> imported =
         import_cluster(read_cluster_text(path.string(), where), path.string(), options);
-    if (imported) return std::move(imported->cluster);
+    if (imported) {
+      for (const std::string& note : imported->notes) {
+        if (note.ends_with("join machines in a cluster file")) continue;  // this is one
+        notes_.push_back(fmt::format("{}: {}", fields.text("name"), note));
+      }
+      return std::move(imported->cluster);
+    }
     throw InputError(
         where, fmt::format("'{}' is no file of another tool", *name),
         "accepted: NCCL's topology XML, the text of nvidia-smi topo -m, SimGrid's XML");
@@ -346,6 +359,7 @@ class FileReader {
   }
 
   std::string file_;
+  std::vector<std::string> notes_;
   std::set<std::string> names_;  ///< of devices and switches in nodes
   Fields top_;
   std::vector<DeviceModel> types_;
@@ -360,9 +374,10 @@ bool is_json(std::string_view text, const std::string& file) {
 
 }  // namespace
 
-Cluster parse_cluster(std::string_view text, const std::string& file) {
+Cluster parse_cluster(std::string_view text, const std::string& file,
+                      std::vector<std::string>* notes) {
   const Value root = is_json(text, file) ? parse_json(text, file) : parse_toml(text, file);
-  return FileReader(root, file).read();
+  return FileReader(root, file).read(notes);
 }
 
 std::string summary_of(std::string_view text, const std::string& file) {

@@ -3,14 +3,17 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cluster.hpp"
 
 namespace parsim {
 
 /// The cluster that a text describes. `file` is its name for messages and its format: JSON if it
-/// ends in .json or the text begins with '{', else TOML. Throws InputError with file, line and key.
-[[nodiscard]] Cluster parse_cluster(std::string_view text, const std::string& file);
+/// ends in .json or the text begins with '{', else TOML. `notes`, unless null, receives what was
+/// guessed of imported nodes. Throws InputError with file, line and key.
+[[nodiscard]] Cluster parse_cluster(std::string_view text, const std::string& file,
+                                    std::vector<std::string>* notes = nullptr);
 
 /// The key `summary` of a text in TOML; empty if absent.
 [[nodiscard]] std::string summary_of(std::string_view text, const std::string& file);

@@ -48,7 +48,7 @@ Cluster load_file(const std::string& text, const std::string& path, std::string_
                      "accepted: behind the files of NCCL, nvidia-smi and SimGrid; here "
                      "[[overrides]] in the file");
   }
-  return parse_cluster(content, path);
+  return parse_cluster(content, path, notes);
 }
 
 }  // namespace

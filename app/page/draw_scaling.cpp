@@ -31,12 +31,14 @@ std::string draw_scaling(const Scaling& scaling) {
   if (scaling.points.empty() || scaling.reference <= 0) return {};
   const auto fewest = static_cast<double>(scaling.points.front().gpus);
   const auto most = static_cast<double>(scaling.points.back().gpus);
-  double least_speedup = fewest;
+  double least_speedup = fewest, most_speedup = std::max(most, 2 * fewest);
   for (const ScalingPoint& point : scaling.points) {
-    if (point.speedup) least_speedup = std::min(least_speedup, *point.speedup);
+    if (!point.speedup) continue;
+    least_speedup = std::min(least_speedup, *point.speedup);
+    most_speedup = std::max(most_speedup, *point.speedup);  // above the count: faster GPUs follow
   }
   const Doublings across{fewest, std::max(most, 2 * fewest)};
-  const Doublings up{std::exp2(std::floor(std::log2(least_speedup))), across.most};
+  const Doublings up{std::exp2(std::floor(std::log2(least_speedup))), most_speedup};
   const auto x = [&](double gpus) { return left + across.share(gpus) * plot_width; };
   const auto y = [&](double speedup) { return top + (1 - up.share(speedup)) * plot_height; };
   std::string out = fmt::format("<div class=scroll><svg class=scaling viewBox=\"0 0 {} {}\">",

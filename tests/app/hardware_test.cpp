@@ -169,7 +169,7 @@ END
   CHECK(with["devices"][0]["peak_memory_bytes"].get<std::int64_t>() ==
         without["devices"][0]["peak_memory_bytes"].get<std::int64_t>() + 3221225472);
   CHECK(with["workspaces"] ==
-        "workspaces: the largest of cuDNN 9.0.0's plans for at most 7 convolutions a device, 1 of "
+        "workspaces: the largest of cuDNN 9.0.0's plans for up to 7 convolutions a device, 1 of "
         "which it has no plan for; unknown for t4");
   CHECK(testing::read_text(folder.path("asked")).find("--device h200-sxm,t4 ") !=
         std::string::npos);

@@ -452,6 +452,24 @@ TEST_CASE("import: a bus, a wrong root and bottomless nesting are refused by nam
   CHECK(refused(deep) == "f.xml:1: nested deeper than 64 tags; a cluster");
 }
 
+TEST_CASE("import: what is guessed of a node in a cluster file is told with its name") {
+  std::vector<std::string> notes;
+  const auto read = [&](const std::string& import) {
+    return parse_cluster("[[nodes]]\nname = \"box\"\nimport = \"" + import + "\"\n",
+                         data + "mine.toml", &notes);
+  };
+  CHECK(read("nccl/virtual-machine.xml").models.at(0).name == "a100-pcie");
+  const std::string file = data + "nccl/virtual-machine.xml";
+  std::vector<std::string> expected =
+      import_cluster(text_of("nccl/virtual-machine.xml"), file, {})->notes;
+  REQUIRE(!expected.empty());
+  for (std::string& note : expected) note = "box: " + note;
+  CHECK(notes == expected);
+  // As on the command line; nothing is guessed then.
+  CHECK(read("nccl/virtual-machine.xml,device=a100-sxm4-80").models.at(0).name == "a100-sxm4-80");
+  CHECK(notes.empty());
+}
+
 TEST_CASE("import: machines of a cluster file may come from files of other tools") {
   const auto parsed = [](const std::string& node) {
     return parse_cluster(R"(switches = ["network"]
