@@ -24,6 +24,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::string lower_case(std::string_view text) {
+  std::string small(text);
+  for (char& c : small) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return small;
+}
+
 }  // namespace
 
 InputError::InputError(std::string_view where, std::string_view found, std::string_view accepted)
@@ -45,9 +53,11 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
       if (word.starts_with(found)) return fmt::format(" did you mean '{}'?", word);
     }
   }
-  std::size_t least = std::max<std::size_t>(2, found.size() / 3) + 1;
+  // Capitals are the smallest slip: 'gbit/s' is Gbit/s rather than kbit/s.
+  const std::string small = lower_case(found);
+  std::pair<std::size_t, std::size_t> least{std::max<std::size_t>(2, found.size() / 3) + 1, 0};
   for (const std::string& word : known) {
-    const std::size_t distance = edit_distance(found, word);
+    const std::pair distance{edit_distance(small, lower_case(word)), edit_distance(found, word)};
     if (distance < least) {
       least = distance;
       nearest = &word;

@@ -97,7 +97,8 @@ std::int64_t bind(const onnx::TensorShapeProto::Dimension& dim, const std::strin
     const auto bound = dims.find(dim.dim_param());
     if (bound == dims.end()) {
       throw InputError(where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
-                       fmt::format("bind it with --dim {}=VALUE", dim.dim_param()));
+                       fmt::format("bind it with --dim {}=VALUE{}", dim.dim_param(),
+                                   axis == 0 ? " (any: --batch sets the samples of a step)" : ""));
     }
     extent = bound->second;
   }

@@ -29,6 +29,9 @@ TEST_CASE("errors: the nearest known word is suggested, the first of equally nea
 TEST_CASE("errors: nothing is suggested for a word like no other, or a hostile one") {
   const std::vector<std::string> known{"resnet50", "vgg16"};
   CHECK(did_you_mean("transformer", known).empty());
+  const std::vector<std::string> units{"kbit/s", "Mbit/s", "Gbit/s", "kb/s", "Gb/s", "GB/s"};
+  CHECK(did_you_mean("gbit/s", units) == " did you mean 'Gbit/s'?");
+  CHECK(did_you_mean("gbps", units) == " did you mean 'Gb/s'?");
   CHECK(did_you_mean(std::string(1'000'000, 'v'), known).empty());
   CHECK(did_you_mean("vgg16", std::vector<std::string>{}).empty());
 }

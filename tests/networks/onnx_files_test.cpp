@@ -85,7 +85,8 @@ TEST_CASE("onnx: a symbolic batch is bound by name and leaves no trace in the ne
   const std::string path = data("resnet50_dynbatch");
   CHECK_THROWS_WITH_AS(read("resnet50_dynbatch"),
                        fmt::format("{}: input 'input': dimension 'batch' is not bound; "
-                                   "bind it with --dim batch=VALUE",
+                                   "bind it with --dim batch=VALUE (any: --batch sets the samples "
+                                   "of a step)",
                                    path)
                            .c_str(),
                        InputError);

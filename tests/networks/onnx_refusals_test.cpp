@@ -122,7 +122,8 @@ TEST_CASE("onnx refusal: every broken file says where and what is wrong") {
       {"twice-initializer", ": initializer 'w': it is there twice; unique names"},
       {"two-makers", ": node 'the_Tanh': it makes 'y' again; node 'the_Relu' makes it already"},
       {"unbound-dimension",
-       ": input 'x': dimension 'batch' is not bound; bind it with --dim batch=VALUE"},
+       ": input 'x': dimension 'batch' is not bound; bind it with --dim batch=VALUE (any: "
+       "--batch sets the samples of a step)"},
       {"unknown-operator",
        ": node 'the_Reluu': operator 'Reluu' is not known; 133 operators of ONNX are; did you mean "
        "'Relu'?"},
