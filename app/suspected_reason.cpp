@@ -36,7 +36,7 @@ std::string of_script(const Claim& claim, double error) {
 }
 
 std::string of_throughput(const Claim& claim, double error, std::optional<double> baseline) {
-  if (const std::string reason = of_script(claim, error); !reason.empty()) return reason;
+  if (std::string reason = of_script(claim, error); !reason.empty()) return reason;
   const double linear = baseline ? claim.expected / *baseline : 1;
   const bool several = count_column(claim, "nodes", 1) > 1;
   if (error > 0 && !several && linear < 0.85) {

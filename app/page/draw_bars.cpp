@@ -95,7 +95,7 @@ std::string draw_strategies(const std::vector<RunResult>& results) {
       out += fmt::format("<span class=none>no plan</span><span></span>\n");
       continue;
     }
-    out += time_bar(mean_use(result), full, 0.11);
+    out += time_bar(mean_use(result), full, 0.09);
     out += fmt::format("<span class=n>{}{}</span>\n", to_text(result.step_time),
                        result.fits() ? "" : " <em title=\"does not fit in memory\">✗</em>");
   }

@@ -146,6 +146,8 @@ std::string draw_plan(const Network& network, const Cluster& cluster, const Plan
     out +=
         fmt::format("<span></span><p class=ends><span>{}</span><span>{}</span></p></div>",
                     html_name(network.layers.front().name), html_name(network.layers.back().name));
+  } else {
+    out += fmt::format("<p class=key>{} devices are too many to draw</p>", devices);
   }
   out += fmt::format(
       "<details><summary>layer by layer</summary><div class=scroll><table><thead>"
