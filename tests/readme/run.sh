@@ -39,14 +39,17 @@ run_blocks() {
 
 # Prints the file with every marked block replaced by what its command prints.
 with_outputs() {
-  local line command
+  local line command kept
   while IFS= read -r line; do
     printf '%s\n' "$line"
     if [[ $line =~ ^'<!-- output of: '(.*)' -->'$ ]]; then
       command=${BASH_REMATCH[1]}
       printf '```text\n'
-      # Messages are shown when there is nothing else.
-      bash -c "$command" 2> "$place/.err" < /dev/null || cat "$place/.err"
+      # Messages are shown when there is nothing else. What several files show is run once.
+      kept=$place/.kept-$(cksum <<< "$command" | tr ' ' '-')
+      [[ -e $kept ]] ||
+        bash -c "$command" > "$kept" 2> "$place/.err" < /dev/null || cat "$place/.err" >> "$kept"
+      cat "$kept"
       printf '```\n'
       while IFS= read -r line && [[ $line != '<!-- end of output -->' ]]; do :; done
       printf '%s\n' "$line"

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""What validation/papers promises holds, in the release build: with sanitizers it takes a minute.
+
+    tests/claims/check.py PARSIM
+"""
+import collections
+import json
+import re
+import subprocess
+import sys
+
+failures = 0
+
+
+def check(holds, what):
+    global failures
+    if not holds:
+        failures += 1
+        print('FAILED:', what)
+
+
+def main():
+    run = subprocess.run([sys.argv[1], 'validate', '--papers', '--json', '--quiet'],
+                         capture_output=True, check=False)
+    check(run.returncode == 0, f'exit code {run.returncode}: {run.stderr.decode()}')
+    found = json.loads(run.stdout)
+    check(not found['unresolved'], f'cases that were not predicted: {found["unresolved"]}')
+
+    promises = [row for row in found['rows'] if row['promised'] is not None]
+    check(len(promises) > 20, f'{len(promises)} promises')
+    for row in promises:
+        check(abs(row['error']) <= row['promised'],
+              f'{row["set"]}: {row["case"]}: off by {row["error"]}, promised {row["promised"]}')
+
+    # Jia et al. 2018, figure 7: within a median of 15 % at 2 to 4 GPUs.
+    sets = {entry['name']: entry for entry in found['sets']}
+    for strategy in ('data', 'owt', 'layer-wise'):
+        median = sets[f'layer-wise figure 7, 2 to 4 GPUs: {strategy}']['median_error']
+        check(median <= 0.15, f'figure 7: {strategy}: a median error of {median}')
+
+    # Eserol: model U saves at least 95 % of AlexNet's volume at batch 128.
+    saved = [row['predicted'] for row in found['rows']
+             if row['set'] == 'hypergraph: volume saved' and row['case'].startswith('model U')]
+    check(len(saved) == 3 and min(saved) >= 0.95, f'model U saves {saved}')
+
+    # Figure 7 orders layer-wise, one weird trick and data in every cell.
+    cells = collections.defaultdict(dict)
+    for row in found['rows']:
+        figure = re.match('layer-wise figure 7, .*: (.*)', row['set'])
+        if figure:
+            cells[row['case']][figure[1]] = row['predicted']
+    check(len(cells) == 12, f'{len(cells)} cells of figure 7')
+    for case, rates in cells.items():
+        check(rates['layer-wise'] >= rates['owt'] >= rates['data'], f'figure 7: {case}: {rates}')
+
+    print('claims:', len(found['rows']), 'failures:', failures)
+    return failures > 0
+
+
+sys.exit(main())
