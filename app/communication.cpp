@@ -48,6 +48,15 @@ std::vector<std::string> communication_warnings(const RunResult& result) {
   return warnings;
 }
 
+std::string communication_model(const SimOptions& options) {
+  // --collectives need not have said so.
+  const std::string_view alone = options.fidelity == Fidelity::p2p
+                                     ? " (links only: NCCL's costs are of whole collectives)"
+                                     : "";
+  return fmt::format("{}, {}{}; {}", to_text(options.collectives), to_text(options.fidelity), alone,
+                     simulated_by(options));
+}
+
 std::string communication_line(const Scene& scene, std::span<const RunResult> results) {
   if (scene.request.sim.collectives != CollectiveCost::measured) return {};
   std::vector<std::string> strategies;

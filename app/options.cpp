@@ -36,8 +36,8 @@ constexpr OptionSpec options[] = {
     {"--budget", "N", "plan evaluations that a search may spend"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",
-     "a collective is every message, one flow per hop, one flow in all, or, like transfers, a "
-     "formula without contention (default: hops)"},
+     "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "
+     "all, or, like transfers, a formula without contention (default: hops)"},
     {"--engine", "simgrid|fast",
      "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
     {"--collectives", "nccl|ideal|measured",

@@ -59,8 +59,7 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     if (!result.workspaces.empty()) lines.push_back(result.workspaces);
     break;
   }
-  lines.push_back(fmt::format("collectives: {}, {}; {}", to_text(request.sim.collectives),
-                              to_text(request.sim.fidelity), simulated_by(request.sim)));
+  lines.push_back("collectives: " + communication_model(request.sim));
   const std::string communication = communication_line(scene, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;

@@ -54,8 +54,8 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
                     {"protocol", run.protocol}});
   }
   Document document;
-  document.head = {fmt::format("{} over {} devices of {}: {}; {}", kind, devices, cluster.name,
-                               to_text(options.collectives), simulated_by(options))};
+  document.head = {fmt::format("{} over {} devices of {}: {}", kind, devices, cluster.name,
+                               communication_model(options))};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
   Table table;
   std::vector<TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;

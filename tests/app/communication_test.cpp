@@ -37,6 +37,18 @@ TEST_CASE("communication: --collective-times is a file, of a kind, over so many 
   CHECK(collective_file(odd).path == odd);
 }
 
+TEST_CASE("communication: message by message it is told that only links count") {
+  SimOptions options;
+  options.engine = Engine::fast;
+  options.fidelity = Fidelity::p2p;
+  CHECK(communication_model(options) ==
+        "ideal, p2p (links only: NCCL's costs are of whole collectives); simulated by the fast "
+        "engine");
+  options.fidelity = Fidelity::hops;
+  options.collectives = CollectiveCost::nccl;
+  CHECK(communication_model(options) == "nccl, hops; simulated by the fast engine");
+}
+
 TEST_CASE("communication: a collective takes the measured time, and says so") {
   const std::string times = PARSIM_SOURCE_DIR "/tests/sim/data/all_reduce_8.txt";
   const auto rows = [&](const std::string& kind) {
