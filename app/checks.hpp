@@ -39,6 +39,7 @@ struct Bounds {
   Seconds busiest_link{};
   std::size_t chain = 0;  ///< operations on the critical path
   Bytes asked{};          ///< bytes_moved without what a device sends to itself
+  Bytes kept{};           ///< what a device sends to itself: a server's own share of a 2·G·P
   double delivered =
       -1;  ///< bytes that links carried into devices, or were spared; negative: not told
 };

@@ -34,6 +34,21 @@ TEST_CASE("checks: a step that reaches its bounds holds, also 1 ns per operation
   CHECK_NOTHROW((void)check_bounds(tight(), Seconds{3e-3 - 10e-9}));
 }
 
+TEST_CASE("checks: what a server sends to itself is moved, crosses no link, and is told") {
+  const NotedDag noted = dag_of("t: transfer d0->d1 1MB; own: transfer d0->d0 500kB");
+  const Cluster cluster = star_of(2, "1 GB/s", "1 us");
+  Timeline timeline;
+  timeline.spans.resize(noted.dag.size());
+  timeline.hop_bytes.assign(2 * cluster.links.size(), 0.0);
+  timeline.hop_bytes[Hop{LinkId{1}, true}.index()] = 1e6;
+  const Bounds bounds = bounds_of(noted.dag, cluster, {Seconds{1e-3}, Seconds{1e-6}}, timeline);
+  CHECK(bytes_moved(noted.dag) == Bytes{1'500'000});
+  CHECK(bounds.asked == Bytes{1'000'000});
+  CHECK(bounds.kept == Bytes{500'000});
+  CHECK(check_bounds(bounds, Seconds{1e-3})
+            .ends_with("; 977 KiB delivered as asked, 488 KiB moved from servers to themselves)"));
+}
+
 TEST_CASE("checks: without contention the busiest link is no bound, and that is said") {
   Bounds bounds = tight();
   bounds.busiest_link = Seconds{4e-3};
