@@ -102,6 +102,23 @@ TEST_CASE(
   CHECK(json::parse(told.out)["inputs"]["launch_interval_s"] == 10e-3);
   CHECK(json::parse(told.out)["step_time_s"].get<double>() > 0.1);
 
+  // What kernels and messages cost each other, too: from the profile as if said by hand.
+  const std::vector<std::string> step = {"simulate", "--network",  "lenet5",   "--batch",
+                                         "32",       "--strategy", "data",     "--bucket",
+                                         "0B",       "--json",     "--profile"};
+  json holding = json::parse(testing::read_text(profile));
+  holding["interference"] = {{"tensor/communication", 3.0}, {"communication/memory", 2.0}};
+  const auto step_time = [&](const std::vector<std::string>& more) {
+    const Finished finished = run_hardware(appended(step, more));
+    CAPTURE(finished.err);
+    REQUIRE(finished.exit_code == 0);
+    return json::parse(finished.out)["step_time_s"].get<double>();
+  };
+  const double held = step_time({folder.write("holding.json", holding.dump())});
+  CHECK(held > step_time({profile}));
+  CHECK(held == step_time({profile, "--interference", "tensor/communication=3", "--interference",
+                           "communication/memory=2"}));
+
   std::string other = testing::read_text(profile);
   other.replace(other.find("\"version\": \"1\""), 14, "\"version\": \"0\"");
   const Finished refused =

@@ -135,5 +135,39 @@ TEST_CASE("slow: a link that is slow from the start to the end is a slower link"
   }
 }
 
+TEST_CASE("slow: a measured collective whose link is slow for a while, by hand in both engines") {
+  // 10 MB each way over 10 GB/s take 1 ms after 50 us (1 MB: 0.1 of 0.15 ms on the links). gpu0's
+  // cable is half as fast from 0.3 to 0.7 ms.
+  const Cluster cluster = star({10e9, 10e9}, 0s);
+  ExecDag dag = bare_dag();
+  const OpId sum = add_collective(dag, CollectiveKind::all_reduce, devices(0, 2), {10'000'000, 0});
+  const SimpleCost cost(cluster);
+  struct Row {
+    Seconds table, expected;
+  };
+  const Row rows[] = {{1050us, 1250us},  // as fast as the links: 0.2 ms of work are lost
+                      {2050us, 2050us},  // a library that takes twice as long does not notice
+                      {1150us, 1250us},  // or only a part of it
+                      {550us, 750us}};   // faster than the links: flows of half the bytes
+  for (const Row& row : rows) {
+    SimOptions options;
+    options.collectives = CollectiveCost::measured;
+    options.tables = {
+        {CollectiveKind::all_reduce, 2, {{1'000'000, 150us}, {10'000'000, row.table}}, "test"}};
+    for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+      for (const Fidelity fidelity : {Fidelity::hops, Fidelity::macro}) {
+        options.engine = engine;
+        options.fidelity = fidelity;
+        options.slow = {};
+        CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
+              doctest::Approx(row.table.count()).epsilon(1e-6));
+        options.slow = {{}, {Slow({{300us, 700us, 2}}), Slow()}};
+        CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
+              doctest::Approx(row.expected.count()).epsilon(1e-6));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace parsim
