@@ -1,8 +1,12 @@
 #include "hw/dispatch.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
+
+#include "core/errors.hpp"
 
 namespace parsim::hw {
 
@@ -10,7 +14,8 @@ namespace {
 
 class Dispatcher {
  public:
-  explicit Dispatcher(const ExecDag& dag) : dag_(dag) {}
+  /// apart   devices know of each other what operations of both tell them
+  Dispatcher(const ExecDag& dag, bool apart) : dag_(dag), apart_(apart) {}
 
   Dispatch run() {
     for (std::size_t i = 0; i < dag_.size(); ++i) add(OpId{i});
@@ -35,12 +40,14 @@ class Dispatcher {
     for (const Queue& queue : queues_) {
       if (devices.empty() || devices.back() != queue.device) devices.push_back(queue.device);
     }
-    if (!collective) {
+    if (!collective && !(apart_ && devices.size() > 1)) {
       add_turn(op, queues_[0], devices, sources, devices);
       return;
     }
+    // A member stands in both its queues, sender and receiver in one each.
+    const std::size_t each = collective ? 2 : 1;
     for (std::size_t m = 0; m < devices.size(); ++m) {
-      add_turn(op, queues_[2 * m], {devices[m]}, sources, devices);
+      add_turn(op, queues_[each * m], {devices[m]}, sources, devices);
     }
   }
 
@@ -52,6 +59,13 @@ class Dispatcher {
     for (const OpId source : sources) {
       // A source that has nothing to do with any device of this operation is everybody's business.
       const bool near = touches(source, all);
+      if (!near && apart_) {
+        throw InputError(
+            "--dag",
+            fmt::format("operation {} comes after {}, which is other devices' business", op.index(),
+                        source.index()),
+            "accepted with a process for each device: dependencies that messages carry");
+      }
       for (std::uint32_t t = out_.first_turn[source.index()];
            t < out_.first_turn[source.index() + 1]; ++t) {
         if (near && !turn_touches(t, touched)) continue;
@@ -76,7 +90,7 @@ class Dispatcher {
 
   [[nodiscard]] bool turn_touches(std::uint32_t t, const std::vector<DeviceId>& devices) const {
     const Turn& turn = out_.turns[t];
-    if (dag_.kind(turn.op) != OpKind::collective) return touches(turn.op, devices);
+    if (!apart_ && dag_.kind(turn.op) != OpKind::collective) return touches(turn.op, devices);
     const DeviceId device = out_.lanes[static_cast<std::size_t>(turn.lane)].device;
     return std::find(devices.begin(), devices.end(), device) != devices.end();
   }
@@ -96,6 +110,7 @@ class Dispatcher {
   }
 
   const ExecDag& dag_;
+  bool apart_;
   Dispatch out_;
   std::vector<Queue> queues_;
   std::map<Queue, OpId> last_;
@@ -107,6 +122,36 @@ class Dispatcher {
 
 }  // namespace
 
-Dispatch dispatch(const ExecDag& dag) { return Dispatcher(dag).run(); }
+Dispatch dispatch(const ExecDag& dag) { return Dispatcher(dag, false).run(); }
+
+Dispatch dispatch(const ExecDag& dag, DeviceId mine) {
+  const Dispatch all = Dispatcher(dag, true).run();
+  constexpr std::uint32_t nobodys = ~std::uint32_t{0};
+  Dispatch own;
+  std::vector<std::int32_t> lanes(all.lanes.size(), -1);
+  for (std::size_t lane = 0; lane < all.lanes.size(); ++lane) {
+    if (all.lanes[lane].device != mine) continue;
+    lanes[lane] = static_cast<std::int32_t>(own.lanes.size());
+    own.lanes.push_back(all.lanes[lane]);
+  }
+  std::vector<std::uint32_t> numbers(all.turns.size(), nobodys);
+  for (std::size_t op = 0; op < dag.size(); ++op) {
+    own.first_turn.push_back(static_cast<std::uint32_t>(own.turns.size()));
+    for (std::uint32_t t = all.first_turn[op]; t < all.first_turn[op + 1]; ++t) {
+      Turn turn = all.turns[t];
+      turn.lane = lanes[static_cast<std::size_t>(turn.lane)];
+      if (turn.lane < 0) continue;
+      turn.first_wait = static_cast<std::uint32_t>(own.waits.size());
+      for (const std::uint32_t wait : all.waits_of(all.turns[t])) {
+        ensure(numbers[wait] != nobodys, "a device waits for turns of its own");
+        own.waits.push_back(numbers[wait]);
+      }
+      numbers[t] = static_cast<std::uint32_t>(own.turns.size());
+      own.turns.push_back(turn);
+    }
+  }
+  own.first_turn.push_back(static_cast<std::uint32_t>(own.turns.size()));
+  return own;
+}
 
 }  // namespace parsim::hw

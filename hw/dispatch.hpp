@@ -11,7 +11,8 @@
 
 namespace parsim::hw {
 
-/// An operation on one lane. A collective has one turn per member, everything else one.
+/// An operation on one lane. A collective has one turn per member; a transfer one, or one at each
+/// of its devices where processes have a device each; everything else one.
 struct Turn {
   OpId op;
   std::int32_t lane = -1;
@@ -39,6 +40,11 @@ struct Dispatch {
   }
 };
 [[nodiscard]] Dispatch dispatch(const ExecDag& dag);
+/// What a process does that has one device to itself: the turns on that device's lanes. A transfer
+/// between devices has a turn at its sender and one at its receiver, which meet in it. Throws
+/// InputError if an operation comes after one that none of its devices takes part in: processes
+/// hear of each other by messages only.
+[[nodiscard]] Dispatch dispatch(const ExecDag& dag, DeviceId mine);
 
 /// Issues the DAG to a backend, which has
 ///

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <system_error>
 
 #include "core/errors.hpp"
@@ -53,6 +54,22 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
                                     to_text(bytes[d]), to_text(room)));
     }
   }
+}
+
+Measurement measurement_of(const std::vector<Seconds>& steps,
+                           const std::vector<Timeline>& with_events) {
+  Measurement result;
+  result.step = spread_of(steps);
+  std::vector<Seconds> times;
+  for (const Timeline& run : with_events) times.push_back(makespan(run));
+  result.step_with_events = spread_of(times);
+  std::size_t typical = 0;
+  const auto gap = [&](std::size_t i) {
+    return std::abs((times[i] - result.step_with_events.median).count());
+  };
+  for (std::size_t i = 1; i < times.size(); ++i) typical = gap(i) < gap(typical) ? i : typical;
+  result.timeline = with_events[typical];
+  return result;
 }
 
 Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps) {

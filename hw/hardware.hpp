@@ -85,6 +85,15 @@ void pace_links(Machine& machine, const PacedLink& link);
 [[nodiscard]] Workspaces library_workspaces(const std::vector<ExecDag>& dags,
                                             const std::vector<std::string>& models);
 
+class Meeting;
+/// The same for a process that has one device of several: with the rank of its process a device is
+/// the host's with that entry of `shares`, or the GPU with the process's number on its machine.
+/// Steps and checks are answered at rank 0; the other questions are for one process. `meeting` must
+/// outlive them.
+[[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
+                                     const std::optional<PacedLink>& link, Meeting& meeting);
+[[nodiscard]] Hardware cuda_hardware(const std::optional<PacedLink>& link, Meeting& meeting);
+
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has
 /// no arithmetic for it.
@@ -95,6 +104,10 @@ void check_fits(const ExecDag& dag, const Machine& machine);
 /// takes.
 [[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
                                 int samples);
+
+/// Times of steps, and the spans of the most typical of those whose operations were timed too.
+[[nodiscard]] Measurement measurement_of(const std::vector<Seconds>& steps,
+                                         const std::vector<Timeline>& with_events);
 
 /// What was measured, and the exit code: that of the first DAG that did not run, or 0.
 struct Runs {

@@ -1,8 +1,12 @@
 #include "hw/host.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <exception>
 #include <latch>
 #include <thread>
@@ -117,8 +121,10 @@ TimesBeside repeat_beside(const std::function<void()>& a, const std::function<vo
   return times;
 }
 
-HostEngine::HostEngine(const ExecDag& dag) : dag_(dag), stores_(parsim::hw::stores(dag)) {
+HostEngine::HostEngine(const ExecDag& dag, std::optional<DeviceId> mine)
+    : dag_(dag), stores_(parsim::hw::stores(dag)), mine_(mine) {
   samples_ = dag.batch / stores_.micro_batches;
+  std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   for (const auto& [key, store] : stores_.all) {
     memory_[key].resize(static_cast<std::size_t>(store.box.volume()));
   }
@@ -137,6 +143,13 @@ View<double> HostEngine::view(const StoreKey& key) {
   const auto found = stores_.all.find(key);
   ensure(found != stores_.all.end(), "a kernel's tensor is among the DAG's stores");
   return dense_view(memory_.at(key).data(), found->second.box, false);
+}
+
+View<double> HostEngine::view_of(const Place& place) {
+  for (const auto& [mirrored, view] : mirrors_) {
+    if (mirrored.key == place.key && mirrored.region.contains(place.region)) return view;
+  }
+  return view(place.key);
 }
 
 double* HostEngine::state(const StoreKey& key) {
@@ -163,18 +176,68 @@ void HostEngine::reset() {
   }
 }
 
-HostNumbers::HostNumbers(const ExecDag& dag) : dag_(dag), engine_(dag) {
+std::vector<View<double>> HostEngine::mirror(const std::vector<Parcel>& parcels) {
+  mirrors_.clear();
+  std::vector<View<double>> views;
+  for (const Parcel& parcel : parcels) {
+    const Region& region = parcel.place.region;
+    views.push_back(dense_view(scratch(region.volume()), region, false));
+    mirrors_.emplace_back(parcel.place, views.back());
+  }
+  return views;
+}
+
+HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Post* post)
+    : dag_(dag), engine_(dag, mine) {
   check_runnable(dag.network, "--hw");
+  if (mine) exchange_.emplace(dag, *mine, *post);
   OpKernels<HostEngine> maker(engine_, dag);
   for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (mine) {
+      Messages messages;
+      for (const Parcel& parcel : parcels(dag, OpId{i})) {
+        if (parcel.to == *mine) messages.in.push_back(parcel);
+        if (parcel.place.key.device == *mine) messages.out.push_back(parcel);
+      }
+      messages.mirrors = engine_.mirror(messages.in);
+      messages_.push_back(std::move(messages));
+    }
     kernels_.push_back(maker.of(OpId{i}));
     rivals_.push_back(engine_.take_rivalry());
   }
 }
 
+void HostNumbers::exchange(OpId op) {
+  const Messages& messages = messages_[op.index()];
+  const auto give = [&](DeviceId to) {
+    std::string bytes;
+    for (const Parcel& parcel : messages.out) {
+      if (parcel.to != to) continue;
+      const std::vector<double> part = values(parcel.place.key, parcel.place.region);
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size() * sizeof(double));
+    }
+    return bytes;
+  };
+  const auto take = [&](DeviceId from, const std::string& bytes) {
+    std::size_t at = 0;
+    for (std::size_t p = 0; p < messages.in.size(); ++p) {
+      const Place& place = messages.in[p].place;
+      if (place.key.device != from) continue;
+      const auto count = static_cast<std::size_t>(place.region.volume()) * sizeof(double);
+      ensure(at + count <= bytes.size(), "a message has what its parcels say");
+      std::memcpy(messages.mirrors[p].data, bytes.data() + at, count);  // dense and row-major
+      at += count;
+    }
+    ensure(at == bytes.size(), "a message has no more than its parcels say");
+  };
+  exchange_->meet(op, give, take);
+}
+
 Timeline HostNumbers::run(const Dispatch& order) {
   engine_.reset();
+  if (exchange_) exchange_->begin_step();
   return run_on_threads(dag_, order, [&](OpId op) {
+    if (exchange_) exchange(op);
     const auto work = [&] {
       for (const auto& member : kernels_[op.index()]) {
         for (const auto& action : member) action();
@@ -199,6 +262,33 @@ std::vector<double> HostNumbers::values(const StoreKey& key, const Region& regio
   std::vector<double> values;
   for (std::uint32_t i = 0; i < loops.size(); ++i) values.push_back(view(loops.index(i)));
   return values;
+}
+
+std::string worst_difference(
+    HostNumbers& expected, const Stores& stores, double tolerance,
+    const std::function<std::vector<double>(const StoreKey&, const Region&)>& found) {
+  constexpr double least_scale = 1e-3;
+  std::string worst;
+  double most = tolerance;
+  for (const auto& [key, store] : stores.all) {
+    if (key.role == Role::optimizer_state) continue;
+    const std::vector<double> here = found(key, store.box);
+    const std::vector<double> reference = expected.values(key, store.box);
+    double scale = least_scale;
+    double difference = 0;
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      const double gap = std::abs(here.at(i) - reference[i]);
+      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
+      scale = std::max(scale, std::abs(reference[i]));
+    }
+    if (difference / scale <= most) continue;
+    most = difference / scale;
+    worst = fmt::format(
+        "device {}, tensor kind {} index {}, role {}, micro-batch {}: relative error {}",
+        key.device.value, static_cast<int>(key.tensor.kind), key.tensor.index,
+        static_cast<int>(key.role), key.micro_batch, most);
+  }
+  return worst;
 }
 
 }  // namespace parsim::hw

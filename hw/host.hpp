@@ -7,11 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/timeline.hpp"
 #include "hw/dispatch.hpp"
+#include "hw/exchange.hpp"
 #include "hw/kernels_moves.hpp"
+#include "hw/parcels.hpp"
 
 namespace parsim::hw {
 
@@ -39,12 +42,16 @@ class HostEngine {
   using Scalar = double;
   using Action = std::function<void()>;
 
-  explicit HostEngine(const ExecDag& dag);
+  /// mine   the one device whose tensors this process has; else it has all of them
+  explicit HostEngine(const ExecDag& dag, std::optional<DeviceId> mine = {});
 
   [[nodiscard]] View<double> view(const StoreKey& key);
+  [[nodiscard]] View<double> view_of(const Place& place);
   [[nodiscard]] double* state(const StoreKey& key);
   [[nodiscard]] double* scratch(std::int64_t count);
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
+  [[nodiscard]] bool is_apart() const { return mine_.has_value(); }
+  [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
   /// Also remembers that it said so, see take_rivalry().
   [[nodiscard]] bool has_rivals(const StoreKey& key);
   [[nodiscard]] double rate() const { return learning_rate; }
@@ -72,6 +79,8 @@ class HostEngine {
   [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
   /// Data and weights as before the step, everything else zero.
   void reset();
+  /// Room for what others send; until the next call, views of those parts are views of it.
+  [[nodiscard]] std::vector<View<double>> mirror(const std::vector<Parcel>& parcels);
 
  private:
   const ExecDag& dag_;
@@ -81,25 +90,47 @@ class HostEngine {
   std::vector<std::unique_ptr<double[]>> scratch_;
   std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
   bool rivalry_ = false;
+  std::optional<DeviceId> mine_;
+  std::vector<std::pair<Place, View<double>>> mirrors_;
 };
 
 /// The numbers of one training step, computed from the DAG alone.
 class HostNumbers {
  public:
   /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
-  explicit HostNumbers(const ExecDag& dag);
+  explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, {}, nullptr) {}
+  /// Those of one device, where the others are other processes'. `post` must outlive this.
+  HostNumbers(const ExecDag& dag, DeviceId mine, Post& post)
+      : HostNumbers(dag, std::optional(mine), &post) {}
 
   /// One step on threads, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
   /// What a device holds of a region after the step, row-major.
   [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region);
+  [[nodiscard]] const Stores& stores() const { return engine_.stores(); }
 
  private:
+  /// An operation's messages to and from other processes.
+  struct Messages {
+    std::vector<Parcel> out, in;
+    std::vector<View<double>> mirrors;  ///< by parcel that comes in
+  };
+  HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Post* post);
+  void exchange(OpId op);
+
   const ExecDag& dag_;
   HostEngine engine_;
   std::vector<Kernels<HostEngine>> kernels_;  ///< by operation
   std::vector<bool> rivals_;                  ///< by operation: adds where another may
+  std::vector<Messages> messages_;            ///< by operation, if there is a post
+  std::optional<Exchange> exchange_;
   std::mutex rivals_lock_;
 };
+
+/// The store that differs most from what is expected, beyond the tolerance (relative to its largest
+/// number), or "". `found` gives a store's numbers row-major.
+[[nodiscard]] std::string worst_difference(
+    HostNumbers& expected, const Stores& stores, double tolerance,
+    const std::function<std::vector<double>(const StoreKey&, const Region&)>& found);
 
 }  // namespace parsim::hw

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
 #include "hw/host.hpp"
+#include "hw/processes.hpp"
 
 namespace parsim::hw {
 
@@ -74,10 +76,10 @@ Seconds kernel_pace(const ExecDag& dag, const Compute& op, const DeviceModel& mo
          passes * std::max(flops / model.peak_at(dag.precision), touched / model.memory_rate);
 }
 
-Timeline paced_step(const ExecDag& dag, const Dispatch& order, const Machine& machine) {
+std::vector<Seconds> paces(const ExecDag& dag, const Machine& machine) {
   std::vector<Seconds> durations;
   for (std::size_t i = 0; i < dag.size(); ++i) durations.push_back(pace(dag, OpId{i}, machine));
-  return run_paced(dag, order, durations);
+  return durations;
 }
 
 std::vector<Seconds> naps(Seconds time, int samples) {
@@ -173,20 +175,58 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
     std::vector<Timeline> runs;
     std::vector<Seconds> times;
     for (int s = 0; s < steps; ++s) {
-      runs.push_back(paced_step(dag, order, machine));
+      runs.push_back(run_paced(dag, order, paces(dag, machine)));
       times.push_back(makespan(runs.back()));
     }
-    Measurement result;
-    result.step = result.step_with_events = spread_of(times);
-    const auto typical =
-        std::min_element(runs.begin(), runs.end(), [&](const Timeline& a, const Timeline& b) {
-          const auto gap = [&](const Timeline& t) {
-            return std::abs((makespan(t) - result.step.median).count());
-          };
-          return gap(a) < gap(b);
-        });
-    result.timeline = *typical;
-    return result;
+    return measurement_of(times, runs);
+  };
+  return host;
+}
+
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link,
+                       Meeting& meeting) {
+  const Launch& launch = meeting.launch();
+  const auto size = static_cast<std::size_t>(launch.size);
+  if (!shares.empty() && shares.size() != size) {
+    throw InputError("--partition", fmt::format("{} devices", shares.size()),
+                     fmt::format("accepted: {}, one for each process of {}", size, launch.by));
+  }
+  const DeviceId mine{launch.rank};
+  Hardware host;
+  host.machine = host_machine(shares.empty() ? std::vector<int>(size, whole_share) : shares, link);
+  const Machine machine = host.machine;
+  const auto post = std::make_shared<Post>(meeting);
+  host.step = [=, &meeting](const ExecDag& dag, int steps) {
+    const Dispatch own = dispatch(dag, mine);
+    const std::vector<Seconds> durations = paces(dag, machine);
+    Exchange exchange(dag, mine, *post);
+    std::vector<Timeline> parts;
+    std::vector<Seconds> times;
+    for (int s = 0; s < steps; ++s) {
+      exchange.begin_step();
+      meet(meeting);
+      parts.push_back(run_on_threads(dag, own, [&](OpId op) {
+        exchange.meet(op);
+        std::this_thread::sleep_for(durations[op.index()]);
+      }));
+      times.push_back(makespan(parts.back()));
+    }
+    times = slowest(meeting, times);
+    const std::vector<Timeline> whole = whole_steps(meeting, own, parts);
+    return whole.empty() ? Measurement{} : measurement_of(times, whole);
+  };
+  host.check = [=, &meeting](const ExecDag& dag, double tolerance) {
+    HostNumbers expected(dag);
+    static_cast<void>(expected.run(dispatch(dag)));
+    HostNumbers own(dag, mine, *post);
+    static_cast<void>(own.run(dispatch(dag, mine)));
+    const std::string worst = worst_difference(
+        expected, own.stores(), tolerance,
+        [&](const StoreKey& key, const Region& box) { return own.values(key, box); });
+    for (const std::string& one : meeting.to_all(worst)) {
+      if (!one.empty()) return one;
+    }
+    return std::string();
   };
   return host;
 }

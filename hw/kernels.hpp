@@ -4,12 +4,16 @@
 //
 //     Scalar, Action                  what tensors are made of; something to call with a context
 //     view(key) -> View<Scalar>       a tensor on a device
+//     view_of(place) -> View<Scalar>  the same, or what another process sent of that part of it
 //     state(key) -> Wide<Scalar>*     an optimizer state, or null if it has none
 //     scratch(n) -> Wide<Scalar>*     room for n sums, of the engine's own
+//     runs(device) -> bool            this process has the device
+//     is_apart() -> bool              the other devices are other processes'
+//     is_sole(key) -> bool            the one operation that adds to this store may overwrite it
+//     has_rivals(key) -> bool         a weight gradient that two operations may add to at once
 //     for_each(n, body) -> Action     body(i) for every i < n
-//     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then body.finish(row,
-//     sums) is_sole(key) -> bool            the one operation that adds to this store may overwrite
-//     it has_rivals(key) -> bool         a weight gradient that two operations may add to at once
+//     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then
+//                                     body.finish(row, sums)
 //
 // Engines with libraries also have `library(...)` members, see hw/kernels_products.hpp.
 #pragma once
@@ -103,7 +107,7 @@ void add_copy(Engine& engine, std::vector<typename Engine::Action>& kernels, con
               const Place& from, const Region& region, Move move) {
   using T = typename Engine::Scalar;
   if (region.empty()) return;
-  const std::array<View<T>, 2> views{engine.view(to.key), engine.view(from.key)};
+  const std::array<View<T>, 2> views{engine.view(to.key), engine.view_of({from.key, region})};
   add_each(engine, kernels, region.volume(),
            Copy<T>{walk_over(region, views), start_of(views[0], region), start_of(views[1], region),
                    move});

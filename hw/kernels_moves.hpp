@@ -54,6 +54,7 @@ class OpKernels {
  private:
   Kernels<Engine> kernels(const Compute& op, const Shares&) {
     Kernels<Engine> out(1);
+    if (!engine_.runs(op.device)) return out;
     if (dag_.region(dag_.work(op.work).out).empty()) return out;
     const PartOf<Engine> part = part_of(engine_, dag_, op, trained_);
     std::visit(
@@ -72,6 +73,7 @@ class OpKernels {
 
   Kernels<Engine> kernels(const Update& op, const Shares&) {
     Kernels<Engine> out(1);
+    if (!engine_.runs(op.device)) return out;
     for (const Place& place : places(dag_, op.device, op.slice)) {
       if (place.region.empty()) continue;
       StoreKey key = place.key;
@@ -102,6 +104,7 @@ class OpKernels {
 
   Kernels<Engine> kernels(const Local& op, const Shares&) {
     Kernels<Engine> out(1);
+    if (!engine_.runs(op.device)) return out;
     const std::vector<Place> to = places(dag_, op.device, op.to);
     if (op.kind == LocalKind::zero) {
       for (const Place& place : to) {
@@ -122,6 +125,7 @@ class OpKernels {
 
   Kernels<Engine> kernels(const Transfer& op, const Shares&) {
     Kernels<Engine> out(1);
+    if (!engine_.runs(op.to)) return out;  // the receiver has a mirror of what was sent
     const std::vector<Place> from = places(dag_, op.from, op.slice);
     const std::vector<Place> to = places(dag_, op.to, op.target);
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -140,6 +144,7 @@ class OpKernels {
     ensure(group.size() <= static_cast<std::size_t>(most_members),
            "check_devices refuses larger groups");
     for (std::size_t m = 0; m < group.size(); ++m) {
+      if (!engine_.runs(group[m])) continue;
       switch (op.kind) {
         case CollectiveKind::all_reduce:
           all_reduce(op, group, m, out[m]);
@@ -167,13 +172,15 @@ class OpKernels {
       const Region region = places(dag_, group[0], op.slice)[part].region;
       if (region.empty()) continue;
       for (const DeviceId device : group) {
-        from.push_back(engine_.view(places(dag_, device, op.slice)[part].key));
+        from.push_back(engine_.view_of(places(dag_, device, op.slice)[part]));
+        if (!engine_.runs(device)) continue;
         to.push_back(engine_.view(places(dag_, device, op.target)[part].key));
       }
-      // Member m sums its share of the elements for all.
-      const auto n = static_cast<std::int64_t>(group.size());
-      const std::int64_t begin = region.volume() * static_cast<std::int64_t>(m) / n;
-      const std::int64_t end = region.volume() * (static_cast<std::int64_t>(m) + 1) / n;
+      // Member m sums its share of the elements for all; in a process of its own all for itself.
+      const auto n = static_cast<std::int64_t>(engine_.is_apart() ? 1 : group.size());
+      const std::int64_t share = engine_.is_apart() ? 0 : static_cast<std::int64_t>(m);
+      const std::int64_t begin = region.volume() * share / n;
+      const std::int64_t end = region.volume() * (share + 1) / n;
       add_sum(from, to, region, begin, end, false, out);
     }
   }
@@ -193,7 +200,7 @@ class OpKernels {
     if (to.region.empty()) return;
     std::vector<View<T>> from;
     for (const DeviceId device : group) {
-      from.push_back(engine_.view(places(dag_, device, op.slice, shares.regions[m])[0].key));
+      from.push_back(engine_.view_of(places(dag_, device, op.slice, shares.regions[m])[0]));
     }
     add_sum(from, {engine_.view(to.key)}, to.region, 0, to.region.volume(),
             !(op.slice == op.target), out);
@@ -223,12 +230,8 @@ class OpKernels {
                const Region& region, std::int64_t begin, std::int64_t end, bool add, Actions& out) {
     // Stores of one tensor may have other boxes on other devices.
     const auto alike = [&](const std::vector<View<T>>& views) {
-      return std::all_of(views.begin(), views.end(), [&](const View<T>& view) {
-        for (std::size_t a = 0; a < region.rank(); ++a) {
-          if (region[a].size() > 1 && view.stride[a] != views[0].stride[a]) return false;
-        }
-        return true;
-      });
+      return std::all_of(views.begin(), views.end(),
+                         [&](const View<T>& view) { return lies_alike(region, view, views[0]); });
     };
     const auto fill = [&](auto& sum) {
       sum.first = static_cast<std::uint32_t>(begin);

@@ -92,8 +92,8 @@ Launch launch_from(const Environment& environment) {
 void check_size(const Launch& launch, int devices) {
   if (launch.size == 1 || launch.size == devices) return;
   throw InputError(launch.by,
-                   fmt::format("started {} processes, and the plan uses {} device{}", launch.size,
-                               devices, devices == 1 ? "" : "s"),
+                   fmt::format("started {} processes, and the largest plan uses {} device{}",
+                               launch.size, devices, devices == 1 ? "" : "s"),
                    "accepted: one process for each device, or one for all");
 }
 

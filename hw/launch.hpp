@@ -29,7 +29,8 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// torchrun and Open MPI do not agree.
 [[nodiscard]] Launch launch_from(const Environment& environment);
 
-/// Throws InputError unless there is one process for each of the devices.
+/// Throws InputError unless there is one process for each device of the largest plan: smaller ones
+/// leave some without work.
 void check_size(const Launch& launch, int devices);
 
 }  // namespace parsim::hw

@@ -113,6 +113,15 @@ template <class T, std::size_t N>
   return walk;
 }
 
+/// True if the region's elements lie in the same way in both.
+template <class T>
+[[nodiscard]] bool lies_alike(const Region& region, const View<T>& a, const View<T>& b) {
+  for (std::size_t axis = 0; axis < region.rank(); ++axis) {
+    if (region[axis].size() > 1 && a.stride[axis] != b.stride[axis]) return false;
+  }
+  return true;
+}
+
 /// The element of a view where a region begins.
 template <class T>
 [[nodiscard]] T* start_of(const View<T>& view, const Region& region) {

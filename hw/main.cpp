@@ -2,6 +2,7 @@
 // files with it; on a closed GPU machine it is used by itself.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/launch.hpp"
+#include "hw/meeting.hpp"
 #include "hw/places.hpp"
 
 namespace {
@@ -39,6 +42,9 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   --samples N           samples of every operation (default: 30 on CUDA, 9 on the host)
   --steps N             steps of every DAG (default: 30 on CUDA, 9 on the host)
   -o FILE               where the result goes (default: standard output)
+
+One process runs all devices. With torchrun, mpirun or srun a process for each device of the DAGs:
+run, check and probe only; rank 0 writes the result.
 
 exit codes: 0 done, 1 bug, 2 bad input, 3 the hardware refused, 5 a DAG does not fit in memory; of
 several DAGs the first that did not run decides, and the others run all the same
@@ -143,15 +149,31 @@ std::vector<ExecDag> read_dags(const Options& options) {
   return dags;
 }
 
-/// A process for each GPU: told apart from mistakes, but not done yet.
-[[noreturn]] void refuse_processes(const hw::Launch& launch, const Options& options) {
-  if (options.values.contains("--dag")) {
-    for (const ExecDag& dag : read_dags(options)) hw::check_size(launch, hw::stores(dag).devices);
+/// The processes of this launch, if there are several, once they have met and agree on what to do.
+std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options& options,
+                                         const std::vector<ExecDag>& dags) {
+  if (launch.size == 1) return nullptr;
+  const bool splits =
+      options.values.contains("--partition") && options.text("--backend", "auto") != "host";
+  if (options.verb == "calibrate" || splits) {
+    throw InputError(launch.by, fmt::format("{} processes", launch.size),
+                     fmt::format("accepted by {}: one process for all devices",
+                                 splits ? "--partition of a GPU" : "calibrate"));
   }
-  throw hw::HardwareError(
-      fmt::format("{} started {} processes: parsim-hw drives all GPUs of a machine from one; start "
-                  "it once, without the variables that {} sets",
-                  launch.by, launch.size, launch.by));
+  int devices = 0;
+  for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);
+  if (!dags.empty()) hw::check_size(launch, devices);
+  auto meeting = std::make_unique<hw::Meeting>(launch, Seconds{60});
+  std::string order = options.verb;
+  for (const auto& [flag, values] : options.values) {
+    if (flag != "--dag" && flag != "-o") order += fmt::format(" {} {}", flag, join(values));
+  }
+  for (const ExecDag& dag : dags) order += to_json(dag);
+  if (meeting->from_first(order) != order) {
+    throw InputError(launch.by, fmt::format("rank {} has other options or DAGs", launch.rank),
+                     "accepted: the same as rank 0");
+  }
+  return meeting;
 }
 
 /// The whole file or nothing.
@@ -189,23 +211,31 @@ int run(const std::vector<std::string>& words) {
   const bool on_host = backend == "host";
   const std::optional<hw::PacedLink> link = paced_link(options);
   const hw::Launch launch = hw::launch_from(hw::environment_variable);
-  if (launch.size > 1) refuse_processes(launch, options);
+  const std::vector<ExecDag> dags =
+      options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
+  const auto others = meet_others(launch, options, dags);
   const hw::Hardware hardware =
-      on_host ? hw::host_hardware(parts, link) : hw::cuda_hardware(parts, link);
+      others ? on_host ? hw::host_hardware(parts, link, *others) : hw::cuda_hardware(link, *others)
+      : on_host ? hw::host_hardware(parts, link)
+                : hw::cuda_hardware(parts, link);
+  // One of several processes speaks for all.
+  const auto say = [&](const std::string& text) {
+    if (launch.rank == 0) write(out, text);
+  };
   if (options.verb == "probe") {
-    write(out, to_json(hardware.machine));
+    say(to_json(hardware.machine));
     return 0;
   }
-  const std::vector<ExecDag> dags = read_dags(options);
   const std::string usual = on_host ? "9" : "30";
   if (options.verb == "calibrate") {
     const int samples = whole_number(options.text("--samples", usual), "--samples");
-    write(out, to_json(hw::calibrate(hardware, dags, samples)));
+    say(to_json(hw::calibrate(hardware, dags, samples)));
     return 0;
   }
   if (options.verb == "check") {
     if (!hardware.check) {
-      throw hw::HardwareError("the paced host computes no numbers to check");
+      throw hw::HardwareError(
+          "the paced host computes numbers only where each device has a process of its own");
     }
     std::string report;
     for (const ExecDag& dag : dags) {
@@ -219,14 +249,14 @@ int run(const std::vector<std::string>& words) {
                             difference.empty() ? "equal within the tolerance" : difference);
       if (!difference.empty()) throw hw::HardwareError(report);
     }
-    write(out, report);
+    say(report);
     return 0;
   }
   const int steps = whole_number(options.text("--steps", usual), "--steps");
   const hw::Runs runs = hw::measure(hardware, dags, steps);
-  write(out, to_json(runs.measured));
+  say(to_json(runs.measured));
   for (const Measurement& row : runs.measured.runs) {
-    if (row.error.empty()) continue;
+    if (row.error.empty() || launch.rank > 0) continue;
     fmt::print(stderr, "parsim-hw: {} {}: {}\n", row.network, row.strategy, row.error);
   }
   return runs.exit_code;

@@ -1,6 +1,6 @@
 // The processes of one launch meet: rank 0 listens, the others come to it. What it has to tell
 // (NCCL's unique id) goes to everybody, what they have measured comes back. Never hangs: whoever
-// does not come or leaves is named after `patience`.
+// does not come is named after `patience`, and whoever leaves at once.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "core/units.hpp"
 #include "hw/launch.hpp"
+#include "hw/sockets.hpp"
 
 namespace parsim::hw {
 
@@ -16,14 +17,17 @@ class Meeting {
   /// Everybody has come. Throws HardwareError naming who has not, and InputError if the processes
   /// were not started as equally many.
   Meeting(const Launch& launch, Seconds patience);
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
 
   /// What rank 0 says, at every process.
   [[nodiscard]] std::string from_first(const std::string& bytes);
   /// What every process says, by rank, at rank 0; nothing elsewhere.
   [[nodiscard]] std::vector<std::string> to_first(const std::string& bytes);
+  /// What every process says, by rank, at every process.
+  [[nodiscard]] std::vector<std::string> to_all(const std::string& bytes);
+  [[nodiscard]] const Launch& launch() const { return launch_; }
+  [[nodiscard]] Seconds patience() const { return patience_; }
+  /// By which the machine of this process is known to the others.
+  [[nodiscard]] std::string address() const;
 
  private:
   void wait_for_others();
@@ -33,7 +37,7 @@ class Meeting {
 
   Launch launch_;
   Seconds patience_;
-  std::vector<int> sockets_;  ///< by rank at rank 0, else only rank 0's; -1: none
+  std::vector<Socket> sockets_;  ///< by rank at rank 0, else only rank 0's
 };
 
 }  // namespace parsim::hw

@@ -3,11 +3,18 @@
 
 namespace parsim::hw {
 
-Hardware cuda_hardware(const std::vector<int>&, const std::optional<PacedLink>&) {
+namespace {
+
+[[noreturn]] void refuse() {
   throw HardwareError(
       "this parsim-hw was built without CUDA; where nvcc, cuDNN and NCCL are: cmake --preset hw && "
       "cmake --build --preset hw");
 }
+
+}  // namespace
+
+Hardware cuda_hardware(const std::vector<int>&, const std::optional<PacedLink>&) { refuse(); }
+Hardware cuda_hardware(const std::optional<PacedLink>&, Meeting&) { refuse(); }
 
 Workspaces library_workspaces(const std::vector<ExecDag>&, const std::vector<std::string>&) {
   throw HardwareError(

@@ -11,6 +11,8 @@
 #include <cstdlib>
 
 #include "hw/cuda/check.hpp"
+#include "hw/cuda/communicators.hpp"
+#include "hw/processes.hpp"
 
 namespace parsim::hw {
 
@@ -77,6 +79,16 @@ std::array<FlopsPerSecond, 4> peaks(int major, int minor, double sm_clock) {
           FlopsPerSecond{fp16 * sm_clock}, FlopsPerSecond{bf16 * sm_clock}};
 }
 
+/// How many GPUs this process sees. Throws HardwareError with the reason if there are none.
+int gpus_here() {
+  // More hardware queues than the usual 8: else streams wait for each other without need.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
+  return count;
+}
+
 // Before calibration: what copies within a GPU, or over NVLink, roughly do. Labelled guessed.
 constexpr BytesPerSecond guessed_rate{100e9};
 constexpr Seconds guessed_latency{5e-6};
@@ -84,12 +96,8 @@ constexpr Seconds guessed_latency{5e-6};
 }  // namespace
 
 CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link)
-    : link_(link) {
-  // More hardware queues than the usual 8: else streams wait for each other without need.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
+    : link_(link), communicators_(std::make_shared<Communicators>()) {
+  const int count = gpus_here();
   if (!partition.empty()) {
     split(partition);
     return;
@@ -112,6 +120,28 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
       }
     }
   }
+}
+
+CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
+    : link_(link), meeting_(&meeting), communicators_(std::make_shared<Communicators>()) {
+  const Launch& launch = meeting.launch();
+  mine_ = DeviceId{launch.rank};
+  devices_.assign(static_cast<std::size_t>(launch.size), {-1, 0, nullptr});
+  Machine own;
+  hw::together(meeting, [&] {
+    const int count = gpus_here();
+    // Schedulers often show a process its own GPU only.
+    const int gpu = count == 1 ? 0 : launch.local_rank;
+    if (gpu >= count) {
+      throw HardwareError(
+          fmt::format("process {} of a machine whose GPUs are {}", launch.local_rank, count));
+    }
+    devices_[mine_->index()] = {gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr};
+    make_current(devices_[mine_->index()]);
+    own = own_machine();
+  });
+  whole_ = whole_machine(meeting, own);
+  if (link_) pace_links(*whole_, *link_);
 }
 
 void CudaDevices::split(const std::vector<int>& partition) {
@@ -190,7 +220,9 @@ StreamHandle CudaDevices::make_stream(const LogicalDevice& device) const {
   return stream;
 }
 
-Machine CudaDevices::machine() const {
+Machine CudaDevices::machine() const { return whole_ ? *whole_ : own_machine(); }
+
+Machine CudaDevices::own_machine() const {
   Machine machine;
   machine.backend = "cuda";
   int driver = 0;
@@ -208,6 +240,7 @@ Machine CudaDevices::machine() const {
   cluster.nodes = {{"node"}};
   for (std::size_t d = 0; d < devices_.size(); ++d) {
     const LogicalDevice& device = devices_[d];
+    if (device.gpu < 0) continue;
     cudaDeviceProp properties{};
     cuda_check(cudaGetDeviceProperties(&properties, device.gpu), "cudaGetDeviceProperties");
     const double clock = 1e3 * attribute(cudaDevAttrClockRate, device.gpu);
@@ -227,7 +260,7 @@ Machine CudaDevices::machine() const {
     model.memory = {
         static_cast<std::int64_t>(0.9 * share * static_cast<double>(properties.totalGlobalMem))};
     model.provenance = {{"*", Label::guessed, "asked of the driver by parsim-hw"}};
-    if (d == 0) {
+    if (cluster.devices.empty()) {
       machine.name = properties.name;
       machine.clocks = fmt::format("up to {:.0f} MHz, not locked", clock / 1e6);
     }
@@ -238,11 +271,11 @@ Machine CudaDevices::machine() const {
         {fmt::format("gpu{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
   }
   cluster.name = machine.name;
-  if (link_) {
+  if (link_ && !mine_) {
     pace_links(machine, *link_);
   } else {
     connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
-                                 devices_.size(), {guessed_rate, guessed_latency}));
+                                 cluster.devices.size(), {guessed_rate, guessed_latency}));
   }
   return machine;
 }

@@ -17,9 +17,11 @@ namespace parsim::hw {
 
 using StreamHandle = CUstream_st*;
 
+class Communicators;
+
 /// A GPU or a part of one.
 struct LogicalDevice {
-  int gpu = 0;  ///< CUDA's number
+  int gpu = 0;  ///< CUDA's number; less than 0: another process has it
   int multiprocessors = 0;
   CUgreenCtx_st* partition = nullptr;  ///< null: the whole GPU
 };
@@ -28,6 +30,9 @@ class CudaDevices {
  public:
   /// Throws HardwareError with the reason if there is no driver, no GPU, or not such a partition.
   CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link);
+  /// One GPU, the device with this process's rank; the others are other processes'. `meeting` must
+  /// outlive this. Throws HardwareError if the machine has too few.
+  CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting);
   ~CudaDevices();
   CudaDevices(const CudaDevices&) = delete;
   CudaDevices& operator=(const CudaDevices&) = delete;
@@ -36,6 +41,12 @@ class CudaDevices {
   /// Messages are held back until the time of pace(), where links are paced.
   [[nodiscard]] bool paced() const { return link_.has_value(); }
   [[nodiscard]] bool partitioned() const { return !devices_.empty() && devices_[0].partition; }
+  /// This process's device, if it has but one of several processes'.
+  [[nodiscard]] std::optional<DeviceId> mine() const { return mine_; }
+  [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
+  /// The other processes; null if there are none.
+  [[nodiscard]] Meeting* meeting() const { return meeting_; }
+  [[nodiscard]] Communicators& communicators() const { return *communicators_; }
   /// Makes the device's GPU current and gives a stream on its multiprocessors.
   [[nodiscard]] StreamHandle make_stream(const LogicalDevice& device) const;
   void make_current(const LogicalDevice& device) const;
@@ -44,9 +55,14 @@ class CudaDevices {
 
  private:
   void split(const std::vector<int>& partition);
+  [[nodiscard]] Machine own_machine() const;
 
   std::vector<LogicalDevice> devices_;
   std::optional<PacedLink> link_;
+  std::optional<DeviceId> mine_;
+  Meeting* meeting_ = nullptr;
+  std::optional<Machine> whole_;  ///< of all processes
+  std::shared_ptr<Communicators> communicators_;
 };
 
 }  // namespace parsim::hw

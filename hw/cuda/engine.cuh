@@ -110,6 +110,7 @@ class CudaEngine {
   CudaEngine& operator=(const CudaEngine&) = delete;
 
   [[nodiscard]] View<T> view(const StoreKey& key);
+  [[nodiscard]] View<T> view_of(const Place& place);
   [[nodiscard]] float* state(const StoreKey& key);
   [[nodiscard]] float* scratch(std::int64_t count) {
     return reinterpret_cast<float*>(room(static_cast<std::size_t>(count) * sizeof(float)));
@@ -118,6 +119,8 @@ class CudaEngine {
   [[nodiscard]] bool has_rivals(const StoreKey& key) const {
     return std::binary_search(received_.begin(), received_.end(), key);
   }
+  [[nodiscard]] bool runs(DeviceId device) const { return devices_.runs(device); }
+  [[nodiscard]] bool is_apart() const { return devices_.mine().has_value(); }
   [[nodiscard]] float rate() const { return exact_ ? static_cast<float>(learning_rate) : 1e-6F; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
 
@@ -149,6 +152,14 @@ class CudaEngine {
 
   [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
   [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
+
+  /// Where a part of another process's tensor can be read, and what it looks like there.
+  struct Mirror {
+    Place place;
+    View<T> view;
+  };
+  /// Views of these parts are of their mirrors until the next call.
+  void set_mirrors(std::vector<Mirror> mirrors) { mirrors_ = std::move(mirrors); }
 
   /// The device whose kernels are made next.
   void use(DeviceId device);
@@ -202,6 +213,7 @@ class CudaEngine {
   std::map<StoreKey, Spot> spots_;
   std::vector<PerDevice> per_device_;
   std::vector<StoreKey> received_;
+  std::vector<Mirror> mirrors_;
   DeviceId current_{0};
 };
 

@@ -15,6 +15,7 @@ template <class T>
 CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact)
     : dag_(dag), devices_(devices), exact_(exact), stores_(hw::stores(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
+  std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   per_device_.resize(static_cast<std::size_t>(stores_.devices));
   const auto begins_as_zero = [](const StoreKey& key) {
     return key.role == Role::gradient || key.role == Role::partial_sum ||
@@ -33,6 +34,7 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool e
   }
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
     PerDevice& device = per_device_[d];
+    if (!runs(DeviceId{d})) continue;
     devices_.make_current(devices_.all()[d]);
     device.arena = DeviceMemory(device.total);
     cudnn_check(cudnnCreate(&device.dnn), "cudnnCreate");
@@ -78,6 +80,16 @@ View<T> CudaEngine<T>::view(const StoreKey& key) {
 }
 
 template <class T>
+View<T> CudaEngine<T>::view_of(const Place& place) {
+  for (const Mirror& mirror : mirrors_) {
+    if (mirror.place.key == place.key && mirror.place.region.contains(place.region)) {
+      return mirror.view;
+    }
+  }
+  return view(place.key);
+}
+
+template <class T>
 float* CudaEngine<T>::state(const StoreKey& key) {
   const auto found = spots_.find(key);
   if (found == spots_.end()) return nullptr;
@@ -101,8 +113,8 @@ void CudaEngine<T>::use(DeviceId device) {
 template <class T>
 void CudaEngine<T>::zero() {
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
-    devices_.make_current(devices_.all()[d]);
     if (per_device_[d].zeroed == 0) continue;
+    devices_.make_current(devices_.all()[d]);
     cuda_check(cudaMemsetAsync(per_device_[d].arena.get(), 0, per_device_[d].zeroed, nullptr),
                "cudaMemsetAsync");
     cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
@@ -112,8 +124,8 @@ void CudaEngine<T>::zero() {
 template <class T>
 void CudaEngine<T>::reset() {
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
-    devices_.make_current(devices_.all()[d]);
     if (per_device_[d].total == 0) continue;
+    devices_.make_current(devices_.all()[d]);
     cuda_check(cudaMemset(per_device_[d].arena.get(), 0, per_device_[d].total), "cudaMemset");
   }
   for (const auto& [key, store] : stores_.all) {
@@ -151,6 +163,7 @@ CudaContext CudaEngine<T>::context(DeviceId device, cudaStream_t stream) const {
 template <class T>
 void CudaEngine<T>::allocate_workspaces() {
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    if (!runs(DeviceId{d})) continue;
     devices_.make_current(devices_.all()[d]);
     per_device_[d].workspace = DeviceMemory(per_device_[d].workspace_need);
   }

@@ -16,6 +16,15 @@ CudaRuns runs_for(const ExecDag& dag) {
   return dag.precision == Precision::bf16 ? bf16_runs() : f32_runs();
 }
 
+void answer_steps(Hardware& hardware, const std::shared_ptr<CudaDevices>& devices) {
+  hardware.step = [devices](const ExecDag& dag, int steps) {
+    return runs_for(dag).step(*devices, dag, steps);
+  };
+  hardware.check = [devices](const ExecDag& dag, double tolerance) {
+    return runs_for(dag).check(*devices, dag, tolerance);
+  };
+}
+
 }  // namespace
 
 Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<PacedLink>& link) {
@@ -39,12 +48,15 @@ Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<Pa
     hardware.largest_message = {std::min(hardware.largest_message.value,
                                          static_cast<std::int64_t>(link->rate.value * 20e-3))};
   }
-  hardware.step = [devices](const ExecDag& dag, int steps) {
-    return runs_for(dag).step(*devices, dag, steps);
-  };
-  hardware.check = [devices](const ExecDag& dag, double tolerance) {
-    return runs_for(dag).check(*devices, dag, tolerance);
-  };
+  answer_steps(hardware, devices);
+  return hardware;
+}
+
+Hardware cuda_hardware(const std::optional<PacedLink>& link, Meeting& meeting) {
+  const auto devices = std::make_shared<CudaDevices>(link, meeting);
+  Hardware hardware;
+  hardware.machine = devices->machine();
+  answer_steps(hardware, devices);
   return hardware;
 }
 

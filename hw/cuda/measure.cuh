@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "hw/cuda/run.hpp"
 #include "hw/cuda/step.cuh"
@@ -85,27 +86,35 @@ Spread time_launch(const CudaDevices& devices, int samples) {
   return spread_of(step.timed([&] { step.nothing(); }, samples, kernels));
 }
 
+/// A step that has been issued once: in every process, or in none.
+template <class T>
+std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDag& dag,
+                                        bool exact) {
+  std::unique_ptr<CudaStep<T>> step;
+  const auto make = [&] { step = std::make_unique<CudaStep<T>>(devices, dag, exact); };
+  if (devices.meeting() != nullptr) {
+    together(*devices.meeting(), make);
+    step->connect();
+  } else {
+    make();
+  }
+  step->issue_all();
+  step->synchronize();
+  return step;
+}
+
 template <class T>
 Measurement time_steps(const CudaDevices& devices, const ExecDag& dag, int steps) {
-  CudaStep<T> step(devices, dag, false);
-  step.issue_all();
-  step.synchronize();
-  Measurement result;
-  result.step = spread_of(step.timed([&] { step.issue_all(); }, steps, 1));
+  const auto step = first_step<T>(devices, dag, false);
+  std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
   std::vector<Timeline> runs;
-  std::vector<Seconds> times;
-  for (int s = 0; s < std::max(5, steps / 3); ++s) {
-    runs.push_back(step.with_events());
-    times.push_back(makespan(runs.back()));
+  for (int s = 0; s < std::max(5, steps / 3); ++s) runs.push_back(step->with_events());
+  if (Meeting* meeting = devices.meeting()) {
+    times = slowest(*meeting, times);
+    runs = whole_steps(*meeting, step->order(), runs);
+    if (runs.empty()) return {};  // rank 0 has them
   }
-  result.step_with_events = spread_of(times);
-  std::size_t typical = 0;
-  const auto gap = [&](std::size_t i) {
-    return std::abs((times[i] - result.step_with_events.median).count());
-  };
-  for (std::size_t i = 1; i < times.size(); ++i) typical = gap(i) < gap(typical) ? i : typical;
-  result.timeline = runs[typical];
-  return result;
+  return measurement_of(times, runs);
 }
 
 /// The worst store beyond the tolerance, or "".
@@ -113,38 +122,28 @@ template <class T>
 std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double tolerance) {
   HostNumbers expected(dag);
   static_cast<void>(expected.run(dispatch(dag)));
-  CudaStep<T> step(devices, dag, true);
-  step.issue_all();
-  step.synchronize();
-  std::string worst;
-  double most = tolerance;
-  for (const auto& [key, store] : step.engine().stores().all) {
-    if (key.role == Role::optimizer_state) continue;
-    std::vector<T> raw = step.engine().download(key);
-    const View<T> view = dense_view(raw.data(), store.box, step.engine().channels_last(key));
-    const std::vector<double> reference = expected.values(key, store.box);
-    Loops loops;
-    for (std::size_t a = 0; a < store.box.rank(); ++a) {
-      loops.push(static_cast<std::int32_t>(a), narrow(store.box[a].begin),
-                 static_cast<std::uint32_t>(store.box[a].size()));
-    }
-    double scale = 1e-3;
-    double difference = 0;
-    for (std::uint32_t i = 0; i < loops.size(); ++i) {
-      const double here = static_cast<double>(view.wide(loops.index(i)));
-      const double gap = std::abs(here - reference[i]);
-      difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
-      scale = std::max(scale, std::abs(reference[i]));
-    }
-    if (difference / scale <= most) continue;
-    most = difference / scale;
-    worst = "device " + std::to_string(key.device.value) + ", tensor kind " +
-            std::to_string(static_cast<int>(key.tensor.kind)) + " index " +
-            std::to_string(key.tensor.index) + ", role " +
-            std::to_string(static_cast<int>(key.role)) + ", micro-batch " +
-            std::to_string(key.micro_batch) + ": relative error " + std::to_string(most);
+  const auto step = first_step<T>(devices, dag, true);
+  const CudaEngine<T>& engine = step->engine();
+  const std::string worst = worst_difference(
+      expected, engine.stores(), tolerance, [&](const StoreKey& key, const Region& box) {
+        std::vector<T> raw = engine.download(key);
+        const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
+        Loops loops;  // row-major
+        for (std::size_t a = 0; a < box.rank(); ++a) {
+          loops.push(static_cast<std::int32_t>(a), narrow(box[a].begin),
+                     static_cast<std::uint32_t>(box[a].size()));
+        }
+        std::vector<double> values;
+        for (std::uint32_t i = 0; i < loops.size(); ++i) {
+          values.push_back(static_cast<double>(view.wide(loops.index(i))));
+        }
+        return values;
+      });
+  if (devices.meeting() == nullptr) return worst;
+  for (const std::string& one : devices.meeting()->to_all(worst)) {
+    if (!one.empty()) return one;
   }
-  return worst;
+  return {};
 }
 
 }  // namespace parsim::hw

@@ -1,57 +1,17 @@
 // A DAG on streams: lanes, events, collectives; replayed as a graph or issued with timed events.
 #pragma once
 
-#include <nccl.h>
-
 #include <algorithm>
 
+#include "hw/cuda/communicators.hpp"
 #include "hw/cuda/engine.cuh"
+#include "hw/cuda/event.cuh"
+#include "hw/cuda/messages.cuh"
+#include "hw/cuda/sums.cuh"
 #include "hw/dispatch.hpp"
+#include "hw/processes.hpp"
 
 namespace parsim::hw {
-
-class Event {
- public:
-  explicit Event(bool timed) {
-    cuda_check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming),
-               "cudaEventCreateWithFlags");
-  }
-  ~Event() {
-    if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
-  }
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&&) = delete;
-  [[nodiscard]] cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-[[nodiscard]] inline Seconds between(const Event& a, const Event& b) {
-  float milliseconds = 0;
-  cuda_check(cudaEventElapsedTime(&milliseconds, a.get(), b.get()), "cudaEventElapsedTime");
-  return Seconds{1e-3 * static_cast<double>(milliseconds)};
-}
-
-/// NCCL's communicators of one group of GPUs.
-class NcclGroup {
- public:
-  explicit NcclGroup(const std::vector<int>& gpus) : communicators_(gpus.size()) {
-    nccl_check(ncclCommInitAll(communicators_.data(), static_cast<int>(gpus.size()), gpus.data()),
-               "ncclCommInitAll");
-  }
-  ~NcclGroup() {
-    for (ncclComm_t communicator : communicators_) {
-      static_cast<void>(ncclCommDestroy(communicator));
-    }
-  }
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
-  [[nodiscard]] ncclComm_t operator[](std::size_t member) const { return communicators_[member]; }
-
- private:
-  std::vector<ncclComm_t> communicators_;
-};
 
 struct Nothing {
   __host__ __device__ void operator()(std::uint32_t) const {}
@@ -73,17 +33,28 @@ template <class T>
 class CudaStep {
  public:
   CudaStep(const CudaDevices& devices, const ExecDag& dag, bool exact)
-      : devices_(devices), dag_(dag), order_(dispatch(dag)), engine_(dag, devices, exact) {
+      : devices_(devices),
+        dag_(dag),
+        order_(devices.mine() ? dispatch(dag, *devices.mine()) : dispatch(dag)),
+        engine_(dag, devices, exact),
+        sums_(engine_, devices, dag, order_) {
+    if (devices.mine()) messages_.emplace(engine_, devices, dag, order_, sums_);
     OpKernels<CudaEngine<T>> maker(engine_, dag);
     for (std::size_t i = 0; i < dag.size(); ++i) {
+      const std::span<const Turn> turns = order_.turns_of(OpId{i});
+      kernels_.emplace_back();
+      if (turns.empty() || sums_.does(OpId{i})) continue;  // another process's, or NCCL's
       // A kernel is made for, and its rooms lie on, the device of its first turn.
-      engine_.use(lane_device(order_.turns_of(OpId{i})[0]));
-      kernels_.push_back(maker.of(OpId{i}));
-      sums_.push_back(nccl_sums(OpId{i}));
+      engine_.use(lane_device(turns[0]));
+      if (messages_) messages_->prepare(OpId{i}, turns[0]);
+      kernels_.back() = maker.of(OpId{i});
     }
     engine_.allocate_workspaces();
     for (const Queue& lane : order_.lanes) {
       streams_.push_back(devices_.make_stream(devices_.all()[lane.device.index()]));
+    }
+    if (streams_.empty()) {  // a process whose device the plan leaves out
+      streams_.push_back(devices_.make_stream(devices_.all()[devices.mine()->index()]));
     }
     for (std::size_t t = 0; t < order_.turns.size(); ++t) turn_ends_.emplace_back(false);
     if (devices_.paced()) {
@@ -124,8 +95,10 @@ class CudaStep {
         note_time<<<1, 1, 0, stream(turn.lane)>>>(start_of_lane(turn.lane));
       }
     }
-    if (!sums_[op.index()].empty()) {
-      reduce_by_nccl(op, turns);
+    if (sums_.does(op)) {
+      sums_.run(op, streams_);
+    } else if (messages_) {
+      if (!turns.empty()) run_apart(op, turns[0]);
     } else {
       const bool meet = turns.size() > 1;
       if (meet) barrier(turns);
@@ -148,6 +121,11 @@ class CudaStep {
     mark(ends_, op, turns);
   }
 
+  /// The other processes' devices have come to the same step; they must have, before it is issued.
+  void connect() {
+    if (devices_.mine()) devices_.communicators().prepare(devices_, groups_of(dag_));
+  }
+
   /// A step by streams, in order.
   void issue_all() { issue(dag_, order_, *this); }
 
@@ -162,6 +140,7 @@ class CudaStep {
     std::vector<Seconds> times;
     for (int s = -2; s < samples; ++s) {  // two to warm up
       engine_.zero();
+      if (devices_.meeting() != nullptr) meet(*devices_.meeting());
       cuda_check(cudaEventRecord(begin.get(), streams_[0]), "cudaEventRecord");
       if (graph != nullptr) {
         cuda_check(cudaGraphLaunch(graph, streams_[0]), "cudaGraphLaunch");
@@ -187,6 +166,7 @@ class CudaStep {
       ends_.emplace_back();
     }
     engine_.zero();
+    if (devices_.meeting() != nullptr) meet(*devices_.meeting());
     fork();
     const std::map<DeviceId, Event> origins = record_origins();
     issue_all();
@@ -258,8 +238,10 @@ class CudaStep {
 
   void one_op(OpId op) { run(op, order_.turns_of(op)); }
   CudaEngine<T>& engine() { return engine_; }
+  [[nodiscard]] const Dispatch& order() const { return order_; }
   void synchronize() {
     for (const LogicalDevice& device : devices_.all()) {
+      if (device.gpu < 0) continue;
       devices_.make_current(device);
       cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
@@ -269,7 +251,7 @@ class CudaStep {
   /// Events of different GPUs have no common clock: each has an origin of its own, after the fork.
   std::map<DeviceId, Event> record_origins() {
     std::map<DeviceId, Event> origins;
-    for (std::size_t lane = 0; lane < streams_.size(); ++lane) {
+    for (std::size_t lane = 0; lane < order_.lanes.size(); ++lane) {
       const DeviceId device = order_.lanes[lane].device;
       const auto [entry, fresh] = origins.try_emplace(device, true);
       if (!fresh) continue;
@@ -278,12 +260,6 @@ class CudaStep {
     }
     return origins;
   }
-
-  /// Buffers of an all-reduce that NCCL can do: dense on every member.
-  struct Sum {
-    std::vector<T*> from, to;  ///< by member
-    std::size_t count = 0;
-  };
 
   [[nodiscard]] DeviceId lane_device(const Turn& turn) const {
     return order_.lanes[static_cast<std::size_t>(turn.lane)].device;
@@ -355,60 +331,29 @@ class CudaStep {
     return executable;
   }
 
-  /// Real GPUs add up by NCCL; partitions of one, and tensors that are not dense, by shards.
-  std::vector<Sum> nccl_sums(OpId id) {
-    if (devices_.partitioned() || dag_.kind(id) != OpKind::collective) return {};
-    const auto op = std::get<Collective>(dag_.op(id));
-    const std::vector<DeviceId>& group = dag_.group(op.group);
-    if (op.kind != CollectiveKind::all_reduce || group.size() < 2) return {};
-    std::vector<Sum> sums(places(dag_, group[0], op.slice).size());
-    for (const DeviceId device : group) {
-      const std::vector<Place> from = places(dag_, device, op.slice);
-      const std::vector<Place> to = places(dag_, device, op.target);
-      for (std::size_t p = 0; p < sums.size(); ++p) {
-        for (const Place* place : {&from[p], &to[p]}) {
-          const View<T> view = engine_.view(place->key);
-          const auto dense = dense_strides(place->region, engine_.channels_last(place->key));
-          for (std::size_t a = 0; a < place->region.rank(); ++a) {
-            if (place->region[a].size() > 1 && view.stride[a] != dense[a]) return {};
-          }
-          (place == &from[p] ? sums[p].from : sums[p].to).push_back(start_of(view, place->region));
-        }
-        sums[p].count = static_cast<std::size_t>(from[p].region.volume());
-      }
+  /// What this process's device does in it: messages, then its own kernels.
+  void run_apart(OpId op, const Turn& turn) {
+    const DeviceId device = lane_device(turn);
+    devices_.make_current(devices_.all()[device.index()]);
+    const CudaContext context = engine_.context(device, stream(turn.lane));
+    messages_->exchange(op, context);
+    for (const auto& member : kernels_[op.index()]) {
+      for (const auto& action : member) action(context);
     }
-    return sums;
-  }
-
-  void reduce_by_nccl(OpId op, std::span<const Turn> turns) {
-    std::vector<int> gpus;
-    for (const Turn& turn : turns) gpus.push_back(devices_.all()[lane_device(turn).index()].gpu);
-    auto& group = groups_[gpus];
-    if (!group) group = std::make_unique<NcclGroup>(gpus);
-    constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
-    nccl_check(ncclGroupStart(), "ncclGroupStart");
-    for (std::size_t m = 0; m < turns.size(); ++m) {
-      for (const Sum& sum : sums_[op.index()]) {
-        nccl_check(ncclAllReduce(sum.from[m], sum.to[m], sum.count, type, ncclSum, (*group)[m],
-                                 stream(turns[m].lane)),
-                   "ncclAllReduce");
-      }
-    }
-    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
   }
 
   const CudaDevices& devices_;
   const ExecDag& dag_;
   Dispatch order_;
   CudaEngine<T> engine_;
+  CudaSums<T> sums_;
+  std::optional<CudaMessages<T>> messages_;  ///< if each device has a process of its own
   std::vector<Kernels<CudaEngine<T>>> kernels_;
-  std::vector<std::vector<Sum>> sums_;  ///< by operation; empty: our kernels
-  std::vector<cudaStream_t> streams_;   ///< by lane
+  std::vector<cudaStream_t> streams_;  ///< by lane
   std::vector<Event> turn_ends_, meeting_, joins_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
-  std::map<std::vector<int>, std::unique_ptr<NcclGroup>> groups_;
-  std::vector<Seconds> holds_;        ///< by operation, where links are paced
-  std::vector<DeviceMemory> starts_;  ///< by lane: when its paced message began
+  std::vector<Seconds> holds_;                     ///< by operation, where links are paced
+  std::vector<DeviceMemory> starts_;               ///< by lane: when its paced message began
   Event fork_{false};
 };
 

@@ -230,7 +230,8 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
       testing::run_program(beside, {"run", "--backend", "host", "--dag", folder.path("star.json")},
                            {}, {"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0"});
   CHECK(many.exit_code == 2);
-  CHECK(many.err.find("started 4 processes, and the plan uses 2 devices") != std::string::npos);
+  CHECK(many.err.find("started 4 processes, and the largest plan uses 2 devices") !=
+        std::string::npos);
 
   const Finished words =
       run_hardware(appended({"compare", "--network", "lenet5", "--strategy", "data"},

@@ -41,19 +41,7 @@ class Recording {
   }
   void record(std::uint32_t turn) { recorded_[turn] = true; }
 
-  /// What must have ended before an operation starts, directly or not.
-  [[nodiscard]] std::vector<std::vector<bool>> closure() const {
-    std::vector<std::vector<bool>> all(dag_.size(), std::vector<bool>(dag_.size()));
-    for (const auto& [op, before] : before_) {
-      for (const OpId earlier : before) {
-        all[op.index()][earlier.index()] = true;
-        for (std::size_t i = 0; i < dag_.size(); ++i) {
-          if (all[earlier.index()][i]) all[op.index()][i] = true;
-        }
-      }
-    }
-    return all;
-  }
+  [[nodiscard]] const std::map<OpId, std::vector<OpId>>& before() const { return before_; }
   [[nodiscard]] const std::map<std::int32_t, std::vector<OpId>>& collectives() const {
     return collectives_;
   }
@@ -74,11 +62,33 @@ ExecDag random_dag(std::uint64_t seed) {
   return lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random_plan(network, gpus, 8, seed));
 }
 
+/// What must have ended before an operation starts, directly or not, where each of `orders` is
+/// issued by a process of its own and an operation begins when all that take part have come to it.
+std::vector<std::vector<bool>> closure(const ExecDag& dag,
+                                       const std::vector<hw::Dispatch>& orders) {
+  std::vector<std::vector<bool>> all(dag.size(), std::vector<bool>(dag.size()));
+  std::vector<std::vector<OpId>> direct(dag.size());
+  for (const hw::Dispatch& order : orders) {
+    Recording recording(dag, order);
+    hw::issue(dag, order, recording);
+    for (const auto& [op, before] : recording.before()) {
+      direct[op.index()].insert(direct[op.index()].end(), before.begin(), before.end());
+    }
+  }
+  for (std::size_t op = 0; op < dag.size(); ++op) {
+    for (const OpId earlier : direct[op]) {
+      all[op][earlier.index()] = true;
+      for (std::size_t i = 0; i < dag.size(); ++i) {
+        if (all[earlier.index()][i]) all[op][i] = true;
+      }
+    }
+  }
+  return all;
+}
+
 /// The first pair of operations that the DAG orders and the lanes do not, or "".
-std::string uncovered(const ExecDag& dag, const hw::Dispatch& order) {
-  Recording recording(dag, order);
-  hw::issue(dag, order, recording);
-  const auto before = recording.closure();
+std::string uncovered(const ExecDag& dag, const std::vector<hw::Dispatch>& orders) {
+  const auto before = closure(dag, orders);
   std::map<Queue, OpId> last;
   std::vector<Queue> occupied;
   for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -127,12 +137,50 @@ TEST_CASE("dispatch: waits and lanes cover every edge and every queue of random 
     const ExecDag dag = random_dag(seed);
     const hw::Dispatch order = hw::dispatch(dag);
     CAPTURE(seed);
-    CHECK(uncovered(dag, order) == "");
+    CHECK(uncovered(dag, {order}) == "");
     // Without its events the order would not be covered, so the check can fail.
     hw::Dispatch bare = order;
     for (hw::Turn& turn : bare.turns) turn.waits = 0;
-    if (!order.waits.empty()) CHECK(uncovered(dag, bare) != "");
+    if (!order.waits.empty()) CHECK(uncovered(dag, {bare}) != "");
   }
+}
+
+TEST_CASE("dispatch: processes with a device each cover every edge and queue among them") {
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    const ExecDag dag = random_dag(seed);
+    std::vector<hw::Dispatch> own;
+    std::size_t turns = 0;
+    for (std::size_t d = 0; d < 2 + seed % 4 + 1; ++d) {
+      own.push_back(hw::dispatch(dag, DeviceId{d}));
+      turns += own.back().turns.size();
+      for (const Queue& lane : own.back().lanes) CHECK(lane.device == DeviceId{d});
+    }
+    CAPTURE(seed);
+    CHECK(turns >= dag.size());
+    CHECK(uncovered(dag, own) == "");
+    for (hw::Dispatch& order : own) {
+      for (hw::Turn& turn : order.turns) turn.waits = 0;
+    }
+    CHECK(uncovered(dag, own) != "");
+  }
+}
+
+TEST_CASE("dispatch: a process is not told what happens on devices that are not its own") {
+  const NotedDag noted = dag_of(
+      "a: compute d0 1us; b: transfer d0->d1 1MB after a; c: compute d1 1us after b;"
+      "d: compute d0 1us after a");
+  const hw::Dispatch sender = hw::dispatch(noted.dag, DeviceId{0});
+  const hw::Dispatch receiver = hw::dispatch(noted.dag, DeviceId{1});
+  CHECK(sender.turns.size() == 3);
+  CHECK(receiver.turns.size() == 2);
+  CHECK(sender.turns_of(noted["b"]).size() == 1);
+  CHECK(receiver.turns_of(noted["b"]).size() == 1);
+  CHECK(receiver.turns_of(noted["a"]).empty());
+  CHECK(receiver.turns_of(noted["c"])[0].waits == 1);  // for its own end of the transfer
+  const NotedDag blind = dag_of("a: compute d0 1us; b: compute d1 1us after a");
+  CHECK_THROWS_WITH_AS((void)hw::dispatch(blind.dag, DeviceId{1}),
+                       doctest::Contains("operation 1 comes after 0, which is other devices' "),
+                       InputError);
 }
 
 TEST_CASE("dispatch: collectives meet in one order on all lanes that share two of them") {

@@ -97,10 +97,11 @@ TEST_CASE("launch: one process for each device of the plan, or one for all") {
   const hw::Launch four = launch_with(torchrun("0", "4", "0"));
   hw::check_size(four, 4);
   hw::check_size({}, 7);
-  CHECK_THROWS_WITH_AS(hw::check_size(four, 2),
-                       "torchrun: started 4 processes, and the plan uses 2 devices; accepted: one "
-                       "process for each device, or one for all",
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      hw::check_size(four, 2),
+      "torchrun: started 4 processes, and the largest plan uses 2 devices; accepted: one "
+      "process for each device, or one for all",
+      InputError);
 }
 
 }  // namespace parsim::testing

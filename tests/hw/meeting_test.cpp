@@ -1,9 +1,6 @@
 #include "hw/meeting.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,28 +12,12 @@
 
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
+#include "tests/hw/ranks.hpp"
 
 namespace parsim::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A port that nobody listens at just now.
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
-
-hw::Launch launch_of(int rank, int size, int port) {
-  return {"torchrun", rank, size, rank, "127.0.0.1", port};
-}
 
 /// Forks a process that runs `body` and says what it returned, or what it threw.
 class Process {
@@ -103,6 +84,7 @@ TEST_CASE("meeting: what rank 0 says reaches everybody, and what they say comes 
   hw::Meeting alone({}, 1s);
   CHECK(alone.from_first("a") == "a");
   CHECK(alone.to_first("b") == std::vector<std::string>{"b"});
+  CHECK(alone.to_all("c") == std::vector<std::string>{"c"});
 }
 
 TEST_CASE("meeting: who does not come, or leaves, is named instead of waited for") {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.hpp"
 #include "hw/cuda/convolution.hpp"
 #include "hw/cuda/described.hpp"
 

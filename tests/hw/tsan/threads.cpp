@@ -6,12 +6,35 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "core/json.hpp"
 #include "hw/host.hpp"
 
+namespace {
+
+using namespace parsim;
+
+/// The same with a device to each of several ranks, which are threads here: their messages too.
+void in_processes(const ExecDag& dag) {
+  const int size = hw::stores(dag).devices;
+  const int port = hw::port_of(hw::listen_at(0, 1));  // free a moment ago
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([=, &dag] {
+      hw::Meeting meeting({"torchrun", rank, size, rank, "127.0.0.1", port}, Seconds{60});
+      hw::Post post(meeting);
+      hw::HostNumbers numbers(dag, DeviceId{rank}, post);
+      const hw::Dispatch own = hw::dispatch(dag, DeviceId{rank});
+      for (int run = 0; run < 3; ++run) static_cast<void>(numbers.run(own));
+    });
+  }
+}
+
+}  // namespace
+
 int main(int count, char** arguments) try {
-  using namespace parsim;
   for (int a = 1; a < count; ++a) {
     std::ifstream file(arguments[a]);
     const std::string text(std::istreambuf_iterator<char>(file), {});
@@ -22,6 +45,7 @@ int main(int count, char** arguments) try {
     for (int run = 0; run < 5; ++run) busy += makespan(numbers.run(order));
     const std::vector<Seconds> durations(dag.size(), std::chrono::microseconds(20));
     busy += makespan(hw::run_paced(dag, order, durations));
+    in_processes(dag);
     std::printf("%s: %zu operations on %zu threads, %.3f s\n", arguments[a], dag.size(),
                 order.lanes.size(), busy.count());
   }

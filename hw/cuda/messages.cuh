@@ -1,0 +1,129 @@
+// What a process sends and receives by NCCL in an operation, where each device has a process of its
+// own: parcels go straight from their tensor if they lie densely there, and arrive in mirrors,
+// which the operation's kernels read instead of the other device's tensors.
+#pragma once
+
+#include <nccl.h>
+
+#include <algorithm>
+
+#include "hw/cuda/engine.cuh"
+#include "hw/cuda/sums.cuh"
+#include "hw/dispatch.hpp"
+#include "hw/exchange.hpp"
+#include "hw/parcels.hpp"
+
+namespace parsim::hw {
+
+template <class T>
+class CudaMessages {
+ public:
+  /// Rooms for the parcels of every lane's operations, one after another in the same place: an
+  /// operation's kernels are over before the lane's next one begins.
+  CudaMessages(CudaEngine<T>& engine, const CudaDevices& devices, const ExecDag& dag,
+               const Dispatch& order, const CudaSums<T>& sums)
+      : engine_(engine), devices_(devices), messages_(dag.size()) {
+    const DeviceId mine = *devices.mine();
+    devices_.make_current(devices_.all()[mine.index()]);
+    std::vector<std::size_t> sizes(order.lanes.size());
+    for (const Turn& turn : order.turns) {
+      if (sums.does(turn.op)) continue;
+      Message& message = messages_[turn.op.index()];
+      std::size_t used = 0;
+      for (const Parcel& parcel : parcels(dag, turn.op)) {
+        if (parcel.to != mine && parcel.place.key.device != mine) continue;
+        message.parcels.push_back({parcel, used, nullptr});
+        used += aligned(static_cast<std::size_t>(parcel.place.region.volume()) * sizeof(T));
+      }
+      message.group = devices_of(dag, turn.op);
+      std::size_t& size = sizes[static_cast<std::size_t>(turn.lane)];
+      size = std::max(size, used);
+    }
+    for (const std::size_t size : sizes) rooms_.emplace_back(size);
+  }
+
+  /// Before the operation's kernels are made: their views of other devices' tensors are mirrors.
+  void prepare(OpId op, const Turn& turn) {
+    std::vector<typename CudaEngine<T>::Mirror> mirrors;
+    for (Sent& sent : messages_[op.index()].parcels) {
+      const Place& place = sent.parcel.place;
+      T* room = reinterpret_cast<T*>(rooms_[static_cast<std::size_t>(turn.lane)].get() + sent.at);
+      const View<T> dense = dense_view(room, place.region, engine_.channels_last(place.key));
+      sent.data = room;
+      if (sent.parcel.to == *devices_.mine()) {
+        mirrors.push_back({place, dense});
+        continue;
+      }
+      const View<T> tensor = engine_.view(place.key);
+      if (lies_alike(place.region, tensor, dense)) {
+        sent.data = start_of(tensor, place.region);
+        continue;
+      }
+      messages_[op.index()].packs.push_back(
+          engine_.for_each(static_cast<std::uint32_t>(place.region.volume()),
+                           Copy<T>{walk_over(place.region, std::array{dense, tensor}), room,
+                                   start_of(tensor, place.region), Move::copy}));
+    }
+    engine_.set_mirrors(std::move(mirrors));
+  }
+
+  /// Sends and receives them on the turn's stream.
+  void exchange(OpId op, const CudaContext& context) const {
+    constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
+    const Message& message = messages_[op.index()];
+    if (message.parcels.empty()) return;
+    for (const auto& pack : message.packs) pack(context);
+    const DeviceId mine = *devices_.mine();
+    ncclComm_t communicator = devices_.communicators().of(message.group, mine);
+    const auto rank = [&](DeviceId device) {
+      return static_cast<int>(std::find(message.group.begin(), message.group.end(), device) -
+                              message.group.begin());
+    };
+    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    for (const Sent& sent : message.parcels) {
+      const auto count = static_cast<std::size_t>(sent.parcel.place.region.volume());
+      if (sent.parcel.to == mine) {
+        nccl_check(ncclRecv(sent.data, count, type, rank(sent.parcel.place.key.device),
+                            communicator, context.stream),
+                   "ncclRecv");
+      } else {
+        nccl_check(
+            ncclSend(sent.data, count, type, rank(sent.parcel.to), communicator, context.stream),
+            "ncclSend");
+      }
+    }
+    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+  }
+
+ private:
+  struct Sent {
+    Parcel parcel;
+    std::size_t at = 0;  ///< in the lane's room
+    T* data = nullptr;   ///< where it is sent from, or arrives
+  };
+  struct Message {
+    std::vector<Sent> parcels;
+    std::vector<typename CudaEngine<T>::Action> packs;
+    std::vector<DeviceId> group;
+  };
+
+  CudaEngine<T>& engine_;
+  const CudaDevices& devices_;
+  std::vector<Message> messages_;    ///< by operation
+  std::vector<DeviceMemory> rooms_;  ///< by lane
+};
+
+/// Groups whose processes have to meet in operations of the DAG, in the order in which they do.
+[[nodiscard]] inline std::vector<std::vector<DeviceId>> groups_of(const ExecDag& dag) {
+  std::vector<std::vector<DeviceId>> groups;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    std::vector<DeviceId> group = devices_of(dag, OpId{i});
+    if (group.size() < 2 || std::find(groups.begin(), groups.end(), group) != groups.end()) {
+      continue;
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace parsim::hw

@@ -1,0 +1,20 @@
+// What has to go from process to process where each has a device, and memory, of its own: for every
+// operation, which part of which tensor a device must have of another before its kernels can run.
+#pragma once
+
+#include <vector>
+
+#include "hw/places.hpp"
+
+namespace parsim::hw {
+
+/// Part of a tensor of `place.key.device`, wanted by another.
+struct Parcel {
+  Place place;
+  DeviceId to;
+};
+/// In an order that sender and receiver agree on; nothing for what a device does by itself, and
+/// nothing that is empty.
+[[nodiscard]] std::vector<Parcel> parcels(const ExecDag& dag, OpId op);
+
+}  // namespace parsim::hw

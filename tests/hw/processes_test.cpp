@@ -1,0 +1,193 @@
+// A process for each device: the same numbers as one process for all, and nobody waits for ever.
+#include "hw/processes.hpp"
+
+#include <doctest/doctest.h>
+
+#include "core/errors.hpp"
+#include "hw/host.hpp"
+#include "strategies/lower.hpp"
+#include "tests/hw/ranks.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The worst difference of a rank's device to one process's numbers, "" if there is none.
+std::string difference(const ExecDag& dag, hw::HostNumbers& expected, const DeviceId mine,
+                       hw::Post& post) {
+  hw::HostNumbers own(dag, mine, post);
+  static_cast<void>(own.run(hw::dispatch(dag, mine)));
+  const auto found = [&](const hw::StoreKey& key, const Region& box) {
+    return own.values(key, box);
+  };
+  // Everything differs by more than less than nothing: so the comparison sees something.
+  if (!own.stores().all.empty() &&
+      hw::worst_difference(expected, own.stores(), -1, found).empty()) {
+    return "nothing was compared";
+  }
+  return hw::worst_difference(expected, own.stores(), 1e-9, found);
+}
+
+}  // namespace
+
+TEST_CASE("processes: any valid plan computes what one process computes") {
+  const std::vector<Network> networks = tiny_networks();
+  for (const std::size_t gpus : {1U, 2U, 3U}) {  // and a device that may be a parameter server
+    const auto size = static_cast<int>(gpus) + 1;
+    std::vector<ExecDag> dags;
+    std::vector<std::string> names;
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      const Network& network = networks[seed % networks.size()];
+      if (network.name == "tokens") continue;  // what hw/ cannot compute yet
+      names.push_back(network.name + " " + std::to_string(seed));
+      dags.push_back(lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                           random_plan(network, gpus, 8, seed + 100 * gpus)));
+    }
+    const std::vector<std::string> said = ranks(size, [&](hw::Meeting& meeting) {
+      hw::Post post(meeting);
+      for (std::size_t i = 0; i < dags.size(); ++i) {
+        hw::HostNumbers expected(dags[i]);
+        static_cast<void>(expected.run(hw::dispatch(dags[i])));
+        const std::string worst =
+            difference(dags[i], expected, DeviceId{meeting.launch().rank}, post);
+        if (!worst.empty()) return names[i] + ": " + worst;
+      }
+      return std::string("equal");
+    });
+    for (const std::string& one : said) CHECK(one == "equal");
+  }
+}
+
+TEST_CASE("processes: paced, they measure one step together and rank 0 has it") {
+  const NotedDag noted = dag_of(
+      "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b;"
+      "d: compute d2 1us");
+  std::vector<Measurement> measured(3);
+  const std::vector<std::string> said = ranks(3, [&](hw::Meeting& meeting) {
+    const hw::Hardware host = hw::host_hardware({64, 64, 32}, {}, meeting);
+    measured[static_cast<std::size_t>(meeting.launch().rank)] = host.step(noted.dag, 5);
+    return std::string(host.machine.cluster.devices.size() == 3 ? "done" : "other devices");
+  });
+  CHECK(said == std::vector<std::string>(3, "done"));
+  CHECK(measured[1] == Measurement{});
+  CHECK(measured[2] == Measurement{});
+  const Measurement& whole = measured[0];
+  CHECK(whole.step.samples == 5);
+  CHECK(whole.step.median == whole.step_with_events.median);
+  REQUIRE(whole.timeline.spans.size() == noted.dag.size());
+  const hw::Hardware alone = hw::host_hardware({64, 64, 32});
+  for (std::size_t i = 0; i < noted.dag.size(); ++i) {
+    const Span& span = whole.timeline.spans[i];
+    // Sleeping is never too short; the processes' clocks begin at almost the same time.
+    CHECK(span.end - span.start >= 0.8 * hw::pace(noted.dag, OpId{i}, alone.machine));
+  }
+  CHECK(whole.timeline.spans[noted["c"].index()].start >=
+        whole.timeline.spans[noted["b"].index()].start);
+}
+
+TEST_CASE("processes: what fails in one fails in all, with its exit code and its rank") {
+  const std::vector<std::string> said = ranks(3, [](hw::Meeting& meeting) {
+    try {
+      hw::together(meeting, [&] {
+        if (meeting.launch().rank == 1) throw hw::MemoryError("too big");
+      });
+    } catch (const hw::MemoryError& error) {
+      return std::string("memory: ") + error.what();
+    }
+    return std::string("went on");
+  });
+  CHECK(said == std::vector<std::string>{"memory: rank 1: too big", "memory: too big",
+                                         "memory: rank 1: too big"});
+  const std::vector<std::string> fine = ranks(2, [](hw::Meeting& meeting) {
+    hw::together(meeting, [] {});
+    return std::string("went on");
+  });
+  CHECK(fine == std::vector<std::string>(2, "went on"));
+}
+
+TEST_CASE("processes: a step is as long as the slowest, an operation as its members say") {
+  const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
+  std::vector<Timeline> whole;
+  std::vector<Seconds> times;
+  const std::vector<std::string> said = ranks(2, [&](hw::Meeting& meeting) {
+    const bool first = meeting.launch().rank == 0;
+    const hw::Dispatch own = hw::dispatch(noted.dag, DeviceId{meeting.launch().rank});
+    // The sender comes at 2 s and is rid of it at 4 s; the receiver is there from 1 s to 5 s.
+    Timeline part;
+    part.spans = first ? std::vector<Span>{{0s, 2s}, {2s, 4s}} : std::vector<Span>{{}, {1s, 5s}};
+    const auto slow = hw::slowest(meeting, {first ? 4s : 5s, first ? 7s : 6s});
+    const auto steps = hw::whole_steps(meeting, own, {part});
+    if (!first) return std::string(steps.empty() && slow[1] == 7s ? "sent" : "has too much");
+    whole = steps;
+    times = slow;
+    return std::string("sent");
+  });
+  CHECK(said == std::vector<std::string>(2, "sent"));
+  CHECK(times == std::vector<Seconds>{5s, 7s});
+  REQUIRE(whole.size() == 1);
+  CHECK(whole[0].spans == std::vector<Span>{{0s, 2s}, {2s, 5s}});
+}
+
+TEST_CASE("processes: their devices are one machine, if their libraries are the same") {
+  const auto machine_of = [](int multiprocessors, const std::string& version) {
+    Machine machine = hw::host_hardware({multiprocessors}).machine;
+    machine.versions = {{"NCCL", version}};
+    return machine;
+  };
+  std::vector<Machine> whole(3);
+  const std::vector<std::string> said = ranks(3, [&](hw::Meeting& meeting) {
+    const int rank = meeting.launch().rank;
+    whole[static_cast<std::size_t>(rank)] =
+        hw::whole_machine(meeting, machine_of(rank == 1 ? 32 : 64, "2.28"));
+    return std::string("met");
+  });
+  CHECK(said == std::vector<std::string>(3, "met"));
+  CHECK(whole[1].cluster == whole[0].cluster);
+  CHECK(whole[2].cluster == whole[0].cluster);
+  const Cluster& cluster = whole[0].cluster;
+  REQUIRE(cluster.devices.size() == 3);
+  CHECK(cluster.models.size() == 2);
+  CHECK(cluster.model(DeviceId{1}).multiprocessors == 32);
+  CHECK(cluster.model(DeviceId{2}).multiprocessors == 64);
+  CHECK(cluster.devices[2].name == "gpu2");
+  CHECK(cluster.links.size() == 3);
+  const std::vector<std::string> others = ranks(2, [&](hw::Meeting& meeting) {
+    return hw::whole_machine(meeting, machine_of(64, meeting.launch().rank == 0 ? "2.28" : "2.27"))
+        .name;
+  });
+  for (const std::string& one : others) {
+    CHECK(one == "threw processes of one launch have different libraries or drivers");
+  }
+}
+
+TEST_CASE("post: messages wait for their number to be asked for, and leaving is noticed") {
+  const std::vector<std::string> said = ranks(3, [](hw::Meeting& meeting) {
+    hw::Post post(meeting);
+    const int rank = meeting.launch().rank;
+    if (rank == 1) {
+      post.send(0, 7, "seven");
+      post.send(0, 5, std::string(3'000'000, '5'));
+      post.send(0, 7, "again");
+      return post.receive(2, 1);
+    }
+    if (rank == 2) {
+      post.send(1, 1, "hello");
+      return std::string("left");
+    }
+    const bool five = post.receive(1, 5) == std::string(3'000'000, '5');
+    std::string sevens = post.receive(1, 7);
+    sevens += post.receive(1, 7);
+    CHECK_THROWS_WITH_AS((void)post.receive(2, 9), doctest::Contains("rank 2 left"),
+                         hw::HardwareError);
+    return (five ? "" : "not ") + sevens;
+  });
+  CHECK(said[0] == "sevenagain");
+  CHECK(said[1] == "hello");
+  CHECK(said[2] == "left");
+}
+
+}  // namespace parsim::testing
