@@ -111,6 +111,7 @@ Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
   if (!request.partition.empty()) {
     words.insert(words.end(), {"--partition", request.partition});
   }
+  if (!request.link.empty()) words.insert(words.end(), {"--link", request.link});
   for (std::size_t i = 0; i < dags.size(); ++i) {
     const std::string path = folder.file(fmt::format("dag{}.json", i));
     std::ofstream(path, std::ios::binary) << to_json(dags[i]);
@@ -135,6 +136,30 @@ Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
   }
 }
 
+/// Of each DAG the row with its network, its strategy and as many operations, or why there is none.
+Measurements measured_before(const HardwareRequest& request, const std::vector<ExecDag>& dags) {
+  Measurements rows{request.measured->machine, {}};
+  for (const ExecDag& dag : dags) {
+    Measurement none;
+    none.network = dag.network.name;
+    none.strategy = dag.strategy;
+    none.error = fmt::format("no row of {}", request.measured_path);
+    const Measurement* found = &none;
+    for (const Measurement& row : request.measured->runs) {
+      if (row.network != none.network || row.strategy != none.strategy) continue;
+      if (row.error.empty() && row.timeline.spans.size() != dag.size()) {
+        none.error = fmt::format("{} measured another plan: {} operations, here {}",
+                                 request.measured_path, row.timeline.spans.size(), dag.size());
+        continue;
+      }
+      found = &row;
+      break;
+    }
+    rows.runs.push_back(*found);
+  }
+  return rows;
+}
+
 }  // namespace
 
 HardwareRequest hardware_request(const Arguments& arguments) {
@@ -153,18 +178,43 @@ HardwareRequest hardware_request(const Arguments& arguments) {
         parse_whole(request.partition.substr(begin, comma - begin), "--hw-partition", 1, 100'000));
     begin = comma + 1;
   }
+  if (const auto link = arguments.text("--hw-link")) {
+    request.link = *link;
+    const std::size_t comma = link->find(',');
+    if (comma == std::string::npos) {
+      throw InputError("--hw-link", fmt::format("'{}'", *link),
+                       "accepted: a rate and a latency, as in 10GB/s,5us");
+    }
+    static_cast<void>(parse_rate(link->substr(0, comma), "--hw-link"));
+    static_cast<void>(parse_seconds(link->substr(comma + 1), "--hw-link"));
+  }
+  if (const auto path = arguments.text("--hw-measured")) {
+    for (const std::string_view flag : {"--hw-backend", "--hw-partition", "--hw-link"}) {
+      if (!arguments.has(flag)) continue;
+      throw InputError(flag, "together with --hw-measured, which says what was measured with",
+                       "accepted: one of them");
+    }
+    request.measured = measurements_from_json(read_file(*path, "--hw-measured"), *path);
+    request.measured_path = *path;
+  }
   return request;
 }
 
 Answer<Machine> probe_hardware(const HardwareRequest& request) {
+  if (request.measured) return {request.measured->machine, {}, 0};
   return ask("probe", request, {}, machine_from_json);
 }
 Answer<Profile> calibrate_hardware(const HardwareRequest& request,
                                    const std::vector<ExecDag>& dags) {
+  if (request.measured) {
+    throw InputError("--hw-measured", "without the times of operations",
+                     "accepted: together with --profile");
+  }
   return ask("calibrate", request, dags, profile_from_json);
 }
 Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                          const std::vector<ExecDag>& dags) {
+  if (request.measured) return {measured_before(request, dags), {}, 0};
   Answer<Measurements> answer = ask("run", request, dags, measurements_from_json);
   if (!answer.value || answer.exit_code != ExitCode::hardware) return answer;
   const std::vector<Measurement>& runs = answer.value->runs;

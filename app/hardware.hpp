@@ -13,12 +13,14 @@
 
 namespace parsim {
 
-/// --hw-backend and --hw-partition, as given.
+/// --hw-backend, --hw-partition and --hw-link, as given; with --hw-measured nothing runs.
 struct HardwareRequest {
-  std::string backend = "auto", partition;
+  std::string backend = "auto", partition, link;
+  std::optional<Measurements> measured;
+  std::string measured_path;
 };
-/// Throws InputError for an unknown backend or a partition that is no list of numbers, and for
-/// either of them without --hw where the verb needs it.
+/// Throws InputError for an unknown backend, a partition that is no list of numbers, a link that is
+/// no rate and latency, a file of measurements that cannot be read or comes with any of them.
 [[nodiscard]] HardwareRequest hardware_request(const Arguments& arguments);
 
 /// A value, or the reason why the hardware refused: an expected outcome (exit 3), not an error.
@@ -29,6 +31,7 @@ struct Answer {
   int exit_code = 0;  ///< of parsim-hw
 };
 
+/// The machine of the measurements, if there are some; these rows then come from there.
 [[nodiscard]] Answer<Machine> probe_hardware(const HardwareRequest& request);
 [[nodiscard]] Answer<Profile> calibrate_hardware(const HardwareRequest& request,
                                                  const std::vector<ExecDag>& dags);

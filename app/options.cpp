@@ -65,6 +65,10 @@ constexpr OptionSpec options[] = {
     {"--hw-backend", "auto|cuda|host",
      "what runs them: GPUs, or threads that only sleep (default: auto, which never picks host)"},
     {"--hw-partition", "N,N,...", "logical devices of so many multiprocessors on one GPU"},
+    {"--hw-link", "RATE,LATENCY", "make messages as slow as over such a link, as in 10GB/s,5us"},
+    {"--hw-measured", "FILE",
+     "with --hw: steps that 'parsim-hw run' measured elsewhere or earlier, instead of running "
+     "them"},
     {"--workspaces", "",
      "count cuDNN's workspaces into the memory; parsim-hw with CUDA plans them, no GPU needed"},
     {"--size", "SIZE", "payload of the collective (default: 100MiB)"},

@@ -110,7 +110,8 @@ void check_combinations(const Arguments& arguments, const Request& request) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
-  for (const std::string_view flag : {"--hw-backend", "--hw-partition"}) {
+  for (const std::string_view flag :
+       {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured"}) {
     if (arguments.has(flag) && !request.hardware) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");
     }

@@ -83,8 +83,9 @@ Validation validate_published(const Arguments& arguments) {
 
 Outcome validated(const Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
-  for (const std::string_view flag : {"--hw-backend", "--hw-partition", "--network", "--strategy",
-                                      "--batch", "--precision", "--profile"}) {
+  for (const std::string_view flag :
+       {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network", "--strategy",
+        "--batch", "--precision", "--profile"}) {
     if (arguments.has(flag)) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");
     }

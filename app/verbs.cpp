@@ -27,7 +27,8 @@ std::span<const Verb> verbs() {
                                  "--degrees", "--parts",  "--budget",        "--costs"};
   static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
                                   "--launch-interval"};
-  static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition"};
+  static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition", "--hw-link",
+                                 "--hw-measured"};
   static const Flags page = {"--report", "--no-timeline"};
   static const std::vector<Verb> table = {
       {"compare",
@@ -99,7 +100,7 @@ std::span<const Verb> verbs() {
       {"calibrate",
        "time the operations of networks on the hardware of this machine",
        {},
-       {"-o", "--hw-backend", "--hw-partition", "--network", "--strategy", "--batch",
+       {"-o", "--hw-backend", "--hw-partition", "--hw-link", "--network", "--strategy", "--batch",
         "--precision"},
        "parsim calibrate -o profile.json --hw-backend host --network lenet5 --strategy data",
        run_calibrate},

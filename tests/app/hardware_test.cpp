@@ -199,6 +199,63 @@ END
         std::string::npos);
 }
 
+TEST_CASE("hardware: links can be paced, and steps measured before stand in for running") {
+  const testing::TemporaryFolder folder;
+  const Words question{"compare", "--network", "lenet5", "--batch", "12", "--strategy", "data"};
+  const auto measured = [&](const Words& more) {
+    const Finished finished = run_hardware(appended(appended(question, on_host), more));
+    CAPTURE(finished.err);
+    REQUIRE(finished.exit_code == 0);
+    return json::parse(finished.out);
+  };
+  const json slow = measured({"--hw-link", "10MB/s,20ms", "--json"});
+  CHECK(slow["hardware"]["versions"]["paced links"] == "10.0 MB/s 20.0 ms");
+  // A ring of two: two steps of the latency at least, for each of the buckets.
+  CHECK(slow["results"][0]["measured_step_time_s"].get<double>() > 40e-3);
+
+  const std::string dag = folder.path("dag.json"), file = folder.path("measured.json");
+  const std::string profile = folder.path("profile.json");
+  REQUIRE(run_hardware({"calibrate", "-o", profile, "--hw-backend", "host", "--hw-partition",
+                        "64,32", "--network", "lenet5", "--batch", "12", "--strategy", "data"})
+              .exit_code == 0);
+  const auto plan = [&](const std::string& strategy) {
+    return run_hardware({"plan", "--network", "lenet5", "--batch", "12", "--strategy", strategy,
+                         "--profile", profile, "--dag", dag});
+  };
+  REQUIRE(plan("data").exit_code == 0);
+  const std::string program = PARSIM_PROGRAM;
+  const std::string beside = program.substr(0, program.rfind('/')) + "/parsim-hw";
+  REQUIRE(testing::run_program(beside, {"run", "--backend", "host", "--partition", "64,32",
+                                        "--steps", "3", "--dag", dag, "-o", file})
+              .exit_code == 0);
+  const json step = json::parse(testing::read_text(file))["runs"][0]["step"]["median_s"];
+  const Words again = appended(question, {"--hw", "--hw-measured", file, "--profile", profile,
+                                          "--strategy", "owt", "--json"});
+  const Finished compared = run_hardware(again);
+  CAPTURE(compared.err);
+  REQUIRE(compared.exit_code == 0);
+  for (const json& row : json::parse(compared.out)["results"]) {
+    if (row["strategy"] == "data") CHECK(row["measured_step_time_s"] == step);
+    if (row["strategy"] == "owt") CHECK(row["measured_step_time_s"].is_null());
+  }
+  CHECK(compared.out.find("no row of " + file) != std::string::npos);
+  const Finished other = run_hardware(appended(
+      question, {"--hw", "--hw-measured", file, "--profile", profile, "--bucket", "0B", "--json"}));
+  CHECK(other.out.find("measured another plan: ") != std::string::npos);
+
+  const auto refusal = [](const Words& words) {
+    const Finished finished = run_hardware(words);
+    CHECK(finished.exit_code == 2);
+    return finished.err;
+  };
+  CHECK(refusal(appended(question, {"--hw", "--hw-measured", file, "--hw-link", "1GB/s,1us"}))
+            .find("--hw-link: together with --hw-measured") != std::string::npos);
+  CHECK(refusal({"validate", "--hw", "--hw-measured", file, "--network", "lenet5"})
+            .find("--hw-measured: without the times of operations") != std::string::npos);
+  CHECK(refusal(appended(appended(question, on_host), {"--hw-link", "10GB/s"}))
+            .find("--hw-link: '10GB/s'; accepted: a rate and a latency") != std::string::npos);
+}
+
 TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   const Finished devices =
       run_hardware({"simulate", "--hw", "--hw-backend", "host", "--hw-partition", "64", "--network",
