@@ -92,7 +92,8 @@ CollectiveChoice measured_choice(const CollectiveTable& table, std::span<const D
   const Seconds before =
       std::max(Seconds{0}, smallest->second - time_on_links(table.kind, group, first, ways));
   const Seconds all = *interpolated(table.times, table_size(table.kind, group.size(), payload));
-  CollectiveChoice choice{"measured", "measured", std::min(all, before), Seconds{0}, 1};
+  CollectiveChoice choice{"measured", "measured", std::min(all, before),
+                          Seconds{0}, 1,          Seconds{std::numeric_limits<double>::infinity()}};
   choice.least = all - choice.wait;
   const Seconds links = time_on_links(table.kind, group, payload, ways);
   if (links > choice.least) choice.traffic = choice.least / links;
@@ -238,10 +239,16 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
     if (table != nullptr) return measured_choice(*table, group, payload, ways);
   }
   if (!exchange) return choose_nccl(kind, shape, payload, options);
-  choice.protocol = to_text(NcclProtocol::simple);
-  // The terms are those of what one member holds.
+  // One group of messages: all wait as one does, and once for the launch. The terms are those of
+  // what one member holds.
+  const auto n = static_cast<std::int64_t>(group.size());
+  const Bytes held{payload.value / n}, message{payload.value / (n * (n - 1))};
+  const bool inside = shape.nodes == 1;
+  choice.protocol = to_text(message_protocol(message));
   choice.wait =
-      launch_time(Bytes{payload.value / static_cast<std::int64_t>(group.size())}, options.terms);
+      message_wait({inside, shape.nvlink, Seconds{0}}, message, {Seconds{0}, Seconds{0}}) +
+      launch_time(held, options.terms);
+  choice.covered = covered_latency(inside);
   return choice;
 }
 
@@ -342,7 +349,7 @@ Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group, Byte
 }
 
 Seconds pair_wait(const CollectiveChoice& choice, const Route& route) {
-  return choice.measured() ? choice.wait : choice.wait + route.latency;
+  return choice.wait + std::max(Seconds{0}, route.latency - choice.covered);
 }
 
 Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,

@@ -98,7 +98,7 @@ struct RingMessages {
 /// The bytes of a flow that links carry.
 [[nodiscard]] Bytes part_carried(Bytes payload, const CollectiveChoice& choice);
 /// What the options make of a collective: the table's time, NCCL's, or nothing beyond the links.
-/// For all_to_all: pairwise messages, which wait for the launch.
+/// For all_to_all: pairwise messages of one group (sim/nccl.hpp, message_wait).
 [[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,
                                       Bytes payload, Ways& ways, const SimOptions& options);
 
@@ -141,7 +141,7 @@ struct LoneFlow {
 [[nodiscard]] Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group,
                                     Bytes payload, Ways& ways);
 
-/// How long a pair of an all_to_all waits: a measured time has the route's latency in it already.
+/// How long a pair of an all_to_all waits: the choice's wait, and what its route has beyond that.
 [[nodiscard]] Seconds pair_wait(const CollectiveChoice& choice, const Route& route);
 
 /// time_alone of a collective with equal shares.

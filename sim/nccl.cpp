@@ -284,14 +284,20 @@ Seconds launch_time(Bytes payload, const LibraryTerms& terms) {
   return terms.offset + terms.per_root_byte * std::sqrt(static_cast<double>(payload.value));
 }
 
-Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms& terms) {
+NcclProtocol message_protocol(Bytes payload) {
   constexpr std::int64_t most_ll = 16384;
-  const auto p =
-      static_cast<std::size_t>(payload.value <= most_ll ? NcclProtocol::ll : NcclProtocol::simple);
+  return payload.value <= most_ll ? NcclProtocol::ll : NcclProtocol::simple;
+}
+
+Seconds covered_latency(bool inside) {
+  return Seconds{(inside ? machine_path : infiniband_path) * micro};
+}
+
+Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms& terms) {
+  const auto p = static_cast<std::size_t>(message_protocol(payload));
   const ByProtocol& hop = !path.inside ? tree_net : path.nvlink ? ring_nvlink : ring_pcie;
-  const double covered = path.inside ? machine_path : infiniband_path;
-  const double far = std::max(0.0, path.latency.count() / micro - covered);
-  return Seconds{(ring_base[p] + hop[p] + far) * micro} + launch_time(payload, terms);
+  const Seconds far = std::max(Seconds{0}, path.latency - covered_latency(path.inside));
+  return Seconds{(ring_base[p] + hop[p]) * micro} + far + launch_time(payload, terms);
 }
 
 std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,

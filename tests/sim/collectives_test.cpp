@@ -213,6 +213,41 @@ TEST_CASE("all-to-all: every pair's common part travels, all at once") {
   CHECK(timeline.hop_bytes == std::vector<double>{32, 32, 64, 16, 0, 48});
 }
 
+TEST_CASE("all-to-all: between two GPUs it is a message each way at once, also with NCCL's costs") {
+  // Near and far within a machine and between machines; LL and Simple.
+  for (const char* call : {"nvswitch:2,device=a100-sxm4-40,rate=240GB/s",
+                           "star:2,device=p100-pcie,rate=12GB/s,latency=4us",
+                           "nodes:2x1,device=v100-sxm2,intra=100GB/s,inter=10GB/s",
+                           "nodes:2x1,device=v100-sxm2,intra=100GB/s,inter=10GB/s,latency=9us"}) {
+    const Cluster cluster = load_cluster(call, "test");
+    const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+    for (const CollectiveCost library : {CollectiveCost::nccl, CollectiveCost::ideal}) {
+      SimOptions options;
+      options.collectives = library;
+      options.engine = Engine::fast;
+      const SimpleCost cost(cluster);
+      for (const std::int64_t bytes : {2'000, 16'384, 16'386, 5'000'000}) {
+        CAPTURE(call);
+        CAPTURE(bytes);
+        ExecDag exchange = bare_dag(), messages = bare_dag();
+        Shares shares;
+        shares.regions = {slice_of(exchange, bytes, 0).region,
+                          slice_of(exchange, bytes, bytes).region};
+        shares.needs = {shares.regions[1], shares.regions[0]};
+        const Slice all = slice_of(exchange, 2 * bytes, 0);
+        exchange.add(Collective{CollectiveKind::all_to_all, exchange.intern(gpus), all, all},
+                     shares, Stream::tensor, {});
+        add_transfer(messages, gpus[0].value, gpus[1].value, bytes);
+        add_transfer(messages, gpus[1].value, gpus[0].value, bytes);
+        const auto time = [&](const ExecDag& dag) {
+          return makespan(make_simulator(cluster, cost, options)->run(dag)).count();
+        };
+        CHECK(time(exchange) == doctest::Approx(time(messages)).epsilon(1e-9));
+      }
+    }
+  }
+}
+
 TEST_CASE("all-to-all: nobody needs anything, and it ends when it starts") {
   const Cluster cluster = star({1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();
