@@ -90,8 +90,8 @@ struct RingMessages {
 [[nodiscard]] std::vector<RingMessages> ring_messages(const CollectivePayload& payload,
                                                       const GroupRings& rings);
 
-/// hop_flows as a library runs them: each waits as long as the choice says (a ring not less than
-/// its cables' latencies) and carries its part of the traffic. `ideal` leaves them as they are.
+/// hop_flows as a library runs them: each waits as long as the choice says and carries its part of
+/// the traffic. `ideal` leaves them as they are.
 [[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,
                                              const GroupRings& rings,
                                              const CollectiveChoice& choice);

@@ -47,7 +47,7 @@ struct CollectiveChoice {
 /// come from our links instead of NCCL's graph search. And a tree over nodes is held to what the
 /// cards of a node can carry for it, payload · 2(nodes−1)/nodes per direction, where NCCL takes two
 /// nodes to be as fast as their insides. Latencies are NCCL's own, which are of NVLink and
-/// InfiniBand; what a network has beyond 10 us, and a path in a machine beyond 5 us, is added to
+/// InfiniBand; what a network has beyond 6 us, and a path in a machine beyond 2.5 us, is added to
 /// each of its hops. Not modelled: CollNet, PAT. Checked: tests/sim/nccl_test.cpp.
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);

@@ -94,29 +94,29 @@ TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand")
   CHECK(pcie.wait.count() == doctest::Approx((6.6 + 6 * 1.0) * 1e-6));
 }
 
-TEST_CASE("nccl: a path inside a machine counts beyond 5 us, at every hop, by hand") {
+TEST_CASE("nccl: a path inside a machine counts beyond 2.5 us, at every hop, by hand") {
   using A = NcclAlgorithm;
   using P = NcclProtocol;
   const auto wait = [](const char* call, A a, P p, CollectiveKind kind = all_reduce) {
     return chosen(call, kind, 64, nccl(a, p)).wait.count() * 1e6;
   };
-  // A path crosses two links: 20 us, 15 more than NCCL's constants cover.
+  // A path crosses two links: 20 us, 17.5 more than NCCL's constants cover.
   constexpr const char* far = "star:8,device=v100-sxm2,rate=25GB/s,latency=10us";
-  CHECK(wait(far, A::ring, P::ll) == doctest::Approx(6.6 + 14 * (0.6 + 15)));
-  CHECK(wait(far, A::ring, P::simple) == doctest::Approx(8.4 + 14 * (3.4 + 15)));
-  CHECK(wait(far, A::tree, P::ll) == doctest::Approx(6.8 + 2 * 7 * (0.6 + 15)));
+  CHECK(wait(far, A::ring, P::ll) == doctest::Approx(6.6 + 14 * (0.6 + 17.5)));
+  CHECK(wait(far, A::ring, P::simple) == doctest::Approx(8.4 + 14 * (3.4 + 17.5)));
+  CHECK(wait(far, A::tree, P::ll) == doctest::Approx(6.8 + 2 * 7 * (0.6 + 17.5)));
   CHECK(wait(far, A::ring, P::ll, CollectiveKind::all_gather) ==
-        doctest::Approx(6.6 + 7 * (0.6 + 15)));
+        doctest::Approx(6.6 + 7 * (0.6 + 17.5)));
   CHECK(wait(far, A::ring, P::ll, CollectiveKind::broadcast) ==
-        doctest::Approx(6.6 + 8 * (0.6 + 15)));
+        doctest::Approx(6.6 + 8 * (0.6 + 17.5)));
   CHECK(wait("nvswitch:8,device=h100-sxm5,rate=370.8GB/s,latency=10us", A::nvls, P::simple) ==
-        doctest::Approx(25 + 15));
+        doctest::Approx(25 + 17.5));
   // Two machines: 28 of the 30 steps stay inside, the links between the machines are as slow.
   CHECK(wait("nodes:2x8,device=v100-sxm2,intra=100GB/s,inter=10GB/s,latency=10us", A::tree, P::ll) >
-        6.8 + 2 * 7 * (0.6 + 15));
+        6.8 + 2 * 7 * (0.6 + 17.5));
   // As far as the longest path of a real machine nothing changes.
   for (const char* near : {"star:8,device=v100-sxm2,rate=25GB/s,latency=1us",
-                           "star:8,device=v100-sxm2,rate=25GB/s,latency=2.5us"}) {
+                           "star:8,device=v100-sxm2,rate=25GB/s,latency=1250ns"}) {
     CHECK(wait(near, A::ring, P::ll) == doctest::Approx(6.6 + 14 * 0.6));
   }
 }
@@ -135,9 +135,9 @@ TEST_CASE("nccl: a message waits as one hop of a ring does, by hand") {
   CHECK(wait(pcie, mega, none) == doctest::Approx(8.4 + 5.7));
   CHECK(wait(net, 64, none) == doctest::Approx(6.6 + 5.0));
   CHECK(wait(net, mega, none) == doctest::Approx(8.4 + 14.0));
-  // Paths of 20 us: 15 more than a machine's, 10 more than InfiniBand's. √1048576 = 1024.
-  CHECK(wait({true, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 0.6 + 15));
-  CHECK(wait({false, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 5.0 + 10));
+  // Paths of 20 us: 17.5 more than a machine's, 14 more than InfiniBand's. √1048576 = 1024.
+  CHECK(wait({true, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 0.6 + 17.5));
+  CHECK(wait({false, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 5.0 + 14));
   CHECK(wait(nvlink, mega, {}) == doctest::Approx(8.4 + 3.4 + 20 + 16.384));
 }
 
