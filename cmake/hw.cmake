@@ -34,8 +34,13 @@ parsim_library(hw SOURCES ${hw_sources} PUBLIC core PRIVATE Threads::Threads)
 if(hw_cuda)
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # Machine code for 7.5 to 9.0; newer devices translate the last one's PTX.
-    set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90" CACHE STRING "")
+    # Machine code for 7.5 to 9.0, and for 10.0 and 12.0 where nvcc knows them; others translate 9.0's
+    # PTX.
+    set(architectures "75-real;80-real;86-real;89-real;90")
+    if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+      list(APPEND architectures 100-real 120-real)
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "")
   endif()
   enable_language(CUDA)
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 has C++20

@@ -163,7 +163,7 @@ std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options
   int devices = 0;
   for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);
   if (!dags.empty()) hw::check_size(launch, devices);
-  auto meeting = std::make_unique<hw::Meeting>(launch, Seconds{60});
+  auto meeting = std::make_unique<hw::Meeting>(launch, Seconds{60}, Seconds{1800});
   std::string order = options.verb;
   for (const auto& [flag, values] : options.values) {
     if (flag != "--dag" && flag != "-o") order += fmt::format(" {} {}", flag, join(values));

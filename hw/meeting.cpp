@@ -29,8 +29,11 @@ constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
 
 }  // namespace
 
-Meeting::Meeting(const Launch& launch, Seconds patience)
-    : launch_(launch), patience_(patience), sockets_(static_cast<std::size_t>(launch.size)) {
+Meeting::Meeting(const Launch& launch, Seconds patience, Seconds later)
+    : launch_(launch),
+      patience_(patience),
+      later_(later),
+      sockets_(static_cast<std::size_t>(launch.size)) {
   if (launch_.size < 2) return;
   if (launch_.rank == 0) {
     wait_for_others();
@@ -85,7 +88,9 @@ void Meeting::wait_for_others() {
     --missing;
   }
   for (int rank = 1; rank < launch_.size; ++rank) {  // who has left is noticed with the first word
-    static_cast<void>(send_all(sockets_[static_cast<std::size_t>(rank)], &welcome, 1));
+    const Socket& socket = sockets_[static_cast<std::size_t>(rank)];
+    static_cast<void>(send_all(socket, &welcome, 1));
+    set_patience(socket, later_);
   }
 }
 
@@ -106,7 +111,7 @@ void Meeting::come_to_first() {
                                  launch_.port, launch_.rank, launch_.size),
                      "accepted: one launch");
   }
-  set_patience(socket, patience_);
+  set_patience(socket, later_);
   sockets_[0] = std::move(socket);
 }
 
@@ -126,8 +131,7 @@ std::string Meeting::receive(int rank) {
     bytes.resize(count);
     if (receive_all(socket, bytes.data(), count)) return bytes;
   }
-  throw HardwareError(
-      fmt::format("rank {} left, or said nothing for {}", rank, to_text(patience_)));
+  throw HardwareError(fmt::format("rank {} left, or said nothing for {}", rank, to_text(later_)));
 }
 
 std::string Meeting::from_first(const std::string& bytes) {

@@ -14,9 +14,11 @@ namespace parsim::hw {
 
 class Meeting {
  public:
-  /// Everybody has come. Throws HardwareError naming who has not, and InputError if the processes
-  /// were not started as equally many.
-  Meeting(const Launch& launch, Seconds patience);
+  /// Everybody has come. Throws HardwareError naming who has not within `patience`, and InputError
+  /// if the processes were not started as equally many. Later words are waited for as long as
+  /// `later`: one process may have to work before it has something to say.
+  Meeting(const Launch& launch, Seconds patience, Seconds later);
+  Meeting(const Launch& launch, Seconds patience) : Meeting(launch, patience, patience) {}
 
   /// What rank 0 says, at every process.
   [[nodiscard]] std::string from_first(const std::string& bytes);
@@ -25,7 +27,7 @@ class Meeting {
   /// What every process says, by rank, at every process.
   [[nodiscard]] std::vector<std::string> to_all(const std::string& bytes);
   [[nodiscard]] const Launch& launch() const { return launch_; }
-  [[nodiscard]] Seconds patience() const { return patience_; }
+  [[nodiscard]] Seconds patience() const { return later_; }
   /// By which the machine of this process is known to the others.
   [[nodiscard]] std::string address() const;
 
@@ -36,7 +38,7 @@ class Meeting {
   [[nodiscard]] std::string receive(int rank);
 
   Launch launch_;
-  Seconds patience_;
+  Seconds patience_, later_;
   std::vector<Socket> sockets_;  ///< by rank at rank 0, else only rank 0's
 };
 

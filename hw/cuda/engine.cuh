@@ -104,7 +104,9 @@ class CudaEngine {
   using Action = std::function<void(const CudaContext&)>;
 
   /// exact   the numbers of the tests; else weights of a size that keeps deep networks finite
-  CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact);
+  /// like    another of the same DAG, whose plans of libraries serve here, too
+  CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact,
+             const CudaEngine* like = nullptr);
   ~CudaEngine();
   CudaEngine(const CudaEngine&) = delete;
   CudaEngine& operator=(const CudaEngine&) = delete;

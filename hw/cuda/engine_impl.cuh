@@ -12,7 +12,8 @@
 namespace parsim::hw {
 
 template <class T>
-CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact)
+CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact,
+                          const CudaEngine* like)
     : dag_(dag), devices_(devices), exact_(exact), stores_(hw::stores(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
@@ -39,6 +40,7 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool e
     device.arena = DeviceMemory(device.total);
     cudnn_check(cudnnCreate(&device.dnn), "cudnnCreate");
     cublas_check(cublasLtCreate(&device.blas), "cublasLtCreate");
+    if (like != nullptr) device.plans = like->per_device_[d].plans;
   }
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const Op op = dag.op(OpId{i});

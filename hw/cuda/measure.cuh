@@ -11,17 +11,42 @@
 
 namespace parsim::hw {
 
+/// How many sets of a DAG's tensors an operation goes through in turn, so that it does not find all
+/// of its operands in the cache because it has just used them: three, if memory allows.
+[[nodiscard]] inline int buffer_sets(const CudaDevices& devices, const ExecDag& dag) {
+  constexpr int wanted = 3;
+  std::map<int, std::int64_t> held;  // by GPU: partitions share one
+  const std::vector<Bytes> bytes = bytes_held(dag, stores(dag));
+  for (std::size_t d = 0; d < bytes.size(); ++d) held[devices.all()[d].gpu] += bytes[d].value;
+  for (const auto& [gpu, all] : held) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cuda_check(cudaSetDevice(gpu), "cudaSetDevice");
+    cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    // Workspaces and the libraries' own needs take the rest.
+    if (static_cast<double>(wanted * all) > 0.6 * static_cast<double>(free)) return 1;
+  }
+  return wanted;
+}
+
 template <class T>
 std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
                                const std::vector<OpId>& ops, int samples) {
-  constexpr int repeats = 10;
-  CudaStep<T> step(devices, dag, false);
-  step.issue_all();  // tensors have the values of a step
-  step.synchronize();
+  constexpr int repeats = 12;
+  std::vector<std::unique_ptr<CudaStep<T>>> sets;
+  for (int count = buffer_sets(devices, dag); std::ssize(sets) < count;) {
+    sets.push_back(std::make_unique<CudaStep<T>>(devices, dag, false,
+                                                 sets.empty() ? nullptr : sets.front().get()));
+    sets.back()->issue_all();  // tensors have the values of a step
+    sets.back()->synchronize();
+  }
   std::vector<Spread> spreads;
   for (const OpId op : ops) {
-    spreads.push_back(spread_of(step.timed([&] { step.one_op(op); }, samples, repeats)));
+    std::size_t next = 0;
+    const auto one = [&] { sets[next++ % sets.size()]->one_op(op); };
+    spreads.push_back(spread_of(sets.front()->timed(one, samples, repeats)));
   }
+  while (!sets.empty()) sets.pop_back();  // the first one has the streams
   return spreads;
 }
 

@@ -32,11 +32,13 @@ __global__ inline void hold_until(const unsigned long long* start, unsigned long
 template <class T>
 class CudaStep {
  public:
-  CudaStep(const CudaDevices& devices, const ExecDag& dag, bool exact)
+  /// like   another of the same DAG, on whose streams this one's operations run among its own
+  CudaStep(const CudaDevices& devices, const ExecDag& dag, bool exact,
+           const CudaStep* like = nullptr)
       : devices_(devices),
         dag_(dag),
         order_(devices.mine() ? dispatch(dag, *devices.mine()) : dispatch(dag)),
-        engine_(dag, devices, exact),
+        engine_(dag, devices, exact, like == nullptr ? nullptr : &like->engine_),
         sums_(engine_, devices, dag, order_) {
     if (devices.mine()) messages_.emplace(engine_, devices, dag, order_, sums_);
     OpKernels<CudaEngine<T>> maker(engine_, dag);
@@ -50,7 +52,10 @@ class CudaStep {
       kernels_.back() = maker.of(OpId{i});
     }
     engine_.allocate_workspaces();
+    owns_streams_ = like == nullptr;
+    if (like != nullptr) streams_ = like->streams_;
     for (const Queue& lane : order_.lanes) {
+      if (!owns_streams_) break;
       streams_.push_back(devices_.make_stream(devices_.all()[lane.device.index()]));
     }
     if (streams_.empty()) {  // a process whose device the plan leaves out
@@ -73,6 +78,7 @@ class CudaStep {
     engine_.reset();
   }
   ~CudaStep() {
+    if (!owns_streams_) return;
     for (cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
   }
   CudaStep(const CudaStep&) = delete;
@@ -350,6 +356,7 @@ class CudaStep {
   std::optional<CudaMessages<T>> messages_;  ///< if each device has a process of its own
   std::vector<Kernels<CudaEngine<T>>> kernels_;
   std::vector<cudaStream_t> streams_;  ///< by lane
+  bool owns_streams_ = true;
   std::vector<Event> turn_ends_, meeting_, joins_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
   std::vector<Seconds> holds_;                     ///< by operation, where links are paced
