@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+
 #include "core/errors.hpp"
 #include "hw/host.hpp"
 #include "strategies/lower.hpp"
@@ -40,20 +42,24 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
     const auto size = static_cast<int>(gpus) + 1;
     std::vector<ExecDag> dags;
     std::vector<std::string> names;
-    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    // Seed 28 on two devices has a bucket with two parts of one parameter.
+    for (std::uint64_t seed = 16; seed < 30; ++seed) {
       const Network& network = networks[seed % networks.size()];
       if (network.name == "tokens") continue;  // what hw/ cannot compute yet
       names.push_back(network.name + " " + std::to_string(seed));
       dags.push_back(lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
                            random_plan(network, gpus, 8, seed + 100 * gpus)));
     }
+    std::vector<std::unique_ptr<hw::HostNumbers>> expected;
+    for (const ExecDag& dag : dags) {
+      expected.push_back(std::make_unique<hw::HostNumbers>(dag));
+      static_cast<void>(expected.back()->run(hw::dispatch(dag)));
+    }
     const std::vector<std::string> said = ranks(size, [&](hw::Meeting& meeting) {
       hw::Post post(meeting);
       for (std::size_t i = 0; i < dags.size(); ++i) {
-        hw::HostNumbers expected(dags[i]);
-        static_cast<void>(expected.run(hw::dispatch(dags[i])));
         const std::string worst =
-            difference(dags[i], expected, DeviceId{meeting.launch().rank}, post);
+            difference(dags[i], *expected[i], DeviceId{meeting.launch().rank}, post);
         if (!worst.empty()) return names[i] + ": " + worst;
       }
       return std::string("equal");
