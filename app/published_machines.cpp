@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <optional>
 
 #include "app/options.hpp"
@@ -78,6 +79,22 @@ double pcie_rate(std::string_view interconnect, const DeviceModel& model) {
   return model.architecture < std::string("8") && model.architecture.size() == 3 ? 12 : 24;
 }
 
+/// What is public of the network between machines beyond its line rate.
+struct Between {
+  double port_most = std::numeric_limits<double>::infinity();  ///< GB/s
+  double port_latency = 2;  ///< us, of the link behind a port; guessed
+};
+
+/// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
+/// nccl_ofi_model.cpp, measured by them) and 75 us on p4 (src/platform-aws.cpp: what NCCL is told;
+/// the plugin sends and receives there, it does not write); 1 us of it are the links of each
+/// machine. The cards of p4 stand behind PCIe 3.0 x16 (topology/p4d-24xl-topo.xml).
+Between between_machines(std::string_view interconnect, const DeviceModel& model) {
+  if (!says(interconnect, "EFA")) return {};
+  if (model.architecture.starts_with("9")) return {.port_latency = 20.0 / 2 - 1};
+  return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
+}
+
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
   const DeviceModel& model = device_model(device, place(claim, "gpu"));
@@ -107,10 +124,12 @@ std::string built_call(const Claim& claim) {
   // More ports than GPUs work in bundles; fewer GPUs than ports share evenly.
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
+  const Between between = between_machines(interconnect, model);
+  const double most = between.port_most * static_cast<double>(ports.count);
   return fmt::format(
-      "nodes:{}x{},device={},intra={}GB/s,inter={}GB/s,nics={},intra-latency={},inter-latency=2us",
-      nodes, each, device, inside, all / static_cast<double>(cards), cards,
-      nvlink ? "1us" : "500ns");
+      "nodes:{}x{},device={},intra={}GB/s,inter={}GB/s,nics={},intra-latency={},inter-latency={}us",
+      nodes, each, device, inside, std::min(all, most) / static_cast<double>(cards), cards,
+      nvlink ? "1us" : "500ns", between.port_latency);
 }
 
 }  // namespace
