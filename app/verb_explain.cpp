@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "app/faster_links.hpp"
 #include "app/progress.hpp"
 #include "app/report_runs.hpp"
 #include "app/run.hpp"
@@ -121,17 +122,20 @@ Table table_of_layers(const Scene& scene, const Plan& plan, const Explanation& e
 }
 
 std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
-                    const std::vector<Share>& shares, const Explanation& explanation) {
+                    const std::vector<Share>& shares, const Explanation& explanation,
+                    std::optional<Seconds> on_faster_links) {
   using Json = nlohmann::ordered_json;
-  Json json{{"strategy", plan.strategy},
-            {"network", scene.network.name},
-            {"cluster", scene.cluster.name},
-            {"batch", plan.batch},
-            {"step_time_s", run.result.step_time.count()},
-            {"estimated_step_time_s", explanation.step.count()},
-            {"chain", Json::array()},
-            {"layers", Json::array()},
-            {"notes", plan.notes}};
+  Json json{
+      {"strategy", plan.strategy},
+      {"network", scene.network.name},
+      {"cluster", scene.cluster.name},
+      {"batch", plan.batch},
+      {"step_time_s", run.result.step_time.count()},
+      {"estimated_step_time_s", explanation.step.count()},
+      {"faster_links_step_s", on_faster_links ? Json(on_faster_links->count()) : Json(nullptr)},
+      {"chain", Json::array()},
+      {"layers", Json::array()},
+      {"notes", plan.notes}};
   for (const Share& share : shares) {
     json["chain"].push_back(
         {{"work", share.what}, {"time_s", share.time.count()}, {"operations", share.operations}});
@@ -192,8 +196,12 @@ Outcome run_explain(const Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  const std::optional<Seconds> on_faster_links = step_on_faster_links(scene, run);
+  if (on_faster_links) {
+    document.notes.push_back(faster_links_text(run.result.step_time, *on_faster_links));
+  }
   document.csv_table = 1;
-  document.json = json_of(scene, planned.plan, run, shares, explanation);
+  document.json = json_of(scene, planned.plan, run, shares, explanation, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -22,6 +22,9 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   const double step = json["step_time_s"].get<double>();
   CHECK(chain == doctest::Approx(step).epsilon(1e-9));
   CHECK(json["estimated_step_time_s"].get<double>() == doctest::Approx(step).epsilon(0.05));
+  // What faster links bring stands in both outputs.
+  CHECK(json["faster_links_step_s"].get<double>() <= step);
+  CHECK(outcome.document.notes.back().starts_with("with every link twice as fast: "));
   CHECK(json["layers"].size() > 8);
   for (const auto& layer : json["layers"]) {
     CHECK((layer["alternative"].is_null() || layer["alternative_step_s"].get<double>() > 0));

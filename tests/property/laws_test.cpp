@@ -11,17 +11,21 @@
 #include <utility>
 #include <vector>
 
+#include "app/faster_links.hpp"
 #include "app/run.hpp"
 #include "core/json.hpp"
+#include "core/timeline.hpp"
+#include "sim/sim.hpp"
+#include "strategies/lower.hpp"
 
 namespace parsim {
 namespace {
 
 /// rc::check with fewer cases: each forks simulations, which is slow with sanitizers.
 template <class Law>
-bool holds(Law law) {
+bool holds(Law law, int cases = 15) {
   rc::detail::TestParams params = rc::detail::configuration().testParams;
-  params.maxSuccess = std::min(params.maxSuccess, 15);
+  params.maxSuccess = std::min(params.maxSuccess, cases);
   const auto result = rc::detail::checkTestable(std::move(law), rc::detail::TestMetadata(), params);
   if (!result.template is<rc::detail::SuccessResult>()) {
     rc::detail::printResultMessage(result, std::cerr);
@@ -110,6 +114,34 @@ TEST_CASE("laws: names of devices and links change nothing") {
     RC_ASSERT(planned.plan == other);
     RC_ASSERT(run_plan(plain, planned).timeline == run_plan(renamed, planned).timeline);
   }));
+}
+
+TEST_CASE("laws: links twice as fast never slow a step whose flows do not compete") {
+  CHECK(holds(
+      [] {
+        Request request = any_request();
+        request.sim.engine = Engine::fast;
+        request.sim.collectives = *rc::gen::element(CollectiveCost::ideal, CollectiveCost::nccl);
+        const Scene scene(request);
+        const Planned planned = make_plan(scene, any_strategy());
+        const auto steps = [&](Fidelity fidelity) {
+          SimOptions options = scene.step_options();
+          options.fidelity = fidelity;
+          const ExecDag dag = lower(scene.network, scene.cluster, planned.plan);
+          const auto simulator = make_simulator(scene.cluster, scene.step_cost(), options);
+          return std::pair(
+              makespan(simulator->run(dag)).count(),
+              step_on_faster_links(dag, scene.cluster, scene.step_cost(), options).count());
+        };
+        // Without contention never. With it: where it takes as long as without, flows do not
+        // compete.
+        const auto [alone, alone_faster] = steps(Fidelity::analytic);
+        RC_ASSERT(alone_faster <= alone * (1 + 1e-9));
+        const auto [step, faster] = steps(Fidelity::hops);
+        const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-6 * b; };
+        if (same(step, alone) && same(faster, alone_faster)) RC_ASSERT(faster <= step * (1 + 1e-6));
+      },
+      40));
 }
 
 TEST_CASE("laws: on one device every strategy takes the sum of its kernels and moves nothing") {
