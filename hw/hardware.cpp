@@ -89,6 +89,8 @@ Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int ste
       run.fits = false;
     } catch (const InputError& error) {
       refuse(error, 2);
+    } catch (const LaunchError&) {
+      throw;
     } catch (const HardwareError& error) {
       refuse(error, 3);
     }

@@ -17,6 +17,10 @@ namespace parsim::hw {
 struct HardwareError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+/// Another process of the launch is gone, or says nothing any more: nothing else can run. Exit 3.
+struct LaunchError : HardwareError {
+  using HardwareError::HardwareError;
+};
 /// A DAG needs more memory than there is. Exit 5; the other DAGs of a call still run.
 struct MemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -115,7 +119,7 @@ struct Runs {
   int exit_code = 0;
 };
 /// Runs steps of every DAG; what is refused, does not fit or cannot run becomes a row with its
-/// reason, and the others still run.
+/// reason, and the others still run. Throws LaunchError.
 [[nodiscard]] Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps);
 
 }  // namespace parsim::hw

@@ -86,6 +86,10 @@ Launch launch_from(const Environment& environment) {
   if (const auto port = environment("MASTER_PORT")) {
     launch->port = number("MASTER_PORT", *port, 1, 65535);
   }
+  // torchrun's own store listens at that port while its processes run.
+  if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
+    launch->port += launch->port < 65535 ? 1 : -1;
+  }
   return *launch;
 }
 

@@ -23,10 +23,10 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 [[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
 
 /// RANK, WORLD_SIZE and LOCAL_RANK; OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_RANK; or SLURM_PROCID,
-/// SLURM_NTASKS and SLURM_LOCALID; with MASTER_ADDR and MASTER_PORT. Slurm's variables count only
-/// where neither of the others set theirs, because their processes often run inside its jobs.
-/// Throws InputError if one of the three is missing, if one is no number in its range, or if
-/// torchrun and Open MPI do not agree.
+/// SLURM_NTASKS and SLURM_LOCALID; with MASTER_ADDR and MASTER_PORT (the next one, where torchrun's
+/// own store is at that port). Slurm's variables count only where neither of the others set theirs,
+/// because their processes often run inside its jobs. Throws InputError if one of the three is
+/// missing, if one is no number in its range, or if torchrun and Open MPI do not agree.
 [[nodiscard]] Launch launch_from(const Environment& environment);
 
 /// Throws InputError unless there is one process for each device of the largest plan: smaller ones

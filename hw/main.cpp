@@ -153,12 +153,14 @@ std::vector<ExecDag> read_dags(const Options& options) {
 std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options& options,
                                          const std::vector<ExecDag>& dags) {
   if (launch.size == 1) return nullptr;
-  const bool splits =
-      options.values.contains("--partition") && options.text("--backend", "auto") != "host";
-  if (options.verb == "calibrate" || splits) {
+  const bool on_gpus = options.text("--backend", "auto") != "host";
+  for (const auto& [what, told] :
+       {std::pair{"calibrate", options.verb == "calibrate"},
+        std::pair{"--partition of a GPU", on_gpus && options.values.contains("--partition")},
+        std::pair{"--link between GPUs", on_gpus && options.values.contains("--link")}}) {
+    if (!told) continue;
     throw InputError(launch.by, fmt::format("{} processes", launch.size),
-                     fmt::format("accepted by {}: one process for all devices",
-                                 splits ? "--partition of a GPU" : "calibrate"));
+                     fmt::format("accepted by {}: one process for all devices", what));
   }
   int devices = 0;
   for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -102,8 +103,10 @@ void Meeting::come_to_first() {
   char answer = 0;
   if (socket.id < 0 || !send_all(socket, &hello, sizeof hello) ||
       !receive_all(socket, &answer, 1)) {
-    throw HardwareError(fmt::format("rank {} did not meet rank 0 at {}:{} within {}", launch_.rank,
-                                    launch_.address, launch_.port, to_text(patience_)));
+    throw HardwareError(
+        fmt::format("rank {} did not meet rank 0 at {}:{} within {}; MASTER_ADDR and MASTER_PORT "
+                    "name the place",
+                    launch_.rank, launch_.address, launch_.port, to_text(patience_)));
   }
   if (answer != welcome) {
     throw InputError(launch_.by,
@@ -120,7 +123,7 @@ void Meeting::send(int rank, const std::string& bytes) {
   const std::uint64_t count = bytes.size();
   if (send_all(socket, &count, sizeof count) && send_all(socket, bytes.data(), bytes.size()))
     return;
-  throw HardwareError(fmt::format("rank {} left before the end", rank));
+  throw LaunchError(fmt::format("rank {} left before the end", rank));
 }
 
 std::string Meeting::receive(int rank) {
@@ -131,7 +134,7 @@ std::string Meeting::receive(int rank) {
     bytes.resize(count);
     if (receive_all(socket, bytes.data(), count)) return bytes;
   }
-  throw HardwareError(fmt::format("rank {} left, or said nothing for {}", rank, to_text(later_)));
+  throw LaunchError(fmt::format("rank {} left, or said nothing for {}", rank, to_text(later_)));
 }
 
 std::string Meeting::from_first(const std::string& bytes) {
@@ -155,6 +158,11 @@ std::vector<std::string> Meeting::to_all(const std::string& bytes) {
   all.resize(static_cast<std::size_t>(launch_.size));
   for (std::string& one : all) one = from_first(one);
   return all;
+}
+
+bool Meeting::somebody_left() const {
+  return std::any_of(sockets_.begin(), sockets_.end(),
+                     [](const Socket& socket) { return socket.id >= 0 && is_closed(socket); });
 }
 
 std::string Meeting::address() const {

@@ -28,6 +28,8 @@ class Meeting {
   [[nodiscard]] std::vector<std::string> to_all(const std::string& bytes);
   [[nodiscard]] const Launch& launch() const { return launch_; }
   [[nodiscard]] Seconds patience() const { return later_; }
+  /// Of those that this process talks to, without waiting.
+  [[nodiscard]] bool somebody_left() const;
   /// By which the machine of this process is known to the others.
   [[nodiscard]] std::string address() const;
 

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <functional>
+#include <new>
 
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
@@ -12,6 +14,11 @@ namespace parsim::hw {
 
 namespace {
 
+/// What a process says first.
+struct PeerHello {
+  std::uint64_t launch = 0;
+  std::int64_t rank = 0;
+};
 struct Head {
   std::uint64_t number = 0, bytes = 0;
 };
@@ -23,8 +30,15 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
   const Launch& launch = meeting.launch();
   peers_.resize(static_cast<std::size_t>(launch.size));
   const Socket listening = listen_at(0, launch.size);
+  if (listening.id < 0) throw HardwareError("no port to listen at");
   const std::vector<std::string> addresses =
       meeting.to_all(fmt::format("{} {}", meeting.address(), port_of(listening)));
+  PeerHello hello;
+  hello.rank = launch.rank;
+  // Who was not at the meeting does not know all of its ports.
+  for (const std::string& one : addresses) {
+    hello.launch = hello.launch * 31 + std::hash<std::string>{}(one);
+  }
   const auto peer = [&](int rank, Socket socket) {
     auto& place = peers_[static_cast<std::size_t>(rank)];
     place = std::make_unique<Peer>();
@@ -37,21 +51,26 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
     const std::size_t space = text.find(' ');
     Socket socket =
         connect_within(text.substr(0, space), std::stoi(text.substr(space + 1)), patience_);
-    if (socket.id < 0 || !send_all(socket, &launch.rank, sizeof launch.rank)) {
+    if (socket.id < 0 || !send_all(socket, &hello, sizeof hello)) {
       throw HardwareError(
           fmt::format("rank {} cannot reach rank {} at {}", launch.rank, rank, text));
     }
     peer(rank, std::move(socket));
   }
-  for (int missing = launch.size - 1 - launch.rank; missing > 0; --missing) {
+  for (int missing = launch.size - 1 - launch.rank; missing > 0;) {
     Socket socket = accept_within(listening, patience_);
-    int rank = -1;
-    if (socket.id < 0 || !receive_all(socket, &rank, sizeof rank) || rank <= launch.rank ||
-        rank >= launch.size || peers_[static_cast<std::size_t>(rank)]) {
-      throw HardwareError(
-          fmt::format("rank {} waited in vain for {} others", launch.rank, missing));
+    if (socket.id < 0) {
+      throw LaunchError(fmt::format("rank {} waited in vain for {} others", launch.rank, missing));
     }
-    peer(rank, std::move(socket));
+    set_patience(socket, Seconds{10});
+    PeerHello other;
+    if (!receive_all(socket, &other, sizeof other) || other.launch != hello.launch ||
+        other.rank <= launch.rank || other.rank >= launch.size ||
+        peers_[static_cast<std::size_t>(other.rank)]) {
+      continue;  // somebody else's
+    }
+    peer(static_cast<int>(other.rank), std::move(socket));
+    --missing;
   }
   for (int rank = 0; rank < launch.size; ++rank) {
     auto& place = peers_[static_cast<std::size_t>(rank)];
@@ -73,10 +92,15 @@ void Post::read_from(int rank) {
   for (;;) {
     Head head;
     std::string bytes;
-    bool came = receive_all(peer.socket, &head, sizeof head) && head.bytes <= most_post_bytes;
-    if (came) {
-      bytes.resize(head.bytes);
-      came = receive_all(peer.socket, bytes.data(), bytes.size());
+    bool came = false;
+    try {
+      came = receive_all(peer.socket, &head, sizeof head) && head.bytes <= most_post_bytes;
+      if (came) {
+        bytes.resize(head.bytes);
+        came = receive_all(peer.socket, bytes.data(), bytes.size());
+      }
+    } catch (const std::bad_alloc&) {
+      came = false;  // too much is as good as nothing
     }
     {
       const std::lock_guard lock(lock_);
@@ -99,7 +123,7 @@ void Post::send(int rank, std::uint64_t number, const std::string& bytes) {
       send_all(peer.socket, bytes.data(), bytes.size())) {
     return;
   }
-  throw HardwareError(fmt::format("rank {} left before the end", rank));
+  throw LaunchError(fmt::format("rank {} left before the end", rank));
 }
 
 std::string Post::receive(int rank, std::uint64_t number) {
@@ -109,7 +133,7 @@ std::string Post::receive(int rank, std::uint64_t number) {
   came_.wait_for(lock, patience_, [&] { return arrived_.contains(key) || peer.gone; });
   const auto found = arrived_.find(key);
   if (found == arrived_.end()) {
-    throw HardwareError(
+    throw LaunchError(
         fmt::format("rank {} left, or said nothing for {}", rank, to_text(patience_)));
   }
   std::string bytes = std::move(found->second.front());

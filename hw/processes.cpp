@@ -60,6 +60,7 @@ void together(Meeting& meeting, const std::function<void()>& work) {
   const std::vector<std::string> all = meeting.to_all(news);
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) throw LaunchError(fmt::format("rank {} does something else", rank));
     if (all[rank][0] == done) continue;
     const std::string who = fmt::format("rank {}", rank);
     const std::string what = all[rank].substr(1);
@@ -125,6 +126,7 @@ Machine whole_machine(Meeting& meeting, const Machine& mine) {
     device.name = fmt::format("gpu{}", cluster.devices.size());
     cluster.devices.push_back(device);
   }
+  whole.clocks += "; a process for each device, messages by NCCL, which hold multiprocessors";
   connect_as_star(whole, std::vector<std::pair<BytesPerSecond, Seconds>>(
                              cluster.devices.size(), {link.rate, link.latency}));
   return whole;

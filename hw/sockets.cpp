@@ -63,6 +63,15 @@ sockaddr_in own_end(const Socket& socket) {
   return address;
 }
 
+/// Trying a free port of this machine again and again may end at the other end of oneself.
+bool is_own_other_end(const Socket& socket) {
+  sockaddr_in peer{};
+  socklen_t length = sizeof peer;
+  ::getpeername(socket.id, reinterpret_cast<sockaddr*>(&peer), &length);
+  const sockaddr_in own = own_end(socket);
+  return own.sin_port == peer.sin_port && own.sin_addr.s_addr == peer.sin_addr.s_addr;
+}
+
 }  // namespace
 
 Socket::~Socket() {
@@ -96,6 +105,12 @@ bool receive_all(const Socket& socket, void* data, std::size_t count) {
     count -= static_cast<std::size_t>(got);
   }
   return true;
+}
+
+bool is_closed(const Socket& socket) {
+  char byte = 0;
+  const ssize_t got = ::recv(socket.id, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 Socket listen_at(int port, int most_waiting) {
@@ -136,7 +151,8 @@ Socket connect_within(const std::string& host, int port, Seconds time) {
   while (Clock::now() < deadline) {
     Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     set_patience(socket, Seconds{deadline - Clock::now()});  // connecting counts as sending
-    if (::connect(socket.id, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    if (::connect(socket.id, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+        !is_own_other_end(socket)) {
       return socket;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

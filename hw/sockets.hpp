@@ -30,6 +30,9 @@ void set_patient(const Socket& socket);
 [[nodiscard]] bool send_all(const Socket& socket, const void* data, std::size_t count);
 [[nodiscard]] bool receive_all(const Socket& socket, void* data, std::size_t count);
 
+/// The other side has left; does not wait, and takes nothing from what has arrived.
+[[nodiscard]] bool is_closed(const Socket& socket);
+
 /// Listens at a port of all addresses, or at any free one if it is 0; fails with an id of -1.
 [[nodiscard]] Socket listen_at(int port, int most_waiting);
 [[nodiscard]] int port_of(const Socket& listening);

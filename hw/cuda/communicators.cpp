@@ -1,45 +1,68 @@
 #include "hw/cuda/communicators.hpp"
 
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "core/errors.hpp"
 #include "hw/cuda/check.hpp"
-#include "hw/meeting.hpp"
+#include "hw/processes.hpp"
 
 namespace parsim::hw {
 
+namespace {
+
+/// All processes.
+Circle everybody(const CudaDevices& devices) {
+  Circle circle{-1, {}};
+  for (std::size_t d = 0; d < devices.all().size(); ++d) circle.group.emplace_back(d);
+  return circle;
+}
+
+/// One GPU's members of circles wait for others beside each other: their kernels must fit on it all
+/// at once, or they might wait for one that cannot start.
+ncclComm* join_circle(const LogicalDevice& device, int size, const ncclUniqueId& id, int rank) {
+  constexpr int circles_at_once = 8, most_blocks = 32;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.maxCTAs = std::clamp(device.multiprocessors / circles_at_once, 1, most_blocks);
+  ncclComm_t communicator = nullptr;
+  nccl_check(ncclCommInitRankConfig(&communicator, size, id, rank, &config),
+             "ncclCommInitRankConfig");
+  return communicator;
+}
+
+}  // namespace
+
 Communicators::~Communicators() {
-  for (const auto& [group, members] : groups_) {
+  for (const auto& [circle, members] : circles_) {
     for (ncclComm* communicator : members) {
       if (communicator != nullptr) static_cast<void>(ncclCommDestroy(communicator));
     }
   }
+  static_cast<void>(cudaFree(word_));
 }
 
-void Communicators::prepare(const CudaDevices& devices,
-                            const std::vector<std::vector<DeviceId>>& groups) {
-  std::vector<std::vector<DeviceId>> fresh;
-  for (const std::vector<DeviceId>& group : groups) {
-    if (groups_.contains(group)) continue;
-    groups_[group].resize(group.size());
-    fresh.push_back(group);
-  }
+void Communicators::prepare(const CudaDevices& devices, const std::vector<Circle>& circles) {
   Meeting* meeting = devices.meeting();
+  std::vector<Circle> fresh;
+  if (meeting != nullptr) fresh.push_back(everybody(devices));
+  fresh.insert(fresh.end(), circles.begin(), circles.end());
+  std::erase_if(fresh, [&](const Circle& circle) { return circles_.contains(circle); });
   if (meeting == nullptr) {
-    for (const std::vector<DeviceId>& group : fresh) {
+    for (const Circle& circle : fresh) {
       std::vector<int> gpus;
-      for (const DeviceId device : group) gpus.push_back(devices.all()[device.index()].gpu);
-      nccl_check(ncclCommInitAll(groups_[group].data(), static_cast<int>(gpus.size()), gpus.data()),
+      for (const DeviceId device : circle.group) gpus.push_back(devices.all()[device.index()].gpu);
+      std::vector<ncclComm*> members(gpus.size());
+      nccl_check(ncclCommInitAll(members.data(), static_cast<int>(gpus.size()), gpus.data()),
                  "ncclCommInitAll");
+      circles_[circle] = members;
     }
     return;
   }
-  // Rank 0 makes up a name for every group, and the members of each meet under it, group by group:
-  // one order everywhere, so that nobody waits for ever.
+  // Rank 0 makes up a name for every circle, and the members of each meet under it, one circle
+  // after another: one order everywhere, so that nobody waits for ever.
   std::string names;
   for (std::size_t g = 0; meeting->launch().rank == 0 && g < fresh.size(); ++g) {
     ncclUniqueId id{};
@@ -47,25 +70,57 @@ void Communicators::prepare(const CudaDevices& devices,
     names.append(reinterpret_cast<const char*>(&id), sizeof id);
   }
   names = meeting->from_first(names);
-  ensure(names.size() == fresh.size() * sizeof(ncclUniqueId), "every new group has a name");
+  ensure(names.size() == fresh.size() * sizeof(ncclUniqueId), "every new circle has a name");
   for (std::size_t g = 0; g < fresh.size(); ++g) {
-    const std::vector<DeviceId>& group = fresh[g];
-    for (std::size_t m = 0; m < group.size(); ++m) {
-      if (!devices.runs(group[m])) continue;
-      ncclUniqueId id{};
-      std::memcpy(&id, names.data() + g * sizeof id, sizeof id);
-      devices.make_current(devices.all()[group[m].index()]);
-      nccl_check(ncclCommInitRank(&groups_[group][m], static_cast<int>(group.size()), id,
-                                  static_cast<int>(m)),
-                 "ncclCommInitRank");
-    }
+    const std::vector<DeviceId>& group = fresh[g].group;
+    std::vector<ncclComm*> members(group.size());
+    together(*meeting, [&] {
+      for (std::size_t m = 0; m < group.size(); ++m) {
+        if (!devices.runs(group[m])) continue;
+        ncclUniqueId id{};
+        std::memcpy(&id, names.data() + g * sizeof id, sizeof id);
+        const LogicalDevice& device = devices.all()[group[m].index()];
+        devices.make_current(device);
+        members[m] = join_circle(device, static_cast<int>(group.size()), id, static_cast<int>(m));
+      }
+    });
+    circles_[fresh[g]] = members;
   }
 }
 
-ncclComm* Communicators::of(const std::vector<DeviceId>& group, DeviceId member) const {
-  const auto at = std::find(group.begin(), group.end(), member);
-  ensure(at != group.end(), "a member is in its group");
-  return groups_.at(group)[static_cast<std::size_t>(at - group.begin())];
+ncclComm* Communicators::of(const Circle& circle, DeviceId member) const {
+  const auto at = std::find(circle.group.begin(), circle.group.end(), member);
+  ensure(at != circle.group.end(), "a member is in its group");
+  return circles_.at(circle)[static_cast<std::size_t>(at - circle.group.begin())];
+}
+
+void Communicators::line_up(const CudaDevices& devices, CUstream_st* stream) {
+  if (word_ == nullptr) cuda_check(cudaMalloc(&word_, sizeof(float)), "cudaMalloc");
+  nccl_check(ncclAllReduce(word_, word_, 1, ncclFloat32, ncclMax,
+                           of(everybody(devices), *devices.mine()), stream),
+             "ncclAllReduce");
+}
+
+std::string Communicators::trouble() const {
+  for (const auto& [circle, members] : circles_) {
+    for (ncclComm* communicator : members) {
+      if (communicator == nullptr) continue;
+      ncclResult_t state = ncclSuccess;
+      if (ncclCommGetAsyncError(communicator, &state) != ncclSuccess || state != ncclSuccess) {
+        return nccl_error_text(static_cast<int>(state));
+      }
+    }
+  }
+  return {};
+}
+
+void Communicators::abort() {
+  for (const auto& [circle, members] : circles_) {
+    for (ncclComm* communicator : members) {
+      if (communicator != nullptr) static_cast<void>(ncclCommAbort(communicator));
+    }
+  }
+  circles_.clear();
 }
 
 }  // namespace parsim::hw

@@ -1,7 +1,10 @@
-// NCCL's communicators of groups of devices: made once, used by every DAG.
+// NCCL's communicators of groups of devices: made once, used by every DAG. Streams have their own,
+// because NCCL runs what is under way in one communicator one after another.
 #pragma once
 
+#include <compare>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "hw/cuda/devices.hpp"
@@ -10,6 +13,14 @@ struct ncclComm;
 
 namespace parsim::hw {
 
+struct Circle {
+  int stream = 0;  ///< the DAG's Stream; -1: beside all of them
+  std::vector<DeviceId> group;
+  friend auto operator<=>(const Circle&, const Circle&) = default;
+  /// Spelled out: nvcc 13 loses the one that the line above implies.
+  friend bool operator==(const Circle& a, const Circle& b) { return (a <=> b) == 0; }
+};
+
 class Communicators {
  public:
   Communicators() = default;
@@ -17,14 +28,23 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  /// Makes those that are not there yet. Of several processes all call this with the same groups.
-  void prepare(const CudaDevices& devices, const std::vector<std::vector<DeviceId>>& groups);
+  /// Makes those that are not there yet. Of several processes all call this with the same circles;
+  /// what fails in one fails in all.
+  void prepare(const CudaDevices& devices, const std::vector<Circle>& circles);
   /// The member's; it is one of this process's devices.
-  [[nodiscard]] ncclComm* of(const std::vector<DeviceId>& group, DeviceId member) const;
+  [[nodiscard]] ncclComm* of(const Circle& circle, DeviceId member) const;
+
+  /// All processes' streams go on when they have all come here.
+  void line_up(const CudaDevices& devices, CUstream_st* stream);
+  /// What NCCL has to complain of, or "".
+  [[nodiscard]] std::string trouble() const;
+  /// Gives up everything under way.
+  void abort();
 
  private:
-  /// By group, by member; null where another process has the device.
-  std::map<std::vector<DeviceId>, std::vector<ncclComm*>> groups_;
+  /// By circle, by member; null where another process has the device.
+  std::map<Circle, std::vector<ncclComm*>> circles_;
+  void* word_ = nullptr;  ///< of the device's memory, for lining up
 };
 
 }  // namespace parsim::hw

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "core/errors.hpp"
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/communicators.hpp"
 #include "hw/processes.hpp"
@@ -83,6 +84,8 @@ std::array<FlopsPerSecond, 4> peaks(int major, int minor, double sm_clock) {
 int gpus_here() {
   // More hardware queues than the usual 8: else streams wait for each other without need.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Registered while one process captures and another does not, buffers make NCCL wait for ever.
+  ::setenv("NCCL_GRAPH_REGISTER", "0", 0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) throw HardwareError(no_gpu_reason(error));
@@ -131,10 +134,12 @@ CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
   hw::together(meeting, [&] {
     const int count = gpus_here();
     // Schedulers often show a process its own GPU only.
-    const int gpu = count == 1 ? 0 : launch.local_rank;
+    // With NCCL_HOSTID set NCCL takes processes on one GPU for those of several machines.
+    const bool shared = std::getenv("NCCL_HOSTID") != nullptr;
+    const int gpu = count == 1 ? 0 : shared ? launch.local_rank % count : launch.local_rank;
     if (gpu >= count) {
-      throw HardwareError(
-          fmt::format("process {} of a machine whose GPUs are {}", launch.local_rank, count));
+      throw HardwareError(fmt::format("process {} (from 0) of a machine that has {} GPUs",
+                                      launch.local_rank, count));
     }
     devices_[mine_->index()] = {gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr};
     make_current(devices_[mine_->index()]);
@@ -202,6 +207,7 @@ CudaDevices::~CudaDevices() {
 }
 
 void CudaDevices::make_current(const LogicalDevice& device) const {
+  ensure(device.gpu >= 0, "a process uses its own device");
   cuda_check(cudaSetDevice(device.gpu), "cudaSetDevice");
 }
 

@@ -151,6 +151,7 @@ void CudaEngine<T>::reset() {
     }
   }
   for (std::size_t d = 0; d < per_device_.size(); ++d) {
+    if (!runs(DeviceId{d})) continue;
     devices_.make_current(devices_.all()[d]);
     cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }

@@ -35,11 +35,19 @@ class CudaMessages {
         message.parcels.push_back({parcel, used, nullptr});
         used += aligned(static_cast<std::size_t>(parcel.place.region.volume()) * sizeof(T));
       }
-      message.group = devices_of(dag, turn.op);
+      message.circle = {static_cast<int>(dag.stream(turn.op)), devices_of(dag, turn.op)};
+      for (const DeviceId device : message.circle.group) {
+        const bool silent =
+            std::none_of(message.parcels.begin(), message.parcels.end(), [&](const Sent& sent) {
+              return sent.parcel.to == device || sent.parcel.place.key.device == device;
+            });
+        if (silent && device != mine) message.silent.push_back(device);
+      }
       std::size_t& size = sizes[static_cast<std::size_t>(turn.lane)];
       size = std::max(size, used);
     }
     for (const std::size_t size : sizes) rooms_.emplace_back(size);
+    words_ = DeviceMemory(2 * alignment);
   }
 
   /// Before the operation's kernels are made: their views of other devices' tensors are mirrors.
@@ -71,13 +79,13 @@ class CudaMessages {
   void exchange(OpId op, const CudaContext& context) const {
     constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
     const Message& message = messages_[op.index()];
-    if (message.parcels.empty()) return;
+    if (message.parcels.empty() && message.silent.empty()) return;
     for (const auto& pack : message.packs) pack(context);
     const DeviceId mine = *devices_.mine();
-    ncclComm_t communicator = devices_.communicators().of(message.group, mine);
+    ncclComm_t communicator = devices_.communicators().of(message.circle, mine);
     const auto rank = [&](DeviceId device) {
-      return static_cast<int>(std::find(message.group.begin(), message.group.end(), device) -
-                              message.group.begin());
+      const std::vector<DeviceId>& group = message.circle.group;
+      return static_cast<int>(std::find(group.begin(), group.end(), device) - group.begin());
     };
     nccl_check(ncclGroupStart(), "ncclGroupStart");
     for (const Sent& sent : message.parcels) {
@@ -92,6 +100,14 @@ class CudaMessages {
             "ncclSend");
       }
     }
+    // Who has nothing for each other says so: an operation ends when all have come to it.
+    for (const DeviceId device : message.silent) {
+      nccl_check(ncclSend(words_.get(), 1, type, rank(device), communicator, context.stream),
+                 "ncclSend");
+      nccl_check(
+          ncclRecv(words_.get() + alignment, 1, type, rank(device), communicator, context.stream),
+          "ncclRecv");
+    }
     nccl_check(ncclGroupEnd(), "ncclGroupEnd");
   }
 
@@ -104,26 +120,28 @@ class CudaMessages {
   struct Message {
     std::vector<Sent> parcels;
     std::vector<typename CudaEngine<T>::Action> packs;
-    std::vector<DeviceId> group;
+    Circle circle;
+    std::vector<DeviceId> silent;  ///< members without a parcel from here or to here
   };
 
   CudaEngine<T>& engine_;
   const CudaDevices& devices_;
   std::vector<Message> messages_;    ///< by operation
   std::vector<DeviceMemory> rooms_;  ///< by lane
+  DeviceMemory words_;
 };
 
-/// Groups whose processes have to meet in operations of the DAG, in the order in which they do.
-[[nodiscard]] inline std::vector<std::vector<DeviceId>> groups_of(const ExecDag& dag) {
-  std::vector<std::vector<DeviceId>> groups;
+/// Whose processes have to meet in operations of the DAG, in the order in which they do.
+[[nodiscard]] inline std::vector<Circle> circles_of(const ExecDag& dag) {
+  std::vector<Circle> circles;
   for (std::size_t i = 0; i < dag.size(); ++i) {
-    std::vector<DeviceId> group = devices_of(dag, OpId{i});
-    if (group.size() < 2 || std::find(groups.begin(), groups.end(), group) != groups.end()) {
-      continue;
+    Circle circle{static_cast<int>(dag.stream(OpId{i})), devices_of(dag, OpId{i})};
+    if (circle.group.size() > 1 &&
+        std::find(circles.begin(), circles.end(), circle) == circles.end()) {
+      circles.push_back(std::move(circle));
     }
-    groups.push_back(std::move(group));
   }
-  return groups;
+  return circles;
 }
 
 }  // namespace parsim::hw

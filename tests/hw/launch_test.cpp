@@ -48,6 +48,12 @@ TEST_CASE("launch: rank, size and meeting place by who started the process") {
   const std::vector<Case> cases{
       {{}, {"", 0, 1, 0, here, 29500}},
       {torchrun("5", "8", "1"), {"torchrun", 5, 8, 1, here, 29500}},
+      // torchrun's own store is at the port that it names.
+      {both(torchrun("5", "8", "1"), {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+       {"torchrun", 5, 8, 1, here, 29501}},
+      {both(torchrun("0", "8", "0"),
+            {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "65535"}}),
+       {"torchrun", 0, 8, 0, here, 65534}},
       {both(torchrun("5", "8", "1"), {{"MASTER_ADDR", "node7"}, {"MASTER_PORT", "4711"}}),
        {"torchrun", 5, 8, 1, "node7", 4711}},
       {open_mpi("3", "4", "3"), {"Open MPI", 3, 4, 3, here, 29500}},

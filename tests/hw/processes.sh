@@ -4,7 +4,7 @@
 #
 #   tests/hw/processes.sh PARSIM_HW BACKEND DAG...    DAGs of three devices
 #
-# On a machine with one GPU NCCL takes the processes for those of three machines. Without a GPU the
+# Where GPUs are fewer NCCL takes the processes for those of three machines. Without a GPU the
 # reason is printed and the exit code 77 tells ctest to call it skipped.
 program=$1 backend=$2
 shift 2
@@ -24,24 +24,32 @@ process() {
   shift 4
   local variables=()
   case $launcher in
-    torchrun) variables=("RANK=$rank" "WORLD_SIZE=$size" "LOCAL_RANK=$rank") ;;
+    torchrun) variables=("RANK=$rank" "WORLD_SIZE=$size" "LOCAL_RANK=$rank"
+      TORCHELASTIC_USE_AGENT_STORE=True) ;;
     mpirun) variables=("OMPI_COMM_WORLD_RANK=$rank" "OMPI_COMM_WORLD_SIZE=$size"
       "OMPI_COMM_WORLD_LOCAL_RANK=$rank") ;;
     srun) variables=("SLURM_PROCID=$rank" "SLURM_NTASKS=$size" "SLURM_LOCALID=$rank") ;;
   esac
-  env "${variables[@]}" "MASTER_PORT=$port" "NCCL_HOSTID=rank$rank" "$program" "$@" \
+  [[ $backend != cuda ]] || ((gpus >= size)) || variables+=("NCCL_HOSTID=rank$rank")
+  env "${variables[@]}" "MASTER_PORT=$port" "$program" "$@" \
     --backend "$backend" > "$place/$rank.out" 2> "$place/$rank.err"
   echo $? > "$place/$rank.code"
 }
 
 # launch LAUNCHER SIZE ARGUMENTS...: all of them, by a port that is hardly anybody's.
 launch() {
-  local launcher=$1 size=$2 rank port=$((20000 + ($$ + RANDOM) % 12000))
+  local launcher=$1 size=$2 rank store started=() port=$((20000 + ($$ + RANDOM) % 12000))
   shift 2
+  if [[ $launcher == torchrun ]]; then  # its own store is at that port
+    python3 -c "import socket, time; s = socket.create_server(('', $port)); time.sleep(60)" &
+    local store=$!
+  fi
   for ((rank = size - 1; rank >= 0; --rank)); do
     process "$launcher" "$rank" "$size" "$port" "$@" &
+    started+=($!)
   done
-  wait
+  wait "${started[@]}"
+  [[ -z ${store:-} ]] || kill "$store"
   codes=$(for ((rank = 0; rank < size; ++rank)); do cat "$place/$rank.code"; done | tr '\n' ' ')
 }
 
@@ -50,6 +58,7 @@ if [[ $backend == cuda ]] && ! reason=$("$program" probe --backend cuda 2>&1 > /
   exit 77
 fi
 
+gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
 dags=()
 for dag in "$@"; do dags+=(--dag "$dag"); done
 for launcher in torchrun mpirun srun; do

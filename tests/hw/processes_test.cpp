@@ -115,6 +115,22 @@ TEST_CASE("processes: what fails in one fails in all, with its exit code and its
   CHECK(fine == std::vector<std::string>(2, "went on"));
 }
 
+TEST_CASE("processes: nobody goes on, or waits, when one of them is gone") {
+  const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
+  const std::vector<std::string> said = ranks(2, [&](hw::Meeting& meeting) {
+    const hw::Hardware host = hw::host_hardware({64, 64}, {}, meeting);
+    if (meeting.launch().rank == 1) return std::string("left");
+    try {
+      static_cast<void>(hw::measure(host, {noted.dag, noted.dag}, 3));
+    } catch (const hw::LaunchError& error) {
+      return std::string(meeting.somebody_left() ? "noticed: " : "guessed: ") + error.what();
+    }
+    return std::string("measured");
+  });
+  CHECK(said[1] == "left");
+  CHECK(said[0].starts_with("noticed: rank 1 left"));
+}
+
 TEST_CASE("processes: a step is as long as the slowest, an operation as its members say") {
   const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
   std::vector<Timeline> whole;
