@@ -19,6 +19,21 @@ std::optional<Seconds> step_on_faster_links(const Scene& scene, const Run& run) 
   return step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), scene.step_options());
 }
 
+std::string links_anomaly(const Scene& scene, const Run& run) {
+  constexpr std::size_t most_operations = 100'000;
+  const SimOptions asked = scene.step_options();
+  if (run.dag.size() > most_operations || run.timeline.hop_bytes.empty() ||
+      run.result.messages == 0 || asked.fidelity == Fidelity::analytic) {
+    return {};
+  }
+  SimOptions options = asked;
+  options.engine = Engine::fast;  // equal to SimGrid up to 1e-6
+  const Seconds faster = step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), options);
+  constexpr double worth_telling = 1e-3;
+  const bool slower = faster > (1 + worth_telling) * run.result.step_time;
+  return slower ? faster_links_text(run.result.step_time, faster) : std::string();
+}
+
 std::string faster_links_text(Seconds step, Seconds on_faster_links) {
   const double change = on_faster_links / step - 1;
   // What engines round is no anomaly.

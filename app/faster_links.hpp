@@ -22,4 +22,8 @@ namespace parsim {
 /// One line of a report.
 [[nodiscard]] std::string faster_links_text(Seconds step, Seconds on_faster_links);
 
+/// The same line if faster links slow the run down; "" if they do not, or if the run has so many
+/// operations that asking costs more than a tenth of a second.
+[[nodiscard]] std::string links_anomaly(const Scene& scene, const Run& run);
+
 }  // namespace parsim

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/faster_links.hpp"
 #include "app/progress.hpp"
 #include "core/errors.hpp"
 #include "strategies/lower.hpp"
@@ -151,6 +152,9 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
+  if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {
+    result.notes.push_back(anomaly);
+  }
   result.micro_batches = plan.schedule.micro_batches;
   if (scene.request.timings) {
     result.search_time = planned.search_time;

@@ -197,7 +197,8 @@ Outcome run_explain(const Arguments& arguments) {
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
   const std::optional<Seconds> on_faster_links = step_on_faster_links(scene, run);
-  if (on_faster_links) {
+  // A step that they slow down says so already.
+  if (on_faster_links && links_anomaly(scene, run).empty()) {
     document.notes.push_back(faster_links_text(run.result.step_time, *on_faster_links));
   }
   document.csv_table = 1;
