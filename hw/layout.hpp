@@ -122,10 +122,10 @@ template <class T>
   return true;
 }
 
-/// The element of a view where a region begins.
+/// The element of a view where a region begins; null if the view is of no memory, only of strides.
 template <class T>
 [[nodiscard]] T* start_of(const View<T>& view, const Region& region) {
-  return &view(first_of(region));
+  return view.data == nullptr ? nullptr : view.data + view.offset(first_of(region));
 }
 
 }  // namespace parsim::hw

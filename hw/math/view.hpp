@@ -50,13 +50,14 @@ struct View {
   std::int32_t begin[most_axes] = {};
   std::int64_t stride[most_axes] = {};
 
-  [[nodiscard]] constexpr T& operator()(const Index& index) const {
-    std::int64_t offset = 0;
+  [[nodiscard]] constexpr std::int64_t offset(const Index& index) const {
+    std::int64_t sum = 0;
     for (int a = 0; a < most_axes; ++a) {
-      offset += static_cast<std::int64_t>(index.at[a] - begin[a]) * stride[a];
+      sum += static_cast<std::int64_t>(index.at[a] - begin[a]) * stride[a];
     }
-    return data[offset];
+    return sum;
   }
+  [[nodiscard]] constexpr T& operator()(const Index& index) const { return data[offset(index)]; }
   [[nodiscard]] constexpr Wide<T> wide(const Index& index) const {
     return static_cast<Wide<T>>((*this)(index));
   }

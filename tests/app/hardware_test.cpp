@@ -236,7 +236,9 @@ TEST_CASE("hardware: links can be paced, and steps measured before stand in for 
   const Finished compared = run_hardware(again);
   CAPTURE(compared.err);
   REQUIRE(compared.exit_code == 0);
-  for (const json& row : json::parse(compared.out)["results"]) {
+  const json compared_rows = json::parse(compared.out)["results"];
+  CHECK(compared_rows.size() == 2);
+  for (const json& row : compared_rows) {
     if (row["strategy"] == "data") CHECK(row["measured_step_time_s"] == step);
     if (row["strategy"] == "owt") CHECK(row["measured_step_time_s"].is_null());
   }
