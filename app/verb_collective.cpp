@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/collective.hpp"
+#include "app/communication.hpp"
 #include "app/request.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
