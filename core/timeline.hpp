@@ -21,6 +21,8 @@ struct Timeline {
   /// What collectives did not have to carry because they run over trees, or because switches add
   /// up: with it, delivered bytes are those of rings.
   double spared_bytes = 0;
+  /// Operations that were not simulated, because they are equal to one that was.
+  std::int64_t merged_operations = 0;
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };
 

@@ -78,7 +78,7 @@ class DagRun {
       spans_[i].start = Seconds{prepared_.issued[i]};
     }
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
-      if (waiting_[i] == 0) ready_.push_back(i);
+      if (waiting_[i] == 0 && prepared_.runs(i)) ready_.push_back(i);
     }
     start_ready();
     if (pace_) run_paced();

@@ -4,16 +4,11 @@
 #include <cstdint>
 #include <numbers>
 
+#include "sim/mixed.hpp"
+
 namespace parsim {
 
 namespace {
-
-/// SplitMix64's mixer (Steele, Lea and Flood 2014): neighbouring ids and seeds become unrelated.
-std::uint64_t mixed(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
 
 /// In (0, 1).
 double uniform(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }

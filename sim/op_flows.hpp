@@ -8,20 +8,8 @@
 
 namespace parsim {
 
-struct OpFlow {
-  std::size_t route = 0;  ///< index into the route table
-  Bytes payload;
-  Seconds wait{};  ///< after the operation's start
-};
-
-struct OpFlows {
-  std::vector<OpFlow> flows;  ///< by wait
-  Seconds longest_wait{};     ///< after the operation's start
-  Seconds least{};            ///< and so long it takes at least from there, whatever the links
-};
-
 /// The flows of an operation, for hops and macro. Adds the bytes that links carry, and are spared,
-/// to the findings.
+/// to the findings; those of merged operations have been counted.
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
               const Findings& findings, OpFlows& result);
 

@@ -65,6 +65,19 @@ struct RouteTable {
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);
 
+/// What a message puts on the links.
+struct OpFlow {
+  std::size_t route = 0;  ///< index into the route table
+  Bytes payload;
+  Seconds wait{};  ///< after the operation's start
+};
+
+struct OpFlows {
+  std::vector<OpFlow> flows;  ///< by wait
+  Seconds longest_wait{};     ///< after the operation's start
+  Seconds least{};            ///< and so long it takes at least from there, whatever the links
+};
+
 struct PreparedDag {
   Successors successors;
   /// By operation: how long it keeps its device busy; negative if it communicates.
@@ -76,6 +89,15 @@ struct PreparedDag {
   std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
   /// By OpId of the transfers; none if they only wait for their routes.
   std::unordered_map<std::int32_t, Seconds> transfer_waits;  // looked up only
+
+  // Of a merged DAG only (sim/merge.hpp):
+  std::vector<std::int32_t> runs_as;  ///< by operation: the equal one that runs for it, or itself
+  std::unordered_map<std::int32_t, OpFlows> flows;  ///< by OpId of those that run; looked up only
+
+  [[nodiscard]] bool merged() const { return !runs_as.empty(); }
+  [[nodiscard]] bool runs(std::size_t op) const {
+    return !merged() || runs_as[op] == static_cast<std::int32_t>(op);
+  }
 };
 [[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
                                   const SimOptions& options);

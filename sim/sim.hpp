@@ -63,6 +63,9 @@ struct SimOptions {
   std::optional<NcclProtocol> protocol{};
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
+  /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
+  /// Not for p2p, nor with interference, where all are.
+  bool merge = true;
   Jitter jitter{};
   /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
   /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.

@@ -6,6 +6,7 @@
 #include "sim/blocked.hpp"
 #include "sim/child.hpp"
 #include "sim/dag_run.hpp"
+#include "sim/merge.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
@@ -18,21 +19,21 @@ class Simulator final : public Executor {
       : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
-    const PreparedDag prepared = prepare(dag, cost_, ways_, options_);
+    PreparedDag prepared = prepare(dag, cost_, ways_, options_);
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
     std::vector<double> spared(1);
-    const auto work = [&] {
-      simulate(dag, prepared, cluster_, options_,
-               {timeline.spans, timeline.hop_bytes, spared.front()});
-    };
+    const Findings findings{timeline.spans, timeline.hop_bytes, spared.front()};
+    merge_equals(dag, cluster_, options_, findings, prepared);
+    const auto work = [&] { simulate(dag, prepared, cluster_, options_, findings); };
     if (options_.engine == Engine::fast || options_.fidelity == Fidelity::analytic) {
       work();
     } else {
       run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
                                     bytes_of(spared)});
     }
+    timeline.merged_operations = unmerge(prepared, timeline.spans);
     timeline.spared_bytes = spared.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);

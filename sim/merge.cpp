@@ -1,0 +1,307 @@
+#include "sim/merge.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+
+#include "sim/mixed.hpp"
+#include "sim/op_flows.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// What is known of a member of a class; equal only for equals.
+using Color = std::uint64_t;
+
+constexpr Color mix(Color a, Color b) {
+  return mixed(mixed(a + 0x9e3779b97f4a7c15ULL) + b + 0xd1b54a32d192ed03ULL);
+}
+Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
+Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
+
+Color color_of(const Slow& slow) {
+  Color color = 0;
+  for (const SlowPeriod& period : slow.periods()) {
+    color = mix(mix(mix(color, period.from), period.to), period.factor);
+  }
+  return color;
+}
+
+/// More rounds mean a difference that travels from neighbour to neighbour: little would be equal.
+constexpr int most_rounds = 12;
+/// An all-to-all has a flow for each pair; all flows are in memory at once here.
+constexpr std::size_t most_flows = 1 << 24;
+
+std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
+  if (dag.kind(op) == OpKind::transfer) return 1;
+  const GroupId id{dag.record(op).device};
+  const std::size_t n = dag.group(id).size();
+  const auto rings = prepared.table.groups.find(id.value);
+  const bool pairs = static_cast<CollectiveKind>(dag.record(op).sub) == CollectiveKind::all_to_all;
+  return pairs ? n * (n - 1) : n * rings->second.rings->rings.size();
+}
+
+class Classes {
+ public:
+  Classes(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
+          PreparedDag& prepared)
+      : dag_(dag), prepared_(prepared), hop_bytes_(2 * cluster.links.size()) {
+    for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+      const LinkId link{i};
+      const Color color = mix(color_of(options.slow.of(link)), cluster[link].rate.value);
+      links_.insert(links_.end(), 2, color);
+    }
+    for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+      devices_.push_back(color_of(options.slow.of(DeviceId{i})));
+    }
+    collect(options.fidelity);
+  }
+
+  /// False if too little is equal.
+  bool refine() {
+    if (messages_.empty()) return false;  // kernels are only additions
+    std::size_t classes = link_classes();
+    for (int round = 0; round < most_rounds; ++round) {
+      color_routes();
+      color_operations();
+      color_links();
+      const std::size_t finer = link_classes();
+      if (2 * finer > used_links_.size()) return false;
+      if (finer == classes) return true;
+      classes = finer;
+    }
+    return false;
+  }
+
+  void merge(const Findings& findings) {
+    choose_operations();
+    choose_flows();
+    choose_waits();
+    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) findings.hop_bytes[i] += hop_bytes_[i];
+    findings.spared_bytes += spared_bytes_;
+  }
+
+ private:
+  struct Message {
+    OpId op;
+    std::size_t first = 0, end = 0;  ///< its flows
+    Seconds longest_wait{}, least{};
+  };
+
+  void collect(Fidelity fidelity) {
+    OpFlows flows;
+    std::size_t expected = 0;
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      if (prepared_.seconds[i] < 0) expected += flow_count(dag_, prepared_, OpId{i});
+    }
+    if (expected > most_flows) return;
+    flows_.reserve(expected);
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      if (prepared_.seconds[i] >= 0) continue;
+      // The findings' spans are not touched.
+      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, spared_bytes_}, flows);
+      const std::size_t first = flows_.size();
+      flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
+      messages_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
+    }
+    std::vector<bool> used(links_.size(), false);
+    for (const Route* route : prepared_.table.routes) {
+      for (const Hop hop : route->hops) used[hop.index()] = true;
+    }
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (used[i]) used_links_.push_back(i);
+    }
+    carried_.resize(links_.size());
+    routes_.resize(prepared_.table.routes.size());
+    operations_.resize(dag_.size());
+  }
+
+  [[nodiscard]] std::size_t link_classes() const {
+    std::vector<Color> colors;
+    for (const std::size_t link : used_links_) colors.push_back(links_[link]);
+    std::sort(colors.begin(), colors.end());
+    return static_cast<std::size_t>(std::unique(colors.begin(), colors.end()) - colors.begin());
+  }
+
+  // Sums of colours are those of multisets: their order does not matter.
+
+  void color_routes() {
+    for (std::size_t i = 0; i < routes_.size(); ++i) {
+      routes_[i] = 0;
+      for (const Hop hop : prepared_.table.routes[i]->hops) {
+        routes_[i] += mixed(links_[hop.index()]);
+      }
+    }
+  }
+
+  [[nodiscard]] Color color_of_flow(Color operation, const OpFlow& flow) const {
+    const auto payload = static_cast<Color>(flow.payload.value);
+    return mix(mix(mix(operation, routes_[flow.route]), payload), flow.wait);
+  }
+
+  [[nodiscard]] Color own_color(const Message& message) const {
+    Color flows = 0;
+    for (std::size_t i = message.first; i < message.end; ++i) {
+      flows += color_of_flow(0, flows_[i]);
+    }
+    return mix(mix(flows, message.longest_wait), message.least);
+  }
+
+  [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
+    const DeviceId device = kernel_device(dag_, OpId{op});
+    const Color slow = device.valid() ? devices_[device.index()] : 0;
+    return mix(slow, prepared_.seconds[op]);
+  }
+
+  void color_operations() {
+    std::fill(operations_.begin(), operations_.end(), 0);  // of what they wait for, until then
+    auto message = messages_.begin();
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const bool flows = prepared_.seconds[i] < 0;
+      const Color own = flows ? own_color(*message++) : own_color_of_kernel(i);
+      Color& color = operations_[i];
+      color = mix(color, own);
+      if (!prepared_.issued.empty()) color = mix(color, prepared_.issued[i]);
+      const Color waited_for = mixed(color);
+      for (const std::int32_t successor : prepared_.successors.of(i)) {
+        operations_[static_cast<std::size_t>(successor)] += waited_for;
+      }
+    }
+  }
+
+  /// Calls visit(flow, its color) for every flow.
+  template <class Visit>
+  void each_flow(Visit visit) const {
+    for (const Message& message : messages_) {
+      const Color operation = operations_[message.op.index()];
+      for (std::size_t i = message.first; i < message.end; ++i) {
+        visit(flows_[i], color_of_flow(operation, flows_[i]));
+      }
+    }
+  }
+
+  void color_links() {
+    std::fill(carried_.begin(), carried_.end(), 0);
+    each_flow([&](const OpFlow& flow, Color color) {
+      for (const Hop hop : prepared_.table.routes[flow.route]->hops) carried_[hop.index()] += color;
+    });
+    for (const std::size_t link : used_links_) links_[link] = mix(links_[link], carried_[link]);
+  }
+
+  /// The first of each class runs.
+  void choose_operations() {
+    std::unordered_map<Color, std::int32_t> first;
+    prepared_.runs_as.resize(dag_.size());
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      const auto id = static_cast<std::int32_t>(i);
+      prepared_.runs_as[i] = first.try_emplace(operations_[i], id).first->second;
+    }
+  }
+
+  void choose_flows() {
+    std::unordered_map<Color, std::size_t> standing;  // link by class
+    std::vector<bool> stands(links_.size(), false);
+    for (const std::size_t link : used_links_) {
+      stands[link] = standing.try_emplace(links_[link], link).second;
+    }
+    std::unordered_map<Color, std::vector<Hop>> ways;  // by class of flows
+    each_flow([&](const OpFlow& flow, Color color) {
+      for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
+        if (stands[hop.index()]) ways[color].push_back(hop);
+      }
+    });
+    RouteTable table;
+    std::map<std::vector<std::size_t>, std::size_t> known;
+    const auto number = [&](std::vector<Hop> way) {
+      std::sort(way.begin(), way.end(), [](Hop a, Hop b) { return a.index() < b.index(); });
+      std::vector<std::size_t> key;
+      for (const Hop hop : way) key.push_back(hop.index());
+      const auto [entry, fresh] = known.try_emplace(std::move(key), table.routes.size());
+      if (fresh) {
+        Route& route = table.whole_routes.emplace_back();
+        route.hops = std::move(way);
+        table.routes.push_back(&route);
+      }
+      return entry->second;
+    };
+    std::unordered_map<Color, std::size_t> numbers;  // of ways
+    for (const Message& message : messages_) {
+      if (!prepared_.runs(message.op.index())) continue;
+      OpFlows& flows = prepared_.flows[message.op.value];
+      flows.longest_wait = message.longest_wait;
+      flows.least = message.least;
+      for (std::size_t i = message.first; i < message.end; ++i) {
+        const Color color = color_of_flow(operations_[message.op.index()], flows_[i]);
+        const auto [entry, fresh] = numbers.try_emplace(color, 0);
+        if (!fresh) continue;
+        entry->second = number(ways.at(color));
+        flows.flows.push_back({entry->second, flows_[i].payload, flows_[i].wait});
+      }
+    }
+    prepared_.table = std::move(table);
+  }
+
+  /// Operations that run wait for those that run for whom they waited.
+  void choose_waits() {
+    std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+    std::vector<std::int32_t> last(dag_.size(), -1);  // who waits often waits for many equals
+    for (std::size_t i = 0; i < dag_.size(); ++i) {
+      for (const std::int32_t successor : prepared_.successors.of(i)) {
+        const auto s = static_cast<std::size_t>(successor);
+        if (!prepared_.runs(s) || last[s] == prepared_.runs_as[i]) continue;
+        last[s] = prepared_.runs_as[i];
+        pairs.emplace_back(last[s], successor);
+      }
+    }
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    Successors waits;
+    waits.first.assign(dag_.size() + 1, 0);
+    waits.waiting.assign(dag_.size(), 0);
+    for (const auto& [source, successor] : pairs) {
+      ++waits.first[static_cast<std::size_t>(source) + 1];
+      ++waits.waiting[static_cast<std::size_t>(successor)];
+      waits.list.push_back(successor);
+    }
+    for (std::size_t i = 1; i < waits.first.size(); ++i) waits.first[i] += waits.first[i - 1];
+    prepared_.successors = std::move(waits);
+  }
+
+  const ExecDag& dag_;
+  PreparedDag& prepared_;
+  std::vector<Message> messages_;
+  std::vector<OpFlow> flows_;
+  std::vector<double> hop_bytes_;
+  double spared_bytes_ = 0;
+  std::vector<std::size_t> used_links_;  ///< by Hop::index()
+  // Colours; links by Hop::index().
+  std::vector<Color> links_, carried_, devices_, routes_, operations_;
+};
+
+}  // namespace
+
+bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
+                  const Findings& findings, PreparedDag& prepared) {
+  if (!options.merge || options.interference.any() || options.jitter.relative > 0 ||
+      options.fidelity == Fidelity::p2p || options.fidelity == Fidelity::analytic) {
+    return false;
+  }
+  Classes classes(dag, cluster, options, prepared);
+  if (!classes.refine()) return false;
+  classes.merge(findings);
+  return true;
+}
+
+std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans) {
+  std::int64_t merged = 0;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    if (prepared.runs(i)) continue;
+    spans[i] = spans[static_cast<std::size_t>(prepared.runs_as[i])];
+    ++merged;
+  }
+  return merged;
+}
+
+}  // namespace parsim

@@ -1,0 +1,38 @@
+// Equal ranks simulated once. Of a thousand devices that do the same at the same dates one is
+// enough to know them all: operations, flows and links are put into classes whose members cannot
+// differ, and one of each class is simulated.
+#pragma once
+
+#include "core/timeline.hpp"
+#include "sim/dag_run.hpp"
+
+namespace parsim {
+
+/// Merges what is equal in `prepared`, or leaves it as it is (and returns false) where that is not
+/// exact or little is equal. Adds the bytes of all flows to the findings if it merges.
+///
+/// The classes are the coarsest that colour refinement finds with
+///
+///     operations of one class   take as long, are issued at the same date, wait for operations of
+///                               the same classes, and start flows of the same classes
+///     flows of one class        belong to operations of one class, carry as many bytes after as
+///                               long a wait, over links of the same classes
+///     links of one class        have one rate (and slow down alike), and carry as many flows of
+///                               each class
+///
+/// By induction over dates, then, all members of a class start and end together: max-min fair rates
+/// are unique, so whoever shares equal links with equal flows gets an equal rate (an equitable
+/// partition; Grohe, Kersting, Mladenov and Selman 2014, "Dimension reduction via colour
+/// refinement", show the same for linear programs). The flow that runs for its class crosses the
+/// link that stands for its class as many times as flows of the class cross one such link.
+///
+/// Colours are 64-bit hashes: n of them collide by chance once in 2^65 / n² DAGs.
+///
+/// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated.
+bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
+                  const Findings& findings, PreparedDag& prepared);
+
+/// Gives operations that did not run the times of those that ran for them, and says how many.
+std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans);
+
+}  // namespace parsim
