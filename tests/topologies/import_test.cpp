@@ -351,6 +351,16 @@ TEST_CASE("import: every slip gets its place, what was found and what is accepte
       {"smi/dgx-1v.txt", "Tesla V100-SXM2-16GB", "Tesla V200",
        ":GPU0: 'Tesla V200' is no GPU that the device table knows; say which it is like: "
        "FILE,device=NAME (see 'parsim list devices')"},
+      {"smi/dgx-1v.txt", "GPU 5: Tesla V100", "GPU5: Tesla V100",
+       ":15:GPU5: in the matrix, but not among the 7 GPUs that 'nvidia-smi -L' lists; all that "
+       "both "
+       "commands print on one machine, or the matrix alone with FILE,device=NAME"},
+      {"smi/dgx-1v.txt", "GPU 5: Tesla V100", "GPU 8: Tesla V100",
+       ":6:GPU8: listed by 'nvidia-smi -L', but not in the matrix; all that both commands print on "
+       "one machine, or the matrix alone with FILE,device=NAME"},
+      {"smi/dgx-1v.txt", "GPU 5: Tesla V100", "GPU 4: Tesla V100",
+       ":6:GPU4: listed twice; all that both commands print on one machine, or the matrix alone "
+       "with FILE,device=NAME"},
       {"smi/two-cards.txt", "PHB      X      0-15", "PHB     PHB     0-15",
        ":3:GPU1.GPU1: no X; X where a device meets itself, only there"},
       {"smi/two-cards.txt", "GPU1    PHB      X      0-15            N/A", "GPU1    PHB",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
@@ -38,6 +39,7 @@ class MatrixReader {
 
   SmiMatrix read() && {
     parse();
+    check_products();
     check();
     return std::move(matrix_);
   }
@@ -58,7 +60,7 @@ class MatrixReader {
       if (words.empty()) {
         if (!matrix_.cells.empty()) break;  // the legend follows
       } else if (words.front() == "GPU" && words.size() > 1) {
-        read_product(line, words);
+        read_product(line, words, number);
       } else if (words.front() == "GPU0" && matrix_.names.empty()) {
         read_header(words);
       } else if (!matrix_.names.empty()) {
@@ -78,12 +80,39 @@ class MatrixReader {
   }
 
   /// "GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-…)", a line of nvidia-smi -L.
-  void read_product(const std::string& line, const std::vector<std::string>& words) {
+  void read_product(const std::string& line, const std::vector<std::string>& words,
+                    std::int64_t number) {
     const std::size_t colon = line.find(": ");
     if (colon == std::string::npos || !words[1].ends_with(':')) return;
     const std::size_t end = line.find(" (UUID", colon);
-    matrix_.products["GPU" + words[1].substr(0, words[1].size() - 1)] =
+    const std::string name = "GPU" + words[1].substr(0, words[1].size() - 1);
+    const std::string product =
         line.substr(colon + 2, end == std::string::npos ? end : end - colon - 2);
+    if (!matrix_.products.emplace(name, product).second) {
+      throw InputError(where(number, name), "listed twice", of_one_machine);
+    }
+    listed_.emplace_back(name, number);
+  }
+
+  /// List and matrix, if there are both, are of the same GPUs.
+  void check_products() const {
+    if (listed_.empty()) return;
+    for (const auto& [name, line] : listed_) {
+      if (std::find(matrix_.names.begin(), matrix_.names.end(), name) != matrix_.names.end()) {
+        continue;
+      }
+      throw InputError(where(line, name), "listed by 'nvidia-smi -L', but not in the matrix",
+                       of_one_machine);
+    }
+    for (std::size_t i = 0; i < count(); ++i) {
+      const std::string& name = matrix_.names[i];
+      if (!is_smi_gpu(name) || matrix_.products.contains(name)) continue;
+      throw InputError(where(matrix_.lines[i], name),
+                       fmt::format("in the matrix, but not among the {} GPU{} that 'nvidia-smi "
+                                   "-L' lists",
+                                   listed_.size(), listed_.size() == 1 ? "" : "s"),
+                       of_one_machine);
+    }
   }
 
   /// Names of devices up to "CPU Affinity".
@@ -162,9 +191,14 @@ class MatrixReader {
     }
   }
 
+  static constexpr std::string_view of_one_machine =
+      "all that both commands print on one machine, or the matrix alone with FILE,device=NAME";
+
   std::string_view text_;
   const std::string& file_;
   SmiMatrix matrix_;
+  std::vector<std::pair<std::string, std::int64_t>>
+      listed_;  ///< by nvidia-smi -L, with their lines
 };
 
 }  // namespace

@@ -30,8 +30,8 @@ struct SmiMatrix {
 [[nodiscard]] inline bool is_smi_gpu(std::string_view name) { return name.starts_with("GPU"); }
 
 /// Reads lines of nvidia-smi -L, if there are any, and the matrix behind them. Throws InputError
-/// with file and line for a row that is missing or too short, for a word that is no way, and for
-/// two devices that say different things of each other.
+/// with file and line for a row that is missing or too short, for a word that is no way, for two
+/// devices that say different things of each other, and for a list of other GPUs than the matrix's.
 [[nodiscard]] SmiMatrix parse_smi_matrix(std::string_view text, const std::string& file);
 
 }  // namespace parsim
