@@ -155,7 +155,8 @@ TEST_CASE("import nvidia-smi: NV12 between eight GPUs is an NVSwitch") {
   CHECK(rates(file.cluster) == std::vector<double>(8 * 7, 240));
   CHECK(file.cluster.models.at(0).name == "a100-sxm4-40");
   CHECK(file.notes.at(0) ==
-        "a100-sxm4-40: type guessed from 12 NVLinks per GPU in smi/dgx-a100.txt");
+        "a100-sxm4-40: type guessed from 12 NVLinks to every other GPU in smi/dgx-a100.txt; "
+        "a100-sxm4-80 would be FILE,device=NAME");
 }
 
 TEST_CASE("import nvidia-smi: PCIe trees without NVLink") {
@@ -173,11 +174,67 @@ TEST_CASE("import nvidia-smi: PCIe trees without NVLink") {
 
 TEST_CASE("import nvidia-smi: without a product or NVLinks the type must be said") {
   CHECK(testing::refusal_of([] { return imported("smi/two-cards.txt"); }) ==
-        "smi/two-cards.txt:GPU0: 0 NVLinks do not tell the type of the GPU; the lines of "
+        "smi/two-cards.txt:2:GPU0: 0 NVLinks: that does not tell the type of the GPU; the lines of "
         "'nvidia-smi -L' before the matrix, or FILE,device=NAME");
   const Cluster told = load_cluster(data + "smi/two-cards.txt,device=t4", "--cluster");
   CHECK(rates(told) == std::vector<double>{12, 12});
   CHECK(imported("smi/nvlink-bridge.txt").cluster.models.at(0).name == "rtx-3090");
+}
+
+/// A matrix of GPUs only, without products: NVLinks of each to each other, half on either socket.
+Imported imported_matrix(const std::vector<std::vector<int>>& nvlinks) {
+  std::string text = "GPU0";
+  for (std::size_t i = 1; i < nvlinks.size(); ++i) text += " GPU" + std::to_string(i);
+  for (std::size_t i = 0; i < nvlinks.size(); ++i) {
+    text += "\nGPU" + std::to_string(i);
+    for (std::size_t j = 0; j < nvlinks.size(); ++j) {
+      const int links = nvlinks[i][j];
+      text += i == j ? " X" : links == 0 ? " SYS" : " NV" + std::to_string(links);
+    }
+    text += 2 * i < nvlinks.size() ? " 0-19" : " 20-39";
+  }
+  const auto found = import_cluster(text + "\n", "m.txt", {});
+  REQUIRE(found);
+  return *found;
+}
+
+TEST_CASE("import nvidia-smi: NVLinks tell the type where all that have so many are of a kind") {
+  // Before, bridges in pairs of four cards were P100s, and so were four GPUs of a DGX-1V.
+  const Imported bridges =
+      imported_matrix({{0, 4, 0, 0}, {4, 0, 0, 0}, {0, 0, 0, 4}, {0, 0, 4, 0}});
+  CHECK(bridges.cluster.models.at(0).name == "rtx-3090");
+  CHECK(bridges.cluster.models.at(0).provenance.back().label == Label::guessed);
+  CHECK(bridges.notes.at(0) ==
+        "rtx-3090: type guessed from 4 NVLinks to 1 other in m.txt; a40 would be "
+        "FILE,device=NAME");
+  // NVIDIA's DGX-1 with P100s: one link each to the three others of a half and to one beyond.
+  std::vector<std::vector<int>> dgx_1(8, std::vector<int>(8, 0));
+  for (std::size_t i = 0; i < 8; ++i) {
+    for (std::size_t j = 0; j < 8; ++j) dgx_1[i][j] = i / 4 == j / 4 || i % 4 == j % 4 ? 1 : 0;
+  }
+  CHECK(imported_matrix(dgx_1).cluster.models.at(0).name == "p100-sxm2");
+  // Four A100s without switches, all twelve links used; sixteen V100s with them, six used.
+  CHECK(imported_matrix(std::vector(4, std::vector(4, 4))).cluster.models.at(0).name ==
+        "a100-sxm4-40");
+  CHECK(imported_matrix(std::vector(16, std::vector(16, 6))).cluster.models.at(0).name ==
+        "v100-sxm3");
+}
+
+TEST_CASE("import nvidia-smi: NVLinks of several generations' number need the type") {
+  const auto refused = [](const std::vector<std::vector<int>>& nvlinks) {
+    return testing::refusal_of([&] { return imported_matrix(nvlinks); });
+  };
+  const std::string accepted =
+      ": that does not tell the type of the GPU; the lines of 'nvidia-smi -L' before the matrix, "
+      "or FILE,device=NAME";
+  CHECK(refused({{0, 1, 1, 2}, {1, 0, 2, 1}, {1, 2, 0, 1}, {2, 1, 1, 0}}) ==
+        "m.txt:2:GPU0: 4 NVLinks to 3 others" + accepted + ", as p100-sxm2 or v100-sxm2");
+  CHECK(refused({{0, 12}, {12, 0}}) == "m.txt:2:GPU0: 12 NVLinks to 1 other" + accepted +
+                                           ", as a100-pcie or a100-sxm4-40 or h100-pcie");
+  CHECK(refused(std::vector(8, std::vector(8, 18))) ==
+        "m.txt:2:GPU0: 18 NVLinks to every other GPU" + accepted +
+            ", as h100-sxm5 or h200-sxm or b200-sxm");
+  CHECK(refused({{0, 1, 0}, {1, 0, 0}, {0, 0, 0}}) == "m.txt:4:GPU2: 0 NVLinks" + accepted);
 }
 
 /// Every route of the file takes as long and is as wide in the cluster.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <optional>
 
@@ -74,6 +75,32 @@ constexpr CapabilityRow capabilities[] = {
     {100, "b200-sxm", "b200-sxm", 18, 40.1, "32 GT/s"},
 };
 
+/// Types of the device table that have so many NVLinks, led so.
+struct NvlinkRow {
+  std::int64_t links;
+  NvlinkShape shape;
+  std::int64_t partners;  ///< 0: any number
+  std::array<std::string_view, 3> types;
+};
+// Bridges: NVIDIA's pages of the cards. A machine rented in part shows the links to the GPUs that
+// are there, so that two of an NVSwitch look like a bridge and four of a DGX-1V like P100s.
+constexpr NvlinkRow nvlink_rows[] = {
+    {1, NvlinkShape::bridge, 1, {"rtx-2080"}},
+    {2, NvlinkShape::bridge, 1, {"rtx-2080ti", "titan-rtx"}},
+    {4, NvlinkShape::bridge, 1, {"rtx-3090", "a40"}},
+    {6, NvlinkShape::bridge, 1, {"v100-sxm3", "v100-sxm2"}},
+    {12, NvlinkShape::bridge, 1, {"a100-pcie", "a100-sxm4-40", "h100-pcie"}},
+    {18, NvlinkShape::bridge, 1, {"h100-sxm5", "h200-sxm", "b200-sxm"}},
+    {4, NvlinkShape::mesh, 4, {"p100-sxm2"}},
+    {4, NvlinkShape::mesh, 0, {"p100-sxm2", "v100-sxm2"}},
+    {6, NvlinkShape::mesh, 0, {"v100-sxm2", "v100-sxm2-32"}},
+    {12, NvlinkShape::mesh, 0, {"a100-sxm4-40", "a100-sxm4-80"}},
+    {18, NvlinkShape::mesh, 0, {"h100-sxm5", "h200-sxm"}},
+    {6, NvlinkShape::switches, 0, {"v100-sxm3"}},
+    {12, NvlinkShape::switches, 0, {"a100-sxm4-40", "a100-sxm4-80"}},
+    {18, NvlinkShape::switches, 0, {"h100-sxm5", "h200-sxm", "b200-sxm"}},
+};
+
 /// The row of a capability, or of the next smaller one (sm 72 counts as 70).
 const CapabilityRow& row_of(std::int64_t capability) {
   const CapabilityRow* found = &capabilities[0];
@@ -121,12 +148,18 @@ std::optional<std::string> guess_of_capability(std::int64_t capability, std::int
   return std::string(nvlinks > 0 ? row.with_nvlink : row.without);
 }
 
-std::optional<std::string> guess_of_nvlinks(std::int64_t nvlinks, bool is_pair) {
-  if (is_pair && nvlinks == 4) return "rtx-3090";  // a bridge between two cards
-  for (const CapabilityRow& row : capabilities) {
-    if (row.nvlinks == nvlinks && nvlinks > 0) return std::string(row.with_nvlink);
+std::vector<std::string> types_of_nvlinks(std::int64_t links, NvlinkShape shape,
+                                          std::int64_t partners) {
+  for (const NvlinkRow& row : nvlink_rows) {
+    if (row.links != links || row.shape != shape) continue;
+    if (row.partners > 0 && row.partners != partners) continue;
+    std::vector<std::string> types;
+    for (const std::string_view type : row.types) {
+      if (!type.empty()) types.emplace_back(type);
+    }
+    return types;
   }
-  return std::nullopt;
+  return {};
 }
 
 DeviceModel guessed_model(DeviceModel model, const std::string& from) {

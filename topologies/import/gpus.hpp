@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cluster.hpp"
 
@@ -27,9 +28,14 @@ struct KnownGpu {
 /// capability without a row. A guess: say so.
 [[nodiscard]] std::optional<std::string> guess_of_capability(std::int64_t capability,
                                                              std::int64_t nvlinks);
-/// The type that is likeliest for so many NVLinks in all, and nothing else known; `is_pair`: the
-/// machine has two GPUs.
-[[nodiscard]] std::optional<std::string> guess_of_nvlinks(std::int64_t nvlinks, bool is_pair);
+/// How a GPU's NVLinks lead to others: all to one, as a bridge between cards; to several; or as
+/// many to every other, more than any GPU has in all, through switches.
+enum class NvlinkShape : std::uint8_t { bridge, mesh, switches };
+/// The types that have so many NVLinks, `links` of a GPU in all or, through switches, to each other
+/// one, to `partners` others: the likeliest first, none for a number that no type has. Of one
+/// generation, the first is a fair guess; of several, none is.
+[[nodiscard]] std::vector<std::string> types_of_nvlinks(std::int64_t links, NvlinkShape shape,
+                                                        std::int64_t partners);
 
 /// The model with the remark that its type was guessed, and from what.
 [[nodiscard]] DeviceModel guessed_model(DeviceModel model, const std::string& from);

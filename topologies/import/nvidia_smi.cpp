@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "core/errors.hpp"
 #include "topologies/builder.hpp"
@@ -94,24 +95,54 @@ class SmiReader {
       const std::string name(known->model);
       return models_.try_emplace(name, device_model(name, file_)).first->second;
     }
-    // Between all pairs the same number: an NVSwitch, and the number is all a GPU has.
-    std::int64_t links = total_nvlinks(i), least = links, gpus = 0;
+    return guessed_of_nvlinks(i, notes);
+  }
+
+  const DeviceModel& guessed_of_nvlinks(std::size_t i, std::vector<std::string>& notes) {
+    std::int64_t links = total_nvlinks(i), least = links, gpus = 0, partners = 0;
     for (std::size_t j = 0; j < count(); ++j) {
       if (j == i || !is_smi_gpu(matrix_.names[j])) continue;
       ++gpus;
       least = std::min(least, matrix_.cells[i][j].nvlinks);
+      if (matrix_.cells[i][j].nvlinks > 0) ++partners;
     }
-    if (gpus > 1 && least * gpus == links && !guess_of_nvlinks(links, false)) links = least;
-    const std::optional<std::string> name = guess_of_nvlinks(links, gpus == 1);
-    if (!name) {
-      throw InputError(fmt::format("{}:{}", file_, matrix_.names[i]),
-                       fmt::format("{} NVLinks do not tell the type of the GPU", links),
-                       "the lines of 'nvidia-smi -L' before the matrix, or FILE,device=NAME");
+    NvlinkShape shape = partners == 1 ? NvlinkShape::bridge : NvlinkShape::mesh;
+    // Between all pairs the same number: an NVSwitch, and the number is all a GPU has.
+    const bool evenly = gpus > 1 && least > 0 && least * gpus == links;
+    if (evenly && types_of_nvlinks(links, shape, partners).empty()) {
+      shape = NvlinkShape::switches;
+      links = least;
     }
-    const std::string from = fmt::format("{} NVLinks per GPU in {}", links, file_);
+    const std::vector<std::string> types = types_of_nvlinks(links, shape, partners);
+    std::string said = fmt::format("{} NVLink{}", links, links == 1 ? "" : "s");
+    if (shape == NvlinkShape::switches) {
+      said += " to every other GPU";
+    } else if (partners > 0) {
+      said += fmt::format(" to {} other{}", partners, partners == 1 ? "" : "s");
+    }
+    const auto generation = [&](const std::string& type) {
+      return capability_of(device_model(type, file_));
+    };
+    const bool fair = !types.empty() && std::all_of(types.begin(), types.end(), [&](const auto& t) {
+      return generation(t) == generation(types.front());
+    });
+    if (!fair) {
+      throw InputError(fmt::format("{}:{}:{}", file_, matrix_.lines[i], matrix_.names[i]),
+                       fmt::format("{}: that does not tell the type of the GPU", said),
+                       fmt::format("the lines of 'nvidia-smi -L' before the matrix, or "
+                                   "FILE,device=NAME{}{}",
+                                   types.empty() ? "" : ", as ", join(types, " or ")));
+    }
+    const std::string from = fmt::format("{} in {}", said, file_);
+    const std::string& name = types.front();
     const auto [at, is_new] =
-        models_.try_emplace(*name, guessed_model(device_model(*name, file_), from));
-    if (is_new) notes.push_back(fmt::format("{}: type guessed from {}", *name, from));
+        models_.try_emplace(name, guessed_model(device_model(name, file_), from));
+    if (is_new) {
+      const std::string others = join(std::span(types).subspan(1), " or ");
+      notes.push_back(
+          fmt::format("{}: type guessed from {}{}", name, from,
+                      others.empty() ? "" : fmt::format("; {} would be FILE,device=NAME", others)));
+    }
     return at->second;
   }
 
