@@ -6,8 +6,23 @@
 
 #include "core/errors.hpp"
 #include "topologies/cluster_file.hpp"
+#include "topologies/document.hpp"
 
 namespace parsim {
+
+namespace {
+
+/// Of what stands behind no file that there is: "topo.txt,devic=t4".
+void refuse_unknown_key(const std::string& path, std::string_view where) {
+  const std::size_t comma = path.find(',', path.rfind('/') + 1), equals = path.find('=', comma);
+  if (comma == std::string::npos || equals == std::string::npos) return;
+  const std::string key = path.substr(comma + 1, equals - comma - 1);
+  throw InputError(where,
+                   fmt::format("unknown key '{}' behind the file '{}'", key, path.substr(0, comma)),
+                   fmt::format("accepted: device{}", suggestion(key, {"device"})));
+}
+
+}  // namespace
 
 std::string read_cluster_text(const std::string& path, std::string_view where) {
   constexpr std::size_t largest = 64 << 20;
@@ -18,6 +33,7 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
                      "a file with a cluster in TOML or JSON");
   }
   if (!stream) {
+    refuse_unknown_key(path, where);
     throw InputError(where, fmt::format("cannot read the file '{}'", path),
                      "a cluster in TOML or JSON");
   }

@@ -86,7 +86,8 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
   };
   const bool like_a_call =
       word.size() < text.size() && word.find('/') == std::string_view::npos && !has_ending(word);
-  const bool like_a_path = path.find('/') != std::string::npos || has_ending(path);
+  const bool like_a_path = path.find('/') != std::string::npos || has_ending(path) ||
+                           has_ending(path.substr(0, path.find(',')));
   if (like_a_path && !like_a_call) return load_file(text, path, where, notes);
   std::vector<std::string> known;
   for (const ClusterEntry& entry : clusters()) known.push_back(entry.name);

@@ -579,6 +579,25 @@ latency = "2 us"
         }).find("the name 'box0.gpu0' occurs twice") != std::string::npos);
 }
 
+TEST_CASE("import: a misspelt key behind a file is refused as that") {
+  for (const std::string& path : {data + "smi/two-cards.txt", std::string("nowhere.txt")}) {
+    CHECK(testing::refusal_of([&] { return load_cluster(path + ",devic=t4", "--cluster"); }) ==
+          "--cluster: unknown key 'devic' behind the file '" + path +
+              "'; accepted: device; did you mean 'device'?");
+  }
+  // Behind the right key, too, and where a cluster file imports.
+  CHECK(testing::refusal_of([&] {
+          return load_cluster(data + "smi/two-cards.txt,memory=8GiB,device=t4", "--cluster");
+        }) == "--cluster: unknown key 'memory' behind the file '" + data +
+                  "smi/two-cards.txt'; accepted: device");
+  CHECK(testing::refusal_of([&] {
+          return parse_cluster(
+              "[[nodes]]\nname = \"box\"\nimport = \"smi/two-cards.txt,devices=t4\"\n",
+              data + "mine.toml");
+        }) == data + "mine.toml:3:nodes.import: unknown key 'devices' behind the file '" + data +
+                  "smi/two-cards.txt'; accepted: device; did you mean 'device'?");
+}
+
 TEST_CASE("import: a device type behind a file of ours is refused") {
   CHECK(testing::refusal_of([] {
           return load_cluster(
