@@ -99,6 +99,11 @@ class FileReader {
     if (rate.value > 0) return rate;
     throw InputError(fields.where("rate"), "the rate is 0", "a positive rate");
   }
+  static Bytes memory_of(const std::string& text, const Fields& fields) {
+    const Bytes memory = parse_bytes(text, fields.where("memory"));
+    if (memory.value > 0) return memory;
+    throw InputError(fields.where("memory"), "the memory is 0", "a positive size");
+  }
   Seconds latency(const Fields& fields) const {
     return parse_seconds(fields.text("latency"), fields.where("latency"));
   }
@@ -280,9 +285,7 @@ class FileReader {
       const DeviceModel& model =
           find_device_type(types_, device.text("model"), device.where("model"));
       std::optional<Bytes> memory;
-      if (const auto text = device.maybe_text("memory")) {
-        memory = parse_bytes(*text, device.where("memory"));
-      }
+      if (const auto text = device.maybe_text("memory")) memory = memory_of(*text, device);
       const auto own_name = device.maybe_text("name");
       const std::int64_t count = device.integer_or("count", 1, 1, most_devices);
       std::int64_t& number = model.kind == DeviceKind::gpu ? gpus : cpus;
@@ -336,9 +339,7 @@ class FileReader {
       model = builder_.add_model(found);
       memory = found.memory;
     }
-    if (const auto text = fields.maybe_text("memory")) {
-      memory = parse_bytes(*text, fields.where("memory"));
-    }
+    if (const auto text = fields.maybe_text("memory")) memory = memory_of(*text, fields);
     std::vector<Device>& devices = builder_.change().devices;
     for (const std::size_t i : matching(devices, fields.text("devices"), fields.where("devices"))) {
       devices[i].model = model.value_or(devices[i].model);

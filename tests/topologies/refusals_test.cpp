@@ -79,6 +79,7 @@ std::map<std::string, std::string> expected() {
       {"nodes_as_text.toml",
        ":1:nodes: the text 'box' stands where a list must be; a list: [ … ] or one [[…]] per "
        "entry"},
+      {"override_of_no_memory.toml", ":4:overrides.memory: the memory is 0; a positive size"},
       {"override_of_nothing.toml",
        ":4:overrides.devices: 'gup*' matches no name; accepted: gpu0, gpu1, gpu2, gpu3, gpu4, "
        "gpu5, gpu6, gpu7, with * for any characters"},
@@ -128,6 +129,7 @@ std::map<std::string, std::string> expected() {
       {"wrong_unit.toml",
        ":8:nodes.links.rate: '12 Gb/d' has the unknown unit 'Gb/d'; accepted: B/s with k, M, G, T "
        "or Ki, Mi, Gi, Ti, bit/s (or b/s) with k, M, G, T; did you mean 'Gb/s'?"},
+      {"zero_memory.toml", ":3:nodes.devices.memory: the memory is 0; a positive size"},
       {"zero_rate.toml", ":8:nodes.links.rate: the rate is 0; a positive rate"},
   };
 }
