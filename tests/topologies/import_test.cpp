@@ -379,6 +379,9 @@ TEST_CASE("import: every slip gets its place, what was found and what is accepte
        ":17:pci.busid: the bus id '0000:d8:00.0' occurs twice; each device once"},
       {"nccl/pcie-2-sockets.xml", "link_width=\"8\"", "link_width=\"-8\"",
        ":17:pci.link_width: '-8'; a whole number of 0 to 64"},
+      {"nccl/pcie-2-sockets.xml", "link_speed=\"8.0 GT/s PCIe\"", "link_speed=\"16 GB/s\"",
+       ":3:pci.link_speed: '16 GB/s'; transfers of a lane, as in \"16.0 GT/s PCIe\", or \"\" where "
+       "nothing is known; the rate follows from link_width"},
       {"nccl/pcie-2-sockets.xml", "speed=\"10000\"", "speed=\"0\"",
        ":10:net.speed: neither a PCIe device nor a speed; a speed in Mbit/s"},
       {"nccl/virtual-machine.xml", "sm=\"80\"", "sm=\"99\"",

@@ -115,8 +115,8 @@ std::optional<double> lane_rate(std::string_view speed) {
   constexpr std::pair<std::string_view, double> per_lane[] = {
       {"2.5", 15}, {"5", 30}, {"8", 60}, {"16", 120}, {"32", 240}, {"64", 480}};
   for (const auto& [transfers, hundreds] : per_lane) {
-    for (const std::string_view decimals : {" ", ".0 "}) {
-      if (speed.starts_with(fmt::format("{}{}", transfers, decimals))) return hundreds;
+    for (const std::string_view unit : {" GT/s", ".0 GT/s"}) {
+      if (speed.starts_with(fmt::format("{}{}", transfers, unit))) return hundreds;
     }
   }
   return std::nullopt;

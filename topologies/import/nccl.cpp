@@ -104,6 +104,13 @@ class NcclReader {
     }
     const std::string speed = pci.text_or("link_speed", "");
     const bool known = pcie_speed_known(speed);
+    // Linux says "Unknown" of what it cannot tell, and NCCL writes nothing.
+    if (!known && !speed.empty() && !speed.starts_with("Unknown") &&
+        speed.find("GT/s") == std::string::npos) {
+      throw InputError(pci.where("link_speed"), fmt::format("'{}'", speed),
+                       "transfers of a lane, as in \"16.0 GT/s PCIe\", or \"\" where nothing is "
+                       "known; the rate follows from link_width");
+    }
     const BytesPerSecond rate = pcie_rate(speed, pci.integer_or("link_width", 0, 0, most_lanes));
     const std::int32_t source =
         from_nccl(known ? Label::data_sheet : Label::guessed,
