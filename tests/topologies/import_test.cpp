@@ -310,6 +310,27 @@ TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps ar
         "way over the links");
 }
 
+TEST_CASE("import simgrid: what a number without a unit was read as is told once") {
+  const auto notes_with = [](const std::string& from, const std::string& to) {
+    std::string text = testing::with(text_of("simgrid/floyd.xml"), from, to);
+    const auto file = import_cluster(text, "f.xml", {});
+    REQUIRE(file);
+    return file->notes;
+  };
+  const std::vector<std::string> usual = imported("simgrid/floyd.xml").notes;
+  std::vector<std::string> expected = usual;
+  expected.insert(expected.begin(),
+                  "f.xml:10:link.bandwidth: '12' is 12 B/s without a unit, as SimGrid reads it");
+  CHECK(notes_with("bandwidth=\"1GBps\"", "bandwidth=\"12\"") == expected);
+  expected.front() += " (1 more)";
+  CHECK(notes_with("bandwidth=\"1GBps\" latency=\"10us\"", "bandwidth=\"12\" latency=\"1e-5\"") ==
+        expected);
+  CHECK(notes_with("latency=\"10us\"", "latency=\"0.0\"") == usual);
+  expected.front() =
+      "f.xml:5:host.speed: '1e10' is 1e10 FLOP/s without a unit, as SimGrid reads it";
+  CHECK(notes_with("speed=\"10Gf\"", "speed=\"1e10\"") == expected);
+}
+
 TEST_CASE("import simgrid: cluster tags are stars") {
   const Cluster flat = imported("simgrid/flat-cluster.xml").cluster;
   REQUIRE(flat.devices.size() == 5);

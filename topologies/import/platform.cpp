@@ -42,10 +42,38 @@ class PlatformReader {
         }
       }
     }
+    note_bare_numbers();
     return std::move(platform_);
   }
 
  private:
+  /// SimGrid deprecates numbers without a unit; it counts in bytes and operations per second and in
+  /// seconds, which is rarely what "12" means.
+  void keep_bare(const XmlTag& tag, std::string_view attribute, std::string_view meaning) {
+    const std::string* text = tag.find(attribute);
+    if (text == nullptr || text->find_first_not_of("0123456789.eE+-") != std::string::npos ||
+        text->find_first_not_of("0.") == std::string::npos) {
+      return;
+    }
+    if (bare_++ == 0) {
+      first_bare_ = fmt::format("{}: '{}' is {} {}", tag.where(attribute), *text, *text, meaning);
+    }
+  }
+  BytesPerSecond rate_of(const XmlTag& tag, std::string_view attribute) {
+    keep_bare(tag, attribute, "B/s");
+    return platform_rate(tag, attribute);
+  }
+  Seconds latency_of(const XmlTag& tag, std::string_view attribute) {
+    keep_bare(tag, attribute, "s");
+    return platform_latency(tag, attribute);
+  }
+  void note_bare_numbers() {
+    if (bare_ == 0) return;
+    platform_.notes.push_back(
+        fmt::format("{} without a unit, as SimGrid reads it{}", first_bare_,
+                    bare_ == 1 ? std::string() : fmt::format(" ({} more)", bare_ - 1)));
+  }
+
   void name_once(std::map<std::string, std::size_t>& names, const std::string& name,
                  std::size_t index, const std::string& where) {
     if (name.empty()) throw InputError(where, "an empty name", "at least one character");
@@ -94,6 +122,7 @@ class PlatformReader {
     // Several speeds are those of pstates; the first is the one a host starts with.
     const std::string& all = tag.text("speed");
     Element first{"host", {{"speed", all.substr(0, all.find(','))}}, {}, tag.line()};
+    keep_bare(XmlTag(first, file_), "speed", "FLOP/s");
     host.speed = platform_speed(XmlTag(first, file_)) * static_cast<double>(host.cores);
     host.forwards = forwards;
     host.props = read_props(tag);
@@ -102,8 +131,8 @@ class PlatformReader {
 
   void read_link(const XmlTag& tag) {
     refuse_profiles(tag);
-    PlatformLink link{tag.text("id"), tag.where(), platform_rate(tag, "bandwidth"),
-                      platform_latency(tag, "latency"), policy_of(tag, "sharing_policy", "SHARED")};
+    PlatformLink link{tag.text("id"), tag.where(), rate_of(tag, "bandwidth"),
+                      latency_of(tag, "latency"), policy_of(tag, "sharing_policy", "SHARED")};
     link.props = read_props(tag);
     add_link(std::move(link));
   }
@@ -192,13 +221,14 @@ class PlatformReader {
     const std::string prefix = tag.text_or("prefix", ""), suffix = tag.text_or("suffix", "");
     constexpr std::int64_t most_cores = 1'000'000;
     const std::int64_t cores = tag.integer_or("core", 1, 1, most_cores);
+    keep_bare(tag, "speed", "FLOP/s");
     const FlopsPerSecond speed = platform_speed(tag) * static_cast<double>(cores);
-    const BytesPerSecond rate = platform_rate(tag, "bw");
-    Seconds latency = platform_latency(tag, "lat");
+    const BytesPerSecond rate = rate_of(tag, "bw");
+    Seconds latency = latency_of(tag, "lat");
     const std::vector<std::int64_t> numbers = read_radical(tag);
     if (tag.find("bb_bw") != nullptr) {
       // A backbone that all share and that limits nobody only adds its latency.
-      const BytesPerSecond backbone = platform_rate(tag, "bb_bw");
+      const BytesPerSecond backbone = rate_of(tag, "bb_bw");
       if (policy_of(tag, "bb_sharing_policy", "SHARED") != "FATPIPE" &&
           backbone.value < rate.value * static_cast<double>(numbers.size())) {
         throw InputError(tag.where("bb_bw"),
@@ -206,7 +236,7 @@ class PlatformReader {
                                      to_text(backbone), numbers.size(), to_text(rate)),
                          "one that limits nobody, or none: links here have two ends");
       }
-      latency += platform_latency(tag, "bb_lat") / 2;
+      latency += latency_of(tag, "bb_lat") / 2;
     }
     const std::size_t router =
         add_point({tag.text_or("router_id", fmt::format("{}{}_router{}", prefix, id, suffix)),
@@ -305,6 +335,8 @@ class PlatformReader {
 
   const std::string& file_;
   Platform platform_;
+  std::string first_bare_;  ///< quantity without a unit, and how many there are
+  std::size_t bare_ = 0;
   std::map<std::string, std::size_t> points_, links_;
 };
 
