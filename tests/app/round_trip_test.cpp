@@ -50,7 +50,7 @@ TEST_CASE("round trip: what a foreign file leaves open is said, and not twice") 
   const testing::Finished run =
       command({"simulate", "--network", "lenet5", "--cluster", smi, "--strategy", "data"});
   CHECK(run.exit_code == 0);
-  const std::string guess = "type guessed from 12 NVLinks per GPU";
+  const std::string guess = "type guessed from 12 NVLinks to every other GPU";
   const std::size_t at = run.err.find(guess);
   CHECK(at != std::string::npos);
   CHECK(run.err.find(guess, at + 1) == std::string::npos);

@@ -141,7 +141,7 @@ class SmiReader {
       const std::string others = join(std::span(types).subspan(1), " or ");
       notes.push_back(
           fmt::format("{}: type guessed from {}{}", name, from,
-                      others.empty() ? "" : fmt::format("; {} would be FILE,device=NAME", others)));
+                      others.empty() ? "" : fmt::format(" (FILE,device=NAME for {})", others)));
     }
     return at->second;
   }
