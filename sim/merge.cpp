@@ -78,6 +78,8 @@ class Classes {
   void merge(const Findings& findings) {
     choose_operations();
     choose_flows();
+    flows_ = {};  // millions, as the lists to come
+    operations_ = {};
     choose_waits();
     for (std::size_t i = 0; i < hop_bytes_.size(); ++i) findings.hop_bytes[i] += hop_bytes_[i];
     findings.spared_bytes += spared_bytes_;
@@ -257,7 +259,8 @@ class Classes {
     }
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-    Successors waits;
+    Successors& waits = prepared_.successors;
+    waits.list.clear();
     waits.first.assign(dag_.size() + 1, 0);
     waits.waiting.assign(dag_.size(), 0);
     for (const auto& [source, successor] : pairs) {
@@ -266,7 +269,6 @@ class Classes {
       waits.list.push_back(successor);
     }
     for (std::size_t i = 1; i < waits.first.size(); ++i) waits.first[i] += waits.first[i - 1];
-    prepared_.successors = std::move(waits);
   }
 
   const ExecDag& dag_;

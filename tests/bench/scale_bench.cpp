@@ -76,10 +76,11 @@ double checksum(const Timeline& timeline) {
   return bytes * makespan(timeline).count();
 }
 
-void simulate_chain(benchmark::State& state, Engine engine) {
+void simulate_chain(benchmark::State& state, Engine engine, bool merge) {
   const ChainStep step = chain_step(state.range(0), state.range(1));
   SimOptions options;
   options.engine = engine;
+  options.merge = merge;
   Timeline timeline;
   for (auto _ : state) {
     const Used before = used();
@@ -96,19 +97,29 @@ void simulate_chain(benchmark::State& state, Engine engine) {
   if (!(timeline == make_simulator(step.cluster, *step.cost, options)->run(step.dag))) {
     state.SkipWithError("two runs differ");
   }
-  state.counters["ops"] = static_cast<double>(step.dag.size());
+  const auto size = static_cast<std::int64_t>(step.dag.size());
+  state.counters["ops"] = static_cast<double>(size);
+  state.counters["simulated"] = static_cast<double>(size - timeline.merged_operations);
   state.counters["checksum"] = checksum(timeline);
   state.counters["peak_MB"] = used().peak_megabytes;
   state.counters["step_ms"] = makespan(timeline).count() * 1e3;
 }
-BENCHMARK_CAPTURE(simulate_chain, fast, Engine::fast)
+BENCHMARK_CAPTURE(simulate_chain, fast, Engine::fast, true)
     ->ArgsProduct({{8, 64, 256, 4096, 16384}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_chain, simgrid, Engine::simgrid)
+BENCHMARK_CAPTURE(simulate_chain, simgrid, Engine::simgrid, true)
     ->ArgsProduct({{8, 64, 256, 4096}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_chain, fast_every_rank, Engine::fast, false)
+    ->ArgsProduct({{1024, 4096}, {160}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_chain, simgrid_every_rank, Engine::simgrid, false)
+    ->ArgsProduct({{1024, 4096}, {160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
