@@ -183,7 +183,9 @@ class NcclModel {
         const double all =
             ring_base[p] + (steps_ - outside) * std::max(ring_inside, overhead) + outside * between;
         // "Plateau effect" of rings between nodes.
-        const bool plateau = simple && nodes_ > 1 && bytes_ / (shape_.channels * ranks_) >= 64;
+        const bool sums = kind_ == CollectiveKind::all_reduce;
+        const bool plateau =
+            sums && simple && nodes_ > 1 && bytes_ / (shape_.channels * ranks_) >= 64;
         return plateau ? all * (shape_.architecture >= 8 ? 1.4 : 1.9) : all;
       }
       case NcclAlgorithm::tree:

@@ -94,6 +94,18 @@ TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand")
   CHECK(pcie.wait.count() == doctest::Approx((6.6 + 6 * 1.0) * 1e-6));
 }
 
+TEST_CASE("nccl: of the rings between nodes only an all-reduce's has the plateau, by hand") {
+  // Two machines of eight: 28 of 30 steps stay inside, or 14 of 15.
+  const auto wait = [](CollectiveKind kind, std::int64_t bytes) {
+    const SimOptions options = nccl(NcclAlgorithm::ring, NcclProtocol::simple);
+    return chosen(h100x16, kind, bytes, options).wait.count() * 1e6;
+  };
+  CHECK(wait(all_reduce, giga) == doctest::Approx(1.4 * (8.4 + 28 * 3.4 + 2 * 14)));
+  CHECK(wait(all_reduce, 64) == doctest::Approx(8.4 + 28 * 3.4 + 2 * 14));
+  CHECK(wait(CollectiveKind::all_gather, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
+  CHECK(wait(CollectiveKind::reduce_scatter, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
+}
+
 TEST_CASE("nccl: a path inside a machine counts beyond 2.5 us, at every hop, by hand") {
   using A = NcclAlgorithm;
   using P = NcclProtocol;
