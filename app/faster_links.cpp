@@ -20,10 +20,11 @@ std::optional<Seconds> step_on_faster_links(const Scene& scene, const Run& run) 
 }
 
 std::string links_anomaly(const Scene& scene, const Run& run) {
-  constexpr std::size_t most_operations = 100'000;
+  constexpr std::int64_t most_operations = 300'000, most_simulated = 100'000;
   const SimOptions asked = scene.step_options();
-  if (run.dag.size() > most_operations || run.timeline.hop_bytes.empty() ||
-      run.result.messages == 0 || asked.fidelity == Fidelity::analytic) {
+  if (run.result.operations > most_operations || run.result.simulated_operations > most_simulated ||
+      run.timeline.hop_bytes.empty() || run.result.messages == 0 ||
+      asked.fidelity == Fidelity::analytic) {
     return {};
   }
   SimOptions options = asked;

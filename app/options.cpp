@@ -40,6 +40,10 @@ constexpr OptionSpec options[] = {
      "all, or, like transfers, a formula without contention (default: hops)"},
     {"--engine", "simgrid|fast",
      "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
+    {"--every-rank", "",
+     "simulate every device, also those that do the same as another at the same dates (default: "
+     "one "
+     "of each, with the same result)"},
     {"--collectives", "nccl|ideal|measured",
      "what collectives and messages between GPUs cost beyond the links: NCCL's protocols and "
      "launches, nothing, or what --collective-times says (default: nccl)"},

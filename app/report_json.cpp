@@ -139,7 +139,8 @@ Json communication_json(const RunResult& result) {
 /// A row of a strategy without a plan has the same keys, with null for what there is not.
 Json failed_json(const RunResult& result) {
   Json json = {{"strategy", result.strategy}};
-  for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages"}) {
+  for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
+                          "operations", "simulated_operations"}) {
     json[key] = nullptr;
   }
   json["devices"] = Json::array();
@@ -167,6 +168,8 @@ Json succeeded_json(const RunResult& result) {
   json["throughput_samples_per_s"] = result.samples_per_second;
   json["bytes_moved"] = result.moved.value;
   json["messages"] = result.messages;
+  json["operations"] = result.operations;
+  json["simulated_operations"] = result.simulated_operations;
   json["devices"] = Json::array();
   for (const DeviceResult& device : result.devices) {
     json["devices"].push_back(device_json(device));

@@ -265,6 +265,11 @@ SimOptions parse_sim_options(const Arguments& arguments) {
                        "accepted: with --fidelity p2p, hops or macro");
     }
   }
+  sim.merge = !arguments.has("--every-rank");
+  if (!sim.merge && (sim.fidelity == Fidelity::p2p || sim.fidelity == Fidelity::analytic)) {
+    throw InputError("--every-rank", "every device is simulated anyway",
+                     "accepted: with --fidelity hops or macro");
+  }
   // Message by message there is no library: its costs are those of whole collectives.
   sim.collectives = sim.fidelity == Fidelity::p2p ? CollectiveCost::ideal : CollectiveCost::nccl;
   if (const auto word = arguments.text("--collectives")) {

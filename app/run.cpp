@@ -138,6 +138,8 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   }
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
+  result.operations = static_cast<std::int64_t>(run.dag.size());
+  result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(scene, plan, run);
   run.hop_use = link_use(scene.cluster, run.timeline, options.slow);
   result.bottleneck = busiest_link(scene.cluster, run.hop_use);

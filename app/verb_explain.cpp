@@ -196,6 +196,11 @@ Outcome run_explain(const Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  if (run.timeline.merged_operations > 0) {
+    document.notes.push_back(fmt::format(
+        "{} operations, of which {} were simulated: each of the others is equal to one of them",
+        run.result.operations, run.result.simulated_operations));
+  }
   const std::optional<Seconds> on_faster_links = step_on_faster_links(scene, run);
   // A step that they slow down says so already.
   if (on_faster_links && links_anomaly(scene, run).empty()) {

@@ -18,10 +18,10 @@ Flags joined(std::initializer_list<Flags> groups) {
 
 std::span<const Verb> verbs() {
   static const Flags question = {
-      "--network", "--dim",        "--cluster",     "--override",         "--strategy",
-      "--batch",   "--precision",  "--optimizer",   "--fidelity",         "--engine",
-      "--seed",    "--no-timings", "--collectives", "--collective-times", "--algorithm",
-      "--protocol"};
+      "--network",  "--dim",        "--cluster",     "--override",         "--strategy",
+      "--batch",    "--precision",  "--optimizer",   "--fidelity",         "--engine",
+      "--seed",     "--no-timings", "--collectives", "--collective-times", "--algorithm",
+      "--protocol", "--every-rank"};
   static const Flags planning = {"--sync",    "--server", "--micro-batches", "--schedule",
                                  "--bucket",  "--shares", "--rounding",      "--search-costs",
                                  "--degrees", "--parts",  "--budget",        "--costs"};

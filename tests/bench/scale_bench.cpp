@@ -110,7 +110,7 @@ BENCHMARK_CAPTURE(simulate_chain, fast, Engine::fast, true)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_chain, simgrid, Engine::simgrid, true)
-    ->ArgsProduct({{8, 64, 256, 4096}, {160}})
+    ->ArgsProduct({{8, 64, 256, 4096, 16384}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
@@ -119,7 +119,8 @@ BENCHMARK_CAPTURE(simulate_chain, fast_every_rank, Engine::fast, false)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_chain, simgrid_every_rank, Engine::simgrid, false)
-    ->ArgsProduct({{1024, 4096}, {160}})
+    ->ArgsProduct({{8, 64, 256, 4096}, {160}})
+    ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -16,7 +16,11 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 COLUMNS = ["engine", "devices", "layers", "operations", "cpu_s", "checksum"]
-COLOURS = {"simgrid": "#c2410c", "fast": "#1d4ed8"}
+CURVES = {  # name in the benchmark: what it is called, colour
+    "simgrid_every_rank": ("SimGrid, --every-rank", "#c2410c"),
+    "simgrid": ("SimGrid", "#15803d"),
+    "fast": ("--engine fast", "#1d4ed8"),
+}
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 400, 300, 64, 34, 16, 48
 
 
@@ -75,18 +79,15 @@ def panel(at, title, axis, curves, ticks):
     for tick in ticks:
         x, _ = place(tick, 10.0 ** low)
         out.append(text(x, HEIGHT - BOTTOM + 16, f"{tick:,}"))
-    for engine, points in curves.items():
-        colour = COLOURS[engine]
-        path = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in points)
+    for line, (engine, (name, colour)) in enumerate(CURVES.items()):
+        if engine not in curves:
+            continue
+        points = [place(*point) for point in curves[engine]]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for point in points:
-            x, y = place(*point)
+        for x, y in points:
             out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
-        x, y = place(*points[len(points) // 2])
-        name = {"simgrid": "SimGrid", "fast": "--engine fast"}[engine]
-        above = engine == "simgrid"
-        out.append(text(x + (-8 if above else 8), y + (-8 if above else 16), name,
-                        "end" if above else "start", 12, colour))
+        out.append(text(at + LEFT + 10, TOP + 16 + 16 * line, name, "start", 12, colour))
     return out
 
 
