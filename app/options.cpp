@@ -49,7 +49,7 @@ constexpr OptionSpec options[] = {
      "launches, nothing, or what --collective-times says (default: nccl)"},
     {"--collective-times", "[KIND[,RANKS]:]FILE",
      "with --collectives measured: what a program of nccl-tests printed, or CSV", true},
-    {"--algorithm", "ring|tree|nvls|nvls-tree", "of collectives (default: the fastest)"},
+    {"--algorithm", "ring|tree|nvls|nvls-tree|pat", "of collectives (default: the fastest)"},
     {"--protocol", "ll|ll128|simple", "of collectives (default: the fastest)"},
     {"--jitter", "PART",
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%"},

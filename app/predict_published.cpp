@@ -103,7 +103,8 @@ constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_words[] = {
     {"RING", NcclAlgorithm::ring},
     {"TREE", NcclAlgorithm::tree},
     {"NVLS", NcclAlgorithm::nvls},
-    {"NVLSTREE", NcclAlgorithm::nvls_tree}};
+    {"NVLSTREE", NcclAlgorithm::nvls_tree},
+    {"PAT", NcclAlgorithm::pat}};
 constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
     {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
 
@@ -124,8 +125,9 @@ SimOptions library_of(const Claim& claim) {
     } else if (name == "NCCL_PROTO") {
       options.protocol = parse_word(value, place, protocol_words);
     } else {
-      throw InputError(place, fmt::format("unknown setting '{}'", word),
-                       "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE, NCCL_PROTO=LL|LL128|SIMPLE");
+      throw InputError(
+          place, fmt::format("unknown setting '{}'", word),
+          "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE|PAT, NCCL_PROTO=LL|LL128|SIMPLE");
     }
     at = text.find_first_not_of(' ', end);
   }

@@ -41,7 +41,8 @@ constexpr std::pair<std::string_view, NcclAlgorithm> nccl_algorithms[] = {
     {"ring", NcclAlgorithm::ring},
     {"tree", NcclAlgorithm::tree},
     {"nvls", NcclAlgorithm::nvls},
-    {"nvls-tree", NcclAlgorithm::nvls_tree}};
+    {"nvls-tree", NcclAlgorithm::nvls_tree},
+    {"pat", NcclAlgorithm::pat}};
 constexpr std::pair<std::string_view, NcclProtocol> nccl_protocols[] = {
     {"ll", NcclProtocol::ll}, {"ll128", NcclProtocol::ll128}, {"simple", NcclProtocol::simple}};
 

@@ -23,6 +23,8 @@ constexpr ByProtocol tree_nvlink{0.6, 1.25, 4.0}, ring_nvlink{0.6, 1.9, 3.4};
 constexpr ByProtocol tree_pcie{1.0, 1.9, 4.0}, ring_pcie{1.0, 2.5, 5.7};
 constexpr ByProtocol tree_net{5.0, 8.5, 14.0}, ring_net{2.7, 4.0, 14.0};
 constexpr double nvls_inside = 25, nvls_net = 18, nvls_tree_net = 20.9;
+/// PAT: a part of the network's hop for each doubling of the nodes, and a step for each rank.
+constexpr double pat_base = 8, pat_hops_at_once = 3.5, pat_step = 2.8, pat_efficiency = 0.75;
 /// No path over InfiniBand takes longer (the longest of the built-in clusters, and of machines that
 /// published rows describe); Ethernet with TCP does.
 constexpr double infiniband_path = 6;
@@ -54,7 +56,7 @@ constexpr std::array<std::array<double, 23>, 3> tree_correction{
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
 
 constexpr double giga = 1e9, micro = 1e-6;
-constexpr std::size_t nccl_algorithm_count = 4, nccl_protocol_count = 3;
+constexpr std::size_t nccl_algorithm_count = 5, nccl_protocol_count = 3;
 
 std::size_t generation(const CommShape& shape) {
   if (shape.architecture >= 10) return 3;
@@ -74,6 +76,9 @@ enum class Obstacle : std::uint8_t {
   before_hopper,
   no_switch,
   few_gpus,
+  not_gathering,
+  before_pascal,
+  several_gpus,
   several_nodes,
   one_node,
   slow_ports,
@@ -103,6 +108,7 @@ class NcclModel {
   /// Why the algorithm runs with no protocol.
   [[nodiscard]] Obstacle obstacle(NcclAlgorithm a) const {
     if (a == NcclAlgorithm::ring) return Obstacle::none;
+    if (a == NcclAlgorithm::pat) return pat_obstacle();
     const bool sums = kind_ == CollectiveKind::all_reduce;
     if (a != NcclAlgorithm::nvls && !sums) return Obstacle::not_all_reduce;
     if (a == NcclAlgorithm::tree) return Obstacle::none;
@@ -117,8 +123,8 @@ class NcclModel {
 
   /// Why an algorithm that runs does not with this protocol.
   [[nodiscard]] Obstacle obstacle(NcclAlgorithm a, NcclProtocol p) const {
-    const bool multicast = a == NcclAlgorithm::nvls || a == NcclAlgorithm::nvls_tree;
-    if (multicast && p != NcclProtocol::simple) return Obstacle::not_simple;
+    const bool has_all = a == NcclAlgorithm::ring || a == NcclAlgorithm::tree;
+    if (!has_all && p != NcclProtocol::simple) return Obstacle::not_simple;
     if (p != NcclProtocol::ll128) return Obstacle::none;
     // LL128 needs stores of 128 bytes that arrive whole: NVLink, and one kind of GPU from Volta on.
     if (shape_.architecture < 7) return Obstacle::before_volta;
@@ -141,6 +147,15 @@ class NcclModel {
         return fmt::format("{} needs NVLink through a switch", to_text(a));
       case Obstacle::few_gpus:
         return fmt::format("{} needs more than two GPUs in a node", to_text(a));
+      case Obstacle::not_gathering:
+        return fmt::format("{} is for all-gather and reduce-scatter, not for {}", to_text(a),
+                           parsim::to_text(kind_));
+      case Obstacle::before_pascal:
+        return fmt::format("{} needs GPUs of compute capability 6 or more, here {:g}", to_text(a),
+                           shape_.architecture);
+      case Obstacle::several_gpus:
+        return fmt::format("{} is for nodes of one GPU each, here {:g} in one", to_text(a),
+                           per_node_);
       case Obstacle::several_nodes:
         return fmt::format("{} is for one node, here {}", to_text(a), shape_.nodes);
       case Obstacle::one_node:
@@ -194,6 +209,9 @@ class NcclModel {
         return nvls_inside + far + (nodes_ > 1 ? nvls_net + slow : 0);
       case NcclAlgorithm::nvls_tree:
         return nvls_inside + far + 2 * levels * (nvls_tree_net + slow);
+      case NcclAlgorithm::pat:
+        // NCCL takes the hop of a tree, as for all groups with one GPU in a node.
+        return pat_base + levels * (tree_net[p] / pat_hops_at_once + slow) + pat_step * ranks_;
     }
     throw BrokenInvariant("an algorithm outside its enum");
   }
@@ -230,6 +248,8 @@ class NcclModel {
       case NcclAlgorithm::nvls_tree:
         return std::min(
             std::min(nvls_bus(), nvls_channels * nvls_tree_most[row][column]) * per_step, between);
+      case NcclAlgorithm::pat:
+        return pat_efficiency * bus;
     }
     throw BrokenInvariant("an algorithm outside its enum");
   }
@@ -242,6 +262,14 @@ class NcclModel {
   }
 
  private:
+  [[nodiscard]] Obstacle pat_obstacle() const {
+    const bool gathers =
+        kind_ == CollectiveKind::all_gather || kind_ == CollectiveKind::reduce_scatter;
+    if (!gathers) return Obstacle::not_gathering;
+    if (shape_.ranks > shape_.nodes) return Obstacle::several_gpus;
+    return shape_.architecture < 6 ? Obstacle::before_pascal : Obstacle::none;
+  }
+
   [[nodiscard]] double corrected(NcclProtocol p) const {
     const double step = std::log2(std::max(bytes_ / 64, 1e-9));
     const auto& table = tree_correction[static_cast<std::size_t>(p)];
@@ -274,7 +302,7 @@ class NcclModel {
 }  // namespace
 
 std::string_view to_text(NcclAlgorithm algorithm) {
-  constexpr std::array<std::string_view, 4> words{"ring", "tree", "nvls", "nvls-tree"};
+  constexpr std::array<std::string_view, 5> words{"ring", "tree", "nvls", "nvls-tree", "pat"};
   return words[static_cast<std::size_t>(algorithm)];
 }
 

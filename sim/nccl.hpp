@@ -48,7 +48,9 @@ struct CollectiveChoice {
 /// cards of a node can carry for it, payload · 2(nodes−1)/nodes per direction, where NCCL takes two
 /// nodes to be as fast as their insides. Latencies are NCCL's own, which are of NVLink and
 /// InfiniBand; what a network has beyond 6 us, and a path in a machine beyond 2.5 us, is added to
-/// each of its hops. Not modelled: CollNet, PAT. Checked: tests/sim/nccl_test.cpp.
+/// each of its hops. PAT (NCCL_PAT_ENABLE, by default 2: wherever it can run, from NCCL 2.23 on)
+/// sends every rank's share once, as a ring does, but to partners 1, 2, 4, … further: it lies along
+/// the ring's hops all the same. Not modelled: CollNet. Checked: tests/sim/nccl_test.cpp.
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);
 

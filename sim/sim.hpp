@@ -38,7 +38,7 @@ enum class Engine : std::uint8_t { simgrid, fast };
 ///   nccl      NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
 ///   measured  what tables of sizes and times say for the kind and number of ranks; else as nccl
 enum class CollectiveCost : std::uint8_t { ideal, nccl, measured };
-enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree };
+enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree, pat };
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 
 /// Time of a collective beyond NCCL's own model, payload in bytes: offset + per_root_byte ·

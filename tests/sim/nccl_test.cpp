@@ -106,6 +106,53 @@ TEST_CASE("nccl: of the rings between nodes only an all-reduce's has the plateau
   CHECK(wait(CollectiveKind::reduce_scatter, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
 }
 
+/// Nodes of one A100 each, 12.5 GB/s a direction.
+std::string lone_gpus(int nodes) {
+  return "nodes:" + std::to_string(nodes) +
+         "x1,device=a100-pcie,intra=100GB/s,inter=12.5GB/s,latency=1us";
+}
+
+TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand") {
+  // 8 us, 14 / 3.5 us for each doubling of the nodes, 2.8 us for each rank; the payload at three
+  // quarters of a ring's 12.5 GB/s.
+  const auto pat = [](int nodes, CollectiveKind kind, std::int64_t bytes) {
+    return chosen(lone_gpus(nodes), kind, bytes, nccl(NcclAlgorithm::pat));
+  };
+  for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+    for (const auto& [nodes, wait] : {std::pair{2, 17.6}, {8, 42.4}, {16, 68.8}}) {
+      CAPTURE(nodes);
+      const CollectiveChoice choice = pat(nodes, kind, 1'500'000);
+      CHECK(words(choice) == "pat simple");
+      CHECK(choice.wait.count() == doctest::Approx(wait * 1e-6));
+      CHECK(choice.least.count() == doctest::Approx(160e-6));
+      CHECK(choice.traffic == 1);
+    }
+    // Eight nodes. A ring of LL waits 6.6 + 7 · 5 us and takes 6.25 · 8/7 GB/s, PAT 0.8 us more and
+    // 9.375 GB/s: even at 24 kB. A ring of Simple waits 8.4 + 7 · 14 us and takes 12.5 · 8/7 GB/s:
+    // even at 1.745 MB.
+    const auto fastest = [&](int nodes, std::int64_t bytes) {
+      return words(chosen(lone_gpus(nodes), kind, bytes));
+    };
+    CHECK(fastest(8, 23'900) == "ring ll");
+    CHECK(fastest(8, 24'100) == "pat simple");
+    CHECK(fastest(8, 1'745'000) == "pat simple");
+    CHECK(fastest(8, 1'746'000) == "ring simple");
+    // Two nodes: 6.6 + 5 us and 12.5 GB/s for LL's ring, so never PAT.
+    for (const std::int64_t bytes : {std::int64_t{8}, mega / 16, mega, giga}) {
+      CHECK(fastest(2, bytes).starts_with("ring"));
+    }
+    // 16: LL's 6.6 + 15 · 5 us are more than PAT's 68.8.
+    CHECK(fastest(16, 8) == "pat simple");
+    CHECK(fastest(16, giga) == "ring simple");
+  }
+  // Its longer hops count as often as it doubles.
+  CHECK(chosen("nodes:8x1,device=a100-pcie,intra=100GB/s,inter=12.5GB/s,latency=10us",
+               CollectiveKind::all_gather, 64, nccl(NcclAlgorithm::pat))
+                .wait.count() *
+            1e6 ==
+        doctest::Approx(42.4 + 3 * (40 - 6)));
+}
+
 TEST_CASE("nccl: a path inside a machine counts beyond 2.5 us, at every hop, by hand") {
   using A = NcclAlgorithm;
   using P = NcclProtocol;
@@ -230,6 +277,22 @@ TEST_CASE("nccl: what cannot run is refused with the reason and with what can") 
   CHECK(reason(a100x8, A::tree, {}, CollectiveKind::all_gather) ==
         "--algorithm: tree is for all-reduce, not for all-gather; accepted: ring (ll, ll128, "
         "simple)");
+  CHECK(reason(a100x8, A::pat) ==
+        "--algorithm: pat is for all-gather and reduce-scatter, not for all-reduce; " +
+            all_but_multicast);
+  CHECK(reason(lone_gpus(2), A::pat, {}, CollectiveKind::broadcast)
+            .starts_with("--algorithm: pat is for all-gather and reduce-scatter, not for broad"));
+  CHECK(reason("nodes:4x2,device=a100-pcie,intra=25GB/s,inter=12.5GB/s", A::pat, {},
+               CollectiveKind::reduce_scatter) ==
+        "--algorithm: pat is for nodes of one GPU each, here 2 in one; accepted: ring (ll, "
+        "simple)");
+  CHECK(reason(a100x8, A::pat, {}, CollectiveKind::all_gather)
+            .starts_with("--algorithm: pat is for nodes of one GPU each, here 8 in one; "));
+  CHECK(reason("nodes:4x1,device=k80,inter=12.5GB/s", A::pat, {}, CollectiveKind::all_gather)
+            .starts_with("--algorithm: pat needs GPUs of compute capability 6 or more, here 3.7"));
+  CHECK(reason(lone_gpus(2), A::pat, {}, CollectiveKind::all_gather) == "runs");
+  CHECK(reason(lone_gpus(2), A::pat, P::ll, CollectiveKind::all_gather) ==
+        "--protocol: pat has no protocol but simple; accepted: ring (ll, simple), pat (simple)");
   CHECK(reason(a100x8, A::ring, {}, CollectiveKind::all_to_all) ==
         "--algorithm: an all-to-all is pairwise messages; accepted: neither --algorithm nor "
         "--protocol");
@@ -244,15 +307,16 @@ TEST_CASE("nccl: what cannot run is refused with the reason and with what can") 
 }
 
 TEST_CASE("nccl: exactly what is refused is left to the library") {
-  for (const std::string& call : {std::string(a100x8), std::string(h100x8), std::string(h100x16),
-                                  std::string("star:4,device=v100-pcie,rate=12GB/s"),
-                                  std::string("dgx-p100"), std::string("k80-cloud-x2")}) {
+  for (const std::string& call :
+       {std::string(a100x8), std::string(h100x8), std::string(h100x16),
+        std::string("star:4,device=v100-pcie,rate=12GB/s"), std::string("dgx-p100"),
+        std::string("k80-cloud-x2"), lone_gpus(4)}) {
     const Cluster cluster = load_cluster(call, "test");
     Ways ways(cluster);
     const std::vector<DeviceId> group = gpus_of(cluster);
     for (const CollectiveKind kind : {all_reduce, CollectiveKind::all_gather,
                                       CollectiveKind::reduce_scatter, CollectiveKind::broadcast}) {
-      for (std::size_t a = 0; a < 4; ++a) {
+      for (std::size_t a = 0; a < 5; ++a) {
         for (std::size_t p = 0; p < 3; ++p) {
           const SimOptions options =
               nccl(static_cast<NcclAlgorithm>(a), static_cast<NcclProtocol>(p));
@@ -307,18 +371,24 @@ TEST_CASE("nccl: ideal stays ideal, and so do groups with a CPU") {
 }
 
 TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster") {
-  for (const char* call : {"dgx-v100", a100x8, h100x8, h100x16, "k80-cloud-x2"}) {
+  // Eight nodes of one GPU gather 1 MiB with PAT.
+  for (const std::string& call :
+       {std::string("dgx-v100"), std::string(a100x8), std::string(h100x8), std::string(h100x16),
+        std::string("k80-cloud-x2"), lone_gpus(8)}) {
     const Cluster cluster = load_cluster(call, "test");
     const std::vector<DeviceId> group = gpus_of(cluster);
     for (const std::int64_t bytes :
-         {std::int64_t{4096}, std::int64_t{4} * mega, std::int64_t{giga}}) {
-      for (const CollectiveKind kind : {all_reduce, CollectiveKind::broadcast}) {
+         {std::int64_t{4096}, mega, std::int64_t{4} * mega, std::int64_t{giga}}) {
+      for (const CollectiveKind kind :
+           {all_reduce, CollectiveKind::broadcast, CollectiveKind::all_gather}) {
         CAPTURE(call);
         CAPTURE(bytes);
         const SimOptions options = nccl();
         const auto cost = make_tile_costs(cluster, options);
         ExecDag dag = bare_dag();
-        const OpId op = add_collective(dag, kind, group, {bytes});
+        const auto ranks = static_cast<std::int64_t>(group.size());
+        const std::vector<std::int64_t> shares(group.size(), bytes / ranks);
+        const OpId op = add_collective(dag, kind, group, shares);
         const Timeline timeline = make_simgrid_executor(cluster, *cost, options)->run(dag);
         const double estimate = cost->collective(kind, group, Bytes{bytes}).count();
         const double simulated = length(timeline, op).count();
@@ -343,8 +413,13 @@ TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster")
 }
 
 TEST_CASE("nccl: no ring beats its bandwidth, and what is chosen is never slower than a ring") {
-  const std::vector<std::string> calls{
-      "dgx-v100", a100x8, h100x8, h100x16, "k80-cloud-x2", "star:4,device=v100-pcie,rate=12GB/s"};
+  const std::vector<std::string> calls{lone_gpus(8),
+                                       "dgx-v100",
+                                       a100x8,
+                                       h100x8,
+                                       h100x16,
+                                       "k80-cloud-x2",
+                                       "star:4,device=v100-pcie,rate=12GB/s"};
   std::vector<Cluster> clusters;
   for (const std::string& call : calls) clusters.push_back(load_cluster(call, "test"));
   CHECK(rc::check([&] {
