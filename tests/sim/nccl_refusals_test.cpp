@@ -1,0 +1,125 @@
+#include <doctest/doctest.h>
+
+#include "tests/sim/nccl_calls.hpp"
+
+namespace parsim {
+namespace {
+
+using namespace testing;
+
+std::optional<NcclRefusal> refused(const std::string& call, CollectiveKind kind,
+                                   const SimOptions& options) {
+  const Cluster cluster = load_cluster(call, "test");
+  Ways ways(cluster);
+  return nccl_refusal(kind, ways.shape(gpus_of(cluster)), options);
+}
+
+TEST_CASE("nccl: what cannot run is refused with the reason and with what can") {
+  using A = NcclAlgorithm;
+  using P = NcclProtocol;
+  const auto reason = [](const std::string& call, std::optional<A> a, std::optional<P> p = {},
+                         CollectiveKind kind = all_reduce) {
+    const auto refusal = refused(call, kind, nccl(a, p));
+    if (!refusal) return std::string("runs");
+    return std::string(refusal->flag) + ": " + refusal->reason + "; " + refusal->accepted;
+  };
+  const std::string all_but_multicast =
+      "accepted: ring (ll, ll128, simple), tree (ll, ll128, simple)";
+  CHECK(reason(a100x8, A::nvls) ==
+        "--algorithm: nvls needs GPUs of compute capability 9 or more, here 8; " +
+            all_but_multicast);
+  CHECK(reason(h100x8, A::nvls) == "runs");
+  CHECK(reason(h100x8, A::nvls, P::simple) == "runs");
+  CHECK(reason(h100x8, A::nvls, P::ll) ==
+        "--protocol: nvls has no protocol but simple; " + all_but_multicast + ", nvls (simple)");
+  CHECK(reason(h100x8, A::nvls_tree) == "--algorithm: nvls-tree is for several nodes, here one; " +
+                                            all_but_multicast + ", nvls (simple)");
+  CHECK(reason(h100x16, A::nvls).starts_with("--algorithm: nvls is for one node, here 2; "));
+  CHECK(reason(h100x16, A::nvls_tree) == "runs");
+  CHECK(reason("nvswitch:2,device=h100-sxm5,rate=370.8GB/s", A::nvls)
+            .starts_with("--algorithm: nvls needs more than two GPUs in a node; "));
+  CHECK(reason("star:8,device=h100-sxm5,rate=25GB/s", A::nvls)
+            .starts_with("--algorithm: nvls needs 108 GB/s or more from GPU to switch, here 25; "));
+  CHECK(reason("star:8,device=h100-pcie,rate=48GB/s", A::nvls)
+            .starts_with("--algorithm: nvls needs NVLink through a switch; "));
+  CHECK(reason(h100x8, A::nvls, {}, CollectiveKind::broadcast)
+            .starts_with("--algorithm: nvls is not for broadcast; "));
+  CHECK(reason(a100x8, A::tree, {}, CollectiveKind::all_gather) ==
+        "--algorithm: tree is for all-reduce, not for all-gather; accepted: ring (ll, ll128, "
+        "simple)");
+  CHECK(reason(a100x8, A::pat) ==
+        "--algorithm: pat is for all-gather and reduce-scatter, not for all-reduce; " +
+            all_but_multicast);
+  CHECK(reason(lone_gpus(2), A::pat, {}, CollectiveKind::broadcast)
+            .starts_with("--algorithm: pat is for all-gather and reduce-scatter, not for broad"));
+  CHECK(reason("nodes:4x2,device=a100-pcie,intra=25GB/s,inter=12.5GB/s", A::pat, {},
+               CollectiveKind::reduce_scatter) ==
+        "--algorithm: pat is for nodes of one GPU each, here 2 in one; accepted: ring (ll, "
+        "simple)");
+  CHECK(reason(a100x8, A::pat, {}, CollectiveKind::all_gather)
+            .starts_with("--algorithm: pat is for nodes of one GPU each, here 8 in one; "));
+  CHECK(reason("nodes:4x1,device=k80,inter=12.5GB/s", A::pat, {}, CollectiveKind::all_gather)
+            .starts_with("--algorithm: pat needs GPUs of compute capability 6 or more, here 3.7"));
+  CHECK(reason(lone_gpus(2), A::pat, {}, CollectiveKind::all_gather) == "runs");
+  CHECK(reason(lone_gpus(2), A::pat, P::ll, CollectiveKind::all_gather) ==
+        "--protocol: pat has no protocol but simple; accepted: ring (ll, simple), pat (simple)");
+  CHECK(reason(a100x8, A::ring, {}, CollectiveKind::all_to_all) ==
+        "--algorithm: an all-to-all is pairwise messages; accepted: neither --algorithm nor "
+        "--protocol");
+  const std::string pcie = "star:4,device=v100-pcie,rate=12GB/s";
+  CHECK(reason(pcie, {}, P::ll128) ==
+        "--protocol: ll128 needs NVLink; accepted: ring (ll, simple), tree (ll, simple)");
+  CHECK(reason(pcie, A::tree, P::ll128).starts_with("--protocol: ll128 needs NVLink; "));
+  CHECK(reason("dgx-p100", {}, P::ll128)
+            .starts_with("--protocol: ll128 needs GPUs of compute capability 7 or more, here 6; "));
+  CHECK(reason("star:4,device=v100-sxm2*2+a100-sxm4-40*2,rate=100GB/s", {}, P::ll128)
+            .starts_with("--protocol: ll128 needs GPUs of one kind; "));
+}
+
+TEST_CASE("nccl: exactly what is refused is left to the library") {
+  for (const std::string& call :
+       {std::string(a100x8), std::string(h100x8), std::string(h100x16),
+        std::string("star:4,device=v100-pcie,rate=12GB/s"), std::string("dgx-p100"),
+        std::string("k80-cloud-x2"), lone_gpus(4)}) {
+    const Cluster cluster = load_cluster(call, "test");
+    Ways ways(cluster);
+    const std::vector<DeviceId> group = gpus_of(cluster);
+    for (const CollectiveKind kind : {all_reduce, CollectiveKind::all_gather,
+                                      CollectiveKind::reduce_scatter, CollectiveKind::broadcast}) {
+      for (std::size_t a = 0; a < 5; ++a) {
+        for (std::size_t p = 0; p < 3; ++p) {
+          const SimOptions options =
+              nccl(static_cast<NcclAlgorithm>(a), static_cast<NcclProtocol>(p));
+          const CollectiveChoice choice = choose(kind, group, Bytes{mega}, ways, options);
+          const bool obeyed = choice.algorithm == to_text(*options.algorithm) &&
+                              choice.protocol == to_text(*options.protocol);
+          CAPTURE(call);
+          CAPTURE(words(choice));
+          const bool refused = nccl_refusal(kind, ways.shape(group), options).has_value();
+          // Refused, the library may still happen to choose one of the two words, never both.
+          CHECK(obeyed == !refused);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("nccl: a mesh of links without a switch has no multicast") {
+  Cluster mesh = load_cluster("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", "test");
+  mesh.links.clear();
+  for (std::size_t a = 0; a < 4; ++a) {
+    for (std::size_t b = a + 1; b < 4; ++b) {
+      mesh.links.push_back({"link", Port::of(DeviceId{a}), Port::of(DeviceId{b}),
+                            BytesPerSecond{150e9}, Seconds{1e-6}, -1});
+    }
+  }
+  Ways ways(mesh);
+  const CommShape& shape = ways.shape(gpus_of(mesh));
+  CHECK_FALSE(shape.switched);
+  const auto refusal = nccl_refusal(all_reduce, shape, nccl(NcclAlgorithm::nvls));
+  REQUIRE(refusal);
+  CHECK(refusal->reason == "nvls needs NVLink through a switch");
+}
+
+}  // namespace
+}  // namespace parsim
