@@ -47,7 +47,11 @@ constexpr std::array<ByNodes, 4> tree_most{
 constexpr std::array<ByNodes, 4> nvls_tree_most{
     {{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 43.8}}};
 constexpr std::array<double, 4> nvls_efficiency{0, 0, 0.85, 0.74};
-constexpr double nvls_channels = 8, slowest_nvls_channel = 12;
+/// GB/s of a multicast's channels, fastest first: src/graph/search.cc. Slower ones are no NVLink's.
+constexpr std::array<std::array<double, 9>, 4> nvls_speeds{
+    {{}, {}, {60, 50, 40, 30, 24, 20, 15, 12, 11}, {90, 80, 70, 60, 50, 40, 30, 24, 20}}};
+/// Of trees with one GPU in a node, which serves parent and children over the same card.
+constexpr double lone_tree_efficiency = 0.85;
 
 /// Trees all-reduce middle sizes slower than they should: factor of the rate by log2(bytes / 64).
 constexpr std::array<std::array<double, 23>, 3> tree_correction{
@@ -71,13 +75,11 @@ std::size_t node_column(const CommShape& shape) {
 /// Why an algorithm or a protocol does not run.
 enum class Obstacle : std::uint8_t {
   none,
-  not_all_reduce,
+  other_collective,
   broadcast,
-  before_hopper,
+  too_old,
   no_switch,
   few_gpus,
-  not_gathering,
-  before_pascal,
   several_gpus,
   several_nodes,
   one_node,
@@ -110,12 +112,12 @@ class NcclModel {
     if (a == NcclAlgorithm::ring) return Obstacle::none;
     if (a == NcclAlgorithm::pat) return pat_obstacle();
     const bool sums = kind_ == CollectiveKind::all_reduce;
-    if (a != NcclAlgorithm::nvls && !sums) return Obstacle::not_all_reduce;
+    if (a != NcclAlgorithm::nvls && !sums) return Obstacle::other_collective;
     if (a == NcclAlgorithm::tree) return Obstacle::none;
     if (kind_ == CollectiveKind::broadcast) return Obstacle::broadcast;
-    if (generation(shape_) < 2) return Obstacle::before_hopper;
+    if (generation(shape_) < 2) return Obstacle::too_old;
     if (!shape_.nvlink || !shape_.switched) return Obstacle::no_switch;
-    if (per_node_ <= 2) return Obstacle::few_gpus;
+    if (per_node_ < 2) return Obstacle::few_gpus;
     if (a == NcclAlgorithm::nvls && nodes_ > 1) return Obstacle::several_nodes;
     if (a == NcclAlgorithm::nvls_tree && nodes_ == 1) return Obstacle::one_node;
     return nvls_bus() > 0 ? Obstacle::none : Obstacle::slow_ports;
@@ -136,23 +138,19 @@ class NcclModel {
     switch (why) {
       case Obstacle::none:
         return {};
-      case Obstacle::not_all_reduce:
-        return fmt::format("{} is for all-reduce, not for {}", to_text(a), parsim::to_text(kind_));
+      case Obstacle::other_collective:
+        return fmt::format("{} is for {}, not for {}", to_text(a),
+                           a == NcclAlgorithm::pat ? "all-gather and reduce-scatter" : "all-reduce",
+                           parsim::to_text(kind_));
       case Obstacle::broadcast:
         return fmt::format("{} is not for broadcast", to_text(a));
-      case Obstacle::before_hopper:
-        return fmt::format("{} needs GPUs of compute capability 9 or more, here {:g}", to_text(a),
-                           shape_.architecture);
+      case Obstacle::too_old:
+        return fmt::format("{} needs GPUs of compute capability {} or more, here {:g}", to_text(a),
+                           a == NcclAlgorithm::pat ? 6 : 9, shape_.architecture);
       case Obstacle::no_switch:
         return fmt::format("{} needs NVLink through a switch", to_text(a));
       case Obstacle::few_gpus:
-        return fmt::format("{} needs more than two GPUs in a node", to_text(a));
-      case Obstacle::not_gathering:
-        return fmt::format("{} is for all-gather and reduce-scatter, not for {}", to_text(a),
-                           parsim::to_text(kind_));
-      case Obstacle::before_pascal:
-        return fmt::format("{} needs GPUs of compute capability 6 or more, here {:g}", to_text(a),
-                           shape_.architecture);
+        return fmt::format("{} needs two or more GPUs in a node", to_text(a));
       case Obstacle::several_gpus:
         return fmt::format("{} is for nodes of one GPU each, here {:g} in one", to_text(a),
                            per_node_);
@@ -162,7 +160,8 @@ class NcclModel {
         return fmt::format("{} is for several nodes, here one", to_text(a));
       case Obstacle::slow_ports:
         return fmt::format("{} needs {:g} GB/s or more from GPU to switch, here {:.3g}", to_text(a),
-                           slowest_nvls_channel * (nvls_channels + 1), shape_.inside_rate / giga);
+                           nvls_speeds[generation(shape_)].back() * (per_node_ + 1),
+                           shape_.inside_rate / giga);
       case Obstacle::not_simple:
         return fmt::format("{} has no protocol but simple", to_text(a));
       case Obstacle::before_volta:
@@ -184,7 +183,7 @@ class NcclModel {
     const double tree_inside = (shape_.nvlink ? tree_nvlink : tree_pcie)[p] + far;
     const double slow = std::max(0.0, shape_.network_latency.count() / micro - infiniband_path);
     const double between = (per_node_ == 1 ? tree_net : ring_net)[p] + slow;
-    const double levels = std::log2(nodes_);
+    const double levels = std::floor(std::log2(nodes_));
     switch (a) {
       case NcclAlgorithm::ring: {
         const bool simple = protocol == NcclProtocol::simple;
@@ -241,13 +240,15 @@ class NcclModel {
           tree = std::min(tree * (nodes_ == 1 ? 7.0 / 9 : 120.0 / 128),
                           channels * tree_ll128[row][column]);
         }
+        if (per_node_ == 1) tree *= lone_tree_efficiency;
         return tree / 2 * corrected(p);
       }
       case NcclAlgorithm::nvls:
-        return nvls_bus() * per_step;
+        // A gather's or a scatter's rate is that of all its bytes already.
+        return kind_ == CollectiveKind::all_reduce ? nvls_bus() * per_step : nvls_bus();
       case NcclAlgorithm::nvls_tree:
-        return std::min(
-            std::min(nvls_bus(), nvls_channels * nvls_tree_most[row][column]) * per_step, between);
+        return std::min(std::min(nvls_bus(), per_node_ * nvls_tree_most[row][column]) * per_step,
+                        between);
       case NcclAlgorithm::pat:
         return pat_efficiency * bus;
     }
@@ -265,9 +266,9 @@ class NcclModel {
   [[nodiscard]] Obstacle pat_obstacle() const {
     const bool gathers =
         kind_ == CollectiveKind::all_gather || kind_ == CollectiveKind::reduce_scatter;
-    if (!gathers) return Obstacle::not_gathering;
+    if (!gathers) return Obstacle::other_collective;
     if (shape_.ranks > shape_.nodes) return Obstacle::several_gpus;
-    return shape_.architecture < 6 ? Obstacle::before_pascal : Obstacle::none;
+    return shape_.architecture < 6 ? Obstacle::too_old : Obstacle::none;
   }
 
   [[nodiscard]] double corrected(NcclProtocol p) const {
@@ -277,21 +278,16 @@ class NcclModel {
     return table[static_cast<std::size_t>(step)];
   }
 
-  /// A GPU's port carries eight channels of one speed of NCCL's list, and a ninth part is left.
+  /// One channel for each GPU of a node, whose port carries it twice, and the others' ports once.
   [[nodiscard]] double nvls_bus() const {
-    const double port = shape_.inside_rate / giga / (nvls_channels + 1);
-    double speed = 0;
-    for (const double listed :
-         {80.0, 60.0, 40.0, 30.0, 24.0, 20.0, 18.0, 15.0, slowest_nvls_channel}) {
-      if (listed <= port) {
-        speed = listed;
-        break;
-      }
-    }
-    const double part = kind_ == CollectiveKind::all_reduce
-                            ? 2 * (nvls_channels - 1) / nvls_channels
-                            : (per_node_ - 1) / per_node_;
-    return nvls_channels * speed * nvls_efficiency[generation(shape_)] * part;
+    const auto& listed = nvls_speeds[generation(shape_)];
+    const double port = shape_.inside_rate / giga / (per_node_ + 1);
+    const auto speed =
+        std::find_if(listed.begin(), listed.end(), [port](double one) { return one <= port; });
+    if (speed == listed.end()) return 0;
+    const double others = (per_node_ - 1) / per_node_;
+    const double part = kind_ == CollectiveKind::all_reduce ? 2 * others : others * others;
+    return per_node_ * *speed * nvls_efficiency[generation(shape_)] * part;
   }
 
   CollectiveKind kind_;

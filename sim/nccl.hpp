@@ -43,14 +43,19 @@ struct CollectiveChoice {
 ///
 ///     time = latency(algorithm, protocol) + payload / rate(algorithm, protocol)
 ///
-/// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc. Three things differ. Rates of rings
-/// come from our links instead of NCCL's graph search. And a tree over nodes is held to what the
-/// cards of a node can carry for it, payload · 2(nodes−1)/nodes per direction, where NCCL takes two
-/// nodes to be as fast as their insides. Latencies are NCCL's own, which are of NVLink and
-/// InfiniBand; what a network has beyond 6 us, and a path in a machine beyond 2.5 us, is added to
-/// each of its hops. PAT (NCCL_PAT_ENABLE, by default 2: wherever it can run, from NCCL 2.23 on)
-/// sends every rank's share once, as a ring does, but to partners 1, 2, 4, … further: it lies along
-/// the ring's hops all the same. Not modelled: CollNet. Checked: tests/sim/nccl_test.cpp.
+/// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc, for machines with Intel's CPUs. What
+/// differs:
+///   - rates of rings and multicasts come from our links instead of NCCL's graph search;
+///   - a tree over nodes is held to what the cards of a node can carry for it,
+///     payload · 2(nodes−1)/nodes per direction, where NCCL takes two nodes to be as fast as their
+///     insides;
+///   - a broadcast's hops inside a node cost what such hops do, where NCCL takes all for the
+///     network's, or counts one hop for all;
+///   - latencies are NCCL's own, which are of NVLink and InfiniBand; what a network has beyond
+///     6 us, and a path in a machine beyond 2.5 us, is added to each hop.
+/// PAT runs wherever it can: NCCL's default from 2.23 on (NCCL_PAT_ENABLE=2). Each rank sends every
+/// share once, as in a ring, but to partners 1, 2, 4, … further; it lies along the ring's hops all
+/// the same. Not modelled: CollNet. Checked: tests/sim/nccl_test.cpp.
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);
 

@@ -36,10 +36,11 @@ TEST_CASE("nccl: what cannot run is refused with the reason and with what can") 
                                             all_but_multicast + ", nvls (simple)");
   CHECK(reason(h100x16, A::nvls).starts_with("--algorithm: nvls is for one node, here 2; "));
   CHECK(reason(h100x16, A::nvls_tree) == "runs");
-  CHECK(reason("nvswitch:2,device=h100-sxm5,rate=370.8GB/s", A::nvls)
-            .starts_with("--algorithm: nvls needs more than two GPUs in a node; "));
+  CHECK(reason("nvswitch:2,device=h100-sxm5,rate=370.8GB/s", A::nvls) == "runs");
+  CHECK(reason("nodes:2x1,device=h100-sxm5,intra=370.8GB/s,inter=50GB/s", A::nvls_tree)
+            .starts_with("--algorithm: nvls-tree needs two or more GPUs in a node; "));
   CHECK(reason("star:8,device=h100-sxm5,rate=25GB/s", A::nvls)
-            .starts_with("--algorithm: nvls needs 108 GB/s or more from GPU to switch, here 25; "));
+            .starts_with("--algorithm: nvls needs 99 GB/s or more from GPU to switch, here 25; "));
   CHECK(reason("star:8,device=h100-pcie,rate=48GB/s", A::nvls)
             .starts_with("--algorithm: nvls needs NVLink through a switch; "));
   CHECK(reason(h100x8, A::nvls, {}, CollectiveKind::broadcast)

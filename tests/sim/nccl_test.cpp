@@ -58,6 +58,10 @@ TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand")
                 .wait.count() *
             1e6 ==
         doctest::Approx(6.6 + 14 * 1.0 + 1 * 2.7));
+  // Three machines: NCCL counts whole levels, so one.
+  CHECK(wait(NcclAlgorithm::tree, NcclProtocol::ll,
+             "nodes:3x8,device=h100-sxm5,intra=370.8GB/s,inter=50GB/s,nics=8,latency=1us") ==
+        doctest::Approx(6.8 + 2 * (7 * 0.6 + 5.0)));
   // PCIe has no LL128; what does not exist is left to the library.
   const CollectiveChoice pcie = chosen("star:4,device=v100-pcie,rate=12GB/s", all_reduce, 64,
                                        nccl(std::nullopt, NcclProtocol::ll128));
@@ -75,6 +79,40 @@ TEST_CASE("nccl: of the rings between nodes only an all-reduce's has the plateau
   CHECK(wait(all_reduce, 64) == doctest::Approx(8.4 + 28 * 3.4 + 2 * 14));
   CHECK(wait(CollectiveKind::all_gather, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
   CHECK(wait(CollectiveKind::reduce_scatter, giga) == doctest::Approx(8.4 + 14 * 3.4 + 14));
+}
+
+TEST_CASE("nccl: a multicast's channels are its node's GPUs, by hand") {
+  // Hopper's 370.8 GB/s carry n + 1 channels: of 60 GB/s up to five GPUs, 50 with six, 40 with
+  // eight. An all-reduce moves 2 (n − 1) / n of their sum and counts n / 2 (n − 1) of it as
+  // payload; at 0.85 that leaves 0.85 n · speed.
+  const auto rate = [](std::int64_t n, CollectiveKind kind) {
+    const std::string call = "nvswitch:" + std::to_string(n) + ",device=h100-sxm5,rate=370.8GB/s";
+    const CollectiveChoice choice = chosen(call, kind, giga, nccl(NcclAlgorithm::nvls));
+    CHECK(choice.algorithm == "nvls");
+    return giga / choice.least.count() / 1e9;
+  };
+  CHECK(rate(2, all_reduce) == doctest::Approx(0.85 * 2 * 60));
+  CHECK(rate(4, all_reduce) == doctest::Approx(0.85 * 4 * 60));
+  CHECK(rate(6, all_reduce) == doctest::Approx(0.85 * 6 * 50));
+  CHECK(rate(8, all_reduce) == doctest::Approx(0.85 * 8 * 40));
+  // A gather or a scatter: 7/8 of the channels, of which 7/8 come from others.
+  CHECK(rate(8, CollectiveKind::all_gather) == doctest::Approx(0.85 * 8 * 40 * 49 / 64));
+  CHECK(rate(4, CollectiveKind::reduce_scatter) == doctest::Approx(0.85 * 4 * 60 * 9 / 16));
+  // A port sends a payload and what its own channel sums of it: none is faster than that.
+  for (std::int64_t n = 2; n <= 8; ++n) {
+    CHECK(rate(n, all_reduce) * static_cast<double>(n + 1) / static_cast<double>(n) <= 370.8);
+  }
+  // Four are served as well by a ring: 370.8 · 4/6 against 204 GB/s.
+  CHECK(words(chosen("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", all_reduce, giga)) ==
+        "ring simple");
+}
+
+TEST_CASE("nccl: a tree whose parent and children share a card is slower, by hand") {
+  // Half of 0.92 · 0.85 · 12.5 GB/s, and 8.4 + 2 · 2 · 14 us.
+  const CollectiveChoice tree =
+      chosen(lone_gpus(4), all_reduce, giga, nccl(NcclAlgorithm::tree, NcclProtocol::simple));
+  CHECK(tree.wait.count() == doctest::Approx(64.4e-6));
+  CHECK(giga / tree.least.count() / 1e9 == doctest::Approx(0.92 * 0.85 * 12.5 / 2));
 }
 
 TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand") {
