@@ -218,7 +218,15 @@ std::string render_validation_page(const Document& document, const std::string& 
   for (const std::string& line : document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n";
   if (!json["sets"].empty()) out += "<h2>Mean error by set</h2>\n" + error_bars(json["sets"]);
-  if (!document.tables.empty()) out += html_table(document.tables.front());
+  std::size_t all_rows = 0;
+  for (const auto& [name, dots] : sets) all_rows += dots.size();
+  constexpr std::size_t most_open = 20;
+  const Table* every_row = nullptr;
+  for (const Table& table : document.tables) {
+    const bool is_first = &table == &document.tables.front();
+    if (!is_first && table.rows.size() == all_rows) every_row = &table;
+    if (is_first || table.rows.size() <= most_open) out += html_table(table);
+  }
   if (!sets.empty()) {
     out +=
         "<h2>Predicted against measured</h2>\n<p class=key>On the dashed line the prediction is "
@@ -231,9 +239,9 @@ std::string render_validation_page(const Document& document, const std::string& 
            html_table(table_of_classes(json["classes"]));
   }
   out += timelines;
-  if (!sets.empty()) {
+  if (all_rows > most_open || (all_rows > 0 && every_row == nullptr)) {
     out += "<h2>Every row</h2>\n<details><summary>all rows</summary>" +
-           html_table(table_of_all(sets)) + "</details>\n";
+           html_table(every_row != nullptr ? *every_row : table_of_all(sets)) + "</details>\n";
   }
   out += "<h2>Notes</h2>\n<ul class=notes>";
   for (const std::string& note : document.notes) out += fmt::format("<li>{}", html(note));

@@ -247,6 +247,44 @@ TEST_CASE("hostile names: a plan's strategy and notes come from a file, too") {
   CHECK(page.find("<img") == std::string::npos);
 }
 
+TEST_CASE("page: a validation shows its worst rows with their reasons, as the terminal does") {
+  const testing::TemporaryFolder folder;
+  std::string rows =
+      "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
+      "parallelism,value,unit,split\n"
+      "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,calibrate\n";
+  for (int row = 0; row < 12; ++row) {
+    rows +=
+        fmt::format("LeNet,64,Tesla P100-SXM2,box,1,2,2,PCIe gen3,FP32,F,DP,{},images/s,validate\n",
+                    60000 + 1000 * row);
+  }
+  const std::string page_path = folder.path("page.html");
+  const Finished finished =
+      run({"validate", "--published", "--data", folder.write("twelve.csv", rows), "--report",
+           page_path, "--json"});
+  REQUIRE(finished.exit_code == 0);
+  const std::string page = testing::read_text(page_path);
+  check_balanced(page);
+  std::vector<std::pair<double, std::string>> errors;
+  const json result = json::parse(finished.out);
+  for (const json& row : result["rows"]) {
+    const double error = row["error"];
+    errors.emplace_back(std::abs(error), fmt::format("<td data-v=\"{}\">", error));
+  }
+  std::sort(errors.rbegin(), errors.rend());
+  REQUIRE(errors.size() == 12);
+  const std::size_t begin = page.find("<caption>the worst rows"),
+                    end = page.find("</table>", begin);
+  REQUIRE(begin != std::string::npos);
+  const std::string worst = page.substr(begin, end - begin);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    CAPTURE(errors[i].second);
+    CHECK(count(worst, errors[i].second) == (i < 10 ? 1 : 0));
+    CHECK(count(page, errors[i].second) == (i < 10 ? 2 : 1));  // and among all rows
+  }
+  CHECK(count(worst, "<th>suspected reason") == 1);
+}
+
 TEST_CASE("page: a validation is drawn row by row, whatever its cases are called") {
   const testing::TemporaryFolder folder;
   // The first row calibrates and is not drawn; one hostile name stands in a file's name.
