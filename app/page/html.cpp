@@ -17,6 +17,23 @@ std::string cut_to(std::string_view text, std::size_t longest) {
   return std::string(text.substr(0, end)) + "…";
 }
 
+/// The text with no line break between a number and its unit: "uses 6.85 % of 12.0 GB/s".
+std::string unbroken(std::string_view text) {
+  constexpr std::string_view units[] = {"%",   "s",   "ms",  "us",   "ns",   "B",    "KiB", "MiB",
+                                        "GiB", "TiB", "B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  constexpr std::string_view ends = " ,.;:)";
+  constexpr std::string_view no_break_space = "\u00a0";
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::size_t end = std::min(text.find_first_of(ends, i + 1), text.size());
+    const bool joins = text[i] == ' ' && i > 0 && text[i - 1] >= '0' && text[i - 1] <= '9' &&
+                       std::find(std::begin(units), std::end(units),
+                                 text.substr(i + 1, end - i - 1)) != std::end(units);
+    out += joins ? no_break_space : text.substr(i, 1);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string html(std::string_view text, std::size_t longest) {
@@ -82,7 +99,7 @@ std::string html_table(const Table& all) {
       if (table.columns[c].is_number) {
         out += fmt::format("<td data-v=\"{}\">{}", html(row[c].raw), html(row[c].text));
       } else {
-        out += fmt::format("<td>{}", html(row[c].text));
+        out += fmt::format("<td>{}", html(unbroken(row[c].text)));
       }
     }
     out += "\n";

@@ -70,6 +70,16 @@ TEST_CASE("page: markup in a name is text, and text is cut between characters") 
   CHECK(json_for_script(R"({"a":"</script>"})") == R"({"a":"\u003c/script>"})");
 }
 
+TEST_CASE("page: no line of a table's cell breaks between a number and its unit") {
+  Table table;
+  add_words(table, "link", "link",
+            {"a to b 6.85 %", "lacks 4.13 GiB, 12 of 3 more", "10 GB/s or 2 s, 5 sets"});
+  const std::string page = html_table(table);
+  CHECK(page.find("<td>a to b 6.85\u00a0%\n") != std::string::npos);
+  CHECK(page.find("<td>lacks 4.13\u00a0GiB, 12 of 3 more\n") != std::string::npos);
+  CHECK(page.find("<td>10\u00a0GB/s or 2\u00a0s, 5 sets\n") != std::string::npos);
+}
+
 TEST_CASE("page: bars are in order, do not overlap and end with the step") {
   const testing::NotedDag noted = testing::dag_of(
       "a: compute d0 3us; t: transfer d0->d1 1MB after a; r: all-reduce d0,d1 4MB after t");
