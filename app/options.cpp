@@ -98,6 +98,13 @@ constexpr OptionSpec options[] = {
     {"--quiet", "", "no progress and no warnings on standard error"},
 };
 
+std::optional<double> real_within(std::string_view text, double least, double most) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc{} && end == text.data() + text.size();
+  return whole && number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
 }  // namespace
 
 std::span<const OptionSpec> option_table() { return options; }
@@ -132,14 +139,22 @@ std::int64_t parse_whole(std::string_view text, std::string_view where, std::int
 }
 
 double parse_real(std::string_view text, std::string_view where, double least, double most) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() ||
-      !(number >= least && number <= most)) {
-    throw InputError(where, fmt::format("'{}'", text),
-                     fmt::format("accepted: a number from {} to {}", least, most));
-  }
-  return number;
+  const std::optional<double> number = real_within(text, least, most);
+  if (number) return *number;
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {} to {}", least, most));
+}
+
+double parse_share(std::string_view text, std::string_view where, double least, double most) {
+  constexpr double percent = 100;
+  const bool in_percent = text.ends_with('%');
+  const double factor = in_percent ? percent : 1;
+  const std::optional<double> number = real_within(
+      text.substr(0, text.size() - (in_percent ? 1 : 0)), factor * least, factor * most);
+  if (number) return *number / factor;
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {} to {}, or from {}% to {}%", least, most,
+                               percent * least, percent * most));
 }
 
 std::string spelling_hint(std::string_view found, const std::vector<std::string>& known) {

@@ -50,6 +50,11 @@ struct Arguments {
 [[nodiscard]] double parse_real(std::string_view text, std::string_view where, double least,
                                 double most);
 
+/// A share: 0.05 or 5%. Throws InputError for anything else or outside the bounds, which are of the
+/// number without '%'.
+[[nodiscard]] double parse_share(std::string_view text, std::string_view where, double least,
+                                 double most);
+
 /// "; did you mean 'x'?", or "" if nothing known is near.
 [[nodiscard]] std::string spelling_hint(std::string_view found,
                                         const std::vector<std::string>& known);

@@ -218,10 +218,7 @@ Request make_request(const Arguments& arguments) {
   request.profile = arguments.text("--profile").value_or("");
   request.hardware = arguments.has("--hw");
   if (const auto text = arguments.text("--jitter")) {
-    const bool percent = text->ends_with('%');
-    const std::string number = text->substr(0, text->size() - (percent ? 1 : 0));
-    request.jitter = parse_real(number, "--jitter", percent ? 0.01 : 1e-4, percent ? 100 : 1) /
-                     (percent ? 100 : 1);
+    request.jitter = parse_share(*text, "--jitter", 1e-4, 1);
   }
   // Of fewer nobody can tell a spread.
   constexpr std::int64_t fewest_runs = 5, most_runs = 10'000;
