@@ -48,6 +48,16 @@ Values values_of(const OptionSpec& option) {
   return values;
 }
 
+/// What the second word of a verb may be, beside files, after each first one.
+struct NamesAfter {
+  std::string verb, word;
+  std::vector<std::string> names;
+};
+std::vector<NamesAfter> names_after_words() {
+  return {{"show", "network", catalogue_names(networks())},
+          {"show", "cluster", catalogue_names(clusters())}};
+}
+
 /// In single quotes, as all three shells read it.
 std::string single_quoted(std::string_view text) {
   std::string out = "'";
@@ -86,7 +96,16 @@ std::string bash_completion() {
         fmt::format("    {}) mapfile -t COMPREPLY < <(compgen {}-W '{}' -- \"$word\"); return ;;\n",
                     option.flag, values.files ? "-f " : "", join(values.words, " "));
   }
-  out += "  esac\n  case ${COMP_WORDS[1]} in\n";
+  out +=
+      "  esac\n"
+      "  if ((COMP_CWORD == 3)) && [[ $word != -* ]]; then\n"
+      "    case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n";
+  for (const NamesAfter& after : names_after_words()) {
+    out += fmt::format(
+        "      '{} {}') mapfile -t COMPREPLY < <(compgen -f -W '{}' -- \"$word\"); return ;;\n",
+        after.verb, after.word, join(after.names, " "));
+  }
+  out += "    esac\n  fi\n  case ${COMP_WORDS[1]} in\n";
   for (const Verb& verb : verbs()) {
     std::vector<std::string> words;
     if (!verb.words.empty()) {
@@ -124,11 +143,17 @@ std::string zsh_completion() {
       "  local verb=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $verb in\n";
   for (const Verb& verb : verbs()) {
     out += fmt::format("    {}) _arguments", verb.name);
+    std::string named_after;  // what the word before decides
+    for (const NamesAfter& after : names_after_words()) {
+      if (after.verb != verb.name) continue;
+      named_after += fmt::format("[[ $words[2] == {} ]] && compadd -- {}; ", after.word,
+                                 join(after.names, " "));
+    }
     for (const Word& word : verb.words) {
       const std::vector<std::string> choices(word.choices.begin(), word.choices.end());
-      out += " " +
-             single_quoted(fmt::format(
-                 ":{}:{}", word.name, choices.empty() ? "_files" : "(" + join(choices, " ") + ")"));
+      std::string action = choices.empty() ? "_files" : "(" + join(choices, " ") + ")";
+      if (&word != &verb.words.front()) action = "{" + named_after + "_files}";
+      out += " " + single_quoted(fmt::format(":{}:{}", word.name, action));
     }
     for (const OptionSpec* option : options_of(verb)) {
       std::string spec =
@@ -158,6 +183,13 @@ std::string fish_completion() {
       const std::vector<std::string_view>& choices = verb.words.front().choices;
       const std::vector<std::string> words(choices.begin(), choices.end());
       out += fmt::format("{} -xa {}\n", after, single_quoted(join(words, " ")));
+    }
+    for (const NamesAfter& names : names_after_words()) {
+      if (names.verb != verb.name) continue;
+      out += fmt::format(
+          "complete -c parsim -n '__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from "
+          "{}' -a {}\n",
+          verb.name, names.word, single_quoted(join(names.names, " ")));
     }
     for (const OptionSpec* option : options_of(verb)) {
       const bool is_long = option->flag.starts_with("--");

@@ -94,6 +94,12 @@ TEST_CASE("comfort: bash reads its script and completes verbs, options, values a
   CHECK(completed("parsim simulate --scal") == "\n");
   CHECK(completed("parsim list net") == "networks\n");
   CHECK(completed("parsim compare --cluster dgx-a") == "dgx-a100\n");
+  CHECK(completed("parsim show cl") == "cluster\n");
+  CHECK(completed("parsim show cluster dgx-a") == "dgx-a100\n");
+  CHECK(completed("parsim show network googl") == "googlenet\n");
+  CHECK(completed("parsim show network dgx-a") == "\n");
+  CHECK(completed("parsim show cluster " + script) == script + "\n");
+  CHECK(completed("parsim show cluster --ov") == "--override\n");
 }
 
 TEST_CASE("comfort: doctor knows the packages and what brings what is missing") {
