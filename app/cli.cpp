@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 
+#include "app/files.hpp"
 #include "app/report_runs.hpp"
 
 namespace parsim {
@@ -203,6 +204,19 @@ const Format& chosen_format(const Arguments& arguments) {
     if (here) known.emplace_back(format.name);
   }
   refuse_word(wanted, "--format", known);
+}
+
+bool writes_to_standard_output(const Arguments& arguments) {
+  std::string_view before;
+  for (const std::string_view flag : {"-o", "--dag", "--trace", "--report"}) {
+    if (arguments.text(flag) != standard_output) continue;
+    if (!before.empty()) {
+      throw InputError(flag, fmt::format("'-' is standard output, as with {}", before),
+                       "accepted: the name of a file for one of them");
+    }
+    before = flag;
+  }
+  return !before.empty();
 }
 
 bool use_color(const Arguments& arguments, bool is_terminal) {

@@ -26,6 +26,10 @@ struct CommandLine {
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const Format& chosen_format(const Arguments& arguments);
 
+/// True if one of the files to write is "-", standard output, which then holds nothing else. Throws
+/// InputError if two are.
+[[nodiscard]] bool writes_to_standard_output(const Arguments& arguments);
+
 /// Whether to colour: --color; if that is auto, `is_terminal` and neither NO_COLOR nor TERM=dumb.
 /// Source of NO_COLOR: no-color.org.
 [[nodiscard]] bool use_color(const Arguments& arguments, bool is_terminal);

@@ -106,8 +106,16 @@ std::string gzip(std::string_view bytes) {
   return out;
 }
 
+std::string shown_path(const std::string& path) {
+  return path == standard_output ? "standard output" : path;
+}
+
 OutputFile::OutputFile(std::string path, std::string_view where)
     : path_(std::move(path)), where_(where) {
+  if (path_ == standard_output) {
+    file_ = stdout;
+    return;
+  }
   if (path_.empty()) refuse("the name is empty");
   if (has_control_characters(path_)) refuse("the name has control characters");
   std::error_code ignored;
@@ -120,14 +128,14 @@ OutputFile::OutputFile(std::string path, std::string_view where)
 }
 
 OutputFile::~OutputFile() {
-  if (file_ != nullptr) std::fclose(file_);
+  if (file_ != nullptr && file_ != stdout) std::fclose(file_);
   if (!written_.empty()) std::remove(written_.c_str());
 }
 
 void OutputFile::commit(std::string_view content) {
   ensure(file_ != nullptr, "a file is committed once");
   const bool complete = std::fwrite(content.data(), 1, content.size(), file_) == content.size();
-  const bool closed = std::fclose(file_) == 0;
+  const bool closed = (file_ == stdout ? std::fflush(file_) : std::fclose(file_)) == 0;
   file_ = nullptr;
   if (!complete || !closed) refuse(std::strerror(errno));
   if (written_.empty()) return;
@@ -136,7 +144,7 @@ void OutputFile::commit(std::string_view content) {
 }
 
 void OutputFile::refuse(const std::string& reason) const {
-  throw InputError(where_, fmt::format("cannot write '{}': {}", path_, reason),
+  throw InputError(where_, fmt::format("cannot write '{}': {}", shown_path(path_), reason),
                    "accepted: a file name in a folder that can be written");
 }
 

@@ -26,9 +26,14 @@ namespace parsim {
 /// The same bytes as a gzip file; without a time stamp, so that equal texts give equal files.
 [[nodiscard]] std::string gzip(std::string_view bytes);
 
+/// As the name of a file to write: standard output.
+inline constexpr std::string_view standard_output = "-";
+/// The name of a file to write, for people.
+[[nodiscard]] std::string shown_path(const std::string& path);
+
 /// A file that appears under its name when it is complete: written beside it under a temporary name
 /// and renamed by commit(). Without commit() nothing stays. What is no regular file (/dev/null, a
-/// pipe) is written in place.
+/// pipe, "-" for standard output) is written in place.
 class OutputFile {
  public:
   /// `where` is the flag, for messages. Throws InputError if the place cannot be written, so that a
@@ -45,8 +50,8 @@ class OutputFile {
   [[noreturn]] void refuse(const std::string& reason) const;
 
   std::string path_, where_;
-  std::string written_;  ///< the name written under; empty once there is nothing to remove
-  std::FILE* file_ = nullptr;
+  std::string written_;        ///< the name written under; empty once there is nothing to remove
+  std::FILE* file_ = nullptr;  ///< closed here unless it is standard output
 };
 
 }  // namespace parsim

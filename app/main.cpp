@@ -30,9 +30,9 @@ int fail(int exit_code, std::string_view kind, std::string_view message) {
 }
 
 /// Throws InputError if the report cannot be written, for instance to a full disk.
-void print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (std::fflush(stdout) != 0 || !written) {
+void print(const std::string& text, std::FILE* stream = stdout) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
+  if (std::fflush(stream) != 0 || !written) {
     throw parsim::InputError("standard output", "cannot be written", "accepted: a place with room");
   }
 }
@@ -45,13 +45,15 @@ int run(const std::vector<std::string>& words) {
   }
   // Both are read before the work starts: a typo must not cost a long simulation.
   const parsim::Format& format = parsim::chosen_format(command.arguments);
-  const bool color = parsim::use_color(command.arguments, ::isatty(STDOUT_FILENO) == 1);
+  // Where a file goes to standard output, the report makes room.
+  std::FILE* const stream = parsim::writes_to_standard_output(command.arguments) ? stderr : stdout;
+  const bool color = parsim::use_color(command.arguments, ::isatty(::fileno(stream)) == 1);
   const parsim::Outcome outcome = command.verb->run(command.arguments);
   if (!command.arguments.has("--quiet")) {
     for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
   }
   const parsim::Format& form = outcome.format == nullptr ? format : *outcome.format;
-  print(form.render(outcome.document, color));
+  print(form.render(outcome.document, color), stream);
   return outcome.exit_code;
 }
 

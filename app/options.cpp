@@ -82,7 +82,9 @@ constexpr OptionSpec options[] = {
     {"--published", "", "published measurements, each simulated from scratch"},
     {"--data", "FILE", "with --published: the rows of this CSV file instead of the built-in ones"},
     {"--seed", "N", "seed of everything random (default: 1)"},
-    {"-o", "FILE", "write the plan to this file"},
+    {"-o", "FILE",
+     "write the plan to this file; as with other files to write, '-' is standard output, and the "
+     "report then goes to standard error"},
     {"--dag", "FILE",
      "write the execution DAG to this file; for Graphviz if the name ends in .dot"},
     {"--trace", "FILE",

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "app/files.hpp"
 #include "app/report_runs.hpp"
 #include "core/json.hpp"
 #include "strategies/explain.hpp"
@@ -46,8 +47,9 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   document.tables = {std::move(table)};
   document.notes = plan.notes;
   document.warnings = scene.warnings;
-  if (!plan_path.empty()) document.notes.push_back("plan written to " + plan_path);
-  if (!dag_path.empty()) document.notes.push_back("execution DAG written to " + dag_path);
+  if (!plan_path.empty()) document.notes.push_back("plan written to " + shown_path(plan_path));
+  if (!dag_path.empty())
+    document.notes.push_back("execution DAG written to " + shown_path(dag_path));
   document.json = plan_path.empty() && dag_path.empty()
                       ? to_json(plan)
                       : plan_summary_json(scene, planned, plan_path, dag_path);

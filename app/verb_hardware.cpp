@@ -437,7 +437,7 @@ Outcome run_calibrate(const Arguments& arguments) {
   document.head = {"measured on " + machine_line(profile.value->machine),
                    fmt::format("{} kernels, {} copies and updates, {} messages written to {}",
                                profile.value->kernels.size(), profile.value->memory.size(),
-                               profile.value->messages.size(), path)};
+                               profile.value->messages.size(), shown_path(path))};
   add_machine_facts(*profile.value, document.head);
   for (const Unresolved& item : unresolved) {
     document.notes.push_back(

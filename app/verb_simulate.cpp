@@ -83,7 +83,7 @@ Outcome run_simulate(const Arguments& arguments) {
     const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline,
                                           measured ? &rows->timelines.front() : nullptr);
     trace->commit(path.ends_with(".gz") ? gzip(text) : text);
-    document.notes.push_back(fmt::format("trace written to {}", path));
+    document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }
   if (report) {
     report->write(scene, document, {run.result}, {report->chapter(scene, run, planned.plan)},

@@ -115,7 +115,7 @@ Outcome run_validate(const Arguments& arguments) {
   OutputFile file(*path, "--report");
   Outcome outcome = validated(arguments);
   file.commit(render_validation_page(outcome.document, outcome.timelines, arguments.command));
-  outcome.document.notes.push_back(fmt::format("report written to {}", *path));
+  outcome.document.notes.push_back(fmt::format("report written to {}", shown_path(*path)));
   return outcome;
 }
 

@@ -34,7 +34,7 @@ void ReportFile::write(const Scene& scene, Document& document,
     if (page.best.empty() && result.fits()) page.best = result.strategy;
   }
   file_->commit(render_page(page));
-  document.notes.push_back(fmt::format("report written to {}", path_));
+  document.notes.push_back(fmt::format("report written to {}", shown_path(path_)));
 }
 
 std::optional<ReportFile> report_file(const Arguments& arguments) {

@@ -286,6 +286,35 @@ TEST_CASE("program: plan without -o prints the plan itself as JSON") {
   CHECK(json::parse(printed.out)["format"] == "parsim-plan");
 }
 
+TEST_CASE("program: '-' writes a file to standard output, and the report makes room") {
+  const testing::TemporaryFolder folder;
+  const Words plan = {"plan", "--network", "lenet5", "--cluster", star, "--strategy", "data"};
+  const auto both = [&](const Words& words, const std::string& flag, bool is_plan = true) {
+    CAPTURE(flag);
+    const std::string path = folder.path("written");
+    REQUIRE(parsim_with(with(words, {flag, path})).exit_code == 0);
+    const Finished there =
+        testing::run_program(PARSIM_PROGRAM, with(words, {flag, "-"}), folder.folder());
+    CHECK(there.exit_code == 0);
+    CHECK(there.err.find("written to standard output") != std::string::npos);
+    CHECK(folder.names() == Words{"written"});
+    if (is_plan) CHECK(there.out == testing::read_text(path));
+    return there;
+  };
+  both(plan, "-o");
+  both(plan, "--dag");
+  both(simulate_lenet, "--trace");
+  const Finished page =
+      both(with(compare_lenet, {"--strategy", "data", "--no-timings"}), "--report",
+           false);  // its last lines are the command
+  CHECK(page.out.starts_with("<!DOCTYPE html>"));
+  CHECK(page.out.ends_with("</script>\n"));
+  // The report keeps its form.
+  const Finished json_there = parsim_with(with(plan, {"-o", "-", "--json"}));
+  CHECK(json::parse(json_there.out).is_object());
+  CHECK(json::parse(json_there.err)["plan_file"] == "-");
+}
+
 TEST_CASE("program: no two events of a trace's track overlap") {
   const testing::TemporaryFolder folder;
   for (const char* strategy : {"data", "pipeline"}) {
