@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <set>
 
 #include "core/errors.hpp"
 
@@ -12,7 +12,75 @@ namespace parsim::hugging_face {
 
 struct Config::Values {
   nlohmann::json json;
+  std::set<std::string> asked;
+
+  auto find(std::string_view key) { return json.find(*asked.emplace(key).first); }
 };
+
+namespace {
+
+// Of transformers' PretrainedConfig and the classes of model_types[]: what names tokens, gives
+// rates and starting values, says how to generate text, how to report, or how positions turn.
+constexpr std::string_view shapeless_ends[] = {"_token_id", "_token_ids", "_token_index", "_eps",
+                                               "_epsilon",  "_dropout",   "_pdrop"};
+constexpr std::string_view shapeless_beginnings[] = {
+    "_",           "initializer_", "rope_",       "rotary_",
+    "summary_",    "output_",      "pooler_",     "use_return_",
+    "generation_", "task_",        "torch",       "transformers",
+    "no_repeat_",  "num_beam",     "num_return_", "encoder_no_repeat_",
+    "finetuning_", "problem_",     "label2id",    "id2label"};
+constexpr std::string_view shapeless[] = {"architectures",
+                                          "auto_map",
+                                          "bad_words_ids",
+                                          "begin_suppress_tokens",
+                                          "chunk_size_feed_forward",
+                                          "do_sample",
+                                          "dtype",
+                                          "early_stopping",
+                                          "encoder_stride",
+                                          "forced_decoder_ids",
+                                          "gradient_checkpointing",
+                                          "is_decoder",
+                                          "is_encoder_decoder",
+                                          "layer_types",
+                                          "max_length",
+                                          "max_window_layers",
+                                          "min_length",
+                                          "n_ctx",
+                                          "num_labels",
+                                          "prefix",
+                                          "pretraining_tp",
+                                          "remove_invalid_values",
+                                          "reorder_and_upcast_attn",
+                                          "return_dict",
+                                          "return_dict_in_generate",
+                                          "scale_attn_by_inverse_layer_idx",
+                                          "scale_attn_weights",
+                                          "suppress_tokens",
+                                          "tie_weights_",
+                                          "tie_word_embeddings",
+                                          "tokenizer_class",
+                                          "top_k",
+                                          "use_bfloat16",
+                                          "use_cache"};
+
+bool is_shapeless(std::string_view key) {
+  const auto begins = [&](std::string_view word) { return key.starts_with(word); };
+  const auto ends = [&](std::string_view word) { return key.ends_with(word); };
+  return std::find(std::begin(shapeless), std::end(shapeless), key) != std::end(shapeless) ||
+         std::any_of(std::begin(shapeless_beginnings), std::end(shapeless_beginnings), begins) ||
+         std::any_of(std::begin(shapeless_ends), std::end(shapeless_ends), ends);
+}
+
+/// Counts, flags that are set, and tables; not rates and names, but for how positions are learned.
+bool may_be_shape(const std::string& key, const nlohmann::json& value) {
+  if (key == "position_embedding_type") return value.is_string() && value != "absolute";
+  if (value.is_number_integer()) return value > 0;
+  if (value.is_boolean()) return value.get<bool>();
+  return value.is_structured() && !value.empty();
+}
+
+}  // namespace
 
 Config::Config(std::string text, std::string file)
     : text_(std::move(text)), file_(std::move(file)), values_(std::make_unique<Values>()) {
@@ -50,12 +118,12 @@ std::string Config::where(std::string_view key) const {
 }
 
 bool Config::has(std::string_view key) const {
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   return found != values_->json.end() && !found->is_null();
 }
 
 void Config::refuse(std::string_view key, std::string_view accepted) const {
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (found == values_->json.end()) {
     std::vector<std::string> keys;
     for (const auto& [name, value] : values_->json.items()) keys.push_back(name);
@@ -72,7 +140,7 @@ void Config::refuse(std::string_view key, std::string_view accepted) const {
 }
 
 std::int64_t Config::count(std::string_view key, std::int64_t most) const {
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   const bool fits = found != values_->json.end() && found->is_number_integer() &&
                     !(found->is_number_unsigned() &&
                       found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
@@ -88,7 +156,7 @@ std::int64_t Config::count_or(std::string_view key, std::int64_t fallback,
 
 double Config::rate_or(std::string_view key, double fallback) const {
   if (!has(key)) return fallback;
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (!found->is_number() || !(found->get<double>() >= 0) || found->get<double>() >= 1) {
     refuse(key, "a number of 0 to less than 1");
   }
@@ -97,13 +165,13 @@ double Config::rate_or(std::string_view key, double fallback) const {
 
 bool Config::flag_or(std::string_view key, bool fallback) const {
   if (!has(key)) return fallback;
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (!found->is_boolean()) refuse(key, "true or false");
   return found->get<bool>();
 }
 
 std::string Config::text(std::string_view key) const {
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (found == values_->json.end() || !found->is_string()) refuse(key, "a text");
   return found->get<std::string>();
 }
@@ -114,7 +182,7 @@ std::string Config::text_or(std::string_view key, std::string_view fallback) con
 
 std::string Config::first_text(std::string_view key) const {
   if (!has(key)) return {};
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (!found->is_array() || (!found->empty() && !found->front().is_string())) {
     refuse(key, "a list of texts");
   }
@@ -123,9 +191,18 @@ std::string Config::first_text(std::string_view key) const {
 
 std::int64_t Config::entries(std::string_view key) const {
   if (!has(key)) return 0;
-  const auto found = values_->json.find(std::string(key));
+  const auto found = values_->find(key);
   if (!found->is_object()) refuse(key, "a table");
   return static_cast<std::int64_t>(found->size());
+}
+
+std::vector<std::string> Config::unread_shapes() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_->json.items()) {
+    if (values_->asked.contains(key) || is_shapeless(key) || !may_be_shape(key, value)) continue;
+    keys.push_back(key);
+  }
+  return keys;
 }
 
 }  // namespace parsim::hugging_face

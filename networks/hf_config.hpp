@@ -1,11 +1,13 @@
 // A Hugging Face config.json as keys and values with their lines. It has far more keys than a plan
-// needs, so unknown ones are no error; a missing one is refused by name.
+// needs, so unknown ones are no error, only told if they may change a shape; a missing one is
+// refused by name.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace parsim::hugging_face {
 
@@ -36,6 +38,9 @@ class Config {
   [[nodiscard]] std::string first_text(std::string_view key) const;
   /// Entries of a table; 0 if it is absent.
   [[nodiscard]] std::int64_t entries(std::string_view key) const;
+  /// Keys that nobody has asked for and that may say what shapes the model has: none of the many
+  /// that are known to say nothing of them. By name.
+  [[nodiscard]] std::vector<std::string> unread_shapes() const;
 
  private:
   struct Values;

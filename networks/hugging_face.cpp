@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "core/errors.hpp"
 #include "networks/build.hpp"
@@ -370,6 +371,14 @@ Network read_hugging_face(const std::string& path,
     if (config.has("quantization_config")) {
       network.warnings.push_back(
           "trained whole, in the precision of the step: 'quantization_config' is not followed");
+    }
+    const std::vector<std::string> unread = config.unread_shapes();
+    if (!unread.empty()) {
+      constexpr std::size_t shown = 3;
+      const std::size_t more = unread.size() - std::min(shown, unread.size());
+      network.warnings.push_back(fmt::format("ignored, though it may change shapes: {}{}",
+                                             join(std::span(unread).first(unread.size() - more)),
+                                             more == 0 ? "" : fmt::format(" ({} more)", more)));
     }
     return network;
   }

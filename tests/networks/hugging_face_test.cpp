@@ -189,6 +189,41 @@ TEST_CASE("hugging face: numbers of few bits are not what is trained, and that i
   CHECK(network.warnings.back().ends_with("'quantization_config' is not followed"));
 }
 
+TEST_CASE("hugging face: keys that nobody reads and that may change shapes are told once") {
+  const testing::TemporaryFolder temporary;
+  const auto warnings_with = [&](const std::string& keys) {
+    std::vector<std::string> warnings =
+        load_network(
+            temporary.write("config.json", testing::with(text_of("gpt2"), "\"n_embd\": 768,",
+                                                         "\"n_embd\": 768, " + keys)),
+            {}, "--network")
+            .warnings;
+    const std::vector<std::string> usual = published("gpt2").warnings;
+    CHECK(warnings.size() >= usual.size());
+    return std::vector(warnings.begin() + static_cast<std::ptrdiff_t>(usual.size()),
+                       warnings.end());
+  };
+  const std::string ignored = "ignored, though it may change shapes: ";
+  using Lines = std::vector<std::string>;
+  CHECK(warnings_with("\"qk_layernorm\": true,") == Lines{ignored + "qk_layernorm"});
+  CHECK(warnings_with("\"n_experts\": 8, \"kept\": [1, 3], \"adapter\": {\"rank\": 4}, "
+                      "\"add_cross_attention\": true,") ==
+        Lines{ignored + "adapter, add_cross_attention, kept (1 more)"});
+  CHECK(warnings_with("\"position_embedding_type\": \"relative_key\",") ==
+        Lines{ignored + "position_embedding_type"});
+  // Off, empty, a rate, a name, or known to say nothing of shapes.
+  CHECK(warnings_with("\"qk_layernorm\": false, \"n_experts\": 0, \"kept\": [], \"adapter\": null, "
+                      "\"scale\": 2.5, \"variant\": \"large\", \"mask_token_id\": 103, "
+                      "\"position_embedding_type\": \"absolute\",")
+            .empty());
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    CAPTURE(file.path());
+    for (const std::string& warning : published(file.path().stem()).warnings) {
+      CHECK(!warning.starts_with(ignored));
+    }
+  }
+}
+
 TEST_CASE("hugging face: a sliding window that is not modelled is said") {
   const auto warnings = [](std::int64_t tokens) {
     return published("mistral-7b", {{"sequence", tokens}}).warnings;
