@@ -16,20 +16,15 @@ import sys
 import tempfile
 import urllib.request
 
+sys.dont_write_bytecode = True  # the tree stays as it is
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from checking import check, failed
+
 CLUSTER = 'star:4,device=p100-sxm2*2+v100-sxm2*2,rate=12GB/s,latency=1us'
 QUESTION = ['--network', 'alexnet', '--cluster', CLUSTER, '--no-timings']
 FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
          '--disable-background-networking', '--disable-component-update', '--disable-sync',
          '--disable-dev-shm-usage', '--window-size=1200,900']
-
-failures = 0
-
-
-def check(holds, what):
-    global failures
-    if not holds:
-        failures += 1
-        print('FAILED:', what)
 
 
 class Browser:
@@ -248,8 +243,8 @@ def main():
             check(not errors, f'the console is empty: {errors}')
         finally:
             browser.close()
-    print('browser: ok' if failures == 0 else f'browser: {failures} failed')
-    return 1 if failures else 0
+    print(f'browser: {len(failed)} failed' if failed else 'browser: ok')
+    return bool(failed)
 
 
 if __name__ == '__main__':

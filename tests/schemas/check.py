@@ -13,6 +13,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True  # the tree stays as it is
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from checking import check, failed
+
 try:
     import jsonschema
 except ImportError:
@@ -89,15 +93,6 @@ FILES = [
     ('dag-file', ROOT / 'tests/fuzz/seeds/json/dag.json'),
     ('timeline-file', ROOT / 'tests/fuzz/seeds/json/timeline.json'),
 ]
-
-failures = 0
-
-
-def check(holds, what):
-    global failures
-    if not holds:
-        failures += 1
-        print('FAILED:', what)
 
 
 def places(value, path=()):
@@ -208,8 +203,8 @@ def main():
     # Never printed here: no GPU, and no test to make a machine or measurements by hand.
     unused = set(names) - used - {'machine-file', 'measurements-file'}
     check(not unused, f'no output for the schemas {sorted(unused)}')
-    print('schemas:', len(names), 'failures:', failures)
-    return failures > 0
+    print('schemas:', len(names), 'failures:', len(failed))
+    return bool(failed)
 
 
 sys.exit(main())
