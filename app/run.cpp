@@ -74,6 +74,11 @@ std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, c
   return devices;
 }
 
+bool has_server(const Plan& plan) {
+  return std::any_of(plan.layers.begin(), plan.layers.end(),
+                     [](const LayerPlan& layer) { return layer.sync.kind == Sync::Kind::server; });
+}
+
 /// Steps that differ in their kernel times only.
 Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
   std::vector<Seconds> steps;
@@ -156,6 +161,12 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.notes = plan.notes;
   if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {
     result.notes.push_back(anomaly);
+  }
+  if (has_server(plan) && result.messages > 0) {
+    result.notes.push_back(fmt::format(
+        "the parameter server exchanges tensors with one worker at a time, as in Jia et al. 2018; "
+        "one that serves all at once is still bound by its links (busiest: {})",
+        to_text(result.bounds.busiest_link)));
   }
   result.micro_batches = plan.schedule.micro_batches;
   if (scene.request.timings) {

@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "app/verbs.hpp"
 
@@ -29,6 +32,28 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   for (const auto& layer : json["layers"]) {
     CHECK((layer["alternative"].is_null() || layer["alternative_step_s"].get<double>() > 0));
   }
+}
+
+TEST_CASE("explain: says how much was simulated, and how a parameter server works") {
+  Arguments arguments;
+  arguments.verb = "explain";
+  arguments.values = {{"--network", {"lenet5"}},
+                      {"--cluster", {"star:4,device=p100-sxm2,rate=5GB/s,latency=1us"}},
+                      {"--strategy", {"data"}},
+                      {"--batch", {"64"}},
+                      {"--quiet", {""}}};
+  const auto said = [&](std::string_view words) {
+    const std::vector<std::string> notes = run_explain(arguments).document.notes;
+    return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) {
+      return note.find(words) != std::string::npos;
+    });
+  };
+  CHECK(said("were simulated: each of the others is equal to one of them"));
+  CHECK(!said("one worker at a time"));
+  arguments.values["--every-rank"] = {""};
+  CHECK(!said("were simulated"));
+  arguments.values["--sync"] = {"ps"};
+  CHECK(said("one worker at a time"));
 }
 
 }  // namespace parsim
