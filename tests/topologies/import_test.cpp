@@ -206,12 +206,14 @@ TEST_CASE("import nvidia-smi: NVLinks of several generations' number need the ty
       "or FILE,device=NAME";
   CHECK(refused({{0, 1, 1, 2}, {1, 0, 2, 1}, {1, 2, 0, 1}, {2, 1, 1, 0}}) ==
         "m.txt:2:GPU0: 4 NVLinks to 3 others" + accepted + ", as p100-sxm2 or v100-sxm2");
+  CHECK(refused({{0, 2}, {2, 0}}) == "m.txt:2:GPU0: 2 NVLinks to 1 other" + accepted +
+                                         ", as rtx-2080ti or titan-rtx or v100-sxm2");
   CHECK(refused({{0, 12}, {12, 0}}) == "m.txt:2:GPU0: 12 NVLinks to 1 other" + accepted +
                                            ", as a100-pcie or a100-sxm4-40 or h100-pcie");
   CHECK(refused(std::vector(8, std::vector(8, 18))) ==
         "m.txt:2:GPU0: 18 NVLinks to every other GPU" + accepted +
             ", as h100-sxm5 or h200-sxm or b200-sxm");
-  CHECK(refused({{0, 1, 0}, {1, 0, 0}, {0, 0, 0}}) == "m.txt:4:GPU2: 0 NVLinks" + accepted);
+  CHECK(refused({{0, 4, 0}, {4, 0, 0}, {0, 0, 0}}) == "m.txt:4:GPU2: 0 NVLinks" + accepted);
 }
 
 TEST_CASE("import: what is guessed of a node in a cluster file is told with its name") {

@@ -83,10 +83,11 @@ struct NvlinkRow {
   std::array<std::string_view, 3> types;
 };
 // Bridges: NVIDIA's pages of the cards. A machine rented in part shows the links to the GPUs that
-// are there, so that two of an NVSwitch look like a bridge and four of a DGX-1V like P100s.
+// are there, so that two of an NVSwitch or of a DGX-1 look like a bridge and four of a DGX-1V like
+// P100s.
 constexpr NvlinkRow nvlink_rows[] = {
-    {1, NvlinkShape::bridge, 1, {"rtx-2080"}},
-    {2, NvlinkShape::bridge, 1, {"rtx-2080ti", "titan-rtx"}},
+    {1, NvlinkShape::bridge, 1, {"rtx-2080", "p100-sxm2", "v100-sxm2"}},
+    {2, NvlinkShape::bridge, 1, {"rtx-2080ti", "titan-rtx", "v100-sxm2"}},
     {4, NvlinkShape::bridge, 1, {"rtx-3090", "a40"}},
     {6, NvlinkShape::bridge, 1, {"v100-sxm3", "v100-sxm2"}},
     {12, NvlinkShape::bridge, 1, {"a100-pcie", "a100-sxm4-40", "h100-pcie"}},
