@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <optional>
+#include <utility>
 
 #include "sim/mixed.hpp"
 #include "sim/op_flows.hpp"
@@ -16,7 +16,7 @@ namespace {
 using Color = std::uint64_t;
 
 constexpr Color mix(Color a, Color b) {
-  return mixed(mixed(a + 0x9e3779b97f4a7c15ULL) + b + 0xd1b54a32d192ed03ULL);
+  return mixed(a * 0x9e3779b97f4a7c15ULL + b + 0xd1b54a32d192ed03ULL);
 }
 Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
 Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
@@ -53,9 +53,7 @@ class Classes {
       const Color color = mix(color_of(options.slow.of(link)), cluster[link].rate.value);
       links_.insert(links_.end(), 2, color);
     }
-    for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
-      devices_.push_back(color_of(options.slow.of(DeviceId{i})));
-    }
+    for (const Slow& slow : options.slow.devices) devices_.push_back(color_of(slow));
     collect(options.fidelity);
   }
 
@@ -63,13 +61,18 @@ class Classes {
   bool refine() {
     if (messages_.empty()) return false;  // kernels are only additions
     std::size_t classes = link_classes();
+    bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
       color_routes();
-      color_operations();
+      if (history) {
+        color_operations();
+      } else {
+        for (const Message& one : messages_) operations_[one.op.index()] = own_color(one);
+      }
       color_links();
       const std::size_t finer = link_classes();
       if (2 * finer > used_links_.size()) return false;
-      if (finer == classes) return true;
+      if (finer == classes && std::exchange(history, true)) return true;
       classes = finer;
     }
     return false;
@@ -152,9 +155,9 @@ class Classes {
   }
 
   [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
+    if (devices_.empty()) return mix(0, prepared_.seconds[op]);
     const DeviceId device = kernel_device(dag_, OpId{op});
-    const Color slow = device.valid() ? devices_[device.index()] : 0;
-    return mix(slow, prepared_.seconds[op]);
+    return mix(device.valid() ? devices_[device.index()] : 0, prepared_.seconds[op]);
   }
 
   void color_operations() {
@@ -166,9 +169,8 @@ class Classes {
       Color& color = operations_[i];
       color = mix(color, own);
       if (!prepared_.issued.empty()) color = mix(color, prepared_.issued[i]);
-      const Color waited_for = mixed(color);
       for (const std::int32_t successor : prepared_.successors.of(i)) {
-        operations_[static_cast<std::size_t>(successor)] += waited_for;
+        operations_[static_cast<std::size_t>(successor)] += color;
       }
     }
   }
@@ -198,7 +200,9 @@ class Classes {
     prepared_.runs_as.resize(dag_.size());
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       const auto id = static_cast<std::int32_t>(i);
-      prepared_.runs_as[i] = first.try_emplace(operations_[i], id).first->second;
+      const bool again = i > 0 && operations_[i] == operations_[i - 1];  // often
+      prepared_.runs_as[i] =
+          again ? prepared_.runs_as[i - 1] : first.try_emplace(operations_[i], id).first->second;
     }
   }
 
