@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Draws how the cost of a simulation grows with devices and layers.
+"""Draws how the cost of a simulation grows with devices and layers, and stores how many plans the
+estimator prices in a second.
 
     validation/scale/plot.py build/release/tests/bench   # measures again, then draws
     validation/scale/plot.py                             # draws what was measured last
 
-Writes scale.csv and scale.svg beside this file.
+Writes scale.csv, scale.svg and estimator.csv beside this file.
 """
 import csv
 import datetime
@@ -31,23 +32,37 @@ def processor():
     return "unknown processor"
 
 
-def measure(bench):
+def run(bench, name):
     answer = subprocess.run(
-        [bench, "--benchmark_filter=simulate_chain", "--benchmark_format=json"],
+        [bench, f"--benchmark_filter={name}", "--benchmark_format=json"],
         check=True, capture_output=True, text=True)
-    rows = []
-    for one in json.loads(answer.stdout)["benchmarks"]:
+    found = json.loads(answer.stdout)["benchmarks"]
+    for one in found:
         if one.get("error_occurred"):
             sys.exit(f"{one['name']}: {one['error_message']}")
+    return found
+
+
+def write(name, what, columns, rows):
+    with open(HERE / name, "w", newline="", encoding="utf-8") as file:
+        file.write(f"# measured {datetime.date.today()} on {processor()}; {what}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def measure(bench):
+    rows = []
+    for one in run(bench, "simulate_chain"):
         _, engine, devices, layers = one["name"].split("/")[:4]
         rows.append([engine, int(devices), int(layers), int(one["ops"]),
                      f"{one['real_time'] / 1e3:.4g}", f"{one['checksum']:.9g}"])
     rows.sort(key=lambda row: (row[0], row[2] != 160, row[1], row[2]))
-    with open(HERE / "scale.csv", "w", newline="", encoding="utf-8") as file:
-        file.write(f"# measured {datetime.date.today()} on {processor()}; processor time of one run\n")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
+    write("scale.csv", "processor time of one run", COLUMNS, rows)
+    rows = [[one["name"].split("/")[1], f"{one['evaluations']:.4g}", f"{one['checksum']:.9g}"]
+            for one in run(bench, "estimate_one_layer_changes")]
+    write("estimator.csv", "ResNet-50 on 8 devices, plans that differ in one layer",
+          ["estimator", "evaluations_per_s", "checksum"], rows)
 
 
 def text(x, y, words, anchor="middle", size=11, colour="#334155"):
