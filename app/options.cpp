@@ -39,7 +39,8 @@ constexpr OptionSpec options[] = {
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "
      "all, or, like transfers, a formula without contention (default: hops)"},
     {"--engine", "simgrid|fast",
-     "what moves flows: SimGrid, or the same model many times faster (default: simgrid)"},
+     "what moves flows: SimGrid, or the same model many times faster, as searches do in any case "
+     "(default: simgrid)"},
     {"--every-rank", "",
      "simulate every device, also those that do the same as another at the same dates (default: "
      "one "

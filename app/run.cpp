@@ -101,7 +101,11 @@ bool RunResult::fits() const {
 Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
                   Progress* progress) {
   const Clock::time_point start = Clock::now();
-  const auto simulator = make_simulator(scene.cluster, *scene.cost, scene.request.sim);
+  // A search simulates a hundred plans: with our own engine, equal but for SimGrid's nanosecond, in
+  // a tenth of the time. The plan that it finds is simulated as the user asked.
+  SimOptions searching = scene.request.sim;
+  searching.engine = Engine::fast;
+  const auto simulator = make_simulator(scene.cluster, *scene.cost, searching);
   const auto simulate = simulation(scene.network, scene.cluster, *simulator);
   Seconds simulating{};
   StrategyInput input = scene.strategy_input();
