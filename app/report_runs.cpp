@@ -200,6 +200,19 @@ Table device_table(const RunResult& result) {
   return table;
 }
 
+/// By operations, not by a clock: a report does not depend on its machine.
+std::string slow_engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
+  constexpr std::int64_t many = 50'000;  // some ten seconds if their messages compete
+  const auto slow = [](const RunResult& result) { return result.simulated_operations > many; };
+  if (sim.engine == Engine::fast || sim.fidelity == Fidelity::analytic ||
+      std::none_of(results.begin(), results.end(), slow)) {
+    return {};
+  }
+  return "SimGrid is slow where thousands of messages compete: --engine fast says the same, up to "
+         "a "
+         "nanosecond for each operation";
+}
+
 void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
   for (const RunResult& result : results) {
     const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
@@ -209,6 +222,8 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
     }
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
+  std::string slow = slow_engine_note(scene.request.sim, results);
+  if (!slow.empty()) document.notes.push_back(std::move(slow));
   document.warnings = scene.warnings;
   for (const RunResult& result : results) {
     for (std::string& warning : communication_warnings(result)) {

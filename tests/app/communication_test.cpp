@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/report_runs.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -144,6 +145,24 @@ TEST_CASE("communication: collectives that cannot obey are named with the reason
                             "--strategy", "data", "--algorithm", "tree"});
   CHECK(all.exit_code == 0);
   CHECK(all.err.empty());
+}
+
+TEST_CASE("communication: where SimGrid takes long, reports name the other engine") {
+  Request request;
+  request.network = "lenet5";
+  request.cluster = "star:2,device=p100-sxm2,rate=1GB/s,latency=1us";
+  RunResult result;
+  const auto said = [&](Engine engine, std::int64_t operations) {
+    request.sim.engine = engine;
+    result.simulated_operations = operations;
+    const Document document = report_simulation(Scene(request), result);
+    return std::any_of(document.notes.begin(), document.notes.end(), [](const std::string& note) {
+      return note.find("--engine fast") != std::string::npos;
+    });
+  };
+  CHECK(said(Engine::simgrid, 100'000));
+  CHECK(!said(Engine::simgrid, 1'000));
+  CHECK(!said(Engine::fast, 100'000));
 }
 
 }  // namespace
