@@ -18,10 +18,6 @@ namespace parsim {
 
 namespace {
 
-std::string place(const Claim& claim, std::string_view key) {
-  return fmt::format("{}:{}:{}", claim.set, column(claim, "line"), key);
-}
-
 std::string plain(std::string_view text) {
   std::string kept;
   for (const char c : text) {
@@ -55,7 +51,7 @@ std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
   if (!best.empty()) return best;
   std::vector<std::string> names;
   for (const auto& entry : ours) names.push_back(entry.name);
-  throw InputError(place(claim, key), fmt::format("unknown {} '{}'", key, text),
+  throw InputError(place_in_row(claim, key), fmt::format("unknown {} '{}'", key, text),
                    fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
                                spelling_hint(text, names)));
 }
@@ -97,7 +93,7 @@ Between between_machines(std::string_view interconnect, const DeviceModel& model
 
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
-  const DeviceModel& model = device_model(device, place(claim, "gpu"));
+  const DeviceModel& model = device_model(device, place_in_row(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   const std::int64_t nodes = count_column(claim, "nodes", 1);
   const std::int64_t each =
@@ -134,6 +130,10 @@ std::string built_call(const Claim& claim) {
 
 }  // namespace
 
+std::string place_in_row(const Claim& claim, std::string_view key) {
+  return fmt::format("{}:{}:{}", claim.set, column(claim, "line"), key);
+}
+
 std::string column(const Claim& claim, std::string_view name) {
   const auto found = claim.what.find(name);
   return found == claim.what.end() ? std::string() : found->second;
@@ -145,7 +145,8 @@ bool column_says(const Claim& claim, std::string_view name, std::string_view wor
 
 std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
   const std::string text = column(claim, name);
-  return text.empty() ? otherwise : parse_whole(text, place(claim, name), 1, std::int64_t{1} << 50);
+  return text.empty() ? otherwise
+                      : parse_whole(text, place_in_row(claim, name), 1, std::int64_t{1} << 50);
 }
 
 std::string network_of(const Claim& claim) {
@@ -167,13 +168,14 @@ Cluster cluster_of(const Claim& claim) {
   const std::int64_t gpus = count_column(
       claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
   std::string call = cluster_call(claim);
-  Cluster cluster = load_cluster(call, place(claim, "machine"));
+  Cluster cluster = load_cluster(call, place_in_row(claim, "machine"));
   const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
   if (all != gpus && count_column(claim, "nodes", 1) > 1) {
     call = built_call(claim);  // some GPUs of each machine
-    cluster = load_cluster(call, place(claim, "machine"));
+    cluster = load_cluster(call, place_in_row(claim, "machine"));
   }
-  return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus), place(claim, "n_gpus"));
+  return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
+                    place_in_row(claim, "n_gpus"));
 }
 
 namespace {

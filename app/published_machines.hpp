@@ -20,6 +20,8 @@ namespace parsim {
 /// The cluster with the row's GPUs only.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
 
+/// Where a column of a row stands, for errors: set:line:column.
+[[nodiscard]] std::string place_in_row(const Claim& claim, std::string_view key);
 /// A column, or "".
 [[nodiscard]] std::string column(const Claim& claim, std::string_view name);
 /// True if the column holds the word, in this spelling.

@@ -1,10 +1,15 @@
 #include "app/published_training.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <iterator>
 
 #include "app/framework_step.hpp"
 #include "app/published_machines.hpp"
+#include "core/errors.hpp"
 #include "core/routes.hpp"
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
@@ -14,6 +19,14 @@
 namespace parsim {
 
 namespace {
+
+/// A rate of anything but samples would be compared with samples.
+void check_unit(const Claim& claim) {
+  constexpr std::string_view known[] = {"", "images/s", "samples/s"};
+  if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
+  throw InputError(place_in_row(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
+                   "accepted: images/s, samples/s, or nothing for images/s");
+}
 
 bool says(const Claim& claim, std::string_view name, std::string_view word) {
   return column(claim, name).find(word) != std::string::npos;
@@ -87,18 +100,24 @@ SimOptions nccl_of_no_system() {
 }
 
 Precision precision_of(const Claim& claim) {
-  const std::string text = column(claim, "precision");
+  std::string text = column(claim, "precision");
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("TF32") || says("tf32")) return Precision::tf32;
-  if (says("BF16") || says("bf16")) return Precision::bf16;
-  if (says("AMP") || says("FP16") || says("fp16") || says("mixed")) return Precision::fp16;
-  return Precision::fp32;
+  if (says("tf32")) return Precision::tf32;
+  if (says("bf16")) return Precision::bf16;
+  if (says("amp") || says("fp16") || says("mixed")) return Precision::fp16;
+  if (text.empty() || says("fp32")) return Precision::fp32;
+  throw InputError(place_in_row(claim, "precision"),
+                   fmt::format("unknown precision '{}'", column(claim, "precision")),
+                   "accepted: FP32, TF32, FP16, BF16, AMP, mixed, or nothing for FP32");
 }
 
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
       options_(options_of(claim)),
       tiles_(make_tile_costs(cluster_, options_)) {
+  check_unit(claim);
   const Network network = load_network(network_of(claim), {}, claim.set);
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;

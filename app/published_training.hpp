@@ -13,7 +13,7 @@ namespace parsim {
 /// Collectives as NCCL runs them, with the terms of no system in particular.
 [[nodiscard]] SimOptions nccl_of_no_system();
 
-/// Of the words of a row's `precision`.
+/// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
 /// Data-parallel training as a row says: network, machine, precision, batch, optimizer, and where

@@ -129,7 +129,9 @@ std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, st
 std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
   std::vector<std::pair<std::string, std::size_t>> counts;
   for (const Unresolved& item : all) {
-    const std::string line = fmt::format("{}: {}", item.set, item.reason);
+    // Reasons with a place begin with the set.
+    const bool placed = item.reason.starts_with(item.set + ":");
+    const std::string line = placed ? item.reason : fmt::format("{}: {}", item.set, item.reason);
     const auto known = std::find_if(counts.begin(), counts.end(),
                                     [&](const auto& count) { return count.first == line; });
     if (known == counts.end()) {
@@ -140,7 +142,7 @@ std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
   }
   std::vector<std::string> lines;
   for (const auto& [line, count] : counts) {
-    lines.push_back(fmt::format("not predicted, {} rows: {}", count, line));
+    lines.push_back(fmt::format("not predicted, {} row{}: {}", count, count == 1 ? "" : "s", line));
   }
   return lines;
 }

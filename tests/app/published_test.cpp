@@ -59,6 +59,20 @@ TEST_CASE("published: the worst that can happen to a row is to be named with its
   CHECK(predictor(claims[6]).reason == "library not modelled");
 }
 
+TEST_CASE("published: a precision or unit that nobody knows is named, not taken for another") {
+  const auto reason = [](const std::string& precision, const std::string& unit) {
+    const auto claims = read_measurements(
+        "model,batch_per_gpu,gpu,precision,value,unit\nLeNet,64,Tesla P100-SXM2," + precision +
+            ",30000," + unit + "\n",
+        "t.csv", "t");
+    return PublishedPredictor(claims)(claims[0]).reason;
+  };
+  CHECK(reason("FP9", "images/s").starts_with("t:2:precision: unknown precision 'FP9'; accepted"));
+  CHECK(reason("FP32", "s").starts_with("t:2:unit: unknown unit 's'; accepted: images/s"));
+  CHECK(reason("fp16 mixed", "samples/s").empty());
+  CHECK(reason("", "").empty());
+}
+
 TEST_CASE("published: one number per card and library, fitted on 3x3 convolutions") {
   constexpr const char* columns = "model,batch,gpu,precision,cudnn,total_ms,split\n";
   const auto table = [&](double total) {
