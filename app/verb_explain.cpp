@@ -49,6 +49,16 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   throw BrokenInvariant("an operation kind outside its enum");
 }
 
+// On large clusters an explanation takes seconds, too, so it does not try everything.
+constexpr std::size_t most_searching = 32;   ///< devices, for strategies that search
+constexpr std::size_t most_pairs = 400'000;  ///< layers x devices², for other splits of layers
+
+bool searches(const Strategy& strategy) {
+  return std::any_of(strategy.options.begin(), strategy.options.end(), [](std::string_view option) {
+    return option == "--budget" || option == "--search-costs";
+  });
+}
+
 struct Share {
   std::string what;
   Seconds time{};
@@ -169,8 +179,17 @@ Outcome run_explain(const Arguments& arguments) {
   const Scene scene(request);
   std::vector<Plan> others;
   Progress progress(strategies().size(), arguments.has("--quiet"));
+  const std::size_t devices = devices_of(scene.cluster, DeviceKind::gpu).size();
+  const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
+  // The strategy 'best' starts from all others, however long their searches take.
+  const bool all = devices <= most_searching || (chosen != nullptr && chosen->plan == plan_best);
+  std::vector<std::string> left_out;
   for (const Strategy& row : strategies()) {
     if (&row == chosen || row.plan == plan_best) continue;
+    if (!all && (layers == 0 || searches(row))) {
+      left_out.push_back(row.name);
+      continue;
+    }
     progress.next(row.name);
     try {
       others.push_back(make_plan(scene, row, {}, &progress).plan);
@@ -183,7 +202,7 @@ Outcome run_explain(const Arguments& arguments) {
   if (chosen != nullptr) check_used(request, scene.network, {planned.plan});
   const Run run = run_plan(scene, planned);
   const std::vector<Share> shares = shares_of_chain(run, scene.cluster);
-  const Explanation explanation = explain(scene.strategy_input(), planned.plan, others);
+  const Explanation explanation = explain(scene.strategy_input(), planned.plan, others, layers);
 
   Document document = report_simulation(scene, run.result);
   document.tables = {table_of_chain(shares, run.result.step_time),
@@ -196,6 +215,19 @@ Outcome run_explain(const Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  if (layers == 0) {
+    document.notes.push_back(
+        fmt::format("other splits were not estimated: on {} devices each takes long", devices));
+  } else if (layers < planned.plan.layers.size()) {
+    document.notes.push_back(fmt::format(
+        "other splits were estimated for the {} layers with the most work: on {} devices each "
+        "takes long",
+        layers, devices));
+  }
+  if (layers > 0 && !left_out.empty()) {
+    document.notes.push_back(
+        fmt::format("not asked for other splits, because they search: {}", join(left_out)));
+  }
   if (run.timeline.merged_operations > 0) {
     document.notes.push_back(fmt::format(
         "{} operations, of which {} were simulated: each of the others is equal to one of them",

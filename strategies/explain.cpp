@@ -178,6 +178,16 @@ Seconds work_of(const StrategyInput& input, const Plan& plan, const GradientFlow
   return static_cast<double>(micro) * most;
 }
 
+std::vector<bool> most_work(const std::vector<LayerReason>& reasons, std::size_t count) {
+  std::vector<const LayerReason*> order;
+  for (const LayerReason& reason : reasons) order.push_back(&reason);
+  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->work > b->work; });
+  order.resize(std::min(order.size(), count));
+  std::vector<bool> chosen(reasons.size(), false);
+  for (const LayerReason* reason : order) chosen[reason->layer.index()] = true;
+  return chosen;
+}
+
 }  // namespace
 
 std::string split_text(const LayerPlan& layer) {
@@ -193,7 +203,8 @@ std::string split_text(const LayerPlan& layer) {
   return words.empty() ? "whole" : join(words, " x ");
 }
 
-Explanation explain(const StrategyInput& input, const Plan& plan, std::span<const Plan> others) {
+Explanation explain(const StrategyInput& input, const Plan& plan, std::span<const Plan> others,
+                    std::size_t layers) {
   StrategyInput same = input;
   same.precision = plan.precision;
   same.optimizer = plan.optimizer;
@@ -201,12 +212,17 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
   const auto readers = consumers(input.network);
   const GradientFlow flow = gradient_flow(input.network);
   Explanation explanation{estimator.step_time(plan), {}};
+  std::vector<LayerReason>& reasons = explanation.layers;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    reasons.push_back({LayerId{l}, work_of(same, plan, flow, LayerId{l}), {}, {}});
+  }
+  const std::vector<bool> tried = most_work(reasons, layers);
   Plan changed = plan;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const LayerId layer{l};
-    LayerReason reason{layer, work_of(same, plan, flow, layer), {}, {}};
+    LayerReason& reason = reasons[l];
     const bool source = input.network[layer].kind.as<Input>() != nullptr;
-    if (!source && (one_stage(plan) || replaceable(input.network, plan, layer))) {
+    if (tried[l] && !source && (one_stage(plan) || replaceable(input.network, plan, layer))) {
       for (const Alternative& option : alternatives(same, plan, layer, others, readers)) {
         changed.layers[l] = option.plan;
         changed.schedule.stage_of_layer[l] = option.stage;
@@ -222,7 +238,6 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
       changed.layers[l] = plan.layers[l];
       changed.schedule.stage_of_layer[l] = plan.schedule.stage_of_layer[l];
     }
-    explanation.layers.push_back(std::move(reason));
   }
   return explanation;
 }

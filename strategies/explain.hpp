@@ -2,6 +2,8 @@
 // another way.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,8 +31,11 @@ struct Explanation {
 ///
 /// others   plans for the same input, each with one stage and the plan's number of micro-batches;
 ///          others are ignored
+/// layers   only so many are tried, those with the most work: an estimate with a layer that all
+///          devices exchange costs the square of their number
 [[nodiscard]] Explanation explain(const StrategyInput& input, const Plan& plan,
-                                  std::span<const Plan> others);
+                                  std::span<const Plan> others,
+                                  std::size_t layers = std::numeric_limits<std::size_t>::max());
 
 /// "sample 4 x channel 2", "sample 42,42,22,22", or "whole".
 [[nodiscard]] std::string split_text(const LayerPlan& layer);
