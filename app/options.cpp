@@ -38,9 +38,9 @@ constexpr OptionSpec options[] = {
     {"--fidelity", "p2p|hops|macro|analytic",
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "
      "all, or, like transfers, a formula without contention (default: hops)"},
-    {"--engine", "simgrid|fast",
-     "what moves flows: SimGrid, or the same model many times faster, as searches do in any case "
-     "(default: simgrid)"},
+    {"--engine", "auto|simgrid|fast",
+     "what moves flows: SimGrid, the same model many times faster, as searches do in any case, or "
+     "SimGrid unless it would take long (default: auto)"},
     {"--every-rank", "",
      "simulate every device, also those that do the same as another at the same dates (default: "
      "one "

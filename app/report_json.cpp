@@ -93,7 +93,7 @@ Json inputs(const Scene& scene) {
       request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
   json["seed"] = request.seed;
   json["simgrid"] = nullptr;
-  if (moves && request.sim.engine == Engine::simgrid) {
+  if (moves && request.sim.engine != Engine::fast) {
     json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
   }
   return json;
@@ -140,7 +140,7 @@ Json communication_json(const RunResult& result) {
 Json failed_json(const RunResult& result) {
   Json json = {{"strategy", result.strategy}};
   for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
-                          "operations", "simulated_operations"}) {
+                          "operations", "simulated_operations", "engine"}) {
     json[key] = nullptr;
   }
   json["devices"] = Json::array();
@@ -170,6 +170,7 @@ Json succeeded_json(const RunResult& result) {
   json["messages"] = result.messages;
   json["operations"] = result.operations;
   json["simulated_operations"] = result.simulated_operations;
+  json["engine"] = result.engine ? Json(to_text(*result.engine)) : Json(nullptr);
   json["devices"] = Json::array();
   for (const DeviceResult& device : result.devices) {
     json["devices"].push_back(device_json(device));

@@ -200,17 +200,19 @@ Table device_table(const RunResult& result) {
   return table;
 }
 
-/// By operations, not by a clock: a report does not depend on its machine.
-std::string slow_engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
-  constexpr std::int64_t many = 50'000;  // some ten seconds if their messages compete
-  const auto slow = [](const RunResult& result) { return result.simulated_operations > many; };
-  if (sim.engine == Engine::fast || sim.fidelity == Fidelity::analytic ||
-      std::none_of(results.begin(), results.end(), slow)) {
-    return {};
+/// Which rows SimGrid left to the other engine.
+std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
+  std::vector<std::string> fast;
+  for (const RunResult& result : results) {
+    if (sim.engine == Engine::automatic && result.engine == Engine::fast) {
+      fast.push_back(result.strategy);
+    }
   }
-  return "SimGrid is slow where thousands of messages compete: --engine fast says the same, up to "
-         "a "
-         "nanosecond for each operation";
+  if (fast.empty()) return {};
+  return fmt::format(
+      "simulated by the fast engine, because SimGrid would take long (--engine simgrid; equal up "
+      "to a nanosecond for each operation): {}",
+      join(fast));
 }
 
 void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
@@ -222,8 +224,8 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
     }
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
-  std::string slow = slow_engine_note(scene.request.sim, results);
-  if (!slow.empty()) document.notes.push_back(std::move(slow));
+  std::string engines = engine_note(scene.request.sim, results);
+  if (!engines.empty()) document.notes.push_back(std::move(engines));
   document.warnings = scene.warnings;
   for (const RunResult& result : results) {
     for (std::string& warning : communication_warnings(result)) {

@@ -25,8 +25,8 @@ constexpr std::pair<std::string_view, Fidelity> fidelities[] = {{"p2p", Fidelity
                                                                 {"hops", Fidelity::hops},
                                                                 {"macro", Fidelity::macro},
                                                                 {"analytic", Fidelity::analytic}};
-constexpr std::pair<std::string_view, Engine> engines[] = {{"simgrid", Engine::simgrid},
-                                                           {"fast", Engine::fast}};
+constexpr std::pair<std::string_view, Engine> engines[] = {
+    {"auto", Engine::automatic}, {"simgrid", Engine::simgrid}, {"fast", Engine::fast}};
 constexpr std::pair<std::string_view, CollectiveCost> collective_costs[] = {
     {"nccl", CollectiveCost::nccl},
     {"ideal", CollectiveCost::ideal},
@@ -256,6 +256,7 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   if (const auto word = arguments.text("--fidelity")) {
     sim.fidelity = parse_word(*word, "--fidelity", fidelities);
   }
+  sim.engine = Engine::automatic;
   if (const auto word = arguments.text("--engine")) {
     sim.engine = parse_word(*word, "--engine", engines);
     if (sim.fidelity == Fidelity::analytic) {

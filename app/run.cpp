@@ -148,6 +148,10 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
   result.operations = static_cast<std::int64_t>(run.dag.size());
+  if (options.fidelity != Fidelity::analytic) {
+    const bool fast = options.engine == Engine::fast || run.timeline.chose_fast_engine;
+    result.engine = fast ? Engine::fast : Engine::simgrid;
+  }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(scene, plan, run);
   run.hop_use = link_use(scene.cluster, run.timeline, options.slow);

@@ -46,10 +46,11 @@ struct RunResult {
   Bytes moved{};
   std::int64_t messages = 0;
   std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them
-  std::vector<DeviceResult> devices;                      ///< by DeviceId
-  std::optional<LinkUse> bottleneck;                      ///< nothing if nothing moves
-  std::optional<Seconds> search_time, simulation_time;    ///< wall clock, unless left out
-  std::array<double, 4> cost_shares{};                    ///< of kernel time, by Origin; sums to 1
+  std::optional<Engine> engine;                         ///< that simulated it; nothing for formulas
+  std::vector<DeviceResult> devices;                    ///< by DeviceId
+  std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
+  std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
+  std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
   std::string cost_summary, cost_accuracy;
   std::string workspaces;  ///< with --workspaces: from whom, or why unknown
   /// With --collectives measured, --algorithm or --protocol only.

@@ -89,7 +89,8 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
 Outcome run_collective(const Arguments& arguments) {
   const CollectiveKind kind = parse_collective(arguments.words.at(0), "collective");
   const std::vector<Bytes> sizes = chosen_sizes(arguments);
-  const SimOptions options = parse_sim_options(arguments);
+  SimOptions options = parse_sim_options(arguments);
+  if (options.engine == Engine::automatic) options.engine = Engine::simgrid;
   const std::optional<std::string> name = arguments.text("--cluster");
   if (!name) {
     throw InputError("--cluster", "missing",

@@ -23,6 +23,7 @@ struct Timeline {
   double spared_bytes = 0;
   /// Operations that were not simulated, because they are equal to one that was.
   std::int64_t merged_operations = 0;
+  bool chose_fast_engine = false;  ///< the simulator was free to, and did
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };
 

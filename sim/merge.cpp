@@ -34,15 +34,6 @@ constexpr int most_rounds = 12;
 /// An all-to-all has a flow for each pair; all flows are in memory at once here.
 constexpr std::size_t most_flows = 1 << 24;
 
-std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared, OpId op) {
-  if (dag.kind(op) == OpKind::transfer) return 1;
-  const GroupId id{dag.record(op).device};
-  const std::size_t n = dag.group(id).size();
-  const auto rings = prepared.table.groups.find(id.value);
-  const bool pairs = static_cast<CollectiveKind>(dag.record(op).sub) == CollectiveKind::all_to_all;
-  return pairs ? n * (n - 1) : n * rings->second.rings->rings.size();
-}
-
 class Classes {
  public:
   Classes(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
@@ -97,10 +88,7 @@ class Classes {
 
   void collect(Fidelity fidelity) {
     OpFlows flows;
-    std::size_t expected = 0;
-    for (std::size_t i = 0; i < dag_.size(); ++i) {
-      if (prepared_.seconds[i] < 0) expected += flow_count(dag_, prepared_, OpId{i});
-    }
+    const std::size_t expected = flow_count(dag_, prepared_);
     if (expected > most_flows) return;
     flows_.reserve(expected);
     for (std::size_t i = 0; i < dag_.size(); ++i) {

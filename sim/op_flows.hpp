@@ -13,6 +13,10 @@ namespace parsim {
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
               const Findings& findings, OpFlows& result);
 
+/// How many flows the operations that run have together, at fidelity hops: the pairs of an
+/// all-to-all count though some may be empty.
+[[nodiscard]] std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared);
+
 /// How long these flows take alone.
 [[nodiscard]] Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared,
                                  const Cluster& cluster);

@@ -30,8 +30,10 @@ enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 /// What moves flows.
 ///   simgrid  SimGrid (default)
 ///   fast     our own max-min sharing (sim/fair_flows.hpp): the same model, checked against it
+///   automatic  SimGrid, but fast where so many flows are left after merging that SimGrid 3.32,
+///              which searches a list of all for each that ends, would take long
 /// Nothing moves in Fidelity::analytic.
-enum class Engine : std::uint8_t { simgrid, fast };
+enum class Engine : std::uint8_t { simgrid, fast, automatic };
 
 /// What a collective, or a message between GPUs, costs beyond the links' own latency and rate.
 ///   ideal     nothing; checks by hand use it

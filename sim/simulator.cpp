@@ -7,11 +7,15 @@
 #include "sim/child.hpp"
 #include "sim/dag_run.hpp"
 #include "sim/merge.hpp"
+#include "sim/op_flows.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
 
 namespace {
+
+/// If all compete, SimGrid 3.32 takes some ten seconds.
+constexpr std::size_t most_simgrid_flows = 30'000;
 
 class Simulator final : public Executor {
  public:
@@ -26,8 +30,13 @@ class Simulator final : public Executor {
     std::vector<double> spared(1);
     const Findings findings{timeline.spans, timeline.hop_bytes, spared.front()};
     merge_equals(dag, cluster_, options_, findings, prepared);
-    const auto work = [&] { simulate(dag, prepared, cluster_, options_, findings); };
-    if (options_.engine == Engine::fast || options_.fidelity == Fidelity::analytic) {
+    SimOptions options = options_;
+    if (options.engine == Engine::automatic) {
+      timeline.chose_fast_engine = flow_count(dag, prepared) > most_simgrid_flows;
+      options.engine = timeline.chose_fast_engine ? Engine::fast : Engine::simgrid;
+    }
+    const auto work = [&] { simulate(dag, prepared, cluster_, options, findings); };
+    if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
       work();
     } else {
       run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/report_runs.hpp"
+#include "app/run.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -147,22 +148,27 @@ TEST_CASE("communication: collectives that cannot obey are named with the reason
   CHECK(all.err.empty());
 }
 
-TEST_CASE("communication: where SimGrid takes long, reports name the other engine") {
+TEST_CASE("communication: where SimGrid would take long, the fast engine simulates and is named") {
   Request request;
   request.network = "lenet5";
-  request.cluster = "star:2,device=p100-sxm2,rate=1GB/s,latency=1us";
-  RunResult result;
-  const auto said = [&](Engine engine, std::int64_t operations) {
-    request.sim.engine = engine;
-    result.simulated_operations = operations;
-    const Document document = report_simulation(Scene(request), result);
-    return std::any_of(document.notes.begin(), document.notes.end(), [](const std::string& note) {
-      return note.find("--engine fast") != std::string::npos;
+  request.cluster = "nvswitch:40,device=v100-sxm2,rate=25GB/s";
+  request.batch = 64;
+  request.strategies = {"owt"};
+  const auto engine = [&](Engine asked) {
+    request.sim.engine = asked;
+    const Scene scene(request);
+    const RunResult result = run_plan(scene, make_plan(scene, strategy("owt", "test"))).result;
+    const std::vector<std::string> notes = report_simulation(scene, result).notes;
+    const bool said = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("simulated by the fast engine, because");
     });
+    return std::pair{result.engine, said};
   };
-  CHECK(said(Engine::simgrid, 100'000));
-  CHECK(!said(Engine::simgrid, 1'000));
-  CHECK(!said(Engine::fast, 100'000));
+  CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::simgrid), false});
+  CHECK(engine(Engine::fast) == std::pair{std::optional(Engine::fast), false});
+  request.cluster = "nvswitch:180,device=v100-sxm2,rate=25GB/s";
+  request.batch = 360;
+  CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::fast), true});
 }
 
 }  // namespace
