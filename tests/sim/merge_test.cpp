@@ -122,6 +122,35 @@ TEST_CASE("merge: links or devices that slow down are not like those that do not
   CHECK(device.merged.merged_operations > 0);
 }
 
+TEST_CASE(
+    "merge: a ring of six and two rings of three are alike, though none maps onto the other") {
+  // Routers in rings, and a hub that joins them, as in no symmetric cluster: every device sends to
+  // both neighbours, and what it knows of the others is the same in either kind of ring.
+  Cluster cluster = star({}, 0s);
+  const auto link = [&](Port a, Port b, double rate) {
+    cluster.links.push_back({"link", a, b, {rate}, 1us, -1});
+  };
+  for (int i = 0; i < 12; ++i) {
+    cluster.devices.push_back({"gpu", 0, NodeId{0}, Bytes{1}});
+    cluster.switches.push_back({"router", NodeId{0}});
+    link(Port::of(DeviceId{i}), Port::of(SwitchId{i + 1}), 10e9);
+    link(Port::of(SwitchId{i + 1}), Port::of(SwitchId{0}), 1e9);
+  }
+  const std::vector<int> next = {1, 2, 3, 4, 5, 0, 7, 8, 6, 10, 11, 9};
+  for (int i = 0; i < 12; ++i) {
+    link(Port::of(SwitchId{i + 1}), Port::of(SwitchId{next[std::size_t(i)] + 1}), 5e9);
+  }
+  ExecDag dag = bare_dag();
+  for (int i = 0; i < 12; ++i) {
+    add_transfer(dag, i, next[std::size_t(i)], 10'000'000, {}, Stream::tensor);
+    add_transfer(dag, next[std::size_t(i)], i, 20'000'000, {}, Stream::gradient);
+  }
+  const Pair pair = fast_and_same(cluster, dag);
+  CHECK(pair.merged.merged_operations == 24 - 2);
+  // 20 MB over 5 GB/s; a device's own cable has that for both of its messages.
+  CHECK(makespan(pair.merged).count() == doctest::Approx(4e-3 + 3e-6).epsilon(1e-9));
+}
+
 /// Machines of `size` devices on a switch of their own; now and then one is different.
 Cluster machines(int count, int size) {
   const auto rare = [] { return *rc::gen::inRange(0, 12) == 0; };
