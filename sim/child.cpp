@@ -1,6 +1,7 @@
 #include "sim/child.hpp"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,7 +56,10 @@ std::string read_text(int from) {
 
 /// Never returns: destructors and exit handlers of the parent's objects must not run twice.
 [[noreturn]] void be_child(const std::function<void()>& work,
-                           std::span<const std::span<std::byte>> results, int out) {
+                           std::span<const std::span<std::byte>> results, int out, pid_t parent) {
+  // A parent that dies of a signal takes its simulation along.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
   // A handler of the parent's, a test runner's say, would report on the wrong process.
   for (const int fatal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT}) {
     std::signal(fatal, SIG_DFL);
@@ -96,6 +100,7 @@ void run_in_child(const std::function<void()>& work,
   // Text still in the buffers would be printed by both processes.
   std::fflush(stdout);
   std::fflush(stderr);
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) {
     const int error = errno;
@@ -105,7 +110,7 @@ void run_in_child(const std::function<void()>& work,
   }
   if (child == 0) {
     close(ends[0]);
-    be_child(work, results, ends[1]);
+    be_child(work, results, ends[1], parent);
   }
   close(ends[1]);
   Outcome outcome = Outcome::other_error;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xbt/log.h>
 
+#include <algorithm>
 #include <deque>
 #include <simgrid/kernel/Timer.hpp>
 #include <simgrid/s4u.hpp>
@@ -135,7 +136,10 @@ struct FlowEngine::Impl {
       changing_of.emplace_back();
       for (const Hop hop : route->hops) {
         Changing* one = by_hop[hop.index()];
-        if (one != nullptr) changing_of.back().push_back(one);
+        std::vector<Changing*>& list = changing_of.back();  // once, however often it is crossed
+        if (one != nullptr && std::find(list.begin(), list.end(), one) == list.end()) {
+          list.push_back(one);
+        }
       }
     }
   }

@@ -50,7 +50,7 @@ class Classes {
 
   /// False if too little is equal.
   bool refine() {
-    if (messages_.empty()) return false;  // kernels are only additions
+    if (messages_.empty()) return false;  // kernels are only additions; or too many flows
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {

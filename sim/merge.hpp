@@ -13,8 +13,9 @@ namespace parsim {
 ///
 /// The classes are the coarsest that colour refinement finds with
 ///
-///     operations of one class   take as long, are issued at the same date, wait for operations of
-///                               the same classes, and start flows of the same classes
+///     operations of one class   take as long, on devices that slow down alike, are issued at the
+///                               same date, wait for operations of the same classes, and start
+///                               flows of the same classes
 ///     flows of one class        belong to operations of one class, carry as many bytes after as
 ///                               long a wait, over links of the same classes
 ///     links of one class        have one rate (and slow down alike), and carry as many flows of

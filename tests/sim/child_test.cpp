@@ -1,6 +1,7 @@
 #include "sim/child.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -48,6 +49,29 @@ TEST_CASE("child: its death is an error that names the signal, never a hang") {
                        "the simulation died of signal 6 (Aborted)", SimulationError);
   CHECK_THROWS_WITH_AS(run_in_child([] { _exit(3); }, {}),
                        "the simulation ended early, with exit code 3", SimulationError);
+}
+
+TEST_CASE("child: a program that is killed takes its simulation along") {
+  int ends[2] = {-1, -1};
+  REQUIRE(pipe(ends) == 0);
+  const pid_t program = fork();
+  if (program == 0) {
+    run_in_child(
+        [&] {
+          (void)!write(ends[1], "a", 1);
+          sleep(10);
+          (void)!write(ends[1], "b", 1);
+        },
+        {});
+    _exit(0);
+  }
+  close(ends[1]);
+  char sent = 0;
+  CHECK(read(ends[0], &sent, 1) == 1);
+  kill(program, SIGKILL);
+  CHECK(read(ends[0], &sent, 1) == 0);  // nobody is left to write
+  close(ends[0]);
+  waitpid(program, nullptr, 0);
 }
 
 }  // namespace
