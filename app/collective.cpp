@@ -79,9 +79,23 @@ ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices, B
   return dag;
 }
 
-CollectiveTime time_collective(CollectiveKind kind, std::span<const DeviceId> devices, Bytes size,
+ExecDag send_receive_dag(std::span<const DeviceId> devices, Bytes size) {
+  const std::int64_t elements = checked_elements(size);
+  ExecDag dag(one_tensor(vector_shape(elements)), 1, Precision::fp32, Optimizer::sgd);
+  dag.strategy = "send-receive";
+  const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
+  const RegionId region = dag.intern(Region{{0, elements}});
+  const Slice sent{tensor, Role::weight_gradient, 0, region};
+  const Slice received{tensor, Role::weight, 0, region};
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    (void)dag.add(Transfer{devices[i], devices[(i + 1) % devices.size()], sent, received, false},
+                  Stream::tensor, {});
+  }
+  return dag;
+}
+
+CollectiveTime time_collective(const ExecDag& dag, Bytes size, double factor,
                                const Laboratory& laboratory) {
-  const ExecDag dag = collective_dag(kind, devices, size);
   const Timeline timeline = laboratory.executor.run(dag);
   CollectiveTime row;
   row.size = size;
@@ -90,7 +104,7 @@ CollectiveTime time_collective(CollectiveKind kind, std::span<const DeviceId> de
   (void)check_bounds(bounds_of(dag, laboratory.cluster, idle.times, timeline), row.time);
   const auto bytes = static_cast<double>(size.value);
   row.algorithm_rate = {bytes / row.time.count()};
-  row.bus_rate = row.algorithm_rate * bus_factor(kind, devices.size());
+  row.bus_rate = row.algorithm_rate * factor;
   return row;
 }
 

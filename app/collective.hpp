@@ -1,4 +1,4 @@
-// Timing one collective on a cluster, in the terms of nccl-tests.
+// Timing one collective, or messages, on a cluster, in the terms of nccl-tests.
 #pragma once
 
 #include <span>
@@ -30,15 +30,21 @@ struct CollectiveTime {
 [[nodiscard]] ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices,
                                      Bytes size);
 
+/// A message of so many bytes from each device to the next, and from the last to the first, all at
+/// once, as sendrecv_perf of nccl-tests sends them; bus and algorithm bandwidth are the same.
+/// Throws as collective_dag does.
+[[nodiscard]] ExecDag send_receive_dag(std::span<const DeviceId> devices, Bytes size);
+
 /// What a collective runs on.
 struct Laboratory {
   const Cluster& cluster;
   const CostModel& cost;
   Executor& executor;
 };
-/// Runs collective_dag and checks the time against its bounds (app/checks.hpp).
-[[nodiscard]] CollectiveTime time_collective(CollectiveKind kind, std::span<const DeviceId> devices,
-                                             Bytes size, const Laboratory& laboratory);
+/// Runs a DAG of one of the functions above and checks the time against its bounds
+/// (app/checks.hpp). `factor`: bus over algorithm bandwidth.
+[[nodiscard]] CollectiveTime time_collective(const ExecDag& dag, Bytes size, double factor,
+                                             const Laboratory& laboratory);
 
 /// Sizes of "8B..8GiB": the first, then doubling up to the last, which is included if reached.
 /// Throws InputError for an empty or descending range.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "app/communication.hpp"
 
@@ -328,6 +330,14 @@ void check_used(const Request& request, const Network& network, const std::vecto
 
 CollectiveKind parse_collective(std::string_view word, std::string_view where) {
   return parse_word(word, where, collective_kinds);
+}
+
+std::optional<CollectiveKind> parse_exchange(std::string_view word, std::string_view where) {
+  constexpr std::size_t count = std::size(collective_kinds);
+  std::pair<std::string_view, std::optional<CollectiveKind>> exchanges[count + 1];
+  std::copy(std::begin(collective_kinds), std::end(collective_kinds), exchanges);
+  exchanges[count] = {"send-receive", std::nullopt};
+  return parse_word(word, where, exchanges);
 }
 
 std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }

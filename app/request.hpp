@@ -102,6 +102,9 @@ class Scene {
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
 /// "all-reduce", …
 [[nodiscard]] CollectiveKind parse_collective(std::string_view word, std::string_view where);
+/// The same, or nothing for "send-receive".
+[[nodiscard]] std::optional<CollectiveKind> parse_exchange(std::string_view word,
+                                                           std::string_view where);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
 /// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.

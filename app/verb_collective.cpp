@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "app/collective.hpp"
 #include "app/communication.hpp"
@@ -8,6 +11,7 @@
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "sim/communication_sources.hpp"
+#include "sim/nccl.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
@@ -84,10 +88,23 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
   return document;
 }
 
+/// A message has no algorithm; its protocol follows from its size.
+CollectiveRun message_run(Bytes size, const SimOptions& options) {
+  const bool ideal = options.collectives == CollectiveCost::ideal;
+  return {"message", ideal ? "ideal" : std::string(to_text(message_protocol(size)))};
+}
+
+void check_messages(const SimOptions& options) {
+  if (!options.algorithm && !options.protocol) return;
+  throw InputError(options.algorithm ? "--algorithm" : "--protocol",
+                   "unused by messages, whose size decides", "accepted: with a collective");
+}
+
 }  // namespace
 
 Outcome run_collective(const Arguments& arguments) {
-  const CollectiveKind kind = parse_collective(arguments.words.at(0), "collective");
+  const std::string& word = arguments.words.at(0);
+  const std::optional<CollectiveKind> kind = parse_exchange(word, "collective");
   const std::vector<Bytes> sizes = chosen_sizes(arguments);
   SimOptions options = parse_sim_options(arguments);
   if (options.engine == Engine::automatic) options.engine = Engine::simgrid;
@@ -98,15 +115,23 @@ Outcome run_collective(const Arguments& arguments) {
   }
   const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
-  check_collective(kind, devices, cluster, options);
+  if (kind) {
+    check_collective(*kind, devices, cluster, options);
+  } else {
+    check_messages(options);
+  }
   const std::unique_ptr<CostModel> cost = make_tile_costs(cluster, options);
   const std::unique_ptr<Executor> executor = make_simulator(cluster, *cost, options);
   std::vector<CollectiveRow> rows;
   for (const Bytes size : sizes) {
-    rows.push_back({time_collective(kind, devices, size, {cluster, *cost, *executor}),
-                    collective_run(kind, devices, size, cluster, options)});
+    const ExecDag dag =
+        kind ? collective_dag(*kind, devices, size) : send_receive_dag(devices, size);
+    const double factor = kind ? bus_factor(*kind, devices.size()) : 1;
+    rows.push_back({time_collective(dag, size, factor, {cluster, *cost, *executor}),
+                    kind ? collective_run(*kind, devices, size, cluster, options)
+                         : message_run(size, options)});
   }
-  return {report(arguments.words.at(0), cluster, devices.size(), options, rows), ExitCode::ok};
+  return {report(word, cluster, devices.size(), options, rows), ExitCode::ok};
 }
 
 }  // namespace parsim

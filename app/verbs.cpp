@@ -68,8 +68,10 @@ std::span<const Verb> verbs() {
       {"collective",
        "time one collective in the terms of nccl-tests",
        {{"KIND",
-         "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all",
-         {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"}}},
+         "all-reduce, all-gather, reduce-scatter, broadcast, all-to-all or send-receive (from each "
+         "device to the next)",
+         {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all",
+          "send-receive"}}},
        {"--cluster", "--override", "--devices", "--size", "--sizes", "--fidelity", "--engine",
         "--collectives", "--collective-times", "--algorithm", "--protocol"},
        "parsim collective all-reduce --cluster dgx-v100 --sizes 1KiB..1GiB",

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "sim/sim.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim {
 namespace {
@@ -30,6 +32,20 @@ TEST_CASE("collective: bytes received, by hand for four devices and 1600 bytes")
   CHECK(received(CollectiveKind::reduce_scatter) == 4 * 1200);
   // Everyone sends 400 bytes to each of three others.
   CHECK(received(CollectiveKind::all_to_all) == 4 * 3 * 400);
+}
+
+TEST_CASE("collective: messages to the next go both ways of every link at once") {
+  // 100 MB over 25 GB/s, in each direction: 4 ms, and the route's 2 us.
+  const Cluster cluster = load_cluster("star:4,device=v100-sxm2,rate=25GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  const auto executor = make_simulator(cluster, *cost, {});
+  const ExecDag dag = send_receive_dag(four, Bytes{100'000'000});
+  CHECK(bytes_moved(dag).value == 4 * 100'000'000);
+  const CollectiveTime row =
+      time_collective(dag, Bytes{100'000'000}, 1, {cluster, *cost, *executor});
+  CHECK(row.time.count() == doctest::Approx(4e-3 + 2e-6).epsilon(1e-9));
+  CHECK(row.bus_rate.value == doctest::Approx(100e6 / (4e-3 + 2e-6)).epsilon(1e-9));
+  CHECK_THROWS_AS((void)send_receive_dag(four, Bytes{6}), InputError);
 }
 
 TEST_CASE("collective: a size that is no whole number of elements is refused") {

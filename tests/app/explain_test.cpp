@@ -34,13 +34,13 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   }
 }
 
-TEST_CASE("explain: says how much was simulated, and how a parameter server works") {
+TEST_CASE("explain: says how much was simulated and left out, and how a parameter server works") {
   Arguments arguments;
   arguments.verb = "explain";
   arguments.values = {{"--network", {"lenet5"}},
-                      {"--cluster", {"star:4,device=p100-sxm2,rate=5GB/s,latency=1us"}},
+                      {"--cluster", {"star:36,device=p100-sxm2,rate=5GB/s,latency=1us"}},
                       {"--strategy", {"data"}},
-                      {"--batch", {"64"}},
+                      {"--batch", {"72"}},
                       {"--quiet", {""}}};
   const auto said = [&](std::string_view words) {
     const std::vector<std::string> notes = run_explain(arguments).document.notes;
@@ -49,6 +49,7 @@ TEST_CASE("explain: says how much was simulated, and how a parameter server work
     });
   };
   CHECK(said("were simulated: each of the others is equal to one of them"));
+  CHECK(said("not asked for other splits, because they search: hybrid, layer-wise, hypergraph"));
   CHECK(!said("one worker at a time"));
   arguments.values["--every-rank"] = {""};
   CHECK(!said("were simulated"));
