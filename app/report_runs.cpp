@@ -59,7 +59,14 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     if (!result.workspaces.empty()) lines.push_back(result.workspaces);
     break;
   }
-  lines.push_back("collectives: " + communication_model(request.sim));
+  SimOptions sim = request.sim;
+  const auto by = [&](Engine engine) {
+    return std::any_of(results.begin(), results.end(),
+                       [&](const RunResult& result) { return result.engine == engine; });
+  };
+  // A note says why, and which rows if not all.
+  if (by(Engine::fast) && !by(Engine::simgrid)) sim.engine = Engine::fast;
+  lines.push_back("collectives: " + communication_model(sim));
   const std::string communication = communication_line(scene, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;

@@ -163,7 +163,12 @@ TEST_CASE("communication: where SimGrid would take long, the fast engine simulat
     request.sim.engine = asked;
     const Scene scene(request);
     const RunResult result = run_plan(scene, make_plan(scene, strategy("owt", "test"))).result;
-    const std::vector<std::string> notes = report_simulation(scene, result).notes;
+    const Document document = report_simulation(scene, result);
+    const std::vector<std::string>& notes = document.notes;
+    const bool head = std::any_of(document.head.begin(), document.head.end(), [](const auto& line) {
+      return line.ends_with("simulated by the fast engine");
+    });
+    CHECK(head == (result.engine == Engine::fast));
     const bool said = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
       return note.starts_with("simulated by the fast engine, because");
     });
