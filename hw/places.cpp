@@ -37,12 +37,13 @@ class Collector {
   }
 
  private:
+  void note(DeviceId device) { out_.devices = std::max(out_.devices, device.value + 1); }
   void touch(const Place& place, bool writes = false) {
+    note(place.key.device);
     if (place.region.empty()) return;
     Store& store = out_.all[place.key];
     store.box = hull(store.box, place.region);
     store.writers += writes ? 1 : 0;
-    out_.devices = std::max(out_.devices, place.key.device.value + 1);
   }
   void touch(const std::vector<Place>& list, bool writes = false) {
     for (const Place& place : list) touch(place, writes);
@@ -112,7 +113,7 @@ class Collector {
       }
     }
   }
-  void visit(const Delay&, const Shares&) {}
+  void visit(const Delay& op, const Shares&) { note(op.device); }
 
   const ExecDag& dag_;
   std::vector<bool> trained_;

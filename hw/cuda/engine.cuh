@@ -13,6 +13,7 @@
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/convolution.hpp"
 #include "hw/cuda/devices.hpp"
+#include "hw/cuda/launch.cuh"
 #include "hw/cuda/matrix.hpp"
 #include "hw/kernels_moves.hpp"
 
@@ -132,8 +133,7 @@ class CudaEngine {
     constexpr std::uint32_t most_blocks = 1U << 20;
     const std::uint32_t blocks = std::min(most_blocks, (count - 1) / threads + 1);
     return [=](const CudaContext& context) {
-      each_kernel<<<blocks, threads, 0, context.stream>>>(count, body);
-      cuda_check(cudaGetLastError(), "each_kernel");
+      launch(each_kernel<Body>, blocks, threads, context.stream, count, body);
     };
   }
 
@@ -145,10 +145,10 @@ class CudaEngine {
     const std::uint32_t parts = std::max(1U, std::min((count - 1) / 256 + 1, 1024 / row_blocks));
     auto* sums = reinterpret_cast<Sum*>(room(std::size_t{rows} * parts * sizeof(Sum)));
     return [=](const CudaContext& context) {
-      reduce_parts<<<dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes), 0, context.stream>>>(
-          rows, count, parts, body, sums);
-      reduce_finish<<<(rows - 1) / 128 + 1, 128, 0, context.stream>>>(rows, parts, body, sums);
-      cuda_check(cudaGetLastError(), "reduce_parts");
+      launch(reduce_parts<Body, Sum>, dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes),
+             context.stream, rows, count, parts, body, sums);
+      launch(reduce_finish<Body, Sum>, (rows - 1) / 128 + 1, 128, context.stream, rows, parts, body,
+             sums);
     };
   }
 

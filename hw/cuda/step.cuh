@@ -17,13 +17,7 @@ struct Nothing {
   __host__ __device__ void operator()(std::uint32_t) const {}
 };
 
-/// The GPU's clock of nanoseconds, the same on all its multiprocessors.
-__device__ inline unsigned long long global_nanoseconds() {
-  unsigned long long now = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
-/// A paced message begins, and holds its stream until so many nanoseconds have passed.
+/// A stream is held until so many nanoseconds have passed since something began.
 __global__ inline void note_time(unsigned long long* start) { *start = global_nanoseconds(); }
 __global__ inline void hold_until(const unsigned long long* start, unsigned long long nanoseconds) {
   while (global_nanoseconds() - *start < nanoseconds) __nanosleep(200);
@@ -115,10 +109,12 @@ class CudaStep {
       for (int r = 0; r < repeats; ++r) work();
     });
     std::vector<Seconds> times;
+    Seconds hold{};
     for (int s = -2; s < samples; ++s) {  // two to warm up
       engine_.zero();
-      lanes_.make_current(0);
+      hold_first(hold);
       lanes_.line_up();
+      lanes_.make_current(0);
       lanes_.record(begin, 0);
       if (graph->get() != nullptr) {
         cuda_check(cudaGraphLaunch(graph->get(), lanes_.stream(0)), "cudaGraphLaunch");
@@ -129,13 +125,18 @@ class CudaStep {
       }
       lanes_.record(end, 0);
       lanes_.synchronize();
-      if (s >= 0) times.push_back(between(begin, end) / static_cast<double>(repeats));
+      const Seconds all = between(begin, end);
+      if (s >= 0) times.push_back(all / static_cast<double>(repeats));
+      // A graph is there when it begins; streams are issued while they run.
+      if (graph->get() != nullptr) hold = std::min(hold_margin * all, longest_hold);
     }
     return times;
   }
 
-  /// One step with an event before and after every operation.
+  /// One step with an event before and after every operation. From the second time on it is all
+  /// on the lanes before it begins: it does not wait for the host.
   Timeline with_events() {
+    const bool first = issue_time_ == Seconds{};
     begins_.clear();
     ends_.clear();
     for (std::size_t i = 0; i < dag_.size(); ++i) {
@@ -143,6 +144,7 @@ class CudaStep {
       ends_.emplace_back();
     }
     engine_.zero();
+    hold_first(issue_time_);
     lanes_.line_up();
     lanes_.fork();
     const std::map<DeviceId, Event> origins = lanes_.origins();
@@ -160,22 +162,59 @@ class CudaStep {
       }
       span.end = std::max(span.start, span.end);
       timeline.spans.push_back(span);
+      // Whatever is slower, the host or the devices, it has been as fast as this.
+      if (first) issue_time_ = std::max(issue_time_, hold_margin * span.end);
     }
     begins_.clear();
     ends_.clear();
     return timeline;
   }
 
+  using Spans = std::pair<std::vector<Span>, std::vector<Span>>;
   /// Two operations over and over, each on its own lanes and so many times; of `b` nothing if there
   /// are none. Spans of the members on the device, or of the first turn if it has none there.
-  std::pair<std::vector<Span>, std::vector<Span>> repeated(OpId a, Seconds time_a, int count_a,
-                                                           OpId b, Seconds time_b, int count_b,
-                                                           DeviceId device) {
+  Spans repeated(OpId a, Seconds time_a, int count_a, OpId b, Seconds time_b, int count_b,
+                 DeviceId device) {
+    const auto once = [&](Seconds hold) {
+      return repeated_once(a, time_a, count_a, b, time_b, count_b, device, hold);
+    };
+    const Spans first = once({});
+    const Seconds last_b = count_b > 0 ? first.second.back().end : Seconds{};
+    return once(hold_margin * std::max(first.first.back().end, last_b));
+  }
+
+  /// A kernel of one thread that does nothing, on the first lane.
+  void nothing() {
+    lanes_.make_current(0);
+    engine_.for_each(1, Nothing{})(engine_.context(lanes_.device(0), lanes_.stream(0)));
+  }
+
+  void one_op(OpId op) { run(op, order_.turns_of(op)); }
+  CudaEngine<T>& engine() { return engine_; }
+  [[nodiscard]] const Dispatch& order() const { return order_; }
+  void synchronize() { lanes_.synchronize(); }
+
+ private:
+  static constexpr double hold_margin = 1.2;
+  static constexpr Seconds longest_hold{20e-3};  // graphs of thousands of kernels launch in less
+
+  /// The first lane waits so long, and what is forked from it too.
+  void hold_first(Seconds hold) {
+    if (hold == Seconds{}) return;
+    lanes_.make_current(0);
+    if (hold_start_.get() == nullptr) hold_start_ = DeviceMemory(sizeof(unsigned long long));
+    note_start(0, hold_start_);
+    hold_since(hold_start_, 0, hold);
+  }
+
+  Spans repeated_once(OpId a, Seconds time_a, int count_a, OpId b, Seconds time_b, int count_b,
+                      DeviceId device, Seconds hold) {
     begins_.clear();
     ends_.clear();
     begins_.resize(dag_.size());
     ends_.resize(dag_.size());
     engine_.zero();
+    hold_first(hold);
     lanes_.fork();
     const std::map<DeviceId, Event> origins = lanes_.origins();
     for (int i = 0, k = 0; i < count_a || k < count_b;) {
@@ -201,24 +240,12 @@ class CudaStep {
       }
       return list;
     };
-    std::pair<std::vector<Span>, std::vector<Span>> both{spans(a, count_a), spans(b, count_b)};
+    Spans both{spans(a, count_a), spans(b, count_b)};
     begins_.clear();
     ends_.clear();
     return both;
   }
 
-  /// A kernel of one thread that does nothing, on the first lane.
-  void nothing() {
-    lanes_.make_current(0);
-    engine_.for_each(1, Nothing{})(engine_.context(lanes_.device(0), lanes_.stream(0)));
-  }
-
-  void one_op(OpId op) { run(op, order_.turns_of(op)); }
-  CudaEngine<T>& engine() { return engine_; }
-  [[nodiscard]] const Dispatch& order() const { return order_; }
-  void synchronize() { lanes_.synchronize(); }
-
- private:
   void mark(std::vector<std::vector<Event>>& where, OpId op, std::span<const Turn> turns) {
     if (where.empty()) return;
     for (const Turn& turn : turns) {
@@ -227,25 +254,27 @@ class CudaStep {
     }
   }
 
-  [[nodiscard]] unsigned long long* start_of_lane(std::int32_t lane) const {
-    return reinterpret_cast<unsigned long long*>(starts_[static_cast<std::size_t>(lane)].get());
+  void note_start(std::int32_t lane, const DeviceMemory& start) {
+    lanes_.make_current(lane);
+    launch(note_time, 1, 1, lanes_.stream(lane),
+           reinterpret_cast<unsigned long long*>(start.get()));
+  }
+  void hold_since(const DeviceMemory& start, std::int32_t lane, Seconds hold) {
+    lanes_.make_current(lane);
+    launch(hold_until, 1, 1, lanes_.stream(lane),
+           reinterpret_cast<unsigned long long*>(start.get()),
+           static_cast<unsigned long long>(1e9 * hold.count()));
+  }
+  [[nodiscard]] const DeviceMemory& start_of(const Turn& turn) const {
+    return starts_[static_cast<std::size_t>(turn.lane)];
   }
   /// A paced message begins when all its members have come.
   void note_begin(std::span<const Turn> turns) {
     if (turns.size() > 1) lanes_.barrier(turns);
-    for (const Turn& turn : turns) {
-      lanes_.make_current(turn.lane);
-      note_time<<<1, 1, 0, lanes_.stream(turn.lane)>>>(start_of_lane(turn.lane));
-    }
-    cuda_check(cudaGetLastError(), "note_time");
+    for (const Turn& turn : turns) note_start(turn.lane, start_of(turn));
   }
   void hold_back(std::span<const Turn> turns, Seconds hold) {
-    for (const Turn& turn : turns) {
-      lanes_.make_current(turn.lane);
-      hold_until<<<1, 1, 0, lanes_.stream(turn.lane)>>>(
-          start_of_lane(turn.lane), static_cast<unsigned long long>(1e9 * hold.count()));
-    }
-    cuda_check(cudaGetLastError(), "hold_until");
+    for (const Turn& turn : turns) hold_since(start_of(turn), turn.lane, hold);
   }
 
   /// What this process's device does in it: messages, then its own kernels.
@@ -270,6 +299,8 @@ class CudaStep {
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
   std::vector<Seconds> holds_;                     ///< by operation, where links are paced
   std::vector<DeviceMemory> starts_;               ///< by lane: when its paced message began
+  DeviceMemory hold_start_;
+  Seconds issue_time_{};  ///< as long as issuing a step with events takes, or longer
 };
 
 }  // namespace parsim::hw

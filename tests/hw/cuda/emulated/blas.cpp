@@ -1,0 +1,175 @@
+// cuBLASLt on the emulated GPUs: products of matrices that are counted by columns.
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <cstring>
+
+#include "tests/hw/cuda/emulated/machine.hpp"
+
+struct cublasLtContext {
+  int device = 0;
+};
+
+namespace emulated {
+
+namespace {
+
+struct Operation {
+  cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+};
+struct Layout {
+  cudaDataType_t type;
+  std::int64_t rows, columns, leading;
+
+  [[nodiscard]] std::int64_t tall(cublasOperation_t how) const {
+    return how == CUBLAS_OP_T ? columns : rows;
+  }
+  [[nodiscard]] std::int64_t wide(cublasOperation_t how) const {
+    return how == CUBLAS_OP_T ? rows : columns;
+  }
+};
+constexpr std::size_t workspace_wanted = 4096;
+
+const Operation& of(cublasLtMatmulDesc_t handle) {
+  return *reinterpret_cast<const Operation*>(handle);
+}
+const Layout& of(cublasLtMatrixLayout_t handle) { return *reinterpret_cast<const Layout*>(handle); }
+
+bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout& c) {
+  const bool sizes =
+      a.wide(how.a) == b.tall(how.b) && a.tall(how.a) == c.rows && b.wide(how.b) == c.columns;
+  const bool lines = a.leading >= a.rows && b.leading >= b.rows && c.leading >= c.rows;
+  return sizes && lines && a.type == b.type && a.type == c.type &&
+         (a.type == CUDA_R_32F || a.type == CUDA_R_16BF);
+}
+
+template <class T>
+void multiply(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
+              const Layout& lc, T* c) {
+  const auto at = [](const Layout& l, cublasOperation_t o, std::int64_t row, std::int64_t column) {
+    return o == CUBLAS_OP_T ? column + row * l.leading : row + column * l.leading;
+  };
+  for (std::int64_t j = 0; j < lc.columns; ++j) {
+    for (std::int64_t i = 0; i < lc.rows; ++i) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < la.wide(how.a); ++k) {
+        sum += double{static_cast<float>(a[at(la, how.a, i, k)])} *
+               double{static_cast<float>(b[at(lb, how.b, k, j)])};
+      }
+      c[i + j * lc.leading] = T(static_cast<float>(sum));
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace emulated
+
+using namespace emulated;
+
+extern "C" {
+
+const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated cuBLASLt's error"; }
+std::size_t cublasLtGetVersion(void) { return 130100; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext{current_device()};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t,
+                                        cudaDataType_t scale) {
+  if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *operation = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
+  delete reinterpret_cast<Operation*>(operation);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void* value, std::size_t bytes) {
+  auto* operation = reinterpret_cast<Operation*>(handle);
+  if (bytes != sizeof(std::int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (name == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&operation->a, value, bytes);
+  if (name == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&operation->b, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t leading) {
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{
+      type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete reinterpret_cast<Layout*>(layout);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new std::size_t{0});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<std::size_t*>(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void* value, std::size_t bytes) {
+  if (bytes != sizeof(std::size_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(preference, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int asked,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = 0;
+  if (asked < 1 || !agree(of(operation), of(a), of(b), of(c))) return CUBLAS_STATUS_INVALID_VALUE;
+  if (*reinterpret_cast<std::size_t*>(preference) < workspace_wanted) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  *results = {};
+  results->workspaceSize = workspace_wanted;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                              const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
+                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, void* workspace,
+                              std::size_t workspace_bytes, cudaStream_t stream) {
+  const bool usual =
+      *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0 && c == d;
+  const bool there = workspace != nullptr && workspace_bytes >= workspace_wanted;
+  const Operation how = of(operation);
+  const Layout la = of(a_layout);
+  const Layout lb = of(b_layout);
+  const Layout lc = of(c_layout);
+  if (!usual || !there || !agree(how, la, lb, lc)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (handle->device != stream_of(stream)->device) return CUBLAS_STATUS_INVALID_VALUE;
+  const int on = stream_of(stream)->multiprocessors;
+  const auto work = [=](Nanoseconds start) {
+    if (settings().numbers) std::memset(workspace, 0xff, workspace_wanted);
+    if (!settings().numbers) {
+      // nothing but time
+    } else if (la.type == CUDA_R_32F) {
+      multiply(how, la, static_cast<const float*>(a), lb, static_cast<const float*>(b), lc,
+               static_cast<float*>(d));
+    } else {
+      multiply(how, la, static_cast<const __nv_bfloat16*>(a), lb,
+               static_cast<const __nv_bfloat16*>(b), lc, static_cast<__nv_bfloat16*>(d));
+    }
+    const auto products = static_cast<double>(lc.rows * lc.columns * la.wide(how.a));
+    return std::optional(start + kernel_time(2 * products, on));
+  };
+  return put(stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+}

@@ -1,0 +1,253 @@
+// Devices, memory, errors and green contexts of the emulated GPUs (machine.hpp).
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tests/hw/cuda/emulated/machine.hpp"
+
+struct CUdevResourceDesc_st {
+  int multiprocessors = 0;
+};
+struct CUgreenCtx_st {
+  int device = 0, multiprocessors = 0;
+};
+
+namespace emulated {
+
+namespace {
+
+int device_now = 0;
+cudaError_t last_error = cudaSuccess;
+
+struct Block {
+  int device;
+  std::size_t bytes;
+};
+std::map<void*, Block> blocks;
+
+long number(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtol(text, nullptr, 10);
+}
+
+std::size_t held(int device) {
+  std::size_t bytes = 0;
+  for (const auto& [data, block] : blocks) bytes += block.device == device ? block.bytes : 0;
+  return bytes;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings all = {
+      static_cast<int>(number("PARSIM_EMULATED_GPUS", 1)),
+      static_cast<int>(number("PARSIM_EMULATED_DRIVER", 13000)),
+      static_cast<std::size_t>(number("PARSIM_EMULATED_MEMORY", long{8} << 30)),
+      static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
+      number("PARSIM_EMULATED_CAPTURE", 1) != 0,
+      number("PARSIM_EMULATED_NUMBERS", 1) != 0};
+  return all;
+}
+
+int current_device() { return device_now; }
+
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+
+Nanoseconds kernel_time(double operations, int on_multiprocessors) {
+  return 2000 + operations / (on_multiprocessors * 100.0);
+}
+
+namespace {
+
+// The driver's functions, which the program asks for by name.
+CUresult device_get(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal < settings().gpus ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult get_resource(CUdevice, CUdevResource* resource, CUdevResourceType type) {
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  resource->type = type;
+  resource->sm.smCount = multiprocessors;
+  return CUDA_SUCCESS;
+}
+CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* input,
+               CUdevResource* rest, unsigned flags, unsigned least) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  constexpr unsigned unit = granularity;
+  const unsigned size = std::max(unit, (least + unit - 1) / unit * unit);
+  const unsigned possible = std::min(*groups, input->sm.smCount / size);
+  if (possible == 0) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+  *groups = possible;
+  for (unsigned g = 0; g < possible; ++g) {
+    result[g] = *input;
+    result[g].sm.smCount = size;
+  }
+  if (rest != nullptr) {
+    const unsigned left = input->sm.smCount - possible * size;
+    *rest = *input;
+    rest->sm.smCount = left;
+    if (left == 0) rest->type = CU_DEV_RESOURCE_TYPE_INVALID;
+  }
+  return CUDA_SUCCESS;
+}
+CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
+  *description = new CUdevResourceDesc_st;
+  for (unsigned r = 0; r < count; ++r) {
+    if (resources[r].type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    (*description)->multiprocessors += static_cast<int>(resources[r].sm.smCount);
+  }
+  return CUDA_SUCCESS;
+}
+CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
+                unsigned flags) {
+  if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
+  *context = new CUgreenCtx_st{device, description->multiprocessors};
+  delete description;
+  return CUDA_SUCCESS;
+}
+CUresult destroy(CUgreenCtx context) {
+  delete context;
+  return CUDA_SUCCESS;
+}
+CUresult make_stream(CUstream* stream, CUgreenCtx context, unsigned flags, int) {
+  if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const int before = device_now;
+  device_now = context->device;
+  const bool made = cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking) == cudaSuccess;
+  device_now = before;
+  if (made) (*stream)->multiprocessors = context->multiprocessors;
+  return made ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+template <class Function>
+void* address(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+const std::map<std::string, void*>& driver() {
+  static const std::map<std::string, void*> functions{
+      {"cuDeviceGet", address(device_get)},
+      {"cuDeviceGetDevResource", address(get_resource)},
+      {"cuDevSmResourceSplitByCount", address(split)},
+      {"cuDevResourceGenerateDesc", address(describe)},
+      {"cuGreenCtxCreate", address(create)},
+      {"cuGreenCtxDestroy", address(destroy)},
+      {"cuGreenCtxStreamCreate", address(make_stream)}};
+  return functions;
+}
+
+}  // namespace
+
+}  // namespace emulated
+
+using namespace emulated;
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  static std::string text;
+  text = "error " + std::to_string(static_cast<int>(error));
+  return text.c_str();
+}
+cudaError_t cudaGetLastError(void) { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = settings().driver;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  const auto entry = driver().find(symbol);
+  const bool known = entry != driver().end() && static_cast<int>(version) <= settings().driver;
+  *function = known ? entry->second : nullptr;
+  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = settings().gpus;
+  if (settings().driver < 13000) return failed(cudaErrorInsufficientDriver);
+  return settings().gpus > 0 ? cudaSuccess : failed(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= settings().gpus) return failed(cudaErrorInvalidDevice);
+  device_now = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device < 0 || device >= settings().gpus) return failed(cudaErrorInvalidDevice);
+  *value = attribute == cudaDevAttrClockRate             ? 1980000
+           : attribute == cudaDevAttrMultiProcessorCount ? multiprocessors
+           : attribute == cudaDevAttrMemoryClockRate     ? 3201000
+                                                         : 6144;  // bits of the memory's bus
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= settings().gpus) return failed(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "Emulated GPU");
+  properties->totalGlobalMem = settings().memory;
+  properties->major = 9;
+  properties->multiProcessorCount = multiprocessors;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  return flags == 0 && peer != device_now ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  constexpr std::size_t alignment = 256;
+  *data = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  if (held(device_now) + bytes > settings().memory) return failed(cudaErrorMemoryAllocation);
+  *data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (*data == nullptr) return failed(cudaErrorMemoryAllocation);
+  if (settings().numbers) std::memset(*data, 0xff, bytes);  // not a number, as any type
+  blocks[*data] = {device_now, bytes};
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const auto block = blocks.find(data);
+  if (block == blocks.end()) return failed(cudaErrorInvalidValue);
+  drain(block->second.device);
+  blocks.erase(block);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *total = settings().memory;
+  *free = *total - held(device_now);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  return put(stream, [=](Nanoseconds start) {
+    if (settings().numbers) std::memset(data, value, bytes);
+    return std::optional(start + kernel_time(0, multiprocessors));
+  });
+}
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  return cudaMemsetAsync(data, value, bytes, nullptr);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  const cudaError_t error = put(nullptr, [=](Nanoseconds start) {
+    if (settings().numbers) std::memcpy(to, from, bytes);
+    return std::optional(start + kernel_time(0, multiprocessors));
+  });
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+}
+}

@@ -1,0 +1,91 @@
+// The emulated GPUs: what streams, events and graphs are, and the order in which work is done. Work
+// waits until somebody asks for its end; then whatever may begin does so in a random order, so that
+// a missing wait shows in the numbers. Times are of a clock of its own: a thing begins when what it
+// waits for has ended and the host has issued it, and takes as long as a formula says.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace emulated {
+
+using Nanoseconds = double;
+
+/// What a stream does: when it ends, begun at `start`; nothing while other processes are awaited.
+using Work = std::function<std::optional<Nanoseconds>(Nanoseconds start)>;
+
+struct Item {
+  Work work;  ///< empty: a point in the order
+  bool outside = false;
+  Nanoseconds start = 0, end = 0;
+  int waits = 0;
+  bool done = false;
+  std::vector<std::shared_ptr<Item>> followers;
+};
+using ItemPtr = std::shared_ptr<Item>;
+
+struct Node {
+  Work work;
+  bool outside = false;
+  std::vector<std::size_t> after;
+};
+struct Capture {
+  std::vector<Node> nodes;
+  CUstream_st* origin = nullptr;
+  std::vector<CUstream_st*> streams;
+  bool broken = false;
+};
+
+/// What a machine is told by environment variables.
+struct Settings {
+  int gpus = 1;            ///< PARSIM_EMULATED_GPUS
+  int driver = 13000;      ///< PARSIM_EMULATED_DRIVER: its CUDA version; 0: none
+  std::size_t memory = 0;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
+  unsigned seed = 1;       ///< PARSIM_EMULATED_SEED: of the order
+  bool captures = true;    ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
+  bool numbers = true;     ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
+};
+[[nodiscard]] const Settings& settings();
+inline constexpr int multiprocessors = 132, granularity = 8;
+
+[[nodiscard]] int current_device();
+/// The legacy stream of the current device for null.
+[[nodiscard]] CUstream_st* stream_of(cudaStream_t stream);
+/// Puts work on a stream, or into the graph that the stream captures. `outside`: other processes
+/// take part.
+cudaError_t put(cudaStream_t stream, Work work, bool outside = false);
+/// Remembers an error for cudaGetLastError.
+cudaError_t failed(cudaError_t error);
+/// Does what can be done until the item is; without one, until nothing can begin at present.
+void work_until(const Item* item);
+/// Everything on the device's streams is done.
+void drain(int device);
+
+/// How long arithmetic takes on so many multiprocessors.
+[[nodiscard]] Nanoseconds kernel_time(double operations, int on_multiprocessors);
+
+}  // namespace emulated
+
+struct CUstream_st {
+  int device = 0, multiprocessors = emulated::multiprocessors;
+  emulated::ItemPtr last;
+  std::shared_ptr<emulated::Capture> capture;
+  std::vector<std::size_t> heads;  ///< of the capture's nodes
+};
+struct CUevent_st {
+  int device = 0;
+  bool timed = false;
+  emulated::ItemPtr item;
+  std::shared_ptr<emulated::Capture> capture;
+  std::vector<std::size_t> heads;
+};
+struct CUgraph_st {
+  std::vector<emulated::Node> nodes;
+};
+struct CUgraphExec_st {
+  std::vector<emulated::Node> nodes;
+};
