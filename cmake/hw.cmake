@@ -30,6 +30,8 @@ if(hw_cuda)
   list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/no_cuda.cpp")
 endif()
 parsim_library(hw SOURCES ${hw_sources} PUBLIC core PRIVATE Threads::Threads)
+# By itself in the library: what is linked before may answer instead (tests/hw/emulated).
+set_source_files_properties(hw/no_cuda.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 if(hw_cuda)
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")

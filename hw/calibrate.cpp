@@ -212,11 +212,14 @@ class Calibration {
 
 Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags, int samples) {
   Calibration calibration(hardware, samples);
+  std::size_t refused = 0;
   for (const ExecDag& dag : dags) {
     try {
       check_fits(dag, hardware.machine);
     } catch (const MemoryError&) {
-      continue;  // what does not fit is neither run nor calibrated
+      // What does not fit is neither run nor calibrated; a profile of nothing is no profile.
+      if (++refused == dags.size()) throw;
+      continue;
     }
     calibration.add(dag);
   }

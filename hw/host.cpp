@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <latch>
+#include <map>
 #include <thread>
 
 #include "core/errors.hpp"
@@ -265,28 +266,49 @@ std::vector<double> HostNumbers::values(const StoreKey& key, const Region& regio
 }
 
 std::string worst_difference(
-    HostNumbers& expected, const Stores& stores, double tolerance,
+    HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
     const std::function<std::vector<double>(const StoreKey&, const Region&)>& found) {
   constexpr double least_scale = 1e-3;
   std::string worst;
   double most = tolerance;
+  const auto compare = [&](const StoreKey& key, double relative) {
+    if (relative <= most) return;
+    most = relative;
+    worst = fmt::format(
+        "device {}, tensor kind {} index {}, role {}, micro-batch {}: relative error {}",
+        key.device.value, static_cast<int>(key.tensor.kind), key.tensor.index,
+        static_cast<int>(key.role), key.micro_batch, relative);
+  };
+  struct Norms {
+    double gaps = 0, numbers = 0, worst_gaps = -1;
+    StoreKey worst;
+  };
+  std::map<Role, Norms> roles;
   for (const auto& [key, store] : stores.all) {
     if (key.role == Role::optimizer_state) continue;
     const std::vector<double> here = found(key, store.box);
     const std::vector<double> reference = expected.values(key, store.box);
     double scale = least_scale;
     double difference = 0;
+    double gaps = 0;
+    Norms& role = roles[key.role];
     for (std::size_t i = 0; i < reference.size(); ++i) {
       const double gap = std::abs(here.at(i) - reference[i]);
       difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
       scale = std::max(scale, std::abs(reference[i]));
+      gaps += gap * gap;
+      role.numbers += reference[i] * reference[i];
     }
-    if (difference / scale <= most) continue;
-    most = difference / scale;
-    worst = fmt::format(
-        "device {}, tensor kind {} index {}, role {}, micro-batch {}: relative error {}",
-        key.device.value, static_cast<int>(key.tensor.kind), key.tensor.index,
-        static_cast<int>(key.role), key.micro_batch, most);
+    role.gaps += gaps;
+    if (gaps > role.worst_gaps) {
+      role.worst_gaps = gaps;
+      role.worst = key;
+    }
+    if (precision == Precision::fp32 || std::isinf(difference)) compare(key, difference / scale);
+  }
+  if (precision == Precision::fp32) return worst;
+  for (const auto& [role, norms] : roles) {
+    compare(norms.worst, std::sqrt(norms.gaps / std::max(norms.numbers, least_scale)));
   }
   return worst;
 }

@@ -127,10 +127,12 @@ class HostNumbers {
   std::mutex rivals_lock_;
 };
 
-/// The store that differs most from what is expected, beyond the tolerance (relative to its largest
-/// number), or "". `found` gives a store's numbers row-major.
+/// The store that differs most from what is expected, beyond the tolerance, or "". In fp32 by its
+/// worst number, relative to its largest. With fewer bits an activation near 0 may change sides and
+/// terms that cancel leave their rounding: there the norm of a role's differences over that of its
+/// numbers counts. `found` gives a store's numbers row-major.
 [[nodiscard]] std::string worst_difference(
-    HostNumbers& expected, const Stores& stores, double tolerance,
+    HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
     const std::function<std::vector<double>(const StoreKey&, const Region&)>& found);
 
 }  // namespace parsim::hw

@@ -221,7 +221,7 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
     HostNumbers own(dag, mine, *post);
     static_cast<void>(own.run(dispatch(dag, mine)));
     const std::string worst = worst_difference(
-        expected, own.stores(), tolerance,
+        expected, own.stores(), Precision::fp32, tolerance,  // it computes in float64
         [&](const StoreKey& key, const Region& box) { return own.values(key, box); });
     for (const std::string& one : meeting.to_all(worst)) {
       if (!one.empty()) return one;

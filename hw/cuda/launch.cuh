@@ -1,5 +1,5 @@
 // How kernels are launched, and the GPU's clock: the only places that are not C++ for any compiler,
-// so that tests run the rest of this folder on the host (tests/hw/cuda/emulated).
+// so that tests run the rest of this folder on the host (tests/hw/emulated).
 #pragma once
 
 #include <cuda_runtime.h>

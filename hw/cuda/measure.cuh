@@ -151,7 +151,8 @@ std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double
   const auto step = first_step<T>(devices, dag, true);
   const CudaEngine<T>& engine = step->engine();
   const std::string worst = worst_difference(
-      expected, engine.stores(), tolerance, [&](const StoreKey& key, const Region& box) {
+      expected, engine.stores(), dag.precision, tolerance,
+      [&](const StoreKey& key, const Region& box) {
         std::vector<T> raw = engine.download(key);
         const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
         Loops loops;  // row-major

@@ -252,6 +252,7 @@ TEST_CASE("calibrate: more devices than there are, and more memory, are refused"
   CHECK(runs.measured.runs[0].fits == false);
   CHECK(runs.measured.runs[0].error.starts_with("host0 needs "));
   CHECK(runs.exit_code == 5);
+  CHECK_THROWS_AS(static_cast<void>(hw::calibrate(small, {dag}, 1)), hw::MemoryError);
 }
 
 TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the others run") {

@@ -28,10 +28,10 @@ std::string difference(const ExecDag& dag, hw::HostNumbers& expected, const Devi
   };
   // Everything differs by more than less than nothing: so the comparison sees something.
   if (!own.stores().all.empty() &&
-      hw::worst_difference(expected, own.stores(), -1, found).empty()) {
+      hw::worst_difference(expected, own.stores(), Precision::fp32, -1, found).empty()) {
     return "nothing was compared";
   }
-  return hw::worst_difference(expected, own.stores(), 1e-9, found);
+  return hw::worst_difference(expected, own.stores(), Precision::fp32, 1e-9, found);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 namespace emulated {
 
@@ -90,6 +90,8 @@ void merge(std::vector<std::size_t>& heads, const std::vector<std::size_t>& othe
 }
 
 }  // namespace
+
+void restart() { order().seed(settings().seed); }
 
 void work_until(const Item* item) {
   using Clock = std::chrono::steady_clock;

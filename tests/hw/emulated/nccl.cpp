@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 struct ncclComm {
   std::string place;

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 struct cublasLtContext {
   int device = 0;
@@ -15,6 +15,7 @@ namespace emulated {
 namespace {
 
 struct Operation {
+  bool rounds = false;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
 };
 struct Layout {
@@ -53,8 +54,8 @@ void multiply(const Operation& how, const Layout& la, const T* a, const Layout& 
     for (std::int64_t i = 0; i < lc.rows; ++i) {
       double sum = 0;
       for (std::int64_t k = 0; k < la.wide(how.a); ++k) {
-        sum += double{static_cast<float>(a[at(la, how.a, i, k)])} *
-               double{static_cast<float>(b[at(lb, how.b, k, j)])};
+        sum += double{factor(static_cast<float>(a[at(la, how.a, i, k)]), how.rounds)} *
+               double{factor(static_cast<float>(b[at(lb, how.b, k, j)]), how.rounds)};
       }
       c[i + j * lc.leading] = T(static_cast<float>(sum));
     }
@@ -79,10 +80,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t,
-                                        cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation,
+                                        cublasComputeType_t compute, cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *operation = reinterpret_cast<cublasLtMatmulDesc_t>(new Operation);
+  *operation = reinterpret_cast<cublasLtMatmulDesc_t>(
+      new Operation{.rounds = compute == CUBLAS_COMPUTE_32F_FAST_TF32});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {

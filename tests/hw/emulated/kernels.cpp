@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 dim3 gridDim, blockDim, blockIdx, threadIdx;
 

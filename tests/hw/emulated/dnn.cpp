@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 struct cudnnContext {
   int device = 0;
@@ -91,6 +91,7 @@ struct Side {
 };
 struct Convolution {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  bool rounds = false;
   std::size_t result = 3;
   Side x, w, y;
   std::vector<std::int64_t> stride, dilation, before, after;
@@ -98,8 +99,8 @@ struct Convolution {
   [[nodiscard]] bool agrees() const {
     const std::size_t axes = stride.size();
     if (axes < 2 || x.extents.size() != axes + 2) return false;  // as cuDNN: images or volumes
-    bool right = x.extents[0] == y.extents[0] && x.extents[1] == w.extents[1] &&
-                 w.extents[0] == y.extents[1];
+    bool right = x.extents[0] == y.extents[0] && x.extents[1] % w.extents[1] == 0 &&
+                 w.extents[0] == y.extents[1] && y.extents[1] % groups() == 0;
     for (std::size_t a = 0; a < axes; ++a) {
       const std::int64_t window = (w.extents[a + 2] - 1) * dilation[a] + 1;
       right = right && y.extents[a + 2] ==
@@ -107,6 +108,7 @@ struct Convolution {
     }
     return right;
   }
+  [[nodiscard]] std::int64_t groups() const { return x.extents[1] / w.extents[1]; }
   [[nodiscard]] std::int64_t products() const {
     std::int64_t all = w.extents[1];
     for (const std::int64_t extent : y.extents) all *= extent;
@@ -146,11 +148,13 @@ template <class Visit>
 void each_product(const Convolution& c, const Visit& visit) {
   const std::size_t axes = c.stride.size();
   std::vector<std::int64_t> at(2 * axes + 3);  // sample, out, in, then y's and w's positions
+  const std::int64_t each = c.y.extents[1] / c.groups();
   std::vector<std::int64_t> most{c.y.extents[0], c.y.extents[1], c.w.extents[1]};
   for (std::size_t a = 0; a < axes; ++a) most.push_back(c.y.extents[a + 2]);
   for (std::size_t a = 0; a < axes; ++a) most.push_back(c.w.extents[a + 2]);
   for (;;) {
-    std::int64_t x = at[0] * c.x.strides[0] + at[2] * c.x.strides[1];
+    std::int64_t x =
+        at[0] * c.x.strides[0] + (at[1] / each * c.w.extents[1] + at[2]) * c.x.strides[1];
     std::int64_t w = at[1] * c.w.strides[0] + at[2] * c.w.strides[1];
     std::int64_t y = at[0] * c.y.strides[0] + at[1] * c.y.strides[1];
     bool inside = true;
@@ -177,8 +181,8 @@ void compute(const Convolution& c, T* x, T* w, T* y) {
   for (const std::int64_t extent : result.extents) count *= extent;
   std::vector<double> total(static_cast<std::size_t>(count));  // results are dense
   each_product(c, [&](std::int64_t i, std::int64_t k, std::int64_t o) {
-    const auto value = [](T* data, std::int64_t at) {
-      return double{static_cast<float>(data[at])};
+    const auto value = [&](const T* data, std::int64_t at) {
+      return double{factor(static_cast<float>(data[at]), c.rounds)};
     };
     if (c.result == 3) total[static_cast<std::size_t>(o)] += value(x, i) * value(w, k);
     if (c.result == 1) total[static_cast<std::size_t>(i)] += value(y, o) * value(w, k);
@@ -312,9 +316,10 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   if (plan->all<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE).at(0)->device != handle->device) {
     return bad;
   }
-  const Described& graph = *plan->parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
-                                ->parts.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-  const Convolution c = convolution(*graph.parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+  const Described& choice = *plan->parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  const Described& graph = *choice.parts.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  Convolution c = convolution(*graph.parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+  c.rounds = choice.rounds;
   const auto ids = pack->all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack->all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   void* workspace = pack->all<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE).at(0);

@@ -6,10 +6,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
+
+#include "tests/hw/emulated/settings.hpp"
 
 namespace emulated {
 
@@ -40,16 +43,6 @@ struct Capture {
   bool broken = false;
 };
 
-/// What a machine is told by environment variables.
-struct Settings {
-  int gpus = 1;            ///< PARSIM_EMULATED_GPUS
-  int driver = 13000;      ///< PARSIM_EMULATED_DRIVER: its CUDA version; 0: none
-  std::size_t memory = 0;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
-  unsigned seed = 1;       ///< PARSIM_EMULATED_SEED: of the order
-  bool captures = true;    ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
-  bool numbers = true;     ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
-};
-[[nodiscard]] const Settings& settings();
 inline constexpr int multiprocessors = 132, granularity = 8;
 
 [[nodiscard]] int current_device();
@@ -64,6 +57,12 @@ cudaError_t failed(cudaError_t error);
 void work_until(const Item* item);
 /// Everything on the device's streams is done.
 void drain(int device);
+
+/// A factor of a product as tensor cores see it: in tf32, with ten bits of mantissa.
+[[nodiscard]] inline float factor(float value, bool rounds) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return rounds ? std::bit_cast<float>((bits + 0x1000U) & 0xffffe000U) : value;
+}
 
 /// How long arithmetic takes on so many multiprocessors.
 [[nodiscard]] Nanoseconds kernel_time(double operations, int on_multiprocessors);

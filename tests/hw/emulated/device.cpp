@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/hw/cuda/emulated/machine.hpp"
+#include "tests/hw/emulated/machine.hpp"
 
 struct CUdevResourceDesc_st {
   int multiprocessors = 0;
@@ -43,14 +43,13 @@ std::size_t held(int device) {
 
 }  // namespace
 
-const Settings& settings() {
-  static const Settings all = {
-      static_cast<int>(number("PARSIM_EMULATED_GPUS", 1)),
-      static_cast<int>(number("PARSIM_EMULATED_DRIVER", 13000)),
-      static_cast<std::size_t>(number("PARSIM_EMULATED_MEMORY", long{8} << 30)),
-      static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
-      number("PARSIM_EMULATED_CAPTURE", 1) != 0,
-      number("PARSIM_EMULATED_NUMBERS", 1) != 0};
+Settings& settings() {
+  static Settings all = {static_cast<int>(number("PARSIM_EMULATED_GPUS", 1)),
+                         static_cast<int>(number("PARSIM_EMULATED_DRIVER", 13000)),
+                         static_cast<std::size_t>(number("PARSIM_EMULATED_MEMORY", long{8} << 30)),
+                         static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
+                         number("PARSIM_EMULATED_CAPTURE", 1) != 0,
+                         number("PARSIM_EMULATED_NUMBERS", 1) != 0};
   return all;
 }
 

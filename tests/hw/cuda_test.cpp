@@ -1,0 +1,166 @@
+// The CUDA engine on emulated GPUs: what it puts on streams, in which order, and what comes out.
+#include <doctest/doctest.h>
+
+#include "hw/hardware.hpp"
+#include "hw/links.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/hw/emulated/settings.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
+
+namespace parsim::testing {
+namespace {
+
+bool runs_on_gpus(const Network& network) { return network.name != "tokens"; }
+
+/// The machine of a test; afterwards it is the usual one.
+class Emulated {
+ public:
+  explicit Emulated(const emulated::Settings& settings) {
+    emulated::settings() = settings;
+    emulated::restart();
+  }
+  ~Emulated() { emulated::settings() = {}; }
+  Emulated(const Emulated&) = delete;
+  Emulated& operator=(const Emulated&) = delete;
+};
+
+/// As in hw/main.cpp.
+double tolerance(Precision precision) {
+  return precision == Precision::bf16 ? 8e-2 : precision == Precision::tf32 ? 2e-2 : 1e-3;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of one GPU") {
+  const std::vector<Network> networks = tiny_networks();
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    if (!runs_on_gpus(network)) continue;
+    const Emulated machine({.seed = static_cast<unsigned>(seed)});
+    const std::size_t gpus = 1 + seed / networks.size() % 3;
+    const ExecDag dag =
+        lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random_plan(network, gpus, 8, seed));
+    CAPTURE(network.name);
+    CAPTURE(seed);
+    CHECK(hw::cuda_hardware({32, 16, 16, 8}).check(dag, 1e-3) == "");
+  }
+}
+
+TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs with NCCL") {
+  const std::vector<Network> networks = tiny_networks();
+  for (std::uint64_t seed = 100; seed < 130; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    if (!runs_on_gpus(network)) continue;
+    const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
+    const std::size_t gpus = 1 + seed / networks.size() % 3;
+    const ExecDag dag =
+        lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random_plan(network, gpus, 8, seed));
+    CAPTURE(network.name);
+    CAPTURE(seed);
+    CHECK(hw::cuda_hardware({}).check(dag, 1e-3) == "");
+  }
+}
+
+TEST_CASE("cuda: every strategy's step in every precision equals the host's numbers") {
+  const Cluster cluster =
+      star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),
+               test_device("slower", "2 TFLOP/s")},
+              "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  unsigned seed = 0;
+  for (const std::string name : {"residual", "volume"}) {
+    const Network network = tiny_network(name);
+    for (const Strategy& strategy : strategies()) {
+      if (strategy.name == "best") continue;  // one of the others' plans with changes
+      StrategyInput input{
+          .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+      input.budget = 20;
+      ExecDag dag = lower(network, cluster, strategy.plan(input));
+      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+        const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
+        dag.precision = precision;
+        CAPTURE(name);
+        CAPTURE(strategy.name);
+        CAPTURE(static_cast<int>(precision));
+        const auto hardware =
+            hw::cuda_hardware(seed++ % 2 == 0 ? std::vector{32, 24, 16} : std::vector<int>{});
+        CHECK(hardware.check(dag, tolerance(precision)) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("cuda: a step is measured as a graph, and where none can be captured from streams") {
+  const Network network = tiny_network("residual");
+  const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
+  const auto measured = [&](bool captures) {
+    const Emulated machine({.captures = captures});
+    return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3);
+  };
+  const Measurement graph = measured(true);
+  const Measurement streams = measured(false);
+  CHECK(graph.step.samples == 3);
+  CHECK(graph.step.low == graph.step.high);
+  // The host issues kernel after kernel: longer than the kernels take.
+  CHECK(streams.step.median > 1.1 * graph.step.median);
+  // Timed operations wait for nobody's issuing, either way.
+  REQUIRE(graph.timeline.spans.size() == dag.size());
+  CHECK(graph.step_with_events.median == graph.step.median);
+  CHECK(streams.timeline.spans == graph.timeline.spans);
+}
+
+TEST_CASE("cuda: paced messages take their time") {
+  const Emulated machine({});
+  const hw::PacedLink link{BytesPerSecond{1e9}, Seconds{20e-6}};
+  const hw::Hardware hardware = hw::cuda_hardware({64, 64}, link);
+  const ExecDag dag = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 16}});
+  std::vector<OpId> ops;
+  for (std::size_t i = 0; i < dag.size(); ++i) ops.emplace_back(i);
+  const std::vector<Spread> times = hardware.alone(dag, ops, 3);
+  for (const OpId op : ops) {
+    const double ratio = times[op.index()].median / hw::pace(dag, op, hardware.machine);
+    CHECK(ratio >= 1);
+    CHECK(ratio < 1.1);
+  }
+}
+
+TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
+  const Network network = tiny_network("residual");
+  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
+  const Emulated machine({.memory = std::size_t{1} << 26, .numbers = false});
+  const Profile profile = hw::calibrate(hw::cuda_hardware({64, 32, 16}), {dag}, 3);
+  REQUIRE_FALSE(profile.interference_samples.empty());
+  for (const auto& sample : profile.interference_samples) {
+    CHECK(sample.beside.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
+  }
+}
+
+TEST_CASE("cuda: what the machine cannot do is a sentence") {
+  const auto reason = [](const emulated::Settings& settings, const std::vector<int>& partition) {
+    const Emulated machine(settings);
+    try {
+      static_cast<void>(hw::cuda_hardware(partition));
+    } catch (const hw::HardwareError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(reason({.driver = 0}, {}) == "no NVIDIA driver on this machine (CUDA runtime 13000)");
+  CHECK(reason({.driver = 12000}, {}) ==
+        "the driver (CUDA 12000) is older than the CUDA runtime 13000");
+  CHECK(reason({.gpus = 0}, {}).starts_with("no GPU: "));
+  CHECK(reason({}, {64, 60}) ==
+        "--partition: this GPU gives 64 multiprocessors where 60 are asked for; sizes are "
+        "multiples of its granularity");
+  CHECK(reason({}, {64, 64, 8}) == "--partition: 4 multiprocessors are left, 8 are asked for");
+  CHECK(reason({}, {64, 32, 16, 8, 8}) == "");
+  const Network network = tiny_network("plain");
+  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
+  const Emulated small({.memory = std::size_t{1} << 12});
+  CHECK_THROWS_AS(hw::check_fits(dag, hw::cuda_hardware({}).machine), hw::MemoryError);
+}
+
+}  // namespace parsim::testing

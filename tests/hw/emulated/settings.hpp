@@ -1,0 +1,20 @@
+// What the emulated machine is. From environment variables; tests in the same process set it.
+#pragma once
+
+#include <cstddef>
+
+namespace emulated {
+
+struct Settings {
+  int gpus = 1;                               ///< PARSIM_EMULATED_GPUS
+  int driver = 13000;                         ///< PARSIM_EMULATED_DRIVER: its CUDA version; 0: none
+  std::size_t memory = std::size_t{8} << 30;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
+  unsigned seed = 1;                          ///< PARSIM_EMULATED_SEED: of the order
+  bool captures = true;                       ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
+  bool numbers = true;  ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
+};
+[[nodiscard]] Settings& settings();
+/// The order of work begins anew, as the seed has it.
+void restart();
+
+}  // namespace emulated
