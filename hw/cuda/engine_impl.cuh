@@ -276,12 +276,14 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
   if (!plan) return std::nullopt;
   std::size_t used = 0;
   const auto part = [&](const View<T>& view, const Region& region, Product product) {
-    return operand(view, region, false, r.product == product, r.overwrites, used);
+    // cuBLASLt adds, too, where nobody else does at the same time.
+    return operand(view, region, false, r.product == product, r.overwrites || !r.atomic, used);
   };
   const Operand x = part(r.x_view, r.x, Product::data);
   const Operand w = part(r.w_view, r.w, Product::weights);
   const Operand y = part(r.y_view, r.y, Product::forward);
   const Operand& result = r.product == Product::forward ? y : r.product == Product::data ? x : w;
+  const bool adds = result.direct && !r.overwrites;
   Action unpack;
   if (!result.direct) {
     unpack = move(result, false,
@@ -296,7 +298,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
     for (const Operand* input : {&x, &w, &y}) {
       if (input->pack) input->pack(context);
     }
-    plan->run(context.blas, x.at(context), w.at(context), y.at(context),
+    plan->run(context.blas, x.at(context), w.at(context), y.at(context), adds,
               context.workspace + workspace, context.stream);
     if (unpack) unpack(context);
   };

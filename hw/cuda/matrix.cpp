@@ -102,15 +102,15 @@ std::int64_t MatrixPlan::workspace_bytes() const {
   return static_cast<std::int64_t>(parts_->choice.workspaceSize);
 }
 
-void MatrixPlan::run(cublasLtContext* handle, void* x, void* w, void* y, void* workspace,
+void MatrixPlan::run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,
                      CUstream_st* stream) const {
   const Parts& p = *parts_;
   const float one = 1;
-  const float zero = 0;
+  const float rest = adds ? 1 : 0;
   void* a = p.shape.product == Product::weights ? x : w;
   void* b = p.shape.product == Product::forward ? x : y;
   void* c = p.shape.product == Product::forward ? y : p.shape.product == Product::data ? x : w;
-  cublas_check(cublasLtMatmul(handle, p.operation, &one, a, p.a, b, p.b, &zero, c, p.c, c, p.c,
+  cublas_check(cublasLtMatmul(handle, p.operation, &one, a, p.a, b, p.b, &rest, c, p.c, c, p.c,
                               &p.choice.algo, workspace, p.choice.workspaceSize, stream),
                "cublasLtMatmul");
 }

@@ -31,8 +31,8 @@ class MatrixPlan {
   MatrixPlan& operator=(const MatrixPlan&) = delete;
 
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  /// The result overwrites.
-  void run(cublasLtContext* handle, void* x, void* w, void* y, void* workspace,
+  /// The result overwrites what is there, or is added to it.
+  void run(cublasLtContext* handle, void* x, void* w, void* y, bool adds, void* workspace,
            CUstream_st* stream) const;
 
  private:

@@ -46,18 +46,19 @@ bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout&
 
 template <class T>
 void multiply(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
-              const Layout& lc, T* c) {
+              const Layout& lc, T* c, double beta) {
   const auto at = [](const Layout& l, cublasOperation_t o, std::int64_t row, std::int64_t column) {
     return o == CUBLAS_OP_T ? column + row * l.leading : row + column * l.leading;
   };
   for (std::int64_t j = 0; j < lc.columns; ++j) {
     for (std::int64_t i = 0; i < lc.rows; ++i) {
-      double sum = 0;
+      const std::int64_t at_c = i + j * lc.leading;
+      double sum = beta == 0 ? 0 : beta * double{static_cast<float>(c[at_c])};
       for (std::int64_t k = 0; k < la.wide(how.a); ++k) {
         sum += double{factor(static_cast<float>(a[at(la, how.a, i, k)]), how.rounds)} *
                double{factor(static_cast<float>(b[at(lb, how.b, k, j)]), how.rounds)};
       }
-      c[i + j * lc.leading] = T(static_cast<float>(sum));
+      c[at_c] = T(static_cast<float>(sum));
     }
   }
 }
@@ -148,8 +149,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  const bool usual =
-      *static_cast<const float*>(alpha) == 1 && *static_cast<const float*>(beta) == 0 && c == d;
+  const double factor_of_c = *static_cast<const float*>(beta);
+  const bool usual = *static_cast<const float*>(alpha) == 1 && c == d;
   const bool there = workspace != nullptr && workspace_bytes >= workspace_wanted;
   const Operation how = of(operation);
   const Layout la = of(a_layout);
@@ -164,10 +165,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
       // nothing but time
     } else if (la.type == CUDA_R_32F) {
       multiply(how, la, static_cast<const float*>(a), lb, static_cast<const float*>(b), lc,
-               static_cast<float*>(d));
+               static_cast<float*>(d), factor_of_c);
     } else {
       multiply(how, la, static_cast<const __nv_bfloat16*>(a), lb,
-               static_cast<const __nv_bfloat16*>(b), lc, static_cast<__nv_bfloat16*>(d));
+               static_cast<const __nv_bfloat16*>(b), lc, static_cast<__nv_bfloat16*>(d),
+               factor_of_c);
     }
     const auto products = static_cast<double>(lc.rows * lc.columns * la.wide(how.a));
     return std::optional(start + kernel_time(2 * products, on));
