@@ -129,6 +129,7 @@ Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
     case ExitCode::usage:
       throw InputError("parsim-hw", end.message);
     case ExitCode::hardware:
+    case ExitCode::does_not_fit:
       return {std::nullopt, end.message, end.exit_code};
     default:
       throw BrokenInvariant(

@@ -314,7 +314,9 @@ std::string hardware_json(const Measured& measured, const Machine& machine,
   return json.dump(2);
 }
 
-Outcome refused(const Arguments& arguments, const std::string& reason) {
+template <class Value>
+Outcome refused(const Arguments& arguments, const Answer<Value>& answer) {
+  const std::string& reason = answer.refusal;
   Measured nothing;
   std::vector<std::string> networks = arguments.texts("--network");
   if (networks.empty()) networks.emplace_back("alexnet");
@@ -327,7 +329,7 @@ Outcome refused(const Arguments& arguments, const std::string& reason) {
   outcome.document.head = {"nothing was measured: " + reason};
   outcome.document.tables = {row_table(nothing)};
   outcome.document.json = hardware_json(nothing, {}, reason);
-  outcome.exit_code = ExitCode::hardware;
+  outcome.exit_code = answer.exit_code;
   return outcome;
 }
 
@@ -359,18 +361,18 @@ Outcome run_validate_hardware(const Arguments& arguments) {
   }
   const HardwareRequest hardware = hardware_request(arguments);
   const Answer<Machine> here = probe_hardware(hardware);
-  if (!here.value) return refused(arguments, here.refusal);
+  if (!here.value) return refused(arguments, here);
   std::vector<Unresolved> unresolved;
   std::vector<HardwareCase> cases;
   if (arguments.has("--profile")) {
     cases = predict_cases(arguments, *here.value, {}, unresolved);
   } else {
     Calibrated calibrated = calibrated_cases(arguments, hardware, *here.value, unresolved);
-    if (!calibrated.profile.value) return refused(arguments, calibrated.profile.refusal);
+    if (!calibrated.profile.value) return refused(arguments, calibrated.profile);
     cases = std::move(calibrated.cases);
   }
   const Answer<Measurements> measurements = measure_on_hardware(hardware, dags_of(cases));
-  if (!measurements.value) return refused(arguments, measurements.refusal);
+  if (!measurements.value) return refused(arguments, measurements);
   const Measured measured = compare_cases(cases, *measurements.value, unresolved);
 
   Outcome outcome;
@@ -416,21 +418,21 @@ Outcome run_calibrate(const Arguments& arguments) {
   OutputFile file(path, "-o");
   Outcome outcome;
   Document& document = outcome.document;
-  const auto refuse = [&](const std::string& reason) {
-    document.head = {"nothing was measured: " + reason};
-    document.json = Json{{"profile", nullptr}, {"kernels", 0}, {"reason", reason}}.dump(2);
-    outcome.exit_code = ExitCode::hardware;
+  const auto refuse = [&](const auto& answer) {
+    document.head = {"nothing was measured: " + answer.refusal};
+    document.json = Json{{"profile", nullptr}, {"kernels", 0}, {"reason", answer.refusal}}.dump(2);
+    outcome.exit_code = answer.exit_code;
   };
   const Answer<Machine> here = probe_hardware(hardware);
   if (!here.value) {
-    refuse(here.refusal);
+    refuse(here);
     return outcome;
   }
   std::vector<Unresolved> unresolved;
   const Answer<Profile> profile =
       calibrated_cases(arguments, hardware, *here.value, unresolved).profile;
   if (!profile.value) {
-    refuse(profile.refusal);
+    refuse(profile);
     return outcome;
   }
   file.commit(to_json(*profile.value));

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# validation/hw_campaign from its first step to its report, on a GPU that is emulated (or any other
+# parsim-hw): every strategy is predicted as it is measured.
+#
+#   tests/hw/campaign.sh PARSIM PARSIM_HW
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
+place=$(mktemp -d) || exit 1
+trap 'rm -rf "$place"' EXIT
+export PARSIM=$1 PARSIM_HW=$2 CAMPAIGN=$place NETWORKS="alexnet" PARTITIONS="all 64,32,16,8"
+export STRATEGIES="data model-even owt pipeline model hybrid layer-wise hypergraph"
+# Work takes its time and is not done; as large as an H200's memory.
+export PARSIM_EMULATED_NUMBERS=0 PARSIM_EMULATED_MEMORY=150000000000
+
+for step in prepare calibrate prepare run report; do
+  "$root/validation/hw_campaign" "$step" > "$place/$step.txt" 2> "$place/$step.err" || {
+    printf 'FAILED: %s\n' "$step"
+    tail -n 5 "$place/$step".*
+    exit 1
+  }
+done
+cat "$place/report.txt"
+# The worst error in percent, and how many strategies were measured.
+awk 'NR > 1 && $NF ~ /%$/ { e = $NF + 0; if (e < 0) e = -e; if (e > worst) worst = e; rows++ }
+     END { printf "%d rows, at most %.1f %% off\n", rows, worst; exit rows == 16 && worst <= 1 ? 0 : 1 }' \
+  "$place/report.txt"
