@@ -8,11 +8,13 @@
 #include <nccl.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 
 #include "core/errors.hpp"
 #include "hw/cuda/check.hpp"
 #include "hw/cuda/communicators.hpp"
+#include "hw/cuda/partitions.hpp"
 #include "hw/processes.hpp"
 
 namespace parsim::hw {
@@ -103,6 +105,10 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
   const int count = gpus_here();
   if (!partition.empty()) {
     split(partition);
+    has_graphs_ = graphs_keep_partitions(*this);
+    if (!has_graphs_) {
+      fmt::print(stderr, "parsim-hw: graphs do not keep partitions here: steps go by streams\n");
+    }
     return;
   }
   for (int gpu = 0; gpu < count; ++gpu) {

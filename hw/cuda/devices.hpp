@@ -41,6 +41,8 @@ class CudaDevices {
   /// Messages are held back until the time of pace(), where links are paced.
   [[nodiscard]] bool paced() const { return link_.has_value(); }
   [[nodiscard]] bool partitioned() const { return !devices_.empty() && devices_[0].partition; }
+  /// Whether work may become a graph: on partitions only if it stays where it was.
+  [[nodiscard]] bool has_graphs() const { return has_graphs_; }
   /// This process's device, if it has but one of several processes'.
   [[nodiscard]] std::optional<DeviceId> mine() const { return mine_; }
   [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
@@ -58,6 +60,7 @@ class CudaDevices {
   [[nodiscard]] Machine own_machine() const;
 
   std::vector<LogicalDevice> devices_;
+  bool has_graphs_ = true;
   std::optional<PacedLink> link_;
   std::optional<DeviceId> mine_;
   Meeting* meeting_ = nullptr;

@@ -15,6 +15,7 @@
 #include "hw/cuda/devices.hpp"
 #include "hw/cuda/launch.cuh"
 #include "hw/cuda/matrix.hpp"
+#include "hw/cuda/memory.cuh"
 #include "hw/kernels_moves.hpp"
 
 namespace parsim::hw {
@@ -59,31 +60,6 @@ __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body
   for (std::uint32_t part = 0; part < parts; ++part) sum += sums[std::size_t{part} * rows + row];
   body.finish(row, sum);
 }
-
-/// Memory of a GPU that goes away.
-class DeviceMemory {
- public:
-  DeviceMemory() = default;
-  explicit DeviceMemory(std::size_t bytes) {
-    if (bytes == 0) return;
-    const cudaError_t error = cudaMalloc(&data_, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());
-      throw MemoryError("the GPU has no " + std::to_string(bytes >> 20) + " MiB left");
-    }
-    cuda_check(error, "cudaMalloc");
-  }
-  ~DeviceMemory() { static_cast<void>(cudaFree(data_)); }
-  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  [[nodiscard]] char* get() const { return static_cast<char*>(data_); }
-
- private:
-  void* data_ = nullptr;
-};
 
 /// What an action runs with.
 struct CudaContext {

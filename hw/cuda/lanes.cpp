@@ -79,6 +79,7 @@ void Lanes::join() {
 }
 
 std::unique_ptr<Graph> Lanes::captured(const std::function<void()>& work) {
+  if (!devices_.has_graphs()) return std::make_unique<Graph>();
   make_current(0);
   cuda_check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed),
              "cudaStreamBeginCapture");

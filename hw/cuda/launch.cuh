@@ -1,5 +1,5 @@
-// How kernels are launched, and the GPU's clock: the only places that are not C++ for any compiler,
-// so that tests run the rest of this folder on the host (tests/hw/emulated).
+// How kernels are launched, the GPU's clock and where on it one is: the only places that are not
+// C++ for any compiler, so that tests run the rest of this folder on the host (tests/hw/emulated).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,6 +28,16 @@ __device__ inline unsigned long long global_nanoseconds() {
   now = emulated_globaltimer();
 #endif
   return now;
+}
+
+__device__ inline unsigned this_multiprocessor() {
+  unsigned number = 0;
+#ifdef __CUDA_ARCH__
+  asm volatile("mov.u32 %0, %smid;" : "=r"(number));
+#elif !defined(__CUDACC__)
+  number = emulated_multiprocessor();
+#endif
+  return number;
 }
 
 }  // namespace parsim::hw

@@ -112,6 +112,24 @@ TEST_CASE("cuda: a step is measured as a graph, and where none can be captured f
   CHECK(streams.timeline.spans == graph.timeline.spans);
 }
 
+TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not used") {
+  {
+    const Emulated machine({.streams_keep = false});
+    CHECK_THROWS_WITH_AS(static_cast<void>(hw::cuda_hardware({32, 16})),
+                         "--partition: kernels of part 0 (from 0) ran on 132 multiprocessors, it "
+                         "has 32",
+                         hw::HardwareError);
+  }
+  const Network network = tiny_network("residual");
+  const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
+  const auto measured = [&](bool captures, bool graphs_keep) {
+    const Emulated machine({.captures = captures, .graphs_keep = graphs_keep});
+    return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3).step.median;
+  };
+  CHECK(measured(true, false) == measured(false, true));
+  CHECK(measured(true, false) > measured(true, true));
+}
+
 TEST_CASE("cuda: paced messages take their time") {
   const Emulated machine({});
   const hw::PacedLink link{BytesPerSecond{1e9}, Seconds{20e-6}};

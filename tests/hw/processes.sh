@@ -83,5 +83,15 @@ launch srun 3 calibrate "${dags[@]}"
 grep -q 'accepted by calibrate: one process for all devices' "$place/0.err" ||
   fail "calibrate: $(cat "$place/0.err")"
 
+# One of them was given another file.
+port=$((20000 + ($$ + RANDOM) % 12000))
+process mpirun 0 3 "$port" run --steps 1 --dag "$1" &
+process mpirun 1 3 "$port" run --steps 1 --dag "$1" &
+process mpirun 2 3 "$port" run --steps 1 --dag "$2" &
+wait
+[[ $(cat "$place/2.code") == 2 ]] || fail "another DAG: exit code $(cat "$place/2.code")"
+grep -q 'rank 2 has other options or DAGs' "$place/2.err" || fail "another DAG: $(cat "$place/2.err")"
+[[ $(cat "$place/0.code") == 3 && $(cat "$place/1.code") == 3 ]] || fail "another DAG: others went on"
+
 printf '%s failures\n' "$failures"
 ((failures == 0))

@@ -11,10 +11,10 @@
 #include "tests/hw/emulated/machine.hpp"
 
 struct CUdevResourceDesc_st {
-  int multiprocessors = 0;
+  int first = 0, multiprocessors = 0;
 };
 struct CUgreenCtx_st {
-  int device = 0, multiprocessors = 0;
+  int device = 0, first = 0, multiprocessors = 0;
 };
 
 namespace emulated {
@@ -49,7 +49,9 @@ Settings& settings() {
                          static_cast<std::size_t>(number("PARSIM_EMULATED_MEMORY", long{8} << 30)),
                          static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
                          number("PARSIM_EMULATED_CAPTURE", 1) != 0,
-                         number("PARSIM_EMULATED_NUMBERS", 1) != 0};
+                         number("PARSIM_EMULATED_NUMBERS", 1) != 0,
+                         true,
+                         number("PARSIM_EMULATED_PARTITIONS", 1) != 0};
   return all;
 }
 
@@ -72,6 +74,7 @@ CUresult get_resource(CUdevice, CUdevResource* resource, CUdevResourceType type)
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   resource->type = type;
   resource->sm.smCount = multiprocessors;
+  resource->first = 0;
   return CUDA_SUCCESS;
 }
 CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* input,
@@ -85,11 +88,13 @@ CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* inp
   for (unsigned g = 0; g < possible; ++g) {
     result[g] = *input;
     result[g].sm.smCount = size;
+    result[g].first = input->first + g * size;
   }
   if (rest != nullptr) {
     const unsigned left = input->sm.smCount - possible * size;
     *rest = *input;
     rest->sm.smCount = left;
+    rest->first = input->first + possible * size;
     if (left == 0) rest->type = CU_DEV_RESOURCE_TYPE_INVALID;
   }
   return CUDA_SUCCESS;
@@ -98,6 +103,7 @@ CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsi
   *description = new CUdevResourceDesc_st;
   for (unsigned r = 0; r < count; ++r) {
     if (resources[r].type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    if (r == 0) (*description)->first = static_cast<int>(resources[r].first);
     (*description)->multiprocessors += static_cast<int>(resources[r].sm.smCount);
   }
   return CUDA_SUCCESS;
@@ -105,7 +111,7 @@ CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsi
 CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
                 unsigned flags) {
   if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
-  *context = new CUgreenCtx_st{device, description->multiprocessors};
+  *context = new CUgreenCtx_st{device, description->first, description->multiprocessors};
   delete description;
   return CUDA_SUCCESS;
 }
@@ -119,7 +125,10 @@ CUresult make_stream(CUstream* stream, CUgreenCtx context, unsigned flags, int) 
   device_now = context->device;
   const bool made = cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking) == cudaSuccess;
   device_now = before;
-  if (made) (*stream)->multiprocessors = context->multiprocessors;
+  if (made) {
+    (*stream)->first = context->first;
+    (*stream)->multiprocessors = context->multiprocessors;
+  }
   return made ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -244,7 +253,7 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   const cudaError_t error = put(nullptr, [=](Nanoseconds start) {
-    if (settings().numbers) std::memcpy(to, from, bytes);
+    std::memcpy(to, from, bytes);
     return std::optional(start + kernel_time(0, multiprocessors));
   });
   return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;

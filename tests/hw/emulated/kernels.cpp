@@ -16,6 +16,7 @@ namespace emulated {
 namespace {
 
 Nanoseconds clock_now = 0;
+unsigned first_multiprocessor = 0, on_multiprocessors = multiprocessors;
 const std::function<void()>* body = nullptr;
 ucontext_t turns;                   ///< where threads come back to
 ucontext_t* this_thread = nullptr;  ///< null: threads run in a loop
@@ -98,6 +99,9 @@ void __syncthreads() {
   swapcontext(this_thread, &turns);
 }
 void __nanosleep(unsigned nanoseconds) { clock_now += nanoseconds; }
+unsigned emulated_multiprocessor() {
+  return first_multiprocessor + blockIdx.x % on_multiprocessors;
+}
 unsigned long long emulated_globaltimer() { return static_cast<unsigned long long>(clock_now); }
 
 cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel,
@@ -109,12 +113,19 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel
                         grid.z > 0 && grid.z < 1U << 16 && threads > 0 && threads <= 1024 &&
                         config.dynamicSmemBytes == 0 && config.numAttrs == 0;
   if (!possible) return failed(cudaErrorInvalidConfiguration);
-  const int on = stream_of(config.stream)->multiprocessors;
+  const CUstream_st& stream = *stream_of(config.stream);
+  const bool anywhere =
+      !settings().streams_keep || (stream.capture != nullptr && !settings().graphs_keep);
+  const int first = anywhere ? 0 : stream.first;
+  const int on = anywhere ? multiprocessors : stream.multiprocessors;
   constexpr double per_thread = 50;  // near what copies reach
   const double all = static_cast<double>(threads) * grid.x * grid.y * grid.z;
   return put(config.stream, [=, thread = std::move(thread)](Nanoseconds start) {
     clock_now = start;
-    if (settings().numbers || all == 1) run_grid(kernel, grid, block, thread);  // one waits
+    first_multiprocessor = static_cast<unsigned>(first);
+    on_multiprocessors = static_cast<unsigned>(on);
+    // Threads of their own wait, or look around.
+    if (settings().numbers || threads == 1) run_grid(kernel, grid, block, thread);
     return std::optional(clock_now + kernel_time(per_thread * all, on));
   });
 }

@@ -70,7 +70,7 @@ void drain(int device);
 }  // namespace emulated
 
 struct CUstream_st {
-  int device = 0, multiprocessors = emulated::multiprocessors;
+  int device = 0, first = 0, multiprocessors = emulated::multiprocessors;
   emulated::ItemPtr last;
   std::shared_ptr<emulated::Capture> capture;
   std::vector<std::size_t> heads;  ///< of the capture's nodes

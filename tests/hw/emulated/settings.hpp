@@ -11,7 +11,9 @@ struct Settings {
   std::size_t memory = std::size_t{8} << 30;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
   unsigned seed = 1;                          ///< PARSIM_EMULATED_SEED: of the order
   bool captures = true;                       ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
-  bool numbers = true;  ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
+  bool numbers = true;       ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
+  bool streams_keep = true;  ///< partitions; else kernels run on the whole GPU
+  bool graphs_keep = true;   ///< PARSIM_EMULATED_PARTITIONS: 0 if graphs forget them
 };
 [[nodiscard]] Settings& settings();
 /// The order of work begins anew, as the seed has it.

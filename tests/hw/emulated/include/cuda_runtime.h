@@ -15,6 +15,7 @@ void __syncthreads();
 void __nanosleep(unsigned nanoseconds);
 /// In a kernel: the emulated GPU's clock.
 unsigned long long emulated_globaltimer();
+unsigned emulated_multiprocessor();
 cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel,
                             std::function<void()> thread);
 
