@@ -104,8 +104,13 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
     : link_(link), communicators_(std::make_shared<Communicators>()) {
   const int count = gpus_here();
   if (!partition.empty()) {
-    split(partition);
-    has_graphs_ = graphs_keep_partitions(*this);
+    try {
+      split(partition);
+      has_graphs_ = graphs_keep_partitions(*this);
+    } catch (const HardwareError&) {
+      give_partitions_back();
+      throw;
+    }
     if (!has_graphs_) {
       fmt::print(stderr, "parsim-hw: graphs do not keep partitions here: steps go by streams\n");
     }
@@ -201,7 +206,9 @@ void CudaDevices::split(const std::vector<int>& partition) {
   }
 }
 
-CudaDevices::~CudaDevices() {
+CudaDevices::~CudaDevices() { give_partitions_back(); }
+
+void CudaDevices::give_partitions_back() const {
   for (const LogicalDevice& device : devices_) {
     if (device.partition == nullptr) continue;
     try {

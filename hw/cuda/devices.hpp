@@ -57,6 +57,7 @@ class CudaDevices {
 
  private:
   void split(const std::vector<int>& partition);
+  void give_partitions_back() const;
   [[nodiscard]] Machine own_machine() const;
 
   std::vector<LogicalDevice> devices_;

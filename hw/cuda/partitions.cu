@@ -18,6 +18,19 @@ __global__ void note_multiprocessor(unsigned* numbers) {
   numbers[blockIdx.x] = this_multiprocessor();
 }
 
+/// A stream that goes away.
+class Stream {
+ public:
+  explicit Stream(StreamHandle stream) : stream_(stream) {}
+  ~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_;
+};
+
 /// The multiprocessors that `work`, put on the stream, has noted.
 template <class Work>
 std::set<unsigned> noted(const DeviceMemory& memory, cudaStream_t stream, const Work& work) {
@@ -42,7 +55,8 @@ bool graphs_keep_partitions(const CudaDevices& devices) {
   for (std::size_t d = 0; d < devices.all().size(); ++d) {
     const LogicalDevice& device = devices.all()[d];
     const auto most = static_cast<std::size_t>(device.multiprocessors);
-    cudaStream_t stream = devices.make_stream(device);
+    const Stream own_stream(devices.make_stream(device));
+    cudaStream_t stream = own_stream.get();
     const DeviceMemory memory(blocks * sizeof(unsigned));
     const auto launched = [&] {
       launch(note_multiprocessor, blocks, 1, stream, reinterpret_cast<unsigned*>(memory.get()));
@@ -68,7 +82,6 @@ bool graphs_keep_partitions(const CudaDevices& devices) {
     kept = kept && captured && noted(memory, stream, replayed).size() <= most;
     if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
     if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    static_cast<void>(cudaStreamDestroy(stream));
   }
   return kept;
 }

@@ -65,6 +65,9 @@ Nanoseconds kernel_time(double operations, int on_multiprocessors) {
 
 namespace {
 
+/// The number of a resource's first multiprocessor, in a place that nobody here asks for.
+unsigned& first_of(CUdevResource& resource) { return resource.sm.minSmPartitionSize; }
+
 // The driver's functions, which the program asks for by name.
 CUresult device_get(CUdevice* device, int ordinal) {
   *device = ordinal;
@@ -74,7 +77,7 @@ CUresult get_resource(CUdevice, CUdevResource* resource, CUdevResourceType type)
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   resource->type = type;
   resource->sm.smCount = multiprocessors;
-  resource->first = 0;
+  first_of(*resource) = 0;
   return CUDA_SUCCESS;
 }
 CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* input,
@@ -88,13 +91,13 @@ CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* inp
   for (unsigned g = 0; g < possible; ++g) {
     result[g] = *input;
     result[g].sm.smCount = size;
-    result[g].first = input->first + g * size;
+    first_of(result[g]) = input->sm.minSmPartitionSize + g * size;
   }
   if (rest != nullptr) {
     const unsigned left = input->sm.smCount - possible * size;
     *rest = *input;
     rest->sm.smCount = left;
-    rest->first = input->first + possible * size;
+    first_of(*rest) = input->sm.minSmPartitionSize + possible * size;
     if (left == 0) rest->type = CU_DEV_RESOURCE_TYPE_INVALID;
   }
   return CUDA_SUCCESS;
@@ -103,7 +106,7 @@ CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsi
   *description = new CUdevResourceDesc_st;
   for (unsigned r = 0; r < count; ++r) {
     if (resources[r].type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    if (r == 0) (*description)->first = static_cast<int>(resources[r].first);
+    if (r == 0) (*description)->first = static_cast<int>(first_of(resources[r]));
     (*description)->multiprocessors += static_cast<int>(resources[r].sm.smCount);
   }
   return CUDA_SUCCESS;

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -226,13 +227,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* devices) {
+  const std::set<int> different(devices, devices + count);
+  if (static_cast<int>(different.size()) < count) return ncclInvalidUsage;  // two ranks on one GPU
   const std::string place = new_place();
   if (place.empty()) return ncclSystemError;
   const int before = current_device();
   for (int rank = 0; rank < count; ++rank) {
-    if (std::find(devices, devices + rank, devices[rank]) != devices + rank) {
-      return ncclInvalidUsage;  // two ranks on one GPU
-    }
     if (cudaSetDevice(devices[rank]) != cudaSuccess) return ncclUnhandledCudaError;
     communicators[rank] = make(place, rank, count, false);
   }

@@ -24,6 +24,5 @@ struct CUdevSmResource {
 struct CUdevResource {
   CUdevResourceType type;
   CUdevSmResource sm;
-  unsigned first;  ///< multiprocessor: the emulator's own, instead of what CUDA keeps to itself
 };
 inline constexpr unsigned CU_GREEN_CTX_DEFAULT_STREAM = 1, CU_STREAM_NON_BLOCKING = 1;
