@@ -108,6 +108,8 @@ void add_copy(Engine& engine, std::vector<typename Engine::Action>& kernels, con
   using T = typename Engine::Scalar;
   if (region.empty()) return;
   const std::array<View<T>, 2> views{engine.view(to.key), engine.view_of({from.key, region})};
+  // It may have arrived where it is to be.
+  if (move == Move::copy && start_of(views[0], region) == start_of(views[1], region)) return;
   add_each(engine, kernels, region.volume(),
            Copy<T>{walk_over(region, views), start_of(views[0], region), start_of(views[1], region),
                    move});

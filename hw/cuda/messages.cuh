@@ -22,7 +22,7 @@ class CudaMessages {
   /// operation's kernels are over before the lane's next one begins.
   CudaMessages(CudaEngine<T>& engine, const CudaDevices& devices, const ExecDag& dag,
                const Dispatch& order, const CudaSums<T>& sums)
-      : engine_(engine), devices_(devices), messages_(dag.size()) {
+      : engine_(engine), devices_(devices), dag_(dag), messages_(dag.size()) {
     const DeviceId mine = *devices.mine();
     devices_.make_current(devices_.all()[mine.index()]);
     std::vector<std::size_t> sizes(order.lanes.size());
@@ -59,7 +59,10 @@ class CudaMessages {
       const View<T> dense = dense_view(room, place.region, engine_.channels_last(place.key));
       sent.data = room;
       if (sent.parcel.to == *devices_.mine()) {
-        mirrors.push_back({place, dense});
+        // A copy that lies densely where it is to be arrives there: no kernel moves it again.
+        const std::optional<View<T>> end = destination(op, sent.parcel, dense);
+        if (end) sent.data = start_of(*end, place.region);
+        mirrors.push_back({place, end.value_or(dense)});
         continue;
       }
       const View<T> tensor = engine_.view(place.key);
@@ -124,8 +127,28 @@ class CudaMessages {
     std::vector<DeviceId> silent;  ///< members without a parcel from here or to here
   };
 
+  /// Where a transfer that only copies puts a parcel, if it lies there as it is sent.
+  [[nodiscard]] std::optional<View<T>> destination(OpId id, const Parcel& parcel,
+                                                   const View<T>& dense) {
+    const Op op = dag_.op(id);
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr || transfer->add) return std::nullopt;
+    const std::vector<Place> from = places(dag_, transfer->from, transfer->slice);
+    const std::vector<Place> to = places(dag_, transfer->to, transfer->target);
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      // nvcc 13 loses == where it is implied.
+      const bool is_its = from[i].key == parcel.place.key &&
+                          (to[i].region <=> parcel.place.region) == std::strong_ordering::equal;
+      if (!is_its) continue;
+      const View<T> view = engine_.view(to[i].key);
+      if (lies_alike(to[i].region, view, dense)) return view;
+    }
+    return std::nullopt;
+  }
+
   CudaEngine<T>& engine_;
   const CudaDevices& devices_;
+  const ExecDag& dag_;
   std::vector<Message> messages_;    ///< by operation
   std::vector<DeviceMemory> rooms_;  ///< by lane
   DeviceMemory words_;

@@ -1,12 +1,18 @@
 // The CUDA engine on emulated GPUs: what it puts on streams, in which order, and what comes out.
 #include <doctest/doctest.h>
 
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/links.hpp"
 #include "strategies/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
 
@@ -61,6 +67,50 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(hw::cuda_hardware({}).check(dag, 1e-3) == "");
+  }
+}
+
+TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for each device") {
+  const std::vector<Network> networks = tiny_networks();
+  const TemporaryFolder folder;
+  std::vector<std::string> words{"check", "--backend", "cuda"};
+  int dags = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    if (!runs_on_gpus(network)) continue;
+    const ExecDag dag =
+        lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, seed));
+    words.insert(words.end(),
+                 {"--dag", folder.write(std::to_string(seed) + ".json", to_json(dag))});
+    ++dags;
+  }
+  constexpr int size = 4;
+  for (const std::string gpus : {"1", "4"}) {  // one for all of them needs NCCL_HOSTID
+    const int port = 20000 + static_cast<int>(std::random_device()() % 12000);
+    std::vector<Finished> finished(size);
+    std::vector<std::thread> processes;
+    for (int rank = 0; rank < size; ++rank) {
+      processes.emplace_back([&, rank] {
+        const std::string number = std::to_string(rank);
+        finished[static_cast<std::size_t>(rank)] =
+            run_program(PARSIM_EMULATED, words, {},
+                        {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=4",
+                         "OMPI_COMM_WORLD_LOCAL_RANK=" + number,
+                         "MASTER_PORT=" + std::to_string(port), "NCCL_HOSTID=host" + number,
+                         "PARSIM_EMULATED_GPUS=" + gpus, "PARSIM_EMULATED_SEED=" + number});
+      });
+    }
+    for (std::thread& one : processes) one.join();
+    for (const Finished& one : finished) {
+      CHECK(one.err == "");
+      CHECK(one.exit_code == 0);
+    }
+    std::istringstream lines(finished[0].out);
+    int equal = 0;
+    for (std::string line; std::getline(lines, line);) {
+      equal += line.ends_with(": equal within the tolerance") ? 1 : 0;
+    }
+    CHECK(equal == dags);
   }
 }
 
