@@ -22,6 +22,7 @@ good_tree() {
   put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
   put strategies/zoltan/main.cpp '#include <mpi.h>\n#include <zoltan.h>\n'
   put app/main.cpp '#include <CLI/CLI.hpp>\n#include "strategies/lower.hpp"\n#include "sim/sim.hpp"\n'
+  put tests/hw/emulated/streams.cpp '#include <cuda_runtime_api.h>\n'
   put tests/sim/run_test.cpp '#include <doctest/doctest.h>\n#include "app/report.hpp"\n'
 }
 
@@ -61,6 +62,7 @@ refuse topologies/a.hpp '#include <toml++/toml.h>\n' \
 refuse strategies/a.cpp '#include <mpi.h>\n' \
   'strategies/a.cpp:1: <mpi.h> (zoltan) may stand in strategies/zoltan/*.cpp only'
 refuse hw/a.cu '#include <fmt/core.h>\n' 'hw/a.cu:1: fmt may not reach a .cu file'
+refuse tests/hw/a.cpp '#include <nccl.h>\n' 'tests/hw/a.cpp:1: tests/ may not include <nccl.h> (cuda)'
 refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \
   'sim/a.cpp:1: <spdlog/spdlog.h> belongs to no library that the table of floors knows'
 refuse utils/README.md 'odds and ends\n' 'utils:1: unknown top-level folder'
