@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -94,6 +95,33 @@ int gpus_here() {
   return count;
 }
 
+int nccl_version() {
+  int version = 0;
+  nccl_check(ncclGetVersion(&version), "ncclGetVersion");
+  return version;
+}
+/// From here on several ranks may have one GPU, if the environment says so.
+constexpr int nccl_shares = 23003;
+
+/// By process, which GPU it has. Where some have the same one NCCL must take them for processes of
+/// several machines (NCCL_HOSTID), or allow it.
+void share_gpus(const std::vector<std::string>& identities) {
+  if (std::getenv("NCCL_HOSTID") != nullptr) return;
+  for (std::size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto same = std::find(identities.begin(), identities.end(), identities[rank]);
+    const auto first = static_cast<std::size_t>(same - identities.begin());
+    if (first == rank) continue;
+    if (nccl_version() < nccl_shares) {
+      throw HardwareError(fmt::format(
+          "processes {} and {} have the same GPU, and NCCL {} wants one for each (2.30.3 does "
+          "not); "
+          "with another NCCL_HOSTID in every process it takes them for several machines",
+          first, rank, dotted(nccl_version(), 10000, 100)));
+    }
+    ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+  }
+}
+
 // Before calibration: what copies within a GPU, or over NVLink, roughly do. Labelled guessed.
 constexpr BytesPerSecond guessed_rate{100e9};
 constexpr Seconds guessed_latency{5e-6};
@@ -142,12 +170,12 @@ CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
   mine_ = DeviceId{launch.rank};
   devices_.assign(static_cast<std::size_t>(launch.size), {-1, 0, nullptr});
   Machine own;
+  std::string identity;
+  const bool may_share = std::getenv("NCCL_HOSTID") != nullptr || nccl_version() >= nccl_shares;
   hw::together(meeting, [&] {
     const int count = gpus_here();
     // Schedulers often show a process its own GPU only.
-    // With NCCL_HOSTID set NCCL takes processes on one GPU for those of several machines.
-    const bool shared = std::getenv("NCCL_HOSTID") != nullptr;
-    const int gpu = count == 1 ? 0 : shared ? launch.local_rank % count : launch.local_rank;
+    const int gpu = may_share ? launch.local_rank % count : count == 1 ? 0 : launch.local_rank;
     if (gpu >= count) {
       throw HardwareError(fmt::format("process {} (from 0) of a machine that has {} GPUs",
                                       launch.local_rank, count));
@@ -155,7 +183,11 @@ CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
     devices_[mine_->index()] = {gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr};
     make_current(devices_[mine_->index()]);
     own = own_machine();
+    cudaDeviceProp properties{};
+    cuda_check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+    identity.assign(properties.uuid.bytes, sizeof properties.uuid.bytes);
   });
+  share_gpus(meeting.to_all(identity));
   whole_ = whole_machine(meeting, own);
   if (link_) pace_links(*whole_, *link_);
 }
@@ -246,15 +278,13 @@ Machine CudaDevices::own_machine() const {
   machine.backend = "cuda";
   int driver = 0;
   int runtime = 0;
-  int nccl = 0;
   cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   cuda_check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-  nccl_check(ncclGetVersion(&nccl), "ncclGetVersion");
   machine.versions = {{"driver CUDA", dotted(driver, 1000, 10)},
                       {"CUDA runtime", dotted(runtime, 1000, 10)},
                       {"cuDNN", dotted(static_cast<int>(cudnnGetVersion()), 10000, 100)},
                       {"cuBLASLt", dotted(static_cast<int>(cublasLtGetVersion()), 10000, 100)},
-                      {"NCCL", dotted(nccl, 10000, 100)}};
+                      {"NCCL", dotted(nccl_version(), 10000, 100)}};
   Cluster& cluster = machine.cluster;
   cluster.nodes = {{"node"}};
   for (std::size_t d = 0; d < devices_.size(); ++d) {

@@ -38,6 +38,28 @@ double tolerance(Precision precision) {
   return precision == Precision::bf16 ? 8e-2 : precision == Precision::tf32 ? 2e-2 : 1e-3;
 }
 
+/// The program as mpirun starts it four times; NCCL_HOSTID, if it is the last, ends with the rank.
+std::vector<Finished> four_processes(const std::vector<std::string>& words,
+                                     const std::vector<std::string>& environment) {
+  const int port = 20000 + static_cast<int>(std::random_device()() % 12000);
+  std::vector<Finished> finished(4);
+  std::vector<std::thread> processes;
+  for (std::size_t rank = 0; rank < finished.size(); ++rank) {
+    processes.emplace_back([&, rank] {
+      const std::string number = std::to_string(rank);
+      std::vector<std::string> variables = environment;
+      if (variables.back().starts_with("NCCL_HOSTID=")) variables.back() += number;
+      variables.insert(variables.end(),
+                       {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=4",
+                        "OMPI_COMM_WORLD_LOCAL_RANK=" + number,
+                        "MASTER_PORT=" + std::to_string(port), "PARSIM_EMULATED_SEED=" + number});
+      finished[rank] = run_program(PARSIM_EMULATED, words, {}, variables);
+    });
+  }
+  for (std::thread& one : processes) one.join();
+  return finished;
+}
+
 }  // namespace
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of one GPU") {
@@ -84,23 +106,12 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
                  {"--dag", folder.write(std::to_string(seed) + ".json", to_json(dag))});
     ++dags;
   }
-  constexpr int size = 4;
-  for (const std::string gpus : {"1", "4"}) {  // one for all of them needs NCCL_HOSTID
-    const int port = 20000 + static_cast<int>(std::random_device()() % 12000);
-    std::vector<Finished> finished(size);
-    std::vector<std::thread> processes;
-    for (int rank = 0; rank < size; ++rank) {
-      processes.emplace_back([&, rank] {
-        const std::string number = std::to_string(rank);
-        finished[static_cast<std::size_t>(rank)] =
-            run_program(PARSIM_EMULATED, words, {},
-                        {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=4",
-                         "OMPI_COMM_WORLD_LOCAL_RANK=" + number,
-                         "MASTER_PORT=" + std::to_string(port), "NCCL_HOSTID=host" + number,
-                         "PARSIM_EMULATED_GPUS=" + gpus, "PARSIM_EMULATED_SEED=" + number});
-      });
-    }
-    for (std::thread& one : processes) one.join();
+  const std::vector<std::string> kinds[] = {
+      {"PARSIM_EMULATED_GPUS=4"},
+      {"PARSIM_EMULATED_GPUS=1", "NCCL_HOSTID=host"},  // and the rank
+      {"PARSIM_EMULATED_GPUS=2", "PARSIM_EMULATED_NCCL=23003"}};
+  for (const auto& kind : kinds) {
+    const std::vector<Finished> finished = four_processes(words, kind);
     for (const Finished& one : finished) {
       CHECK(one.err == "");
       CHECK(one.exit_code == 0);
@@ -111,6 +122,11 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
       equal += line.ends_with(": equal within the tolerance") ? 1 : 0;
     }
     CHECK(equal == dags);
+  }
+  for (const Finished& one : four_processes(words, {"PARSIM_EMULATED_GPUS=1"})) {
+    CHECK(one.exit_code == 3);
+    CHECK(one.err.find("processes 0 and 1 have the same GPU, and NCCL 2.28.9 wants one for each") !=
+          std::string::npos);
   }
 }
 

@@ -46,6 +46,7 @@ std::size_t held(int device) {
 Settings& settings() {
   static Settings all = {static_cast<int>(number("PARSIM_EMULATED_GPUS", 1)),
                          static_cast<int>(number("PARSIM_EMULATED_DRIVER", 13000)),
+                         static_cast<int>(number("PARSIM_EMULATED_NCCL", 22809)),
                          static_cast<std::size_t>(number("PARSIM_EMULATED_MEMORY", long{8} << 30)),
                          static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
                          number("PARSIM_EMULATED_CAPTURE", 1) != 0,
@@ -207,6 +208,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= settings().gpus) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
+  properties->uuid.bytes[0] = static_cast<char>(device);
   properties->totalGlobalMem = settings().memory;
   properties->major = 9;
   properties->multiProcessorCount = multiprocessors;

@@ -216,7 +216,7 @@ extern "C" {
 
 const char* ncclGetErrorString(ncclResult_t) { return "emulated NCCL's error"; }
 ncclResult_t ncclGetVersion(int* version) {
-  *version = 22809;
+  *version = settings().nccl;
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -254,7 +254,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int count, ncclUni
       if (std::chrono::steady_clock::now() - begin > patience) return ncclRemoteError;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    if (other != rank && content(here + std::to_string(other)) == own) return ncclInvalidUsage;
+    const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    const bool may_share =
+        settings().nccl >= 23003 && several != nullptr && several == std::string("1");
+    const bool same = other != rank && content(here + std::to_string(other)) == own;
+    if (same && !may_share) return ncclInvalidUsage;
   }
   return ncclSuccess;
 }

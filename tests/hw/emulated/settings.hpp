@@ -8,6 +8,7 @@ namespace emulated {
 struct Settings {
   int gpus = 1;                               ///< PARSIM_EMULATED_GPUS
   int driver = 13000;                         ///< PARSIM_EMULATED_DRIVER: its CUDA version; 0: none
+  int nccl = 22809;                           ///< PARSIM_EMULATED_NCCL: its version
   std::size_t memory = std::size_t{8} << 30;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
   unsigned seed = 1;                          ///< PARSIM_EMULATED_SEED: of the order
   bool captures = true;                       ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds

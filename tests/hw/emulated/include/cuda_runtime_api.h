@@ -42,8 +42,12 @@ enum cudaDeviceAttr {
   cudaDevAttrMemoryClockRate = 36,
   cudaDevAttrGlobalMemoryBusWidth = 37,
 };
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   std::size_t totalGlobalMem;
   int major, minor, multiProcessorCount;
 };
