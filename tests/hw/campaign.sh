@@ -6,7 +6,7 @@
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
-export PARSIM=$1 PARSIM_HW=$2 CAMPAIGN=$place NETWORKS="alexnet" PARTITIONS="all 64,32,16,8"
+export PARSIM=$1 PARSIM_HW=$2 CAMPAIGN=$place RECORDS=$place/records NETWORKS="alexnet" PARTITIONS="all 64,32,16,8"
 export STRATEGIES="data model-even owt pipeline model hybrid layer-wise hypergraph"
 # Work takes its time and is not done; as large as an H200's memory.
 export PARSIM_EMULATED_NUMBERS=0 PARSIM_EMULATED_MEMORY=150000000000
@@ -20,6 +20,10 @@ for step in prepare calibrate prepare run report; do
 done
 cat "$place/report.txt"
 # The worst error in percent, and how many strategies were measured.
-awk 'NR > 1 && $NF ~ /%$/ { e = $NF + 0; if (e < 0) e = -e; if (e > worst) worst = e; rows++ }
+awk -F, '!/^#/ && $1 != "network" { e = 100 * ($3 / $4 - 1); if (e < 0) e = -e; if (e > worst) worst = e; rows++ }
      END { printf "%d rows, at most %.1f %% off\n", rows, worst; exit rows == 16 && worst <= 1 ? 0 : 1 }' \
-  "$place/report.txt"
+  "$place"/records/*.csv || exit 1
+[[ $(ls "$place/records") == "$(printf '%s\n' {64\,32\,16\,8,all}.{csv,profile.json})" ]] || {
+  printf 'FAILED: other records\n'
+  exit 1
+}
