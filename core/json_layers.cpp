@@ -204,4 +204,12 @@ Shape get_shape(const Node& node) {
   return shape;
 }
 
+Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs, const Node& node) {
+  try {
+    return output_shape(kind, inputs, {});
+  } catch (const InputError&) {
+    return output_shape(kind, inputs, node.place());  // places are searched for: only now
+  }
+}
+
 }  // namespace parsim::json

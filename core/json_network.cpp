@@ -64,7 +64,7 @@ void check_layer(const Network& network, LayerId id, const Node& node) {
   const std::vector<Shape> in = input_shapes(network, id);
   if (layer.kind.as<Input>() != nullptr) {
     if (!layer.inputs.empty()) inputs.refuse("accepted: an input layer has no inputs");
-  } else if (const Shape made = output_shape(layer.kind, in, node.place()); made != layer.out) {
+  } else if (const Shape made = json::shape_made(layer.kind, in, node); made != layer.out) {
     node["out"].refuse(to_text(layer.out), fmt::format("the layer makes {}", to_text(made)));
   }
   check_size(node["out"], layer.out.axes, [](const Axis& axis) { return axis.extent; });

@@ -107,7 +107,7 @@ KernelSample get_kernel(const Node& node) {
   const Node out = node["out"];
   std::vector<Interval> axes;
   get(out, axes);
-  const Shape shape = output_shape(sample.kind, sample.inputs, node.place());
+  const Shape shape = shape_made(sample.kind, sample.inputs, node);
   if (axes.size() != shape.axes.size() + 1) {
     out.refuse(fmt::format("accepted: {} axes", shape.axes.size() + 1));
   }

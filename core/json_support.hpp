@@ -93,6 +93,9 @@ void put_kind(Writer& out, const LayerKind& kind);
 /// [["channel", 64], ["height", 56], …]
 void put_shape(Writer& out, const Shape& shape);
 [[nodiscard]] Shape get_shape(const Node& node);
+/// What a layer that the node tells makes of its inputs; errors name the node.
+[[nodiscard]] Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs,
+                               const Node& node);
 
 /// The members of a network, without braces: the body of a network file, and of `network` in a DAG.
 void put_network(Writer& out, const Network& network);
