@@ -11,6 +11,7 @@
 #include <latch>
 #include <map>
 #include <thread>
+#include <tuple>
 
 #include "core/errors.hpp"
 
@@ -269,10 +270,12 @@ std::string worst_difference(
     HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
     const std::function<std::vector<double>(const StoreKey&, const Region&)>& found) {
   constexpr double least_scale = 1e-3;
+  constexpr double most_of_one = 10;    ///< times as much as all of a role
+  constexpr double least_share = 1e-3;  ///< of the role's squares
   std::string worst;
   double most = tolerance;
   const auto compare = [&](const StoreKey& key, double relative) {
-    if (relative <= most) return;
+    if (!(relative > most)) return;  // also of what is no number
     most = relative;
     worst = fmt::format(
         "device {}, tensor kind {} index {}, role {}, micro-batch {}: relative error {}",
@@ -284,6 +287,7 @@ std::string worst_difference(
     StoreKey worst;
   };
   std::map<Role, Norms> roles;
+  std::vector<std::tuple<StoreKey, double, double>> norms;
   for (const auto& [key, store] : stores.all) {
     if (key.role == Role::optimizer_state) continue;
     const std::vector<double> here = found(key, store.box);
@@ -291,24 +295,32 @@ std::string worst_difference(
     double scale = least_scale;
     double difference = 0;
     double gaps = 0;
+    double own = 0;
     Norms& role = roles[key.role];
     for (std::size_t i = 0; i < reference.size(); ++i) {
       const double gap = std::abs(here.at(i) - reference[i]);
       difference = std::isnan(gap) ? INFINITY : std::max(difference, gap);
       scale = std::max(scale, std::abs(reference[i]));
       gaps += gap * gap;
-      role.numbers += reference[i] * reference[i];
+      own += reference[i] * reference[i];
     }
+    role.numbers += own;
     role.gaps += gaps;
     if (gaps > role.worst_gaps) {
       role.worst_gaps = gaps;
       role.worst = key;
     }
     if (precision == Precision::fp32 || std::isinf(difference)) compare(key, difference / scale);
+    norms.emplace_back(key, gaps, own);
   }
   if (precision == Precision::fp32) return worst;
-  for (const auto& [role, norms] : roles) {
-    compare(norms.worst, std::sqrt(norms.gaps / std::max(norms.numbers, least_scale)));
+  for (const auto& [role, all] : roles) {
+    compare(all.worst, std::sqrt(all.gaps / std::max(all.numbers, least_scale)));
+  }
+  // One that is wrong altogether, unless it hardly counts.
+  for (const auto& [key, gaps, own] : norms) {
+    const double least = std::max(least_share * roles[key.role].numbers, least_scale);
+    compare(key, std::sqrt(gaps / std::max(own, least)) / most_of_one);
   }
   return worst;
 }

@@ -23,17 +23,25 @@ Circle everybody(const CudaDevices& devices) {
 
 /// One GPU's members of circles wait for others beside each other: their kernels must fit on it all
 /// at once, or they might wait for one that cannot start.
-ncclComm* join_circle(const LogicalDevice& device, int size, const ncclUniqueId& id, int rank) {
+void join_circle(ncclComm** communicator, const LogicalDevice& device, int size,
+                 const ncclUniqueId& id, int rank) {
   constexpr int circles_at_once = 8, most_blocks = 32;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.maxCTAs = std::clamp(device.multiprocessors / circles_at_once, 1, most_blocks);
-  ncclComm_t communicator = nullptr;
-  nccl_check(ncclCommInitRankConfig(&communicator, size, id, rank, &config),
+  nccl_check(ncclCommInitRankConfig(communicator, size, id, rank, &config),
              "ncclCommInitRankConfig");
-  return communicator;
 }
 
 }  // namespace
+
+CallGroup::CallGroup() { nccl_check(ncclGroupStart(), "ncclGroupStart"); }
+CallGroup::~CallGroup() {
+  if (open_) static_cast<void>(ncclGroupEnd());
+}
+void CallGroup::begin_calls() {
+  open_ = false;
+  nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+}
 
 Communicators::~Communicators() {
   for (const auto& [circle, members] : circles_) {
@@ -52,11 +60,16 @@ void Communicators::prepare(const CudaDevices& devices, const std::vector<Circle
   std::erase_if(fresh, [&](const Circle& circle) { return circles_.contains(circle); });
   if (meeting == nullptr) {
     for (const Circle& circle : fresh) {
-      std::vector<int> gpus;
-      for (const DeviceId device : circle.group) gpus.push_back(devices.all()[device.index()].gpu);
-      std::vector<ncclComm*> members(gpus.size());
-      nccl_check(ncclCommInitAll(members.data(), static_cast<int>(gpus.size()), gpus.data()),
-                 "ncclCommInitAll");
+      ncclUniqueId id{};
+      nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+      std::vector<ncclComm*> members(circle.group.size());
+      CallGroup calls;
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        const LogicalDevice& device = devices.all()[circle.group[m].index()];
+        devices.make_current(device);
+        join_circle(&members[m], device, static_cast<int>(members.size()), id, static_cast<int>(m));
+      }
+      calls.begin_calls();
       circles_[circle] = members;
     }
     return;
@@ -81,7 +94,7 @@ void Communicators::prepare(const CudaDevices& devices, const std::vector<Circle
         std::memcpy(&id, names.data() + g * sizeof id, sizeof id);
         const LogicalDevice& device = devices.all()[group[m].index()];
         devices.make_current(device);
-        members[m] = join_circle(device, static_cast<int>(group.size()), id, static_cast<int>(m));
+        join_circle(&members[m], device, static_cast<int>(group.size()), id, static_cast<int>(m));
       }
     });
     circles_[fresh[g]] = members;

@@ -21,6 +21,20 @@ struct Circle {
   friend bool operator==(const Circle& a, const Circle& b) { return (a <=> b) == 0; }
 };
 
+/// Calls of NCCL that begin together. A group that is left by an error is closed, too: else the
+/// calls after it would wait for its end for ever.
+class CallGroup {
+ public:
+  CallGroup();
+  ~CallGroup();
+  CallGroup(const CallGroup&) = delete;
+  CallGroup& operator=(const CallGroup&) = delete;
+  void begin_calls();
+
+ private:
+  bool open_ = true;
+};
+
 class Communicators {
  public:
   Communicators() = default;

@@ -28,11 +28,11 @@ template <class Function>
 Function* driver_call(const char* name) {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  // 12040: green contexts came with CUDA 12.4.
-  cuda_check(cudaGetDriverEntryPointByVersion(name, &address, 12040, cudaEnableDefault, &found),
+  // Streams of green contexts came with CUDA 12.5, the contexts with 12.4.
+  cuda_check(cudaGetDriverEntryPointByVersion(name, &address, 12050, cudaEnableDefault, &found),
              "cudaGetDriverEntryPointByVersion");
   if (found != cudaDriverEntryPointSuccess || address == nullptr) {
-    throw HardwareError(fmt::format("the driver has no {}: partitions need CUDA 12.4", name));
+    throw HardwareError(fmt::format("the driver has no {}: partitions need CUDA 12.5", name));
   }
   return reinterpret_cast<Function*>(address);
 }
@@ -205,36 +205,41 @@ void CudaDevices::split(const std::vector<int>& partition) {
       "cuDevResourceGenerateDesc");
   const auto create =
       driver_call<CUresult(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned)>("cuGreenCtxCreate");
+  const auto convert = driver_call<CUresult(CUcontext*, CUgreenCtx)>("cuCtxFromGreenCtx");
   CUdevice device{};
   driver_check(get_device(&device, 0), "cuDeviceGet");
-  CUdevResource rest{};
-  driver_check(get_resource(device, &rest, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
-  // Parts of unequal size are cut off one after another.
+  CUdevResource whole{};
+  driver_check(get_resource(device, &whole, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
+  // Into the smallest units at once, because what has been split off may not be split again; a part
+  // is some of them.
+  unsigned count = 0;
+  driver_check(split_by_count(nullptr, &count, &whole, nullptr, 0, 1),
+               "cuDevSmResourceSplitByCount");
+  std::vector<CUdevResource> units(count);
+  driver_check(split_by_count(units.data(), &count, &whole, nullptr, 0, 1),
+               "cuDevSmResourceSplitByCount");
+  const unsigned unit = units.at(0).sm.smCount;
+  unsigned next = 0;
   for (const int wanted : partition) {
-    const unsigned there = rest.sm.smCount;
-    if (static_cast<unsigned>(wanted) > there) {
-      throw HardwareError(
-          fmt::format("--partition: {} multiprocessors are left, {} are asked for", there, wanted));
+    const unsigned taken = static_cast<unsigned>(wanted) / unit;
+    if (taken * unit != static_cast<unsigned>(wanted)) {
+      throw HardwareError(fmt::format("--partition: {}; this GPU gives multiples of {}, {} in all",
+                                      wanted, unit, unit * count));
     }
-    CUdevResource part{};
-    CUdevResource remaining{};
-    unsigned groups = 1;
-    driver_check(
-        split_by_count(&part, &groups, &rest, &remaining, 0, static_cast<unsigned>(wanted)),
-        "cuDevSmResourceSplitByCount");
-    if (groups != 1 || part.sm.smCount != static_cast<unsigned>(wanted)) {
-      throw HardwareError(fmt::format(
-          "--partition: this GPU gives {} multiprocessors where {} are asked for; sizes are "
-          "multiples of its granularity",
-          part.sm.smCount, wanted));
+    if (next + taken > count) {
+      throw HardwareError(fmt::format("--partition: {} multiprocessors are left, {} are asked for",
+                                      (count - next) * unit, wanted));
     }
     CUdevResourceDesc description{};
-    driver_check(describe(&description, &part, 1), "cuDevResourceGenerateDesc");
+    driver_check(describe(&description, &units[next], taken), "cuDevResourceGenerateDesc");
+    next += taken;
     CUgreenCtx context = nullptr;
     driver_check(create(&context, description, device, CU_GREEN_CTX_DEFAULT_STREAM),
                  "cuGreenCtxCreate");
     devices_.push_back({0, wanted, context});
-    rest = remaining;
+    // To be called before anything asks which context a stream is of (cuda.h).
+    CUcontext known = nullptr;
+    driver_check(convert(&known, context), "cuCtxFromGreenCtx");
   }
 }
 
@@ -285,6 +290,8 @@ Machine CudaDevices::own_machine() const {
                       {"cuDNN", dotted(static_cast<int>(cudnnGetVersion()), 10000, 100)},
                       {"cuBLASLt", dotted(static_cast<int>(cublasLtGetVersion()), 10000, 100)},
                       {"NCCL", dotted(nccl_version(), 10000, 100)}};
+  // Other times than those of graphs, and so another profile.
+  if (!has_graphs_) machine.versions.push_back({"graphs", "none, they forget partitions"});
   Cluster& cluster = machine.cluster;
   cluster.nodes = {{"node"}};
   for (std::size_t d = 0; d < devices_.size(); ++d) {

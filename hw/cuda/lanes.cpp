@@ -51,7 +51,8 @@ std::map<DeviceId, Event> Lanes::origins() const {
   for (std::int32_t lane = 0; lane < count(); ++lane) {
     if (origins.contains(device(lane))) continue;
     const auto entry = origins.emplace(device(lane), event(lane, true)).first;
-    record(entry->second, lane);
+    // Partitions of one GPU have one clock, and begin together.
+    record(entry->second, devices_.partitioned() ? 0 : lane);
   }
   return origins;
 }

@@ -90,6 +90,13 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const Matr
   static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference,
                                                          CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                          &most_workspace, sizeof most_workspace));
+  // Parts of tensors begin where they do; operand() asks for this much.
+  for (const cublasLtMatmulPreferenceAttributes_t name :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    constexpr std::uint32_t bytes = 16;
+    static_cast<void>(cublasLtMatmulPreferenceSetAttribute(preference, name, &bytes, sizeof bytes));
+  }
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, p.operation, p.a, p.b, p.c, p.c, preference, 1, &p.choice, &found);

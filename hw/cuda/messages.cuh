@@ -90,7 +90,7 @@ class CudaMessages {
       const std::vector<DeviceId>& group = message.circle.group;
       return static_cast<int>(std::find(group.begin(), group.end(), device) - group.begin());
     };
-    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    CallGroup calls;
     for (const Sent& sent : message.parcels) {
       const auto count = static_cast<std::size_t>(sent.parcel.place.region.volume());
       if (sent.parcel.to == mine) {
@@ -111,7 +111,7 @@ class CudaMessages {
           ncclRecv(words_.get() + alignment, 1, type, rank(device), communicator, context.stream),
           "ncclRecv");
     }
-    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+    calls.begin_calls();
   }
 
  private:

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <memory>
 #include <set>
 
+#include "hw/cuda/event.cuh"
 #include "hw/cuda/launch.cuh"
 #include "hw/cuda/memory.cuh"
 #include "hw/cuda/partitions.hpp"
@@ -31,59 +33,89 @@ class Stream {
   cudaStream_t stream_;
 };
 
-/// The multiprocessors that `work`, put on the stream, has noted.
-template <class Work>
-std::set<unsigned> noted(const DeviceMemory& memory, cudaStream_t stream, const Work& work) {
-  std::vector<unsigned> numbers(blocks);
-  const std::size_t bytes = blocks * sizeof(unsigned);
-  work();
-  cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  cuda_check(cudaMemcpy(numbers.data(), memory.get(), bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  return {numbers.begin(), numbers.end()};
+/// What its kernel notes, and the stream that it runs on.
+struct Part {
+  explicit Part(StreamHandle handle) : stream(handle), memory(blocks * sizeof(unsigned)) {
+    cuda_check(cudaMemset(memory.get(), 0, blocks * sizeof(unsigned)), "cudaMemset");
+  }
+  void launch_note() const {
+    launch(note_multiprocessor, blocks, 1, stream.get(), reinterpret_cast<unsigned*>(memory.get()));
+  }
+  [[nodiscard]] std::set<unsigned> noted() const {
+    std::vector<unsigned> numbers(blocks);
+    cuda_check(
+        cudaMemcpy(numbers.data(), memory.get(), blocks * sizeof(unsigned), cudaMemcpyDeviceToHost),
+        "cudaMemcpy");
+    return {numbers.begin(), numbers.end()};
+  }
+  Stream stream;
+  DeviceMemory memory;
+  std::set<unsigned> own;  ///< multiprocessors
+};
+using Parts = std::vector<std::unique_ptr<Part>>;
+
+void check_alone(const CudaDevices& devices, const Parts& parts) {
+  std::set<unsigned> taken;
+  for (std::size_t d = 0; d < parts.size(); ++d) {
+    Part& part = *parts[d];
+    const int wanted = devices.all()[d].multiprocessors;
+    part.launch_note();
+    cuda_check(cudaStreamSynchronize(part.stream.get()), "cudaStreamSynchronize");
+    part.own = part.noted();
+    if (part.own.size() > static_cast<std::size_t>(wanted)) {
+      throw HardwareError("--partition: kernels of part " + std::to_string(d) +
+                          " (from 0) ran on " + std::to_string(part.own.size()) +
+                          " multiprocessors, it has " + std::to_string(wanted));
+    }
+    for (const unsigned one : part.own) {
+      if (taken.insert(one).second) continue;
+      throw HardwareError("--partition: parts share multiprocessor " + std::to_string(one));
+    }
+  }
 }
 
-std::string counted(std::size_t partition, std::size_t found, int wanted) {
-  return "--partition: kernels of part " + std::to_string(partition) + " (from 0) ran on " +
-         std::to_string(found) + " multiprocessors, it has " + std::to_string(wanted);
+/// As steps are: of all parts' streams, begun and launched on the first one's.
+bool replay(const Parts& parts) {
+  cudaStream_t first = parts[0]->stream.get();
+  const Event fork(false);
+  std::vector<Event> joins;
+  cuda_check(cudaStreamBeginCapture(first, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  cuda_check(cudaEventRecord(fork.get(), first), "cudaEventRecord");
+  for (const auto& part : parts) {
+    cudaStream_t stream = part->stream.get();
+    if (stream != first) cuda_check(cudaStreamWaitEvent(stream, fork.get(), 0), "fork");
+    part->launch_note();
+    if (stream == first) continue;
+    joins.emplace_back(false);
+    cuda_check(cudaEventRecord(joins.back().get(), stream), "cudaEventRecord");
+    cuda_check(cudaStreamWaitEvent(first, joins.back().get(), 0), "cudaStreamWaitEvent");
+  }
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  const bool launched = cudaStreamEndCapture(first, &graph) == cudaSuccess &&
+                        cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess &&
+                        cudaGraphLaunch(executable, first) == cudaSuccess &&
+                        cudaStreamSynchronize(first) == cudaSuccess;
+  if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  static_cast<void>(cudaGetLastError());
+  return launched;
 }
 
 }  // namespace
 
 bool graphs_keep_partitions(const CudaDevices& devices) {
-  bool kept = true;
-  std::set<unsigned> taken;
-  for (std::size_t d = 0; d < devices.all().size(); ++d) {
-    const LogicalDevice& device = devices.all()[d];
-    const auto most = static_cast<std::size_t>(device.multiprocessors);
-    const Stream own_stream(devices.make_stream(device));
-    cudaStream_t stream = own_stream.get();
-    const DeviceMemory memory(blocks * sizeof(unsigned));
-    const auto launched = [&] {
-      launch(note_multiprocessor, blocks, 1, stream, reinterpret_cast<unsigned*>(memory.get()));
-    };
-    const std::set<unsigned> own = noted(memory, stream, launched);
-    if (own.size() > most) throw HardwareError(counted(d, own.size(), device.multiprocessors));
-    for (const unsigned one : own) {
-      if (!taken.insert(one).second) {
-        throw HardwareError("--partition: parts share multiprocessor " + std::to_string(one));
-      }
-    }
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed),
-               "cudaStreamBeginCapture");
-    launched();
-    const bool captured = cudaStreamEndCapture(stream, &graph) == cudaSuccess &&
-                          cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;
-    static_cast<void>(cudaGetLastError());
-    const auto replayed = [&] {
-      cuda_check(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
-    };
-    kept = kept && captured && noted(memory, stream, replayed).size() <= most;
-    if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  Parts parts;
+  for (const LogicalDevice& device : devices.all()) {
+    parts.push_back(std::make_unique<Part>(devices.make_stream(device)));
   }
-  return kept;
+  cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // memory is set
+  check_alone(devices, parts);
+  if (!replay(parts)) return false;
+  return std::all_of(parts.begin(), parts.end(), [](const auto& part) {
+    const std::set<unsigned> now = part->noted();
+    return std::includes(part->own.begin(), part->own.end(), now.begin(), now.end());
+  });
 }
 
 }  // namespace parsim::hw

@@ -127,14 +127,17 @@ class CudaStep {
       lanes_.synchronize();
       const Seconds all = between(begin, end);
       if (s >= 0) times.push_back(all / static_cast<double>(repeats));
-      // A graph is there when it begins; streams are issued while they run.
-      if (graph->get() != nullptr) hold = std::min(hold_margin * all, longest_hold);
+      // A graph, and an operation that is repeated, is there when it begins; a step without a graph
+      // is issued while it runs.
+      if (graph->get() != nullptr || repeats > 1) {
+        hold = std::min(std::max({hold, hold_margin * all, least_hold}), longest_hold);
+      }
     }
     return times;
   }
 
-  /// One step with an event before and after every operation. From the second time on it is all
-  /// on the lanes before it begins: it does not wait for the host.
+  /// One step with an event before and after every operation. From the second time on its lanes
+  /// begin when it has been issued, or as much of it as they take (about a thousand kernels each).
   Timeline with_events() {
     const bool first = issue_time_ == Seconds{};
     begins_.clear();
@@ -196,6 +199,7 @@ class CudaStep {
 
  private:
   static constexpr double hold_margin = 1.2;
+  static constexpr Seconds least_hold{100e-6};
   static constexpr Seconds longest_hold{20e-3};  // graphs of thousands of kernels launch in less
 
   /// The first lane waits so long, and what is forked from it too.

@@ -27,7 +27,7 @@ class CudaSums {
     constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
     const Circle circle{static_cast<int>(dag_.stream(op)), group_of(op)};
     const std::span<const Turn> turns = order_.turns_of(op);
-    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    CallGroup calls;
     for (std::size_t m = 0; m < turns.size(); ++m) {
       const auto lane = static_cast<std::size_t>(turns[m].lane);
       ncclComm_t communicator = devices_.communicators().of(circle, order_.lanes[lane].device);
@@ -37,7 +37,7 @@ class CudaSums {
                    "ncclAllReduce");
       }
     }
-    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+    calls.begin_calls();
   }
 
  private:

@@ -76,8 +76,9 @@ TEST_CASE("gpu: what a GPU cannot give is a sentence and exit code 3") {
     CHECK(run.exit_code == 3);
     return json::parse(run.out)["hardware"]["reason"].get<std::string>();
   };
-  CHECK(refusal("64,12", {}).find("sizes are multiples of its granularity") != std::string::npos);
-  CHECK(refusal("128,8", {}).find("4 multiprocessors are left, 8 are asked for") !=
+  CHECK(refusal("64,12", {}).find("12; this GPU gives multiples of 8, 128 in all") !=
+        std::string::npos);
+  CHECK(refusal("128,8", {}).find("0 multiprocessors are left, 8 are asked for") !=
         std::string::npos);
   CHECK(refusal("64", {}) == "the plan uses 2 devices, Emulated GPU has 1");
   CHECK(refusal("64,64", {"PARSIM_EMULATED_DRIVER=0"}).find("no NVIDIA driver") !=

@@ -2,6 +2,8 @@
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tests/hw/emulated/machine.hpp"
@@ -30,6 +32,15 @@ struct Layout {
   }
 };
 constexpr std::size_t workspace_wanted = 4096;
+
+struct Preference {
+  std::size_t workspace = 0;
+  std::array<std::uint32_t, 4> alignment{256, 256, 256, 256};  ///< of a, b, c and d, as by default
+};
+
+bool is_aligned(const void* data, std::uint64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+}
 
 const Operation& of(cublasLtMatmulDesc_t handle) {
   return *reinterpret_cast<const Operation*>(handle);
@@ -113,18 +124,25 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new std::size_t{0});
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<std::size_t*>(preference);
+  delete reinterpret_cast<Preference*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
+                                                    cublasLtMatmulPreferenceAttributes_t name,
                                                     const void* value, std::size_t bytes) {
-  if (bytes != sizeof(std::size_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(preference, value, bytes);
+  auto* preference = reinterpret_cast<Preference*>(handle);
+  if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    if (bytes != sizeof preference->workspace) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&preference->workspace, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  const auto operand = static_cast<std::size_t>(name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+  if (operand > 3 || bytes != sizeof(std::uint32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&preference->alignment[operand], value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
@@ -135,10 +153,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* found) {
   *found = 0;
   if (asked < 1 || !agree(of(operation), of(a), of(b), of(c))) return CUBLAS_STATUS_INVALID_VALUE;
-  if (*reinterpret_cast<std::size_t*>(preference) < workspace_wanted) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
+  const auto& wanted = *reinterpret_cast<const Preference*>(preference);
+  if (wanted.workspace < workspace_wanted) return CUBLAS_STATUS_NOT_SUPPORTED;
   *results = {};
+  std::copy(wanted.alignment.begin(), wanted.alignment.end(), results->algo.data);
   results->workspaceSize = workspace_wanted;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
@@ -147,8 +165,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, void* workspace,
-                              std::size_t workspace_bytes, cudaStream_t stream) {
+                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
+                              void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
   const double factor_of_c = *static_cast<const float*>(beta);
   const bool usual = *static_cast<const float*>(alpha) == 1 && c == d;
   const bool there = workspace != nullptr && workspace_bytes >= workspace_wanted;
@@ -156,7 +174,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const Layout la = of(a_layout);
   const Layout lb = of(b_layout);
   const Layout lc = of(c_layout);
-  if (!usual || !there || !agree(how, la, lb, lc)) return CUBLAS_STATUS_INVALID_VALUE;
+  const std::uint64_t* bytes = algorithm->data;
+  const bool aligned = is_aligned(a, bytes[0]) && is_aligned(b, bytes[1]) &&
+                       is_aligned(c, bytes[2]) && is_aligned(d, bytes[3]);
+  if (!aligned || !usual || !there || !agree(how, la, lb, lc)) return CUBLAS_STATUS_INVALID_VALUE;
   if (handle->device != stream_of(stream)->device) return CUBLAS_STATUS_INVALID_VALUE;
   const int on = stream_of(stream)->multiprocessors;
   const auto work = [=](Nanoseconds start) {

@@ -52,7 +52,7 @@ Settings& settings() {
                          number("PARSIM_EMULATED_CAPTURE", 1) != 0,
                          number("PARSIM_EMULATED_NUMBERS", 1) != 0,
                          true,
-                         number("PARSIM_EMULATED_PARTITIONS", 1) != 0};
+                         static_cast<Graphs>(number("PARSIM_EMULATED_PARTITIONS", 1))};
   return all;
 }
 
@@ -69,6 +69,9 @@ namespace {
 /// The number of a resource's first multiprocessor, in a place that nobody here asks for.
 unsigned& first_of(CUdevResource& resource) { return resource.sm.minSmPartitionSize; }
 
+/// Marks, in another such place, what has not been split.
+constexpr unsigned whole = 0;
+
 // The driver's functions, which the program asks for by name.
 CUresult device_get(CUdevice* device, int ordinal) {
   *device = ordinal;
@@ -78,38 +81,39 @@ CUresult get_resource(CUdevice, CUdevResource* resource, CUdevResourceType type)
   if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   resource->type = type;
   resource->sm.smCount = multiprocessors;
+  resource->sm.smCoscheduledAlignment = whole;
   first_of(*resource) = 0;
   return CUDA_SUCCESS;
 }
 CUresult split(CUdevResource* result, unsigned* groups, const CUdevResource* input,
                CUdevResource* rest, unsigned flags, unsigned least) {
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  // What was split may not be split again.
+  if (flags != 0 || rest != nullptr || input->sm.smCoscheduledAlignment != whole) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   constexpr unsigned unit = granularity;
   const unsigned size = std::max(unit, (least + unit - 1) / unit * unit);
-  const unsigned possible = std::min(*groups, input->sm.smCount / size);
-  if (possible == 0) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-  *groups = possible;
-  for (unsigned g = 0; g < possible; ++g) {
+  const unsigned possible = input->sm.smCount / size;
+  *groups = result == nullptr ? possible : std::min(*groups, possible);
+  for (unsigned g = 0; result != nullptr && g < *groups; ++g) {
     result[g] = *input;
     result[g].sm.smCount = size;
+    result[g].sm.smCoscheduledAlignment = unit;
     first_of(result[g]) = input->sm.minSmPartitionSize + g * size;
-  }
-  if (rest != nullptr) {
-    const unsigned left = input->sm.smCount - possible * size;
-    *rest = *input;
-    rest->sm.smCount = left;
-    first_of(*rest) = input->sm.minSmPartitionSize + possible * size;
-    if (left == 0) rest->type = CU_DEV_RESOURCE_TYPE_INVALID;
   }
   return CUDA_SUCCESS;
 }
 CUresult describe(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
-  *description = new CUdevResourceDesc_st;
+  if (count == 0) return CUDA_ERROR_INVALID_VALUE;
+  int many = 0;
   for (unsigned r = 0; r < count; ++r) {
     if (resources[r].type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    if (r == 0) (*description)->first = static_cast<int>(first_of(resources[r]));
-    (*description)->multiprocessors += static_cast<int>(resources[r].sm.smCount);
+    const unsigned follows =
+        r == 0 ? first_of(resources[0]) : first_of(resources[r - 1]) + resources[r - 1].sm.smCount;
+    if (first_of(resources[r]) != follows) return CUDA_ERROR_INVALID_VALUE;  // ours are neighbours
+    many += static_cast<int>(resources[r].sm.smCount);
   }
+  *description = new CUdevResourceDesc_st{static_cast<int>(first_of(resources[0])), many};
   return CUDA_SUCCESS;
 }
 CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,
@@ -117,6 +121,10 @@ CUresult create(CUgreenCtx* context, CUdevResourceDesc description, CUdevice dev
   if (flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
   *context = new CUgreenCtx_st{device, description->first, description->multiprocessors};
   delete description;
+  return CUDA_SUCCESS;
+}
+CUresult convert(CUcontext* context, CUgreenCtx green) {
+  *context = reinterpret_cast<CUcontext>(green);
   return CUDA_SUCCESS;
 }
 CUresult destroy(CUgreenCtx context) {
@@ -141,15 +149,20 @@ void* address(Function* function) {
   return reinterpret_cast<void*>(function);
 }
 
-const std::map<std::string, void*>& driver() {
-  static const std::map<std::string, void*> functions{
-      {"cuDeviceGet", address(device_get)},
-      {"cuDeviceGetDevResource", address(get_resource)},
-      {"cuDevSmResourceSplitByCount", address(split)},
-      {"cuDevResourceGenerateDesc", address(describe)},
-      {"cuGreenCtxCreate", address(create)},
-      {"cuGreenCtxDestroy", address(destroy)},
-      {"cuGreenCtxStreamCreate", address(make_stream)}};
+struct Symbol {
+  int since;  ///< version of CUDA
+  void* function;
+};
+const std::map<std::string, Symbol>& driver() {
+  static const std::map<std::string, Symbol> functions{
+      {"cuDeviceGet", {2000, address(device_get)}},
+      {"cuDeviceGetDevResource", {12040, address(get_resource)}},
+      {"cuDevSmResourceSplitByCount", {12040, address(split)}},
+      {"cuDevResourceGenerateDesc", {12040, address(describe)}},
+      {"cuGreenCtxCreate", {12040, address(create)}},
+      {"cuGreenCtxDestroy", {12040, address(destroy)}},
+      {"cuCtxFromGreenCtx", {12040, address(convert)}},
+      {"cuGreenCtxStreamCreate", {12050, address(make_stream)}}};
   return functions;
 }
 
@@ -179,10 +192,14 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
+  if (static_cast<int>(version) > settings().driver) return failed(cudaErrorInvalidValue);
   const auto entry = driver().find(symbol);
-  const bool known = entry != driver().end() && static_cast<int>(version) <= settings().driver;
-  *function = known ? entry->second : nullptr;
-  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  const bool known = entry != driver().end();
+  const bool old_enough = known && entry->second.since <= static_cast<int>(version);
+  *function = old_enough ? entry->second.function : nullptr;
+  *found = !known       ? cudaDriverEntryPointSymbolNotFound
+           : old_enough ? cudaDriverEntryPointSuccess
+                        : cudaDriverEntryPointVersionNotSufficent;
   return cudaSuccess;
 }
 

@@ -114,18 +114,20 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel
                         config.dynamicSmemBytes == 0 && config.numAttrs == 0;
   if (!possible) return failed(cudaErrorInvalidConfiguration);
   const CUstream_st& stream = *stream_of(config.stream);
-  const bool anywhere =
-      !settings().streams_keep || (stream.capture != nullptr && !settings().graphs_keep);
+  const bool anywhere = !settings().streams_keep ||
+                        (stream.capture != nullptr && settings().graphs == Graphs::forget);
   const int first = anywhere ? 0 : stream.first;
   const int on = anywhere ? multiprocessors : stream.multiprocessors;
   constexpr double per_thread = 50;  // near what copies reach
   const double all = static_cast<double>(threads) * grid.x * grid.y * grid.z;
   return put(config.stream, [=, thread = std::move(thread)](Nanoseconds start) {
     clock_now = start;
-    first_multiprocessor = static_cast<unsigned>(first);
-    on_multiprocessors = static_cast<unsigned>(on);
+    const CUstream_st* elsewhere = graph_moved_to();
+    const int here = elsewhere == nullptr ? on : elsewhere->multiprocessors;
+    first_multiprocessor = static_cast<unsigned>(elsewhere == nullptr ? first : elsewhere->first);
+    on_multiprocessors = static_cast<unsigned>(here);
     // Threads of their own wait, or look around.
     if (settings().numbers || threads == 1) run_grid(kernel, grid, block, thread);
-    return std::optional(clock_now + kernel_time(per_thread * all, on));
+    return std::optional(clock_now + kernel_time(per_thread * all, here));
   });
 }

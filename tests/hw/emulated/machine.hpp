@@ -55,6 +55,8 @@ cudaError_t put(cudaStream_t stream, Work work, bool outside = false);
 cudaError_t failed(cudaError_t error);
 /// Does what can be done until the item is; without one, until nothing can begin at present.
 void work_until(const Item* item);
+/// The stream whose partition a graph's work runs in, if not in its own.
+[[nodiscard]] const CUstream_st* graph_moved_to();
 /// Everything on the device's streams is done.
 void drain(int device);
 

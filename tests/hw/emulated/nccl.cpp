@@ -166,7 +166,42 @@ class Exchange {
   bool begun_ = false;
 };
 
+std::vector<ncclComm*> joining;  ///< made in this group
+
+/// What a rank says of itself when it comes.
+std::string greeting(const ncclComm& c, int rank) {
+  return c.place + "/rank" + std::to_string(rank);
+}
+
+/// All ranks of the communicators that are being made have come; two on one GPU only if allowed.
+ncclResult_t meet_ranks() {
+  constexpr auto patience = std::chrono::seconds(60);
+  const auto begin = std::chrono::steady_clock::now();
+  const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const bool may_share =
+      settings().nccl >= 23003 && several != nullptr && several == std::string("1");
+  const std::vector<ncclComm*> fresh = std::exchange(joining, {});
+  for (ncclComm* c : fresh) {
+    const auto here = std::count_if(fresh.begin(), fresh.end(),
+                                    [&](const ncclComm* one) { return one->place == c->place; });
+    c->outside = here < c->size;
+    for (int other = 0; other < c->size; ++other) {
+      while (!fs::exists(greeting(*c, other))) {
+        if (std::chrono::steady_clock::now() - begin > patience) return ncclRemoteError;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const bool same =
+          other != c->rank && content(greeting(*c, other)) == content(greeting(*c, c->rank));
+      if (same && !may_share) return ncclInvalidUsage;
+    }
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t flush() {
+  if (!joining.empty()) {
+    if (const ncclResult_t met = meet_ranks(); met != ncclSuccess) return met;
+  }
   for (Batch& batch : std::exchange(group, {})) {
     if (batch.communicator->device != stream_of(batch.stream)->device) return ncclInvalidArgument;
     // NCCL makes the communicator's device current itself.
@@ -243,31 +278,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int count, ncclUni
                                     ncclConfig_t* config) {
   if (config->maxCTAs < 1 || rank < 0 || rank >= count) return ncclInvalidArgument;
   *communicator = make(id.internal, rank, count, true);
-  const std::string here = (*communicator)->place + "/rank";
   const char* host = std::getenv("NCCL_HOSTID");
-  const std::string own = (host == nullptr ? "" : host) + std::to_string(current_device());
-  post(here + std::to_string(rank), own);
-  constexpr auto patience = std::chrono::seconds(60);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int other = 0; other < count; ++other) {
-    while (!fs::exists(here + std::to_string(other))) {
-      if (std::chrono::steady_clock::now() - begin > patience) return ncclRemoteError;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    const bool may_share =
-        settings().nccl >= 23003 && several != nullptr && several == std::string("1");
-    const bool same = other != rank && content(here + std::to_string(other)) == own;
-    if (same && !may_share) return ncclInvalidUsage;
-  }
-  return ncclSuccess;
+  post(greeting(**communicator, rank),
+       (host == nullptr ? "" : host) + std::to_string(current_device()));
+  joining.push_back(*communicator);
+  return depth > 0 ? ncclSuccess : meet_ranks();
 }
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   // Who reads what a rank has left does so before it goes; the last one finds an empty folder.
   std::error_code ignored;
-  if (communicator->outside) {
-    fs::remove(communicator->place + "/rank" + std::to_string(communicator->rank), ignored);
-  }
+  fs::remove(greeting(*communicator, communicator->rank), ignored);
   fs::remove(communicator->place, ignored);
   delete communicator;
   return ncclSuccess;

@@ -5,6 +5,10 @@
 
 namespace emulated {
 
+/// Where a graph's kernels run: in their own streams' partitions, anywhere, in the partition of the
+/// stream that it is launched on.
+enum class Graphs { forget, keep, move };
+
 struct Settings {
   int gpus = 1;                               ///< PARSIM_EMULATED_GPUS
   int driver = 13000;                         ///< PARSIM_EMULATED_DRIVER: its CUDA version; 0: none
@@ -14,7 +18,7 @@ struct Settings {
   bool captures = true;                       ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
   bool numbers = true;       ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
   bool streams_keep = true;  ///< partitions; else kernels run on the whole GPU
-  bool graphs_keep = true;   ///< PARSIM_EMULATED_PARTITIONS: 0 if graphs forget them
+  Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
 };
 [[nodiscard]] Settings& settings();
 /// The order of work begins anew, as the seed has it.

@@ -15,6 +15,7 @@ namespace emulated {
 namespace {
 
 Nanoseconds host_now = 0;
+const CUstream_st* moved_to = nullptr;
 std::vector<ItemPtr> ready, waiting;
 std::vector<CUstream_st*> streams;
 std::map<int, std::unique_ptr<CUstream_st>> legacy;
@@ -83,6 +84,17 @@ void wait_for(const ItemPtr& item) {
 
 void issue_cost(Nanoseconds time) { host_now += time; }
 
+/// The work as a graph's that is launched on the stream.
+Work moved(const Work& work, const CUstream_st* stream) {
+  if (settings().graphs != Graphs::move) return work;
+  return [=](Nanoseconds start) {
+    moved_to = stream;
+    const auto end = work(start);
+    moved_to = nullptr;
+    return end;
+  };
+}
+
 void merge(std::vector<std::size_t>& heads, const std::vector<std::size_t>& others) {
   heads.insert(heads.end(), others.begin(), others.end());
   std::sort(heads.begin(), heads.end());
@@ -90,6 +102,8 @@ void merge(std::vector<std::size_t>& heads, const std::vector<std::size_t>& othe
 }
 
 }  // namespace
+
+const CUstream_st* graph_moved_to() { return moved_to; }
 
 void restart() { order().seed(settings().seed); }
 
@@ -135,6 +149,7 @@ cudaError_t put(cudaStream_t handle, Work work, bool outside) {
   if (stream->device != current_device()) return failed(cudaErrorInvalidResourceHandle);
   issue_cost(1000);
   if (const auto capture = stream->capture) {
+    if (capture->broken) return failed(cudaErrorStreamCaptureInvalidated);
     capture->nodes.push_back({std::move(work), outside, stream->heads});
     stream->heads = {capture->nodes.size() - 1};
     return cudaSuccess;
@@ -282,7 +297,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
     std::vector<ItemPtr> after;
     for (const std::size_t before : node.after) after.push_back(items[before]);
     if (after.empty()) after.push_back(stream->last);
-    items.push_back(make(node.work, node.outside, after));
+    items.push_back(make(moved(node.work, stream), node.outside, after));
   }
   ends.insert(ends.end(), items.begin(), items.end());
   stream->last = make({}, false, ends);

@@ -9,6 +9,8 @@ using CUgreenCtx = CUgreenCtx_st*;
 using CUdevResourceDesc = CUdevResourceDesc_st*;
 using CUstream = CUstream_st*;
 using CUdevice = int;
+struct CUctx_st;
+using CUcontext = CUctx_st*;
 
 enum CUresult {
   CUDA_SUCCESS = 0,
