@@ -29,11 +29,35 @@ namespace parsim::hw {
   return wanted;
 }
 
+/// Times of what is done by itself, again and again: each sample so often in a row that the clock
+/// tells it, altogether not much longer than it takes to be sure.
+template <class T, class One>
+Spread time_repeated(CudaStep<T>& step, const One& one, int samples) {
+  constexpr int most_repeats = 12, few_repeats = 4, least_repeats = 3, least_samples = 5;
+  constexpr Seconds long_enough{60e-3};
+  constexpr Seconds short_operation{100e-6};
+  const Seconds about = step.timed(one, 1, least_repeats).front();
+  const double times_over = long_enough / std::max(about, Seconds{1e-9});
+  const auto at_most = [](double number, int least, int most) {
+    return std::clamp(static_cast<int>(std::min(number, 1e6)), least, most);
+  };
+  const int repeats = at_most(times_over / samples, least_repeats, most_repeats);
+  const int taken = std::min(samples, at_most(times_over / repeats, least_samples, samples + 5));
+  std::vector<Seconds> times = step.timed(one, taken, repeats);
+  if (about < short_operation && repeats > few_repeats) {
+    // What a graph's beginning and end cost is in any number of repeats once.
+    const std::vector<Seconds> few = step.timed(one, taken, few_repeats);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      times[i] = std::max(Seconds{}, (repeats * times[i] - few_repeats * few[i]) /
+                                         static_cast<double>(repeats - few_repeats));
+    }
+  }
+  return spread_of(times);
+}
+
 template <class T>
 std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
                                const std::vector<OpId>& ops, int samples) {
-  constexpr int repeats = 12, few_repeats = 4;
-  constexpr Seconds short_operation{100e-6};
   std::vector<std::unique_ptr<CudaStep<T>>> sets;
   for (int count = buffer_sets(devices, dag); std::ssize(sets) < count;) {
     try {
@@ -50,16 +74,7 @@ std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
   for (const OpId op : ops) {
     std::size_t next = 0;
     const auto one = [&] { sets[next++ % sets.size()]->one_op(op); };
-    std::vector<Seconds> times = sets.front()->timed(one, samples, repeats);
-    // What a graph's beginning and end cost is in any number of repeats once.
-    if (spread_of(times).median < short_operation) {
-      const std::vector<Seconds> few = sets.front()->timed(one, samples, few_repeats);
-      for (std::size_t i = 0; i < times.size(); ++i) {
-        times[i] = std::max(Seconds{}, (repeats * times[i] - few_repeats * few[i]) /
-                                           static_cast<double>(repeats - few_repeats));
-      }
-    }
-    spreads.push_back(spread_of(times));
+    spreads.push_back(time_repeated(*sets.front(), one, samples));
   }
   while (!sets.empty()) sets.pop_back();  // the first one has the streams
   return spreads;

@@ -210,7 +210,15 @@ TEST_CASE("cuda: paced messages take their time") {
     const double ratio = times[op.index()].median / hw::pace(dag, op, hardware.machine);
     CHECK(ratio >= 1);
     CHECK(ratio < 1.1);
+    CHECK(times[op.index()].samples == 3);
   }
+  // What takes 20 ms is measured less often than what takes 20 us.
+  const hw::PacedLink slow{BytesPerSecond{2e8}, Seconds{}};
+  const hw::Hardware patient = hw::cuda_hardware({64, 64}, slow);
+  const ExecDag two = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 22}});
+  const std::vector<Spread> spreads = patient.alone(two, {OpId{0}, OpId{two.size() - 1}}, 30);
+  CHECK(std::max(spreads[0].samples, spreads[1].samples) == 30);
+  CHECK(std::min(spreads[0].samples, spreads[1].samples) == 5);
 }
 
 TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
