@@ -196,6 +196,13 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
   CHECK(measured(true, emulated::Graphs::forget) == by_streams);
   CHECK(measured(true, emulated::Graphs::move) == by_streams);
   CHECK(measured(true, emulated::Graphs::keep) < by_streams);
+  // Parts of one size: only which multiprocessors tells. Profiles of the two kinds differ.
+  const auto versions = [](emulated::Graphs graphs) {
+    const Emulated machine({.graphs = graphs});
+    return hw::cuda_hardware({16, 16}).machine.versions;
+  };
+  CHECK(versions(emulated::Graphs::move).back().name == "graphs");
+  CHECK(versions(emulated::Graphs::keep).back().name == "NCCL");
 }
 
 TEST_CASE("cuda: paced messages take their time") {

@@ -152,6 +152,31 @@ TEST_CASE("host: a second step begins from the same numbers") {
   CHECK(numbers.values(key, box) == first);
 }
 
+TEST_CASE("host: where bits are few, rounding passes, a missing gradient and no number do not") {
+  const Network network = tiny_network("plain");
+  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
+  hw::HostNumbers expected(dag);
+  static_cast<void>(expected.run(hw::dispatch(dag)));
+  for (const auto& [victim, store] : expected.stores().all) {
+    if (victim.role != Role::weight_gradient) continue;
+    const auto found = [&](double factor) {
+      return hw::worst_difference(expected, expected.stores(), Precision::tf32, 2e-2,
+                                  [&](const hw::StoreKey& key, const Region& box) {
+                                    std::vector<double> values = expected.values(key, box);
+                                    for (std::size_t i = 0; i < values.size(); ++i) {
+                                      values[i] *= i % 2 == 0 ? 1.001 : 0.999;
+                                      if (key == victim) values[i] *= factor;
+                                    }
+                                    return values;
+                                  });
+    };
+    CHECK(found(1) == "");
+    CHECK(found(0).find("tensor kind 2 index " + std::to_string(victim.tensor.index) +
+                        ", role 4") != std::string::npos);
+    CHECK(found(NAN).find("error inf") != std::string::npos);
+  }
+}
+
 TEST_CASE("host: a layer that cannot run is refused by name before anything starts") {
   const Network network = tiny_network("tokens");
   const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
