@@ -130,6 +130,14 @@ std::vector<std::string> interference_texts(const Interference& interference) {
   return texts;
 }
 
+std::string to_text(const CommonMemory& memory, const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const MemoryPart& part : memory.parts) {
+    names.push_back(cluster.devices.at(part.device.index()).name);
+  }
+  return fmt::format("{} share {} of memory", join(names), to_text(memory.rate()));
+}
+
 Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts) {
   struct Asked {
     std::string name, text;

@@ -27,5 +27,7 @@ struct Stragglers {
                                               const Interference& known = {});
 /// "tensor/communication=1.2" of each pair that holds something up.
 [[nodiscard]] std::vector<std::string> interference_texts(const Interference& interference);
+/// "gpu0, gpu1 share 4.10 TB/s of memory".
+[[nodiscard]] std::string to_text(const CommonMemory& memory, const Cluster& cluster);
 
 }  // namespace parsim

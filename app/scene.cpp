@@ -155,6 +155,7 @@ Scene::Scene(const Request& asked)
   const auto start = std::chrono::steady_clock::now();
   request.sim.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
+  if (profile) request.sim.common_memory = common_memory_of(*profile, cluster);
   if (!request.launch_interval_given && profile && profile->launch.samples > 0) {
     request.sim.launch_interval = profile->launch.median;
   }
@@ -180,6 +181,9 @@ std::string Scene::step_summary() const {
   if (!stragglers.others.empty()) summary += "; slow: " + join(stragglers.others);
   if (request.sim.interference.any()) {
     summary += "; held up: " + join(interference_texts(request.sim.interference));
+  }
+  for (const CommonMemory& memory : request.sim.common_memory) {
+    summary += "; " + to_text(memory, cluster);
   }
   if (request.sim.launch_interval > Seconds{0}) {
     summary += "; a launch every " + to_text(request.sim.launch_interval);

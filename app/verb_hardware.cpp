@@ -345,6 +345,10 @@ void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) 
                                 devices.at(link.to.index()).name, to_text(link.latency),
                                 to_text(link.rate), 100 * link.largest_error));
   }
+  for (const CommonMemory& memory : profile.common_memory) {
+    lines.push_back(to_text(memory, profile.machine.cluster) +
+                    (memory.limits() ? "" : ": enough for all"));
+  }
   if (profile.interference_samples.empty()) return;
   const std::vector<std::string> texts = interference_texts(profile.interference);
   lines.push_back(texts.empty() ? "kernels and messages do not hold each other up"

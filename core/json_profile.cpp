@@ -65,6 +65,21 @@ struct Fields<KernelSample> {
   }
 };
 template <>
+struct Fields<MemoryPart> {
+  static void list(auto& visit, auto& part) {
+    visit("device", part.device);
+    visit("alone", part.alone);
+    visit("together", part.together);
+  }
+};
+template <>
+struct Fields<CommonMemory> {
+  static void list(auto& visit, auto& memory) {
+    visit("touched_bytes", memory.touched.value, Limits{1, std::int64_t{1} << 50});
+    visit("parts", memory.parts);
+  }
+};
+template <>
 struct Fields<LinkFit> {
   static void list(auto& visit, auto& link) {
     visit("from", link.from);
@@ -249,6 +264,28 @@ Interference get_interference(const Node& node) {
   return interference;
 }
 
+/// Times that rates follow from, of devices that the machine has, each once.
+void get_common_memory(const Node& list, Profile& profile) {
+  std::vector<bool> seen(profile.machine.cluster.devices.size());
+  list.each([&](const Node& node) {
+    CommonMemory& memory = profile.common_memory.emplace_back();
+    get(node, memory);
+    std::size_t at = 0;
+    node["parts"].each([&](const Node& part_node) {
+      const MemoryPart& part = memory.parts[at++];
+      if (part.device.index() >= seen.size()) {
+        part_node["device"].refuse(fmt::format("accepted: 0 to {}", seen.size() - 1));
+      }
+      if (seen[part.device.index()]) part_node["device"].refuse("accepted: each device once");
+      seen[part.device.index()] = true;
+      for (const char* key : {"alone", "together"}) {
+        const Node time = part_node[key]["median_s"];
+        if (!(time.number() > 0)) time.refuse("accepted: a number above 0");
+      }
+    });
+  });
+}
+
 constexpr std::string_view machine_format = "parsim-machine";
 constexpr std::string_view profile_format = "parsim-profile";
 constexpr std::string_view measurements_format = "parsim-measurements";
@@ -315,6 +352,10 @@ std::string to_json(const Profile& profile) {
       }
       out.close_array();
     }
+    if (!profile.common_memory.empty()) {
+      out.key("common_memory");
+      json::put(out, profile.common_memory);
+    }
     if (!profile.links.empty()) {
       out.key("links");
       json::put(out, profile.links);
@@ -340,7 +381,7 @@ Profile profile_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::profile_format, json::profile_version);
   root.only(json::all_keys({"launch", "kernels", "memory", "messages", "interference",
-                            "interference_samples", "links"}));
+                            "interference_samples", "common_memory", "links"}));
   Profile profile;
   profile.machine = json::get_machine(root);
   json::get(root["launch"], profile.launch);
@@ -356,6 +397,7 @@ Profile profile_from_json(const std::string& text, const std::string& where) {
       profile.interference_samples.push_back(json::get_sample(node));
     });
   }
+  if (const auto list = root.find("common_memory")) json::get_common_memory(*list, profile);
   if (const auto list = root.find("links")) json::get(*list, profile.links);
   return profile;
 }

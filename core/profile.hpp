@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -131,6 +132,41 @@ struct InterferenceSample {
 /// quartiles overlap shows no slowdown: it counts as 1.
 [[nodiscard]] Interference interference_of(const std::vector<InterferenceSample>& samples);
 
+/// A part of a GPU, and how long its walk through memory took: by itself, and while every other
+/// part walked too.
+struct MemoryPart {
+  DeviceId device;
+  Spread alone, together;
+  friend bool operator==(const MemoryPart&, const MemoryPart&) = default;
+};
+/// Devices that are parts of one GPU share the rate of its memory.
+struct CommonMemory {
+  Bytes touched{};  ///< in the walk, by each part
+  std::vector<MemoryPart> parts;
+
+  [[nodiscard]] BytesPerSecond rate_alone(const MemoryPart& part) const {
+    return touched / part.alone.median;
+  }
+  [[nodiscard]] BytesPerSecond rate_together(const MemoryPart& part) const {
+    return touched / part.together.median;
+  }
+  /// Of all parts together.
+  [[nodiscard]] BytesPerSecond rate() const;
+  /// False if no part's quartiles together lie above those alone: there is enough for all.
+  [[nodiscard]] bool limits() const;
+  friend bool operator==(const CommonMemory&, const CommonMemory&) = default;
+};
+
+/// A kernel on a part of a GPU that wants so much of its memory's rate.
+struct MemoryClaim {
+  double weight = 0, demand = 0;
+};
+/// The level at which a rate is used up if each claim gets min(demand, weight · level): max-min
+/// fair by weight. Infinite if the rate is enough for all. Multiprocessors have a bounded number of
+/// requests under way; when memory is busy each takes longer, whoever waits for it, so what a part
+/// gets goes with its weight (Little's law).
+[[nodiscard]] double memory_level(std::span<const MemoryClaim> claims, double rate);
+
 /// Messages from one device to another take about latency + bytes / rate: the line with the least
 /// relative errors at the measured sizes.
 struct LinkFit {
@@ -150,6 +186,7 @@ struct Profile {
   std::vector<MessageSample> messages;
   Interference interference;                             ///< nothing unless measured
   std::vector<InterferenceSample> interference_samples;  ///< what it follows from
+  std::vector<CommonMemory> common_memory;               ///< of GPUs that are several devices
   std::vector<LinkFit> links;                            ///< by sender, then receiver
   friend bool operator==(const Profile&, const Profile&) = default;
 };

@@ -35,6 +35,9 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 constexpr Seconds operator/(Bytes amount, BytesPerSecond rate) {
   return Seconds{static_cast<double>(amount.value) / rate.value};
 }
+constexpr BytesPerSecond operator/(Bytes amount, Seconds time) {
+  return {static_cast<double>(amount.value) / time.count()};
+}
 constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
   return Seconds{amount.value / rate.value};
 }

@@ -34,6 +34,21 @@ class Calibration {
     const std::size_t devices = profile_.machine.cluster.devices.size();
     if (devices > 1 && sizes.size() > 1) add(link_dag(devices, sizes));
   }
+  /// Updates of all parts of a GPU at once: what its memory gives to each.
+  void add_common_memory() {
+    const ExecDag dag = walk_dag(profile_.machine.cluster.devices.size(), hardware_.walk);
+    for (const std::vector<DeviceId>& parts : hardware_.common_memory) {
+      if (parts.size() < 2 || !hardware_.together) continue;
+      std::vector<Neighbour> walks;
+      for (const DeviceId part : parts) walks.push_back({OpId{part.index()}, part});
+      const std::vector<Beside> times = hardware_.together(dag, {walks}, samples_).at(0);
+      CommonMemory memory{touched_bytes(dag, walks[0].op), {}};
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        memory.parts.push_back({parts[i], times.at(i).alone, times.at(i).beside});
+      }
+      profile_.common_memory.push_back(std::move(memory));
+    }
+  }
   void add_launch() {
     if (hardware_.launch) profile_.launch = hardware_.launch(samples_);
   }
@@ -156,19 +171,20 @@ class Calibration {
       Candidate& best = longest[{model_of(device), *activity}];
       if (time > best.time) best = {time, OpId{i}, device};
     }
-    std::vector<Neighbours> pairs;
+    std::vector<std::vector<Neighbour>> pairs;
     std::vector<std::pair<std::string, Activity>> what;
     for (const auto& [key, candidate] : longest) {
       if (++dags_of_[key] > most_dags) continue;
-      pairs.push_back({candidate.kernel, largest[candidate.device.index()]});
+      pairs.push_back({{candidate.kernel, candidate.device},
+                       {largest[candidate.device.index()], candidate.device}});
       what.push_back(key);
     }
     if (pairs.empty()) return;
-    const std::vector<Together> times = hardware_.together(dag, pairs, samples_);
+    const std::vector<std::vector<Beside>> times = hardware_.together(dag, pairs, samples_);
     for (std::size_t i = 0; i < times.size(); ++i) {
       const auto& [model, activity] = what[i];
-      keep_beside(model, {activity, Activity::communication}, times[i].kernel);
-      keep_beside(model, {Activity::communication, activity}, times[i].message);
+      keep_beside(model, {activity, Activity::communication}, times[i].at(0));
+      keep_beside(model, {Activity::communication, activity}, times[i].at(1));
     }
   }
   void keep_beside(const std::string& model, const InterferencePair& pair, const Beside& times) {
@@ -224,6 +240,7 @@ Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags, in
     calibration.add(dag);
   }
   calibration.add_links();
+  calibration.add_common_memory();
   calibration.add_launch();
   return calibration.take();
 }

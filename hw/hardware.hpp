@@ -26,16 +26,14 @@ struct MemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A kernel and a message of the kernel's device.
-struct Neighbours {
-  OpId kernel, message;
+/// An operation, and the device on which its time counts.
+struct Neighbour {
+  OpId op;
+  DeviceId device;
 };
-/// What one operation of a pair took, repeated by itself and while the other was repeated too.
+/// What an operation took, repeated by itself and while its neighbours were repeated too.
 struct Beside {
   Spread alone, beside;
-};
-struct Together {
-  Beside kernel, message;
 };
 
 struct Hardware {
@@ -43,10 +41,14 @@ struct Hardware {
   /// Times of operations while nothing else runs. DAGs are checked before (check_fits).
   std::function<std::vector<Spread>(const ExecDag& dag, const std::vector<OpId>& ops, int samples)>
       alone;
-  /// Pairs of operations, each alone and together.
-  std::function<std::vector<Together>(const ExecDag& dag, const std::vector<Neighbours>& pairs,
-                                      int samples)>
+  /// Groups of operations, each alone and all of a group together.
+  std::function<std::vector<std::vector<Beside>>(
+      const ExecDag& dag, const std::vector<std::vector<Neighbour>>& groups, int samples)>
       together;
+  /// GPUs that are several devices, which share the rate of its memory.
+  std::vector<std::vector<DeviceId>> common_memory;
+  /// Of weights on every device, far more than caches hold.
+  Bytes walk{};
   /// From one empty operation to the next, issued as steps are.
   std::function<Spread(int samples)> launch;
   /// Messages of calibration get no larger than this: by memory, or by patience.

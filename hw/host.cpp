@@ -96,30 +96,26 @@ Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
   return ThreadRun(dag, order, work).run();
 }
 
-Timeline run_paced(const ExecDag& dag, const Dispatch& order,
-                   const std::vector<Seconds>& durations) {
-  return run_on_threads(dag, order,
-                        [&](OpId op) { std::this_thread::sleep_for(durations[op.index()]); });
-}
-
-TimesBeside repeat_beside(const std::function<void()>& a, const std::function<void()>& b,
-                          int samples) {
-  TimesBeside times;
-  std::atomic<int> done_a = 0, done_b = 0;
-  std::latch ready(2);
-  const auto repeat = [&](const std::function<void()>& work, std::vector<Seconds>& kept,
-                          std::atomic<int>& mine, const std::atomic<int>& other) {
+std::vector<std::vector<Seconds>> repeat_beside(const std::vector<std::function<void()>>& works,
+                                                int samples) {
+  std::vector<std::vector<Seconds>> times(works.size());
+  std::latch ready(std::ssize(works));
+  std::atomic<std::size_t> at_it = works.size();  // have not done it often enough
+  const auto repeat = [&](std::size_t w) {
     ready.arrive_and_wait();
-    while (mine.load() < samples || other.load() < samples) {
+    bool enough = false;
+    while (at_it.load() > 0) {
       const Clock::time_point start = Clock::now();
-      work();
-      if (std::ssize(kept) < samples) kept.emplace_back(Clock::now() - start);
-      mine.fetch_add(1);
+      works[w]();
+      if (enough) continue;
+      times[w].emplace_back(Clock::now() - start);
+      enough = std::ssize(times[w]) >= samples;
+      if (enough) at_it.fetch_sub(1);
     }
   };
-  std::jthread thread([&] { repeat(b, times.b, done_b, done_a); });
-  repeat(a, times.a, done_a, done_b);
-  thread.join();
+  std::vector<std::jthread> threads;
+  for (std::size_t w = 0; w < works.size(); ++w) threads.emplace_back(repeat, w);
+  threads.clear();
   return times;
 }
 

@@ -24,17 +24,10 @@ namespace parsim::hw {
 [[nodiscard]] Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
                                       const std::function<void(OpId)>& work);
 
-/// Each operation sleeps for its duration.
-[[nodiscard]] Timeline run_paced(const ExecDag& dag, const Dispatch& order,
-                                 const std::vector<Seconds>& durations);
-
-/// Two kinds of work, each by a thread that repeats it until both were done `samples` times: the
-/// first so many times of each, all of which the other was at work.
-struct TimesBeside {
-  std::vector<Seconds> a, b;
-};
-[[nodiscard]] TimesBeside repeat_beside(const std::function<void()>& a,
-                                        const std::function<void()>& b, int samples);
+/// Kinds of work, each by a thread that repeats it until all were done `samples` times. By kind,
+/// its first so many times, during all of which the others were at work.
+[[nodiscard]] std::vector<std::vector<Seconds>> repeat_beside(
+    const std::vector<std::function<void()>>& works, int samples);
 
 /// Kernel bodies in loops over memory of the host, in float64.
 class HostEngine {

@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
 #include "hw/host.hpp"
+#include "hw/memory_pace.hpp"
 #include "hw/processes.hpp"
 
 namespace parsim::hw {
@@ -19,6 +20,7 @@ namespace {
 constexpr Seconds overhead{1e-3};
 constexpr FlopsPerSecond whole_rate{5e9};
 constexpr BytesPerSecond whole_memory_rate{2e9};
+constexpr BytesPerSecond common_memory_rate{3e9};  // of all parts of a host
 constexpr BytesPerSecond link_rate{250e6};
 constexpr Seconds link_latency{0.25e-3};
 constexpr int whole_share = 64;
@@ -58,38 +60,78 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
   return machine;
 }
 
-Seconds kernel_pace(const ExecDag& dag, const Compute& op, const DeviceModel& model) {
+/// What a kernel does.
+struct Load {
+  Flops flops;
+  Bytes touched;
+};
+Load load_of(const ExecDag& dag, const Compute& op) {
   const LayerId layer = dag.work(op.work).layer;
   const Layer& what = dag.network[layer];
   const std::vector<Shape> shapes = input_shapes(dag.network, layer);
   const Part part = dag.part(op.work);
   if (part.out.empty()) return {};
   // A backward pass is a product for each operand.
-  const double passes = op.pass == Pass::backward ? 2.0 : 1.0;
-  const Flops flops = forward_flops(what.kind, shapes, what.out, part);
+  const std::int64_t passes = op.pass == Pass::backward ? 2 : 1;
   std::int64_t elements = part.out.volume();
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     elements += input_region(what.kind, shapes, what.out, i, part).volume();
   }
-  const Bytes touched{elements * element_bytes(dag.precision)};
-  return overhead +
-         passes * std::max(flops / model.peak_at(dag.precision), touched / model.memory_rate);
+  for (std::size_t i = 0; i < what.parameters.size(); ++i) {
+    elements += parameter_region(what.kind, shapes, what.out, i, part).volume();
+  }
+  return {static_cast<double>(passes) * forward_flops(what.kind, shapes, what.out, part),
+          Bytes{passes * elements * element_bytes(dag.precision)}};
 }
+
+Seconds kernel_pace(const Load& load, Precision precision, const DeviceModel& model) {
+  if (load.touched.value == 0) return {};
+  return overhead +
+         std::max(load.flops / model.peak_at(precision), load.touched / model.memory_rate);
+}
+
+/// Nothing for messages.
+Bytes touched_in(const ExecDag& dag, OpId id) {
+  switch (dag.kind(id)) {
+    case OpKind::compute:
+      return load_of(dag, std::get<Compute>(dag.op(id))).touched;
+    case OpKind::update:
+    case OpKind::local:
+      return touched_bytes(dag, id);
+    default:
+      return {};
+  }
+}
+
+/// Operations in real time.
+class HostPace {
+ public:
+  HostPace(const Machine& machine, bool is_one_host) : machine_(machine) {
+    if (!is_one_host) return;
+    std::vector<BytesPerSecond> rates;
+    for (const Device& device : machine.cluster.devices) {
+      rates.push_back(machine.cluster.models[static_cast<std::size_t>(device.model)].memory_rate);
+    }
+    memory_ = std::make_shared<MemoryPace>(rates, common_memory_rate);
+  }
+  void operator()(const ExecDag& dag, OpId op, Seconds alone) const {
+    if (memory_ && touched_in(dag, op).value > 0) {
+      memory_->spend(DeviceId{dag.record(op).device}, alone, touched_in(dag, op));
+    } else {
+      std::this_thread::sleep_for(alone);
+    }
+  }
+  void operator()(const ExecDag& dag, OpId op) const { (*this)(dag, op, pace(dag, op, machine_)); }
+
+ private:
+  Machine machine_;
+  std::shared_ptr<MemoryPace> memory_;  ///< of parts of one host
+};
 
 std::vector<Seconds> paces(const ExecDag& dag, const Machine& machine) {
   std::vector<Seconds> durations;
   for (std::size_t i = 0; i < dag.size(); ++i) durations.push_back(pace(dag, OpId{i}, machine));
   return durations;
-}
-
-std::vector<Seconds> naps(Seconds time, int samples) {
-  std::vector<Seconds> times;
-  for (int s = 0; s < samples; ++s) {
-    const auto start = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(time);
-    times.emplace_back(std::chrono::steady_clock::now() - start);
-  }
-  return times;
 }
 
 /// Nobody launches a thread's operations: what its lane needs to get from one to the next.
@@ -114,7 +156,7 @@ Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
   };
   switch (dag.kind(id)) {
     case OpKind::compute:
-      return kernel_pace(dag, std::get<Compute>(dag.op(id)), model());
+      return kernel_pace(load_of(dag, std::get<Compute>(dag.op(id))), dag.precision, model());
     case OpKind::update:
     case OpKind::local:
       return overhead + touched_bytes(dag, id) / model().memory_rate;
@@ -149,33 +191,48 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
   host.machine =
       host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares, link);
   const Machine machine = host.machine;
-  host.alone = [machine](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
+  const HostPace spend(machine, !shares.empty());
+  if (!shares.empty()) {
+    std::vector<DeviceId>& all = host.common_memory.emplace_back();
+    for (std::size_t d = 0; d < shares.size(); ++d) all.emplace_back(d);
+    // A whole host's walk is as long as its patience: weights and gradients, and back.
+    host.walk = {static_cast<std::int64_t>(whole_memory_rate.value * patience.count() / 3)};
+  }
+  const auto repeated = [spend](const ExecDag& dag, OpId op, int samples) {
+    return spread_of(repeat_beside({[&] { spend(dag, op); }}, samples).front());
+  };
+  host.alone = [repeated](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> spreads;
-    for (const OpId op : ops) spreads.push_back(spread_of(naps(pace(dag, op, machine), samples)));
+    for (const OpId op : ops) spreads.push_back(repeated(dag, op, samples));
     return spreads;
   };
-  host.together = [machine](const ExecDag& dag, const std::vector<Neighbours>& pairs, int samples) {
-    std::vector<Together> all;
-    for (const Neighbours& pair : pairs) {
-      const Seconds kernel = pace(dag, pair.kernel, machine);
-      const Seconds message = pace(dag, pair.message, machine);
-      const TimesBeside both =
-          repeat_beside([&] { std::this_thread::sleep_for(kernel); },
-                        [&] { std::this_thread::sleep_for(message); }, samples);
-      all.push_back({{spread_of(naps(kernel, samples)), spread_of(both.a)},
-                     {spread_of(naps(message, samples)), spread_of(both.b)}});
+  host.together = [spend, repeated](const ExecDag& dag,
+                                    const std::vector<std::vector<Neighbour>>& groups,
+                                    int samples) {
+    std::vector<std::vector<Beside>> all;
+    for (const std::vector<Neighbour>& group : groups) {
+      std::vector<std::function<void()>> works;
+      for (const Neighbour& one : group)
+        works.emplace_back([&dag, &spend, op = one.op] { spend(dag, op); });
+      const std::vector<std::vector<Seconds>> times = repeat_beside(works, samples);
+      all.emplace_back();
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        all.back().push_back({repeated(dag, group[i].op, samples), spread_of(times[i])});
+      }
     }
     return all;
   };
   host.launch = [](int samples) { return spread_of(empty_operations(samples)); };
   const BytesPerSecond rate = host.machine.cluster.links[0].rate;
   host.largest_message = {static_cast<std::int64_t>(rate.value * patience.count())};
-  host.step = [machine](const ExecDag& dag, int steps) {
+  host.step = [machine, spend](const ExecDag& dag, int steps) {
     const Dispatch order = dispatch(dag);
+    const std::vector<Seconds> alone = paces(dag, machine);
     std::vector<Timeline> runs;
     std::vector<Seconds> times;
     for (int s = 0; s < steps; ++s) {
-      runs.push_back(run_paced(dag, order, paces(dag, machine)));
+      runs.push_back(
+          run_on_threads(dag, order, [&](OpId op) { spend(dag, op, alone[op.index()]); }));
       times.push_back(makespan(runs.back()));
     }
     return measurement_of(times, runs);

@@ -16,24 +16,47 @@ std::vector<Bytes> message_sizes(Bytes largest) {
   return sizes;
 }
 
-ExecDag link_dag(std::size_t devices, const std::vector<Bytes>& sizes) {
-  constexpr std::int64_t element = 4;  // of fp32
-  const std::int64_t most = sizes.empty() ? element : sizes.back().value;
+namespace {
+
+constexpr std::int64_t element = 4;  // of fp32
+
+/// Without operations; its one tensor is so large.
+ExecDag dag_of_numbers(std::string name, Bytes bytes, TensorId& tensor) {
   Network network;
-  network.name = "links";
-  add_layer(network, "numbers", Learned{vector_shape(most / element)}, {});
+  network.name = name;
+  add_layer(network, "numbers", Learned{vector_shape(bytes.value / element)}, {});
   ExecDag dag(std::move(network), 1, Precision::fp32, Optimizer::sgd);
-  dag.strategy = "links";
-  const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
+  dag.strategy = std::move(name);
+  tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
+  return dag;
+}
+
+Slice first_bytes(ExecDag& dag, TensorId tensor, Bytes bytes) {
+  return {tensor, Role::weight, 0, dag.intern(Region{{0, bytes.value / element}})};
+}
+
+}  // namespace
+
+ExecDag link_dag(std::size_t devices, const std::vector<Bytes>& sizes) {
+  TensorId tensor;
+  ExecDag dag = dag_of_numbers("links", sizes.empty() ? Bytes{element} : sizes.back(), tensor);
   for (std::size_t from = 0; from < devices; ++from) {
     for (std::size_t to = 0; to < devices; ++to) {
       if (from == to) continue;
       for (const Bytes size : sizes) {
-        const Slice slice{tensor, Role::weight, 0, dag.intern(Region{{0, size.value / element}})};
+        const Slice slice = first_bytes(dag, tensor, size);
         dag.add(Transfer{DeviceId{from}, DeviceId{to}, slice, slice, false}, Stream::pipeline, {});
       }
     }
   }
+  return dag;
+}
+
+ExecDag walk_dag(std::size_t devices, Bytes weights) {
+  TensorId tensor;
+  ExecDag dag = dag_of_numbers("walks", weights, tensor);
+  const Slice slice = first_bytes(dag, tensor, weights);
+  for (std::size_t d = 0; d < devices; ++d) dag.add(Update{DeviceId{d}, slice}, {});
   return dag;
 }
 

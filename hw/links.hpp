@@ -1,4 +1,5 @@
-// Messages of growing sizes between all devices of a machine, and the line through their times.
+// DAGs that calibration makes up: messages of growing sizes between all devices, and the line
+// through their times; walks through memory.
 #pragma once
 
 #include <optional>
@@ -14,6 +15,9 @@ namespace parsim::hw {
 
 /// A transfer of each size between every two devices, both ways; nothing depends on anything.
 [[nodiscard]] ExecDag link_dag(std::size_t devices, const std::vector<Bytes>& sizes);
+
+/// An update of so many bytes of weights on every device, operation by device.
+[[nodiscard]] ExecDag walk_dag(std::size_t devices, Bytes weights);
 
 /// The line latency + bytes / rate whose relative errors have the least squares. Nothing if fewer
 /// than two sizes were measured or time does not grow with size.

@@ -67,8 +67,9 @@ class DagRun {
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
             [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slow)) {
-    if (options.interference.any()) {
-      pace_.emplace(dag, options.interference, options.slow, cluster.devices.size());
+    if (options.paced()) {
+      pace_.emplace(dag, options.interference, options.common_memory, options.slow,
+                    cluster.devices.size());
     }
   }
 
@@ -139,7 +140,7 @@ class DagRun {
       begin_message(id, alone);
       pace_->flows_ended(id, start);
     } else {
-      pace_->start_kernel(id, start, alone);
+      pace_->start_kernel(id, start, alone, prepared_.traffic.empty() ? 0 : prepared_.traffic[op]);
     }
   }
 

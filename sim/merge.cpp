@@ -278,7 +278,7 @@ class Classes {
 
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
                   const Findings& findings, PreparedDag& prepared) {
-  if (!options.merge || options.interference.any() || options.jitter.relative > 0 ||
+  if (!options.merge || options.paced() || options.jitter.relative > 0 ||
       options.fidelity == Fidelity::p2p || options.fidelity == Fidelity::analytic) {
     return false;
   }

@@ -22,13 +22,25 @@ void take_out(std::vector<std::uint32_t>& list, std::uint32_t value) {
 
 }  // namespace
 
-Pace::Pace(const ExecDag& dag, const Interference& interference, const Slowdowns& slow,
+Pace::Pace(const ExecDag& dag, const Interference& interference,
+           const std::vector<CommonMemory>& common_memory, const Slowdowns& slow,
            std::size_t devices)
     : dag_(dag),
       interference_(interference),
       slow_(slow),
+      memories_(common_memory.size()),
       devices_(devices),
-      place_(dag.size(), -1) {}
+      place_(dag.size(), -1) {
+  for (std::size_t m = 0; m < common_memory.size(); ++m) {
+    memories_[m].rate = common_memory[m].rate().value;
+    for (const MemoryPart& part : common_memory[m].parts) {
+      OnDevice& here = devices_.at(part.device.index());
+      here.memory = &memories_[m];
+      here.weight = common_memory[m].rate_together(part).value;
+      here.most = common_memory[m].rate_alone(part).value;
+    }
+  }
+}
 
 Pace::Index Pace::begin(OpId op, Seconds date, Seconds alone) {
   if (free_.empty()) {
@@ -54,10 +66,17 @@ void Pace::members(OpId op) {
   }
 }
 
+double Pace::beside_messages(const Running& kernel) const {
+  const bool beside = kernel.activity && !devices_[kernel.device.index()].messages.empty();
+  return beside ? interference_.of(*kernel.activity, Activity::communication) : 1;
+}
+
 double Pace::factor_of(const Running& running) const {
   if (!running.message) {
-    const bool beside = running.activity && !devices_[running.device.index()].messages.empty();
-    return beside ? interference_.of(*running.activity, Activity::communication) : 1;
+    const double factor = beside_messages(running);
+    if (running.demand <= 0) return factor;
+    const OnDevice& here = devices_[running.device.index()];
+    return std::max(factor, running.demand / (here.weight * here.memory->level));
   }
   double worst = 1;
   for (const Activity kind : {Activity::tensor, Activity::memory}) {
@@ -65,6 +84,19 @@ double Pace::factor_of(const Running& running) const {
     worst = std::max(worst, interference_.of(Activity::communication, kind));
   }
   return worst;
+}
+
+/// Who wants memory, or how much, has changed.
+void Pace::share(Memory* memory, double date) {
+  if (memory == nullptr) return;
+  claims_.clear();
+  for (const Index index : memory->kernels) {
+    const Running& kernel = running_[index];
+    claims_.push_back(
+        {devices_[kernel.device.index()].weight, kernel.demand / beside_messages(kernel)});
+  }
+  memory->level = memory_level(claims_, memory->rate);
+  for (const Index index : memory->kernels) change_pace(index, date);
 }
 
 /// What was done until the date counts at the old pace.
@@ -96,7 +128,7 @@ void Pace::schedule(Index index) {
   if (due_.size() > 64 + 4 * (running_.size() - free_.size())) forget_void_ends();
 }
 
-void Pace::start_kernel(OpId op, Seconds date, Seconds alone) {
+void Pace::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
   const Index index = begin(op, date, alone);
   Running& running = running_[index];
   running.activity = kernel_activity(dag_, op);
@@ -107,6 +139,11 @@ void Pace::start_kernel(OpId op, Seconds date, Seconds alone) {
     for (const Index message : here.messages) {
       ++running_[message].beside[static_cast<std::size_t>(*running.activity)];
       change_pace(message, date.count());
+    }
+    if (here.memory != nullptr && bytes > 0 && alone > Seconds{0}) {
+      running.demand = std::min(bytes / alone.count(), here.most);
+      here.memory->kernels.push_back(index);
+      share(here.memory, date.count());
     }
   }
   running.factor = factor_of(running);
@@ -125,6 +162,7 @@ void Pace::start_message(OpId op, Seconds date, Seconds alone) {
       ++running_[index].beside[static_cast<std::size_t>(*running_[kernel].activity)];
       change_pace(kernel, date.count());
     }
+    share(here.memory, date.count());
   }
   running_[index].factor = factor_of(running_[index]);
 }
@@ -146,6 +184,7 @@ void Pace::leave(Index index, double date) {
       OnDevice& here = devices_[member.index()];
       take_out(here.messages, index);
       for (const Index kernel : here.kernels) change_pace(kernel, date);
+      share(here.memory, date);
     }
   } else if (running.activity) {
     OnDevice& here = devices_[running.device.index()];
@@ -153,6 +192,10 @@ void Pace::leave(Index index, double date) {
     for (const Index message : here.messages) {
       --running_[message].beside[static_cast<std::size_t>(*running.activity)];
       change_pace(message, date);
+    }
+    if (running.demand > 0) {
+      take_out(here.memory->kernels, index);
+      share(here.memory, date);
     }
   }
 }

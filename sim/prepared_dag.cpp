@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/profile.hpp"
 #include "sim/jitter.hpp"
+#include "sim/kernels.hpp"
 
 namespace parsim {
 
@@ -45,9 +47,12 @@ class Sources {
   std::vector<Queue> queues_;
 };
 
+/// Of a transfer within a device: read and written once.
+Bytes bytes_within(const ExecDag& dag, OpId id) { return 2 * dag.payload(id); }
+
 double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
-  if (dag.kind(id) == OpKind::transfer) {  // within a device: read and written once
-    return cost.memory(DeviceId{dag.record(id).device}, 2 * dag.payload(id)).time.count();
+  if (dag.kind(id) == OpKind::transfer) {
+    return cost.memory(DeviceId{dag.record(id).device}, bytes_within(dag, id)).time.count();
   }
   if (dag.kind(id) == OpKind::collective) return 0;  // of a single device
   return device_time(dag, id, cost).time.count();
@@ -143,6 +148,26 @@ DeviceId kernel_device(const ExecDag& dag, OpId id) {
   return works || within ? DeviceId{record.device} : DeviceId{};
 }
 
+double memory_traffic(const ExecDag& dag, OpId id) {
+  if (!kernel_device(dag, id).valid()) return 0;
+  switch (dag.kind(id)) {
+    case OpKind::compute: {
+      const OpRecord& record = dag.record(id);
+      const WorkId work{record.what};
+      double elements = 0;
+      for (const Kernel& kernel : kernels_of(dag.network, dag.work(work).layer, dag.part(work),
+                                             static_cast<Pass>(record.sub))) {
+        elements += kernel.elements;
+      }
+      return elements * static_cast<double>(element_bytes(dag.precision));
+    }
+    case OpKind::transfer:
+      return static_cast<double>(bytes_within(dag, id).value);
+    default:
+      return static_cast<double>(touched_bytes(dag, id).value);
+  }
+}
+
 Successors successors(const ExecDag& dag, std::size_t devices) {
   const std::size_t n = dag.size();
   Successors all;
@@ -175,8 +200,10 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
   prepared.successors = successors(dag, ways.cluster().devices.size());
   prepared.seconds.resize(dag.size());
   prepared.issued = issue_dates(dag, options.launch_interval, ways.cluster().devices.size());
+  if (!options.common_memory.empty()) prepared.traffic.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
+    if (!prepared.traffic.empty()) prepared.traffic[i] = memory_traffic(dag, id);
     const bool message = communicates(dag, id);
     const std::optional<Seconds> measured =
         message ? cost.communication(dag, id) : std::optional<Seconds>();

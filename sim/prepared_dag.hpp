@@ -65,6 +65,9 @@ struct RouteTable {
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);
 
+/// Bytes that a device reads and writes in an operation of its own; 0 for messages and delays.
+[[nodiscard]] double memory_traffic(const ExecDag& dag, OpId id);
+
 /// What a message puts on the links.
 struct OpFlow {
   std::size_t route = 0;  ///< index into the route table
@@ -82,7 +85,9 @@ struct PreparedDag {
   Successors successors;
   /// By operation: how long it keeps its device busy; negative if it communicates.
   std::vector<double> seconds;
-  std::vector<double> issued;      ///< by operation: when its hosts have launched it; none: at once
+  std::vector<double> issued;  ///< by operation: when its hosts have launched it; none: at once
+  /// By operation: bytes that a kernel reads and writes; none unless devices share memory.
+  std::vector<double> traffic;
   bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
   RouteTable table;
   /// By OpId of the collectives that run as a library runs them; none if they are ideal.

@@ -56,6 +56,11 @@ KernelKey class_of(const LayerKind& kind, Pass pass, Precision precision) {
   return key;
 }
 
+bool is_machine_of(const Profile& profile, const Cluster& cluster) {
+  return profile.machine.cluster.devices.size() == cluster.devices.size() &&
+         profile.machine.cluster.name == cluster.name;
+}
+
 class Profiled final : public CostModel {
  public:
   Profiled(const Cluster& cluster, std::unique_ptr<CostModel> base, const Profile& profile)
@@ -71,9 +76,7 @@ class Profiled final : public CostModel {
         break;
       }
     }
-    const bool same_machine = profile.machine.cluster.devices.size() == cluster.devices.size() &&
-                              profile.machine.cluster.name == cluster.name;
-    if (!same_machine) return;  // another machine's wires are not these
+    if (!is_machine_of(profile, cluster)) return;  // another machine's wires are not these
     for (const MessageSample& sample : profile.messages) {
       exact_[{sample.kind, sample.devices}][sample.payload.value] = sample.time.median;
       by_count_[{sample.kind, sample.devices.size()}][sample.payload.value] = sample.time.median;
@@ -222,6 +225,15 @@ class Profiled final : public CostModel {
 };
 
 }  // namespace
+
+std::vector<CommonMemory> common_memory_of(const Profile& profile, const Cluster& cluster) {
+  std::vector<CommonMemory> scarce;
+  if (!is_machine_of(profile, cluster)) return scarce;
+  for (const CommonMemory& memory : profile.common_memory) {
+    if (memory.limits()) scarce.push_back(memory);
+  }
+  return scarce;
+}
 
 std::unique_ptr<CostModel> make_profiled(const Cluster& cluster, std::unique_ptr<CostModel> base,
                                          const Profile& profile, const std::string& where) {

@@ -66,7 +66,7 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
-  /// Not for p2p, nor with interference, where all are.
+  /// Not for p2p, nor where operations have a pace (paced()), where all are.
   bool merge = true;
   Jitter jitter{};
   /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
@@ -75,6 +75,10 @@ struct SimOptions {
   std::vector<CollectiveTable> tables{};  ///< of measured only
   /// Kernels and messages of one device that hold each other up, see sim/pace.hpp.
   Interference interference{};
+  /// Parts of one GPU whose kernels share the rate of its memory, see sim/pace.hpp.
+  std::vector<CommonMemory> common_memory{};
+  /// Whether what runs beside an operation changes how long it takes.
+  [[nodiscard]] bool paced() const { return interference.any() || !common_memory.empty(); }
   /// The host of each device issues one operation each so often, in id order, however far ahead; an
   /// operation of several devices waits for each of their hosts. 0: everything at once.
   Seconds launch_interval{};
@@ -135,6 +139,11 @@ struct CostSource {
                                                        std::unique_ptr<CostModel> base,
                                                        const Profile& profile,
                                                        const std::string& where);
+
+/// What the profile knows of memory that devices share and that is not enough for all at once, if
+/// the cluster is the profile's machine.
+[[nodiscard]] std::vector<CommonMemory> common_memory_of(const Profile& profile,
+                                                         const Cluster& cluster);
 
 /// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
 /// reference to the base.

@@ -34,15 +34,20 @@ Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<Pa
   hardware.alone = [devices](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     return runs_for(dag).alone(*devices, dag, ops, samples);
   };
-  hardware.together = [devices](const ExecDag& dag, const std::vector<Neighbours>& pairs,
-                                int samples) {
-    return runs_for(dag).together(*devices, dag, pairs, samples);
+  hardware.together = [devices](const ExecDag& dag,
+                                const std::vector<std::vector<Neighbour>>& groups, int samples) {
+    return runs_for(dag).together(*devices, dag, groups, samples);
   };
   hardware.launch = [devices](int samples) { return f32_runs().launch(*devices, samples); };
   // Two of them lie on every device.
   hardware.largest_message = Bytes{std::int64_t{256} << 20};
   for (const Device& device : hardware.machine.cluster.devices) {
     hardware.largest_message = {std::min(hardware.largest_message.value, device.memory.value / 4)};
+  }
+  if (devices->partitioned()) {
+    std::vector<DeviceId>& all = hardware.common_memory.emplace_back();
+    for (std::size_t d = 0; d < devices->all().size(); ++d) all.emplace_back(d);
+    hardware.walk = hardware.largest_message;
   }
   if (link) {  // a message takes 20 ms at most
     hardware.largest_message = {std::min(hardware.largest_message.value,

@@ -85,49 +85,54 @@ std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
   for (const Span& span : spans) times.push_back(span.end - span.start);
   return times;
 }
-/// Of the spans, those during which the other operation was being repeated; if none, the first.
-[[nodiscard]] inline std::vector<Span> during(const std::vector<Span>& spans,
-                                              const std::vector<Span>& others) {
-  std::vector<Span> inside;
-  for (const Span& span : spans) {
-    if (span.start >= others.front().start && span.end <= others.back().end) inside.push_back(span);
+/// Of an operation's spans, those during which all others were being repeated; if none, the first.
+[[nodiscard]] inline std::vector<Span> during(const std::vector<std::vector<Span>>& all,
+                                              std::size_t which) {
+  Seconds begin{};
+  Seconds end = all[which].back().end;
+  for (const std::vector<Span>& spans : all) {
+    begin = std::max(begin, spans.front().start);
+    end = std::min(end, spans.back().end);
   }
-  return inside.empty() ? std::vector<Span>{spans.front()} : inside;
+  std::vector<Span> inside;
+  for (const Span& span : all[which]) {
+    if (span.start >= begin && span.end <= end) inside.push_back(span);
+  }
+  return inside.empty() ? std::vector<Span>{all[which].front()} : inside;
 }
 
 template <class T>
-std::vector<Together> time_together(const CudaDevices& devices, const ExecDag& dag,
-                                    const std::vector<Neighbours>& pairs, int samples) {
+std::vector<std::vector<Beside>> time_together(const CudaDevices& devices, const ExecDag& dag,
+                                               const std::vector<std::vector<Neighbour>>& groups,
+                                               int samples) {
   constexpr int most_repeats = 250;  // more do not go on a lane that is held
   CudaStep<T> step(devices, dag, false);
   step.issue_all();
   step.synchronize();
-  std::vector<Together> all;
-  for (const Neighbours& pair : pairs) {
-    const DeviceId device{dag.record(pair.kernel).device};
-    const auto alone = [&](OpId op) {
-      static_cast<void>(step.repeated(op, Seconds{}, 2, op, Seconds{}, 0, device));  // warm up
-      return spread_of(
-          lengths(step.repeated(op, Seconds{}, samples, op, Seconds{}, 0, device).first));
-    };
-    Together times;
-    times.kernel.alone = alone(pair.kernel);
-    times.message.alone = alone(pair.message);
-    // Long enough for twice as many of the slower one: if it alone is held up, half of them count.
-    const Seconds a = times.kernel.alone.median;
-    const Seconds b = times.message.alone.median;
-    const Seconds whole = 2 * samples * std::max(a, b);
-    const auto count = [&](Seconds each) {
-      return std::clamp(static_cast<int>(std::ceil(whole / std::max(each, Seconds{1e-7}))), 1,
-                        most_repeats);
-    };
-    const auto [kernels, messages] =
-        step.repeated(pair.kernel, a, count(a), pair.message, b, count(b), device);
-    times.kernel.beside = spread_of(lengths(during(kernels, messages)));
-    times.message.beside = spread_of(lengths(during(messages, kernels)));
-    all.push_back(times);
+  std::vector<std::vector<Beside>> times;
+  for (const std::vector<Neighbour>& group : groups) {
+    times.emplace_back();
+    Seconds slowest{};
+    for (const Neighbour& one : group) {
+      static_cast<void>(step.repeated({{one, {}, 2}}));  // warm up
+      const Spread alone = spread_of(lengths(step.repeated({{one, {}, samples}}).front()));
+      times.back().push_back({alone, {}});
+      slowest = std::max(slowest, alone.median);
+    }
+    // Long enough for twice as many of the slowest: if it alone is held up, half of them count.
+    const Seconds whole = 2 * samples * slowest;
+    std::vector<typename CudaStep<T>::Repeats> all;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const Seconds each = std::max(times.back()[i].alone.median, Seconds{1e-7});
+      const int count = std::clamp(static_cast<int>(std::ceil(whole / each)), 1, most_repeats);
+      all.push_back({group[i], each, count});
+    }
+    const std::vector<std::vector<Span>> spans = step.repeated(all);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      times.back()[i].beside = spread_of(lengths(during(spans, i)));
+    }
   }
-  return all;
+  return times;
 }
 
 /// From one empty kernel to the next, in a graph if the libraries allow: as steps are issued.

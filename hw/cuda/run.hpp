@@ -12,8 +12,8 @@ namespace parsim::hw {
 /// The questions of Hardware.
 struct CudaRuns {
   std::vector<Spread> (*alone)(const CudaDevices&, const ExecDag&, const std::vector<OpId>&, int);
-  std::vector<Together> (*together)(const CudaDevices&, const ExecDag&,
-                                    const std::vector<Neighbours>&, int);
+  std::vector<std::vector<Beside>> (*together)(const CudaDevices&, const ExecDag&,
+                                               const std::vector<std::vector<Neighbour>>&, int);
   Spread (*launch)(const CudaDevices&, int);
   Measurement (*step)(const CudaDevices&, const ExecDag&, int);
   std::string (*check)(const CudaDevices&, const ExecDag&, double);

@@ -173,17 +173,20 @@ class CudaStep {
     return timeline;
   }
 
-  using Spans = std::pair<std::vector<Span>, std::vector<Span>>;
-  /// Two operations over and over, each on its own lanes and so many times; of `b` nothing if there
-  /// are none. Spans of the members on the device, or of the first turn if it has none there.
-  Spans repeated(OpId a, Seconds time_a, int count_a, OpId b, Seconds time_b, int count_b,
-                 DeviceId device) {
-    const auto once = [&](Seconds hold) {
-      return repeated_once(a, time_a, count_a, b, time_b, count_b, device, hold);
-    };
-    const Spans first = once({});
-    const Seconds last_b = count_b > 0 ? first.second.back().end : Seconds{};
-    return once(hold_margin * std::max(first.first.back().end, last_b));
+  /// An operation that is repeated: so many times, of which each takes about so long.
+  struct Repeats {
+    Neighbour what;
+    Seconds time{};
+    int count = 0;
+  };
+  /// Operations over and over, each on its own lanes. By operation, the spans of its member on the
+  /// device, or of its first turn if it has none there.
+  std::vector<std::vector<Span>> repeated(const std::vector<Repeats>& all) {
+    Seconds last{};
+    for (const std::vector<Span>& spans : repeated_once(all, {})) {
+      last = std::max(last, spans.back().end);
+    }
+    return repeated_once(all, hold_margin * last);
   }
 
   /// A kernel of one thread that does nothing, on the first lane.
@@ -211,8 +214,7 @@ class CudaStep {
     hold_since(hold_start_, 0, hold);
   }
 
-  Spans repeated_once(OpId a, Seconds time_a, int count_a, OpId b, Seconds time_b, int count_b,
-                      DeviceId device, Seconds hold) {
+  std::vector<std::vector<Span>> repeated_once(const std::vector<Repeats>& all, Seconds hold) {
     begins_.clear();
     ends_.clear();
     begins_.resize(dag_.size());
@@ -221,33 +223,38 @@ class CudaStep {
     hold_first(hold);
     lanes_.fork();
     const std::map<DeviceId, Event> origins = lanes_.origins();
-    for (int i = 0, k = 0; i < count_a || k < count_b;) {
-      // Whose turn is earlier, if both keep to their times.
-      const bool first = k >= count_b || (i < count_a && i * time_a <= k * time_b);
-      one_op(first ? a : b);
-      ++(first ? i : k);
+    std::vector<int> done(all.size());
+    while (true) {
+      // Whose turn is earliest, if all keep to their times.
+      std::size_t next = all.size();
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (done[i] == all[i].count) continue;
+        if (next == all.size() || done[i] * all[i].time < done[next] * all[next].time) next = i;
+      }
+      if (next == all.size()) break;
+      one_op(all[next].what.op);
+      ++done[next];
     }
     lanes_.join();
     lanes_.synchronize();
-    const auto spans = [&](OpId op, int count) {
-      const std::span<const Turn> turns = order_.turns_of(op);
+    std::vector<std::vector<Span>> lists;
+    for (const Repeats& one : all) {
+      const std::size_t op = one.what.op.index();
+      const std::span<const Turn> turns = order_.turns_of(one.what.op);
       std::size_t member = 0;
       for (std::size_t m = 0; m < turns.size(); ++m) {
-        if (lanes_.device(turns[m].lane) == device) member = m;
+        if (lanes_.device(turns[m].lane) == one.what.device) member = m;
       }
       const Event& origin = origins.at(lanes_.device(turns[member].lane));
-      std::vector<Span> list;
-      for (int r = 0; r < count; ++r) {
+      std::vector<Span>& list = lists.emplace_back();
+      for (int r = 0; r < one.count; ++r) {
         const std::size_t at = static_cast<std::size_t>(r) * turns.size() + member;
-        list.push_back(
-            {between(origin, begins_[op.index()][at]), between(origin, ends_[op.index()][at])});
+        list.push_back({between(origin, begins_[op][at]), between(origin, ends_[op][at])});
       }
-      return list;
-    };
-    Spans both{spans(a, count_a), spans(b, count_b)};
+    }
     begins_.clear();
     ends_.clear();
-    return both;
+    return lists;
   }
 
   void mark(std::vector<std::vector<Event>>& where, OpId op, std::span<const Turn> turns) {

@@ -83,6 +83,31 @@ TEST_CASE("profile: a file is read back equal") {
   CHECK(measurements_from_json(to_json(measurements), "r.json") == measurements);
 }
 
+TEST_CASE("profile: memory that devices share is read back equal, and refused where it cannot be") {
+  Profile profile = small_profile();
+  const auto part = [](int device, Seconds alone, Seconds together) {
+    return MemoryPart{
+        DeviceId{device}, {alone, alone, alone, 9}, {together, together, together, 9}};
+  };
+  profile.common_memory = {{Bytes{6000}, {part(0, 1us, 1.5us), part(1, 2us, 3us)}}};
+  const std::string text = to_json(profile);
+  CHECK(profile_from_json(text, "p.json") == profile);
+  CHECK(profile.common_memory[0].rate().value == doctest::Approx(6e9));
+  CHECK(profile.common_memory[0].limits());
+  CHECK_FALSE(CommonMemory{Bytes{6000}, {part(0, 1us, 1us), part(1, 2us, 2us)}}.limits());
+  const auto refused = [&](const std::string& from, const std::string& to, const char* why) {
+    const std::size_t at = text.find(from, text.find("common_memory"));
+    REQUIRE(at != std::string::npos);
+    std::string bad = text;
+    CHECK_THROWS_WITH_AS((void)profile_from_json(bad.replace(at, from.size(), to), "p.json"),
+                         doctest::Contains(why), InputError);
+  };
+  refused("\"device\": 1", "\"device\": 2", "parts[1].device: '2'; accepted: 0 to 1");
+  refused("\"device\": 1", "\"device\": 0", "parts[1].device: '0'; accepted: each device once");
+  refused("\"median_s\": 1e-06", "\"median_s\": 0", "alone.median_s: '0'; accepted: a number");
+  refused("6000", "0", "touched_bytes");
+}
+
 TEST_CASE("profile: a factor is the median of its samples, where quartiles do not overlap") {
   const auto sample = [](std::size_t pair, Seconds beside, Seconds low) {
     return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {beside, low, beside, 9}};

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -199,12 +200,14 @@ TEST_CASE("host: what an operation throws reaches the caller, and all threads en
                   std::runtime_error);
 }
 
-TEST_CASE("host: paced operations take their time and keep the order of the DAG") {
+TEST_CASE("host: operations on threads take their time and keep the order of the DAG") {
   const NotedDag noted = dag_of(
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: compute d0 1us; d: compute d1 1us "
       "after b c; e: all-reduce d0,d1 1MB after d");
   const std::vector<Seconds> durations{2ms, 3ms, 1ms, 2ms, 1ms};
-  const Timeline timeline = hw::run_paced(noted.dag, hw::dispatch(noted.dag), durations);
+  const Timeline timeline = hw::run_on_threads(noted.dag, hw::dispatch(noted.dag), [&](OpId op) {
+    std::this_thread::sleep_for(durations[op.index()]);
+  });
   const std::vector<Span> planned = virtual_schedule(noted.dag, durations);
   for (std::size_t i = 0; i < durations.size(); ++i) {
     CHECK(timeline.spans[i].end - timeline.spans[i].start >= durations[i]);

@@ -62,6 +62,7 @@ struct Setting {
   Interference interference{};
   Slowdowns slow{};
   Seconds launch_interval{};
+  std::vector<CommonMemory> common_memory{};
 };
 
 inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
@@ -73,6 +74,7 @@ inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
   options.interference = setting.interference;
   options.slow = setting.slow;
   options.launch_interval = setting.launch_interval;
+  options.common_memory = setting.common_memory;
   return make_simulator(cluster, cost, options)->run(sketch.dag);
 }
 

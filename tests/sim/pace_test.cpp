@@ -85,6 +85,88 @@ TEST_CASE("pace: a kernel and a message that hold each other up, by hand") {
   CHECK(ends.message == doctest::Approx(2));
 }
 
+/// Parts of one GPU whose walks through memory have these rates, in MB/us.
+CommonMemory common_memory(const std::vector<std::array<double, 2>>& alone_together) {
+  CommonMemory memory{Bytes{1'000'000}, {}};
+  for (std::size_t d = 0; d < alone_together.size(); ++d) {
+    const auto spread = [](double rate) {
+      const Seconds time{1e-6 / rate};
+      return Spread{time, time, time, 5};
+    };
+    memory.parts.push_back(
+        {DeviceId{d}, spread(alone_together[d][0]), spread(alone_together[d][1])});
+  }
+  return memory;
+}
+
+TEST_CASE("pace: kernels on parts of one GPU share its memory, by hand") {
+  // Copies within a device: in SimpleCost a megabyte read or written takes a microsecond.
+  const Cluster cluster = star({1e9, 1e9, 1e9}, 0us);
+  /// Ends in microseconds of copies that touch so many megabytes, by device; rates in MB/us.
+  const auto ends = [&](const std::vector<std::array<double, 2>>& rates,
+                        const std::vector<std::int64_t>& megabytes, double beside_message = 1) {
+    KernelSketch sketch;
+    std::vector<OpId> ops;
+    for (std::size_t d = 0; d < megabytes.size(); ++d) {
+      const int device = static_cast<int>(d);
+      ops.push_back(add_transfer(sketch.dag, device, device, megabytes[d] * 500'000));
+    }
+    Setting setting;
+    setting.common_memory = {common_memory(rates)};
+    setting.interference.set(memory, communication, beside_message);
+    if (beside_message > 1) {
+      (void)add_transfer(sketch.dag, 0, 2, 1'000'000'000, {}, Stream::gradient);
+    }
+    std::vector<double> dates;
+    for (const Engine engine : {Engine::fast, Engine::simgrid}) {
+      const Timeline timeline = run_sketch(sketch, cluster, setting, engine);
+      std::vector<double> found;
+      for (const OpId op : ops) found.push_back(1e6 * timeline.spans[op.index()].end.count());
+      if (dates.empty()) dates = found;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        CHECK(found[i] == doctest::Approx(dates[i]).epsilon(1e-3));  // SimGrid's dates: 1 ns wide
+      }
+    }
+    return dates;
+  };
+  const auto near = [](const std::vector<double>& found, const std::vector<double>& expected) {
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]));
+  };
+  // Enough for both, and for one.
+  near(ends({{1, 1}, {1, 1}}, {4, 4}), {4, 4});
+  near(ends({{1, 0.6}, {1, 0.6}}, {4, 0}), {4, 0});
+  // 1.2 for two that want 1 each: 0.6 each; the longer one is alone for its last 4 MB.
+  near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}), {10, 10});
+  near(ends({{1, 0.6}, {1, 0.6}}, {6, 10}), {10, 14});
+  // Shares by what each gets beside the other.
+  near(ends({{1, 0.9}, {1, 0.3}}, {9, 3}), {10, 10});
+  // The second one wants 0.25 at most, as its walk alone; the first has the 0.75 left.
+  near(ends({{1, 0.5}, {0.25, 0.5}}, {15, 5}), {16.25, 5});
+  // Beside a message the first one wants 0.5, which leaves the second 0.7.
+  near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}, 2), {12, 6 / 0.7});
+}
+
+TEST_CASE("pace: memory's level uses the rate up and gives nobody more than asked") {
+  CHECK(rc::check([] {
+    std::vector<MemoryClaim> claims;
+    double wanted = 0;
+    for (int i = *rc::gen::inRange(0, 8); i > 0; --i) {
+      claims.push_back({0.25 * *rc::gen::inRange(1, 20), 0.125 * *rc::gen::inRange(0, 40)});
+      wanted += claims.back().demand;
+    }
+    const double rate = 0.5 * *rc::gen::inRange(1, 40);
+    const double level = memory_level(claims, rate);
+    if (wanted <= rate) {
+      RC_ASSERT(std::isinf(level));
+      return;
+    }
+    double used = 0;
+    for (const MemoryClaim& claim : claims) used += std::min(claim.demand, claim.weight * level);
+    RC_ASSERT(std::abs(used - rate) <= 1e-9 * rate);
+  }));
+}
+
 TEST_CASE("pace: a message that others' flows delay anyway has time for its clock") {
   // Two messages share a link: 4 ms each, their clocks are through at 2.5. A kernel on a third
   // device holds nobody up, an update is memory, a delay is nothing.
@@ -145,8 +227,8 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     if (dag.kind(OpId{i}) == OpKind::collective) return dag.group(GroupId{record.device});
     return std::vector{DeviceId{record.device}, DeviceId{record.to}};
   };
-  /// Seconds that a second of its time takes now.
-  const auto pace_of = [&](std::size_t i) {
+  /// How many times as long it takes for what runs beside it on its devices.
+  const auto held_up = [&](std::size_t i) {
     double worst = 1;
     for (std::size_t k = 0; k < dag.size(); ++k) {
       if (!runs[k] || communicates(dag, OpId{i}) == communicates(dag, OpId{k})) continue;
@@ -158,6 +240,54 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
       if (!activity || std::find(met.begin(), met.end(), device) == met.end()) continue;
       worst = std::max(worst, message ? setting.interference.of(communication, *activity)
                                       : setting.interference.of(*activity, communication));
+    }
+    return worst;
+  };
+  /// What a kernel wants of the memory that its device shares, and its part of it.
+  const auto wants = [&](std::size_t i, const MemoryPart*& part) {
+    const DeviceId device = kernel_device(dag, OpId{i});
+    for (const CommonMemory& common : setting.common_memory) {
+      for (const MemoryPart& one : common.parts) {
+        if (one.device != device || alone[i] <= 0s) continue;
+        part = &one;
+        return std::min(memory_traffic(dag, OpId{i}) / alone[i].count(),
+                        common.rate_alone(one).value);
+      }
+    }
+    return 0.0;
+  };
+  /// By bisection: the level at which what all get is what there is.
+  const auto level_of = [&](const CommonMemory& common) {
+    const auto used = [&](double level) {
+      double sum = 0;
+      for (std::size_t k = 0; k < dag.size(); ++k) {
+        const MemoryPart* part = nullptr;
+        const double demand = runs[k] ? wants(k, part) : 0;
+        const bool here =
+            part >= common.parts.data() && part < common.parts.data() + common.parts.size();
+        if (!here) continue;
+        sum += std::min(demand / held_up(k), level * common.rate_together(*part).value);
+      }
+      return sum;
+    };
+    double low = 0, high = 1e3;
+    if (used(high) <= common.rate().value) return high;
+    for (int bit = 0; bit < 80; ++bit) {
+      const double middle = (low + high) / 2;
+      (used(middle) < common.rate().value ? low : high) = middle;
+    }
+    return high;
+  };
+  /// Seconds that a second of its time takes now.
+  const auto pace_of = [&](std::size_t i) {
+    double worst = held_up(i);
+    const MemoryPart* part = nullptr;
+    const double demand = wants(i, part);
+    for (const CommonMemory& common : setting.common_memory) {
+      for (const MemoryPart& one : common.parts) {
+        if (&one != part || demand <= 0) continue;
+        worst = std::max(worst, demand / (level_of(common) * common.rate_together(one).value));
+      }
     }
     const DeviceId device = kernel_device(dag, OpId{i});
     if (device.valid()) {
@@ -227,6 +357,21 @@ std::vector<Slow> random_slow(std::size_t devices) {
   return list;
 }
 
+/// Two GPUs of up to three devices, or one; whether anything is scarce depends on what runs.
+std::vector<CommonMemory> random_memory(std::size_t devices) {
+  std::vector<CommonMemory> all(2);
+  for (CommonMemory& memory : all) memory.touched = Bytes{1'000'000};
+  for (std::size_t d = 0; d < devices; ++d) {
+    // Kernels of sketches touch some 40 bytes in a millisecond, copies 1e12 bytes in a second.
+    const double rate = *rc::gen::element(3e4, 1e5, 1e12);
+    const Seconds time{1e6 / rate}, longer = time * (1 + 0.125 * *rc::gen::inRange(0, 20));
+    all[static_cast<std::size_t>(*rc::gen::inRange(0, 2))].parts.push_back(
+        {DeviceId{d}, {time, time, time, 5}, {longer, longer, longer, 5}});
+  }
+  std::erase_if(all, [](const CommonMemory& memory) { return memory.parts.empty(); });
+  return all;
+}
+
 /// Kernels and messages, hardly ordered.
 KernelSketch random_sketch(int devices) {
   KernelSketch sketch;
@@ -276,7 +421,8 @@ TEST_CASE("pace: random kernels and clocks end when everything anew at every eve
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
-    const Setting setting{random_interference(), {random_slow(cluster.devices.size()), {}}};
+    Setting setting{random_interference(), {random_slow(cluster.devices.size()), {}}};
+    setting.common_memory = random_memory(cluster.devices.size());
     const Timeline paced = run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic);
     RC_ASSERT(largest_difference(paced.spans, anew_at_every_event(sketch, cluster, setting)) <=
               1e-9 * makespan(paced).count() + 1e-12);
@@ -290,7 +436,8 @@ TEST_CASE("pace: the engines agree, and factors that nobody meets change nothing
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
     Setting setting{random_interference(),
                     {random_slow(cluster.devices.size()), random_slow(cluster.links.size())},
-                    *rc::gen::inRange(0, 3) * 40us};
+                    *rc::gen::inRange(0, 3) * 40us,
+                    random_memory(cluster.devices.size())};
     const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro);
     const Timeline fast = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
     const Timeline simgrid = run_sketch(sketch, cluster, setting, Engine::simgrid, fidelity);
@@ -301,6 +448,7 @@ TEST_CASE("pace: the engines agree, and factors that nobody meets change nothing
     RC_ASSERT(largest_difference(fast.spans, simgrid.spans) <= allowed);
     // Every pair may be met, but tensor beside tensor is none: the long way to the plain result.
     setting.interference = {};
+    setting.common_memory = {};
     const Timeline plain = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
     setting.interference.set(tensor, tensor, 2);
     const Timeline paced = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);

@@ -11,6 +11,7 @@
 
 #include "core/json.hpp"
 #include "hw/host.hpp"
+#include "hw/memory_pace.hpp"
 
 namespace {
 
@@ -43,8 +44,11 @@ int main(int count, char** arguments) try {
     hw::HostNumbers numbers(dag);
     Seconds busy{};
     for (int run = 0; run < 5; ++run) busy += makespan(numbers.run(order));
-    const std::vector<Seconds> durations(dag.size(), std::chrono::microseconds(20));
-    busy += makespan(hw::run_paced(dag, order, durations));
+    hw::MemoryPace memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9});
+    busy += makespan(hw::run_on_threads(dag, order, [&](OpId op) {
+      const hw::Turn turn = order.turns_of(op).front();
+      memory.spend(DeviceId{turn.lane}, std::chrono::microseconds(20), Bytes{20'000});
+    }));
     in_processes(dag);
     std::printf("%s: %zu operations on %zu threads, %.3f s\n", arguments[a], dag.size(),
                 order.lanes.size(), busy.count());

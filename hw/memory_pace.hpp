@@ -1,0 +1,45 @@
+// The paced host's memory: threads that stand for parts of one device share its rate.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "core/profile.hpp"
+
+namespace parsim::hw {
+
+class MemoryPace {
+ public:
+  /// rates   of the devices, each by itself
+  /// rate    of all together
+  MemoryPace(std::vector<BytesPerSecond> rates, BytesPerSecond rate);
+
+  /// Returns when a kernel is over that takes `alone` while nobody else touches memory. What it
+  /// touches, it touches evenly; if all together want more than there is, everybody gets shares by
+  /// the devices' rates and takes longer (memory_level in core/profile.hpp).
+  void spend(DeviceId device, Seconds alone, Bytes touched);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Running {
+    double weight = 0, demand = 0;  ///< bytes/s
+    double left = 0;                ///< seconds at full speed
+    double factor = 1;
+  };
+
+  void advance(Clock::time_point now);
+  void share();
+
+  std::vector<BytesPerSecond> rates_;
+  BytesPerSecond rate_;
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::list<Running> running_;
+  Clock::time_point since_;  ///< when `left` was true
+  std::uint64_t changes_ = 0;
+};
+
+}  // namespace parsim::hw
