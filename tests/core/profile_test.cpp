@@ -102,9 +102,9 @@ TEST_CASE("profile: memory that devices share is read back equal, and refused wh
     CHECK_THROWS_WITH_AS((void)profile_from_json(bad.replace(at, from.size(), to), "p.json"),
                          doctest::Contains(why), InputError);
   };
-  refused("\"device\": 1", "\"device\": 2", "parts[1].device: '2'; accepted: 0 to 1");
-  refused("\"device\": 1", "\"device\": 0", "parts[1].device: '0'; accepted: each device once");
-  refused("\"median_s\": 1e-06", "\"median_s\": 0", "alone.median_s: '0'; accepted: a number");
+  refused("\"device\": 1", "\"device\": 2", "parts/1/device: 2; accepted: 0 to 1");
+  refused("\"device\": 1", "\"device\": 0", "parts/1/device: 0; accepted: each device once");
+  refused("\"median_s\": 1e-06", "\"median_s\": 0", "alone/median_s: 0; accepted: a number");
   refused("6000", "0", "touched_bytes");
 }
 
