@@ -58,13 +58,13 @@ double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
   return device_time(dag, id, cost).time.count();
 }
 
-/// The first operation of a device is issued an interval after the step's start.
+/// The first operation of a device has been issued when the step starts, during the one before.
 std::vector<double> issue_dates(const ExecDag& dag, Seconds interval, std::size_t devices) {
   std::vector<double> dates;
   if (interval <= Seconds{0}) return dates;
   std::vector<std::int64_t> issued(devices, 0);
   const auto issue = [&](std::int32_t device) {
-    const std::int64_t count = ++issued[static_cast<std::size_t>(device)];
+    const std::int64_t count = issued[static_cast<std::size_t>(device)]++;
     dates.back() = std::max(dates.back(), static_cast<double>(count) * interval.count());
   };
   for (std::size_t i = 0; i < dag.size(); ++i) {

@@ -79,8 +79,9 @@ struct SimOptions {
   std::vector<CommonMemory> common_memory{};
   /// Whether what runs beside an operation changes how long it takes.
   [[nodiscard]] bool paced() const { return interference.any() || !common_memory.empty(); }
-  /// The host of each device issues one operation each so often, in id order, however far ahead; an
-  /// operation of several devices waits for each of their hosts. 0: everything at once.
+  /// The host of each device issues one operation each so often, the first before the step, in id
+  /// order, however far ahead; an operation of several devices waits for each of their hosts. 0:
+  /// everything at once.
   Seconds launch_interval{};
 };
 

@@ -41,10 +41,10 @@ TEST_CASE("gpu: calibrated on partitions, every strategy is predicted as it is m
   for (const json& row : result["rows"]) {
     const double predicted = row["predicted"];
     const double measured = row["measured"];
-    // Hosts are taken to launch the first kernel, too: 2 microseconds.
-    CHECK(std::abs(predicted - measured - 2e-6) < 1e-6);
+    CAPTURE(predicted);
+    CHECK(std::abs(predicted - measured) < 1e-6);
   }
-  CHECK(result["sets"][0]["max_error"].get<double>() < 0.03);
+  CHECK(result["sets"][0]["max_error"].get<double>() < 0.01);
 }
 
 TEST_CASE("gpu: a profile of other parts, another driver or less memory is not used in silence") {
