@@ -157,7 +157,7 @@ struct CommonMemory {
   friend bool operator==(const CommonMemory&, const CommonMemory&) = default;
 };
 
-/// A kernel on a part of a GPU that wants so much of its memory's rate.
+/// What wants so much of a GPU's memory's rate.
 struct MemoryClaim {
   double weight = 0, demand = 0;
 };
@@ -215,6 +215,12 @@ struct Measurements {
                                                          Pass pass, Precision precision);
 /// Bytes that an update or local operation touches, as device_time() asks a cost model for.
 [[nodiscard]] Bytes touched_bytes(const ExecDag& dag, OpId id);
+/// Bytes that a message reads and writes where all its devices have one memory and every element is
+/// read where it lies: by the receiver of a transfer; by each member of a collective for its own
+/// share or itself.
+[[nodiscard]] Bytes message_traffic(const ExecDag& dag, OpId id);
+/// The devices whose kernels do that.
+[[nodiscard]] std::vector<DeviceId> movers(const ExecDag& dag, OpId id);
 
 [[nodiscard]] std::string to_json(const Machine& machine);
 [[nodiscard]] std::string to_json(const Profile& profile);

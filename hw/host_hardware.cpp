@@ -90,7 +90,6 @@ Seconds kernel_pace(const Load& load, Precision precision, const DeviceModel& mo
          std::max(load.flops / model.peak_at(precision), load.touched / model.memory_rate);
 }
 
-/// Nothing for messages.
 Bytes touched_in(const ExecDag& dag, OpId id) {
   switch (dag.kind(id)) {
     case OpKind::compute:
@@ -98,9 +97,13 @@ Bytes touched_in(const ExecDag& dag, OpId id) {
     case OpKind::update:
     case OpKind::local:
       return touched_bytes(dag, id);
-    default:
+    case OpKind::delay:
       return {};
+    case OpKind::transfer:
+    case OpKind::collective:
+      break;
   }
+  return message_traffic(dag, id);
 }
 
 /// Operations in real time.
@@ -115,11 +118,11 @@ class HostPace {
     memory_ = std::make_shared<MemoryPace>(rates, common_memory_rate);
   }
   void operator()(const ExecDag& dag, OpId op, Seconds alone) const {
-    if (memory_ && touched_in(dag, op).value > 0) {
-      memory_->spend(DeviceId{dag.record(op).device}, alone, touched_in(dag, op));
-    } else {
-      std::this_thread::sleep_for(alone);
-    }
+    if (!memory_) return std::this_thread::sleep_for(alone);
+    const OpKind kind = dag.kind(op);
+    const bool message = kind == OpKind::transfer || kind == OpKind::collective;
+    memory_->spend(message ? movers(dag, op) : std::vector{DeviceId{dag.record(op).device}}, alone,
+                   touched_in(dag, op));
   }
   void operator()(const ExecDag& dag, OpId op) const { (*this)(dag, op, pace(dag, op, machine_)); }
 

@@ -26,15 +26,17 @@ void MemoryPace::share() {
   changed_.notify_all();
 }
 
-void MemoryPace::spend(DeviceId device, Seconds alone, Bytes touched) {
+void MemoryPace::spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched) {
   if (alone <= Seconds{} || touched.value <= 0) {
     std::this_thread::sleep_for(alone);
     return;
   }
+  double rate = 0;
+  for (const DeviceId device : devices) rate += rates_.at(device.index()).value;
   std::unique_lock lock(lock_);
   advance(Clock::now());
-  const auto mine = running_.insert(
-      running_.end(), {rates_.at(device.index()).value, (touched / alone).value, alone.count(), 1});
+  const auto mine =
+      running_.insert(running_.end(), {rate, (touched / alone).value, alone.count(), 1});
   share();
   while (mine->left > 0) {
     const std::uint64_t seen = changes_;

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "core/profile.hpp"
@@ -17,10 +18,10 @@ class MemoryPace {
   /// rate    of all together
   MemoryPace(std::vector<BytesPerSecond> rates, BytesPerSecond rate);
 
-  /// Returns when a kernel is over that takes `alone` while nobody else touches memory. What it
-  /// touches, it touches evenly; if all together want more than there is, everybody gets shares by
-  /// the devices' rates and takes longer (memory_level in core/profile.hpp).
-  void spend(DeviceId device, Seconds alone, Bytes touched);
+  /// Returns when something is over that takes these devices so long while nobody else touches
+  /// memory. What it touches, it touches evenly; if all together want more than there is, everybody
+  /// gets shares by the devices' rates and takes longer (memory_level in core/profile.hpp).
+  void spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -140,12 +140,15 @@ class DagRun {
       begin_message(id, alone);
       pace_->flows_ended(id, start);
     } else {
-      pace_->start_kernel(id, start, alone, prepared_.traffic.empty() ? 0 : prepared_.traffic[op]);
+      pace_->start_kernel(id, start, alone, traffic(id));
     }
   }
 
   void begin_message(OpId op, Seconds alone) {
-    pace_->start_message(op, spans_[op.index()].start, alone);
+    pace_->start_message(op, spans_[op.index()].start, alone, traffic(op));
+  }
+  [[nodiscard]] double traffic(OpId op) const {
+    return prepared_.traffic.empty() ? 0 : prepared_.traffic[op.index()];
   }
 
   /// Ends what is due, and asks to be called when the next operation ends.

@@ -66,17 +66,10 @@ void Pace::members(OpId op) {
   }
 }
 
-double Pace::beside_messages(const Running& kernel) const {
-  const bool beside = kernel.activity && !devices_[kernel.device.index()].messages.empty();
-  return beside ? interference_.of(*kernel.activity, Activity::communication) : 1;
-}
-
-double Pace::factor_of(const Running& running) const {
+double Pace::held_up(const Running& running) const {
   if (!running.message) {
-    const double factor = beside_messages(running);
-    if (running.demand <= 0) return factor;
-    const OnDevice& here = devices_[running.device.index()];
-    return std::max(factor, running.demand / (here.weight * here.memory->level));
+    const bool beside = running.activity && !devices_[running.device.index()].messages.empty();
+    return beside ? interference_.of(*running.activity, Activity::communication) : 1;
   }
   double worst = 1;
   for (const Activity kind : {Activity::tensor, Activity::memory}) {
@@ -86,17 +79,49 @@ double Pace::factor_of(const Running& running) const {
   return worst;
 }
 
+double Pace::factor_of(const Running& running) const {
+  const double factor = held_up(running);
+  if (running.memory == nullptr) return factor;
+  return std::max(factor, running.demand / (running.weight * running.memory->level));
+}
+
+/// What has just begun wants some of the memory that all of its parts share, if they do.
+void Pace::claim(Index index, std::span<const DeviceId> parts, double bytes) {
+  Running& running = running_[index];
+  Memory* memory = devices_[parts.front().index()].memory;
+  if (memory == nullptr || bytes <= 0 || running.left <= 0) return;
+  double weight = 0, most = 0;
+  for (const DeviceId part : parts) {
+    const OnDevice& here = devices_[part.index()];
+    if (here.memory != memory) return;
+    weight += here.weight;
+    most += here.most;
+  }
+  running.memory = memory;
+  running.weight = weight;
+  running.demand = std::min(bytes / running.left, most);
+  memory->claims.push_back(index);
+}
+
 /// Who wants memory, or how much, has changed.
 void Pace::share(Memory* memory, double date) {
   if (memory == nullptr) return;
   claims_.clear();
-  for (const Index index : memory->kernels) {
-    const Running& kernel = running_[index];
-    claims_.push_back(
-        {devices_[kernel.device.index()].weight, kernel.demand / beside_messages(kernel)});
+  for (const Index index : memory->claims) {
+    const Running& running = running_[index];
+    claims_.push_back({running.weight, running.demand / held_up(running)});
   }
   memory->level = memory_level(claims_, memory->rate);
-  for (const Index index : memory->kernels) change_pace(index, date);
+  for (const Index index : memory->claims) change_pace(index, date);
+}
+
+void Pace::share_of(std::span<const DeviceId> members, double date) {
+  const Memory* last = nullptr;
+  for (const DeviceId member : members) {
+    Memory* memory = devices_[member.index()].memory;
+    if (memory != last) share(memory, date);
+    last = memory;
+  }
 }
 
 /// What was done until the date counts at the old pace.
@@ -136,21 +161,19 @@ void Pace::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
   if (running.activity) {
     OnDevice& here = devices_[running.device.index()];
     here.kernels.push_back(index);
+    claim(index, std::array{running.device}, bytes);
+    share(here.memory, date.count());
     for (const Index message : here.messages) {
       ++running_[message].beside[static_cast<std::size_t>(*running.activity)];
       change_pace(message, date.count());
-    }
-    if (here.memory != nullptr && bytes > 0 && alone > Seconds{0}) {
-      running.demand = std::min(bytes / alone.count(), here.most);
-      here.memory->kernels.push_back(index);
-      share(here.memory, date.count());
+      share(running_[message].memory, date.count());
     }
   }
   running.factor = factor_of(running);
   schedule(index);
 }
 
-void Pace::start_message(OpId op, Seconds date, Seconds alone) {
+void Pace::start_message(OpId op, Seconds date, Seconds alone, double bytes) {
   const Index index = begin(op, date, alone);
   running_[index].message = true;
   running_[index].flows_end = never.count();
@@ -162,8 +185,9 @@ void Pace::start_message(OpId op, Seconds date, Seconds alone) {
       ++running_[index].beside[static_cast<std::size_t>(*running_[kernel].activity)];
       change_pace(kernel, date.count());
     }
-    share(here.memory, date.count());
   }
+  claim(index, movers(dag_, op), bytes);
+  share_of(members_, date.count());
   running_[index].factor = factor_of(running_[index]);
 }
 
@@ -178,24 +202,23 @@ void Pace::leave(Index index, double date) {
   place_[running.op.index()] = -1;
   running_[index].version = 0;
   free_.push_back(index);
+  if (running.memory != nullptr) take_out(running.memory->claims, index);
   if (running.message) {
     members(running.op);
     for (const DeviceId member : members_) {
       OnDevice& here = devices_[member.index()];
       take_out(here.messages, index);
       for (const Index kernel : here.kernels) change_pace(kernel, date);
-      share(here.memory, date);
     }
+    share_of(members_, date);
   } else if (running.activity) {
     OnDevice& here = devices_[running.device.index()];
     take_out(here.kernels, index);
+    share(running.memory, date);
     for (const Index message : here.messages) {
       --running_[message].beside[static_cast<std::size_t>(*running.activity)];
       change_pace(message, date);
-    }
-    if (running.demand > 0) {
-      take_out(here.memory->kernels, index);
-      share(here.memory, date);
+      share(running_[message].memory, date);
     }
   }
 }

@@ -1,12 +1,12 @@
-// Kernels and messages that hold each other up, and kernels that share a GPU's memory: whose pace
-// changes when something starts or ends beside it. Knows dates and devices only, whatever moves the
-// flows.
+// Kernels and messages that hold each other up, or share a GPU's memory: whose pace changes when
+// something starts or ends beside it. Knows dates and devices only, whatever moves the flows.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/exec_dag.hpp"
@@ -19,12 +19,14 @@ namespace parsim {
 ///
 /// A kernel advances at 1/f of its speed while a message is on its way from, to or among others
 /// with its device (f: of its kind beside communication), slow periods of the device besides.
-/// Kernels on parts of one GPU each want the bytes they touch over their time at that speed, at
-/// most the rate of the part's walk alone; where that is more than the memory has, they get shares
-/// by weight (memory_level) and advance accordingly; weights are rates of walks together. A message
-/// has a clock that must run for as long as the message takes on an idle network, at 1/g while
-/// kernels run on any of its devices (g: the largest of communication beside their kinds); it ends
-/// when its flows and its clock have. Checked: tests/sim/pace_test.cpp, against everything anew at
+/// A message has a clock that must run for as long as the message takes on an idle network, at 1/g
+/// while kernels run on any of its devices (g: the largest of communication beside their kinds); it
+/// ends when its flows and its clock have.
+///
+/// On parts of one GPU, kernels and messages among them each want the bytes they touch over their
+/// time at that speed, at most the rate of their parts' walks alone. Where that is more than the
+/// memory has, they get shares by weight (memory_level), if that is slower; weights are the rates
+/// of their parts' walks together. Checked: tests/sim/pace_test.cpp, against everything anew at
 /// every event.
 class Pace {
  public:
@@ -40,7 +42,7 @@ class Pace {
   /// A kernel or a delay begins; alone it takes so long and touches so many bytes.
   void start_kernel(OpId op, Seconds date, Seconds alone, double bytes);
   /// A message begins. It does not end before flows_ended has been told.
-  void start_message(OpId op, Seconds date, Seconds alone);
+  void start_message(OpId op, Seconds date, Seconds alone, double bytes);
   void flows_ended(OpId op, Seconds date);
 
   struct End {
@@ -55,14 +57,22 @@ class Pace {
  private:
   using Index = std::uint32_t;
 
+  /// What parts of a GPU share.
+  struct Memory {
+    double rate = 0;  ///< bytes/s
+    double level = Pace::never.count();
+    std::vector<Index> claims;  ///< who wants some of it
+  };
+
   struct Running {
     OpId op;
     bool message = false;
     std::optional<Activity> activity;  ///< of a kernel that can be held up
     DeviceId device;                   ///< of such a kernel, or of one that can be slow
     std::array<int, 2> beside{};       ///< of a message: kernels on its devices, by Activity
-    double demand = 0;  ///< bytes/s of a kernel at full speed, of memory that is shared
-    double left = 0;    ///< seconds at full speed, at date `since`
+    Memory* memory = nullptr;          ///< that it shares with others
+    double weight = 0, demand = 0;     ///< bytes/s of it: beside all others, and at full speed
+    double left = 0;                   ///< seconds at full speed, at date `since`
     double since = 0;
     double factor = 1;
     double flows_end = 0;  ///< of a message; infinite while they run
@@ -75,13 +85,6 @@ class Pace {
     std::uint64_t version = 0;
     bool operator>(const Due& b) const { return date != b.date ? date > b.date : op > b.op; }
   };
-  /// What parts of a GPU share.
-  struct Memory {
-    double rate = 0;  ///< bytes/s
-    double level = Pace::never.count();
-    std::vector<Index> kernels;  ///< that want some of it
-  };
-
   struct OnDevice {
     std::vector<Index> kernels, messages;
     Memory* memory = nullptr;     ///< that it shares
@@ -89,8 +92,10 @@ class Pace {
   };
 
   Index begin(OpId op, Seconds date, Seconds alone);
-  [[nodiscard]] double beside_messages(const Running& kernel) const;
+  [[nodiscard]] double held_up(const Running& running) const;
+  void claim(Index index, std::span<const DeviceId> parts, double bytes);
   void share(Memory* memory, double date);
+  void share_of(std::span<const DeviceId> members, double date);
   void members(OpId op);
   [[nodiscard]] double factor_of(const Running& running) const;
   void change_pace(Index index, double date);

@@ -149,6 +149,7 @@ DeviceId kernel_device(const ExecDag& dag, OpId id) {
 }
 
 double memory_traffic(const ExecDag& dag, OpId id) {
+  if (communicates(dag, id)) return static_cast<double>(message_traffic(dag, id).value);
   if (!kernel_device(dag, id).valid()) return 0;
   switch (dag.kind(id)) {
     case OpKind::compute: {

@@ -65,7 +65,7 @@ struct RouteTable {
 /// The device that an operation keeps busy; invalid for messages, and for delays, which do nothing.
 [[nodiscard]] DeviceId kernel_device(const ExecDag& dag, OpId id);
 
-/// Bytes that a device reads and writes in an operation of its own; 0 for messages and delays.
+/// Bytes that an operation's devices read and write; of a message, if they have one memory.
 [[nodiscard]] double memory_traffic(const ExecDag& dag, OpId id);
 
 /// What a message puts on the links.
@@ -86,7 +86,7 @@ struct PreparedDag {
   /// By operation: how long it keeps its device busy; negative if it communicates.
   std::vector<double> seconds;
   std::vector<double> issued;  ///< by operation: when its hosts have launched it; none: at once
-  /// By operation: bytes that a kernel reads and writes; none unless devices share memory.
+  /// By operation: bytes that it reads and writes; none unless devices share memory.
   std::vector<double> traffic;
   bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
   RouteTable table;

@@ -147,6 +147,32 @@ TEST_CASE("pace: kernels on parts of one GPU share its memory, by hand") {
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}, 2), {12, 6 / 0.7});
 }
 
+TEST_CASE("pace: messages among parts of one GPU take of its memory what they read and write") {
+  const Cluster cluster = star({1e9, 1e9}, 0us);
+  KernelSketch sketch;
+  // 2 ms, 4 MB read and written, 2e9 B/s each; of 3e9.
+  const OpId there = add_transfer(sketch.dag, 0, 1, 2'000'000);
+  const OpId back = add_transfer(sketch.dag, 1, 0, 2'000'000, {}, Stream::gradient);
+  // Both read both, both write both: 8 MB in 2 ms of a ring of halves, beside nothing.
+  const OpId sum = add_collective(sketch.dag, CollectiveKind::all_reduce, devices(0, 2),
+                                  {2'000'000}, {there, back});
+  Setting setting;
+  setting.common_memory = {common_memory({{0.0025, 0.0015}, {0.0025, 0.0015}})};
+  for (const Engine engine : {Engine::fast, Engine::simgrid}) {
+    const Timeline timeline = run_sketch(sketch, cluster, setting, engine);
+    const auto took = [&](OpId op) {
+      const Span& span = timeline.spans[op.index()];
+      return 1e3 * (span.end - span.start).count();
+    };
+    CHECK(took(there) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
+    CHECK(took(back) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
+    CHECK(took(sum) == doctest::Approx(2 * 4. / 3).epsilon(1e-4));
+  }
+  const auto traffic = [&](OpId id) { return message_traffic(sketch.dag, id).value; };
+  CHECK(traffic(there) == 4'000'000);
+  CHECK(traffic(sum) == 8'000'000);
+}
+
 TEST_CASE("pace: memory's level uses the rate up and gives nobody more than asked") {
   CHECK(rc::check([] {
     std::vector<MemoryClaim> claims;
@@ -243,30 +269,37 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     }
     return worst;
   };
-  /// What a kernel wants of the memory that its device shares, and its part of it.
-  const auto wants = [&](std::size_t i, const MemoryPart*& part) {
-    const DeviceId device = kernel_device(dag, OpId{i});
-    for (const CommonMemory& common : setting.common_memory) {
-      for (const MemoryPart& one : common.parts) {
-        if (one.device != device || alone[i] <= 0s) continue;
-        part = &one;
-        return std::min(memory_traffic(dag, OpId{i}) / alone[i].count(),
-                        common.rate_alone(one).value);
-      }
+  struct Want {
+    double demand = 0, weight = 0;
+  };
+  /// What an operation wants of a memory that all who touch it in the operation share.
+  const auto wants = [&](std::size_t i, const CommonMemory& common) {
+    if (alone[i] <= 0s) return Want{};
+    std::vector<DeviceId> touching{kernel_device(dag, OpId{i})};
+    if (communicates(dag, OpId{i})) {
+      touching = devices_of(i);
+      if (dag.kind(OpId{i}) == OpKind::transfer) touching.erase(touching.begin());  // who receives
     }
-    return 0.0;
+    Want want;
+    double most = 0;
+    for (const DeviceId device : touching) {
+      const auto part = std::find_if(common.parts.begin(), common.parts.end(),
+                                     [&](const MemoryPart& one) { return one.device == device; });
+      if (part == common.parts.end()) return Want{};
+      most += common.rate_alone(*part).value;
+      want.weight += common.rate_together(*part).value;
+    }
+    want.demand = std::min(memory_traffic(dag, OpId{i}) / alone[i].count(), most);
+    return want;
   };
   /// By bisection: the level at which what all get is what there is.
   const auto level_of = [&](const CommonMemory& common) {
     const auto used = [&](double level) {
       double sum = 0;
       for (std::size_t k = 0; k < dag.size(); ++k) {
-        const MemoryPart* part = nullptr;
-        const double demand = runs[k] ? wants(k, part) : 0;
-        const bool here =
-            part >= common.parts.data() && part < common.parts.data() + common.parts.size();
-        if (!here) continue;
-        sum += std::min(demand / held_up(k), level * common.rate_together(*part).value);
+        if (!runs[k]) continue;
+        const Want want = wants(k, common);
+        sum += std::min(want.demand / held_up(k), level * want.weight);
       }
       return sum;
     };
@@ -281,13 +314,9 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
   /// Seconds that a second of its time takes now.
   const auto pace_of = [&](std::size_t i) {
     double worst = held_up(i);
-    const MemoryPart* part = nullptr;
-    const double demand = wants(i, part);
     for (const CommonMemory& common : setting.common_memory) {
-      for (const MemoryPart& one : common.parts) {
-        if (&one != part || demand <= 0) continue;
-        worst = std::max(worst, demand / (level_of(common) * common.rate_together(one).value));
-      }
+      const Want want = wants(i, common);
+      if (want.demand > 0) worst = std::max(worst, want.demand / (level_of(common) * want.weight));
     }
     const DeviceId device = kernel_device(dag, OpId{i});
     if (device.valid()) {

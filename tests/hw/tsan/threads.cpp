@@ -1,5 +1,6 @@
 // Runs DAG files on the host engine, computing and paced, under ThreadSanitizer: it ends the
 // program with an error if two threads touch memory in no order.
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -47,7 +48,7 @@ int main(int count, char** arguments) try {
     hw::MemoryPace memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9});
     busy += makespan(hw::run_on_threads(dag, order, [&](OpId op) {
       const hw::Turn turn = order.turns_of(op).front();
-      memory.spend(DeviceId{turn.lane}, std::chrono::microseconds(20), Bytes{20'000});
+      memory.spend(std::array{DeviceId{turn.lane}}, std::chrono::microseconds(20), Bytes{20'000});
     }));
     in_processes(dag);
     std::printf("%s: %zu operations on %zu threads, %.3f s\n", arguments[a], dag.size(),
