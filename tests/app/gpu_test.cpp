@@ -47,6 +47,50 @@ TEST_CASE("gpu: calibrated on partitions, every strategy is predicted as it is m
   CHECK(result["sets"][0]["max_error"].get<double>() < 0.01);
 }
 
+TEST_CASE("gpu: parts that share memory are predicted as measured, and not without knowing") {
+  // Weights, their gradients and sums of them are most of AlexNet's step with two samples; memory
+  // is fast enough for half of the parts' multiprocessors.
+  const testing::TemporaryFolder folder;
+  const std::string profile = folder.path("profile.json");
+  const Words question{"--hw-backend", "cuda",    "--hw-partition", "64,32",
+                       "--network",    "alexnet", "--batch",        "2"};
+  const Words scarce{"PARSIM_EMULATED_MEMORY_FOR=48", "PARSIM_EMULATED_MEMORY=150000000000"};
+  const Finished calibrated = run_on_gpu({"calibrate", "-o", profile}, question, scarce);
+  CAPTURE(calibrated.err);
+  REQUIRE(calibrated.exit_code == 0);
+  json known = json::parse(testing::read_text(profile));
+  REQUIRE(known["common_memory"][0]["parts"].size() == 2);
+  // The larger part alone wants more than there is, too.
+  const auto factor = [&](std::size_t part) {
+    const json& times = known["common_memory"][0]["parts"][part];
+    return times["together"]["median_s"].get<double>() / times["alone"]["median_s"].get<double>();
+  };
+  CHECK(factor(0) == doctest::Approx(2 / (64. / 48)).epsilon(0.01));
+  CHECK(factor(1) == doctest::Approx(2).epsilon(0.01));
+  const auto errors = [&](const std::string& with) {
+    const Finished run =
+        run_on_gpu({"validate", "--hw", "--strategy", "data", "--strategy", "model-even",
+                    "--strategy", "layer-wise", "--profile", with, "--json"},
+                   question, scarce);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    std::vector<double> list;
+    const json result = json::parse(run.out);
+    for (const json& row : result["rows"]) list.push_back(row["error"]);
+    REQUIRE(list.size() == 3);
+    return list;
+  };
+  const std::vector<double> aware = errors(profile);
+  // There, a sum's threads take no longer than an update's, but touch more.
+  CHECK(std::abs(aware[0]) < 0.08);
+  CHECK(std::abs(aware[1]) < 0.02);
+  CHECK(std::abs(aware[2]) < 0.02);
+  known.erase("common_memory");
+  for (const double error : errors(folder.write("unaware.json", known.dump()))) {
+    CHECK(error < -0.1);
+  }
+}
+
 TEST_CASE("gpu: a profile of other parts, another driver or less memory is not used in silence") {
   const testing::TemporaryFolder folder;
   const std::string profile = folder.path("profile.json");

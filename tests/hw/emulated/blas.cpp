@@ -179,8 +179,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                        is_aligned(c, bytes[2]) && is_aligned(d, bytes[3]);
   if (!aligned || !usual || !there || !agree(how, la, lb, lc)) return CUBLAS_STATUS_INVALID_VALUE;
   if (handle->device != stream_of(stream)->device) return CUBLAS_STATUS_INVALID_VALUE;
-  const int on = stream_of(stream)->multiprocessors;
-  const auto work = [=](Nanoseconds start) {
+  const CUstream_st& on = *stream_of(stream);
+  const auto work = [=, &on](Nanoseconds start) {
     if (settings().numbers) std::memset(workspace, 0xff, workspace_wanted);
     if (!settings().numbers) {
       // nothing but time
@@ -193,7 +193,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                factor_of_c);
     }
     const auto products = static_cast<double>(lc.rows * lc.columns * la.wide(how.a));
-    return std::optional(start + kernel_time(2 * products, on));
+    const auto k = la.wide(how.a);
+    const auto elements = static_cast<double>(lc.rows * lc.columns + k * (lc.rows + lc.columns));
+    const double size = la.type == CUDA_R_32F ? 4 : 2;
+    return std::optional(start + product_time(2 * products, size * elements, on));
   };
   return put(stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

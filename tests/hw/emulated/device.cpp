@@ -51,6 +51,7 @@ Settings& settings() {
                          static_cast<unsigned>(number("PARSIM_EMULATED_SEED", 1)),
                          number("PARSIM_EMULATED_CAPTURE", 1) != 0,
                          number("PARSIM_EMULATED_NUMBERS", 1) != 0,
+                         static_cast<int>(number("PARSIM_EMULATED_MEMORY_FOR", 0)),
                          true,
                          static_cast<Graphs>(number("PARSIM_EMULATED_PARTITIONS", 1))};
   return all;
@@ -61,7 +62,17 @@ int current_device() { return device_now; }
 cudaError_t failed(cudaError_t error) { return last_error = error; }
 
 Nanoseconds kernel_time(double operations, int on_multiprocessors) {
-  return 2000 + operations / (on_multiprocessors * 100.0);
+  return kernel_begins + operations / (on_multiprocessors * 100.0);
+}
+
+Nanoseconds product_time(double operations, double bytes, const CUstream_st& stream) {
+  // Bytes in a nanosecond: an update reads two numbers and writes one for each of its threads.
+  constexpr double walked = 24;
+  const int on = stream.multiprocessors;
+  const Nanoseconds walk = kernel_begins + bytes / walked / on;
+  const Nanoseconds time = std::max(kernel_time(operations, on), walk);
+  want_memory({stream.device, bytes / walked / time, static_cast<double>(on)});
+  return time;
 }
 
 namespace {

@@ -115,6 +115,15 @@ struct Convolution {
     for (std::size_t a = 2; a < w.extents.size(); ++a) all *= w.extents[a];
     return all;
   }
+  [[nodiscard]] double elements() const {
+    double all = 0;
+    for (const Side* side : {&x, &w, &y}) {
+      double volume = 1;
+      for (const std::int64_t extent : side->extents) volume *= static_cast<double>(extent);
+      all += volume;
+    }
+    return all;
+  }
   [[nodiscard]] std::int64_t workspace() const { return 512 + 16 * y.extents[1]; }
 };
 
@@ -331,8 +340,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (void* one : used) {
     if (one == nullptr || reinterpret_cast<std::uintptr_t>(one) % 16 != 0) return bad;
   }
-  const int on = stream_of(handle->stream)->multiprocessors;
-  const auto work = [c, used, on](Nanoseconds start) {
+  const CUstream_st& on = *stream_of(handle->stream);
+  const auto work = [c, used, &on](Nanoseconds start) {
     if (settings().numbers) std::memset(used[3], 0xff, static_cast<std::size_t>(c.workspace()));
     if (!settings().numbers) {
       // nothing but time
@@ -343,7 +352,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
       compute(c, static_cast<__nv_bfloat16*>(used[0]), static_cast<__nv_bfloat16*>(used[1]),
               static_cast<__nv_bfloat16*>(used[2]));
     }
-    return std::optional(start + kernel_time(2.0 * static_cast<double>(c.products()), on));
+    const double size = c.type == CUDNN_DATA_FLOAT ? 4 : 2;
+    return std::optional(
+        start + product_time(2.0 * static_cast<double>(c.products()), size * c.elements(), on));
   };
   return put(handle->stream, work) == cudaSuccess ? CUDNN_STATUS_SUCCESS
                                                   : CUDNN_STATUS_EXECUTION_FAILED;

@@ -117,6 +117,7 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel
   const bool anywhere = !settings().streams_keep ||
                         (stream.capture != nullptr && settings().graphs == Graphs::forget);
   const int first = anywhere ? 0 : stream.first;
+  const int device = stream.device;
   const int on = anywhere ? multiprocessors : stream.multiprocessors;
   constexpr double per_thread = 50;  // near what copies reach
   const double all = static_cast<double>(threads) * grid.x * grid.y * grid.z;
@@ -128,6 +129,8 @@ cudaError_t emulated_launch(const cudaLaunchConfig_t& config, const void* kernel
     on_multiprocessors = static_cast<unsigned>(here);
     // Threads of their own wait, or look around.
     if (settings().numbers || threads == 1) run_grid(kernel, grid, block, thread);
-    return std::optional(clock_now + kernel_time(per_thread * all, here));
+    const Nanoseconds time = kernel_time(per_thread * all, here);
+    want_memory({device, here * (1 - kernel_begins / time), static_cast<double>(here)});
+    return std::optional(clock_now + time);
   });
 }

@@ -66,8 +66,19 @@ void drain(int device);
   return rounds ? std::bit_cast<float>((bits + 0x1000U) & 0xffffe000U) : value;
 }
 
+/// What the work being done wants of its GPU's memory, in multiprocessors that walk through it.
+struct MemoryWant {
+  int device = 0;
+  double demand = 0, weight = 0;
+};
+void want_memory(MemoryWant want);
+
+/// Until a kernel has begun.
+inline constexpr Nanoseconds kernel_begins = 2000;
 /// How long arithmetic takes on so many multiprocessors.
 [[nodiscard]] Nanoseconds kernel_time(double operations, int on_multiprocessors);
+/// How long a library's product takes on a stream; what it wants of memory is noted.
+[[nodiscard]] Nanoseconds product_time(double operations, double bytes, const CUstream_st& stream);
 
 }  // namespace emulated
 

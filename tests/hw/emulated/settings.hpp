@@ -16,8 +16,12 @@ struct Settings {
   std::size_t memory = std::size_t{8} << 30;  ///< PARSIM_EMULATED_MEMORY: bytes of each GPU
   unsigned seed = 1;                          ///< PARSIM_EMULATED_SEED: of the order
   bool captures = true;                       ///< PARSIM_EMULATED_CAPTURE: 0 if no capture succeeds
-  bool numbers = true;       ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
-  bool streams_keep = true;  ///< partitions; else kernels run on the whole GPU
+  bool numbers = true;  ///< PARSIM_EMULATED_NUMBERS: 0 if work takes its time and does nothing
+  /// PARSIM_EMULATED_MEMORY_FOR: memory is as fast as so many multiprocessors walk through it, so
+  /// kernels of ours share it, if there are more; work is then done in the order of its dates. 0:
+  /// there is enough for all.
+  int memory_for = 0;
+  bool streams_keep = true;      ///< partitions; else kernels run on the whole GPU
   Graphs graphs = Graphs::keep;  ///< PARSIM_EMULATED_PARTITIONS: their number
 };
 [[nodiscard]] Settings& settings();

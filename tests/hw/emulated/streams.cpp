@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <random>
 #include <thread>
@@ -36,21 +37,94 @@ void finish(const ItemPtr& item, Nanoseconds end) {
   item->followers.clear();
 }
 
+/// A kernel that shares a GPU's memory.
+struct Sharing {
+  ItemPtr item;
+  MemoryWant want;
+  Nanoseconds left = 0;
+  double factor = 1;
+};
+std::vector<Sharing> sharing;
+Nanoseconds shared_until = 0;
+MemoryWant wanted;
+
+/// What all get is what there is: by bisection of a level that everybody's weight is raised to.
+void share(int device) {
+  const auto given = [&](double level) {
+    double sum = 0;
+    for (const Sharing& one : sharing) {
+      if (one.want.device == device) sum += std::min(one.want.demand, level * one.want.weight);
+    }
+    return sum;
+  };
+  double low = 0;
+  double high = 1;  // nobody wants more than all of its weight
+  for (int bit = 0; bit < 50 && given(1) > settings().memory_for; ++bit) {
+    const double middle = (low + high) / 2;
+    (given(middle) <= settings().memory_for ? low : high) = middle;
+  }
+  for (Sharing& one : sharing) {
+    if (one.want.device != device) continue;
+    one.factor = std::max(1.0, one.want.demand / (high * one.want.weight));
+  }
+}
+
+void share_until(Nanoseconds date) {
+  if (date <= shared_until) return;
+  for (Sharing& one : sharing) one.left -= (date - shared_until) / one.factor;
+  shared_until = date;
+}
+
+/// Ends the kernel that ends first, if that is before the date.
+bool end_sharing(Nanoseconds date) {
+  const auto end = [](const Sharing& one) {
+    return shared_until + std::max(0.0, one.left) * one.factor;
+  };
+  const auto first =
+      std::min_element(sharing.begin(), sharing.end(),
+                       [&](const Sharing& a, const Sharing& b) { return end(a) < end(b); });
+  if (first == sharing.end() || end(*first) > date) return false;
+  const Sharing ended = *first;
+  share_until(end(*first));
+  sharing.erase(first);
+  share(ended.want.device);
+  finish(ended.item, shared_until);
+  return true;
+}
+
 bool attempt(const ItemPtr& item) {
+  wanted = {};
   const auto end = item->work ? item->work(item->start) : std::optional(item->start);
-  if (end) finish(item, *end);
+  if (end && wanted.weight > 0 && settings().memory_for > 0) {
+    share_until(item->start);
+    sharing.push_back({item, wanted, *end - item->start, 1});
+    share(wanted.device);
+  } else if (end) {
+    finish(item, *end);
+  }
   return end.has_value();
+}
+
+/// Which of those that may begin does: any; in the order of dates the first.
+std::size_t chosen() {
+  if (settings().memory_for == 0) return order()() % ready.size();
+  const auto first =
+      std::min_element(ready.begin(), ready.end(),
+                       [](const ItemPtr& a, const ItemPtr& b) { return a->start < b->start; });
+  return static_cast<std::size_t>(first - ready.begin());
 }
 
 /// Whether anything happened.
 bool step() {
   if (!ready.empty()) {
-    std::swap(ready[order()() % ready.size()], ready.back());
+    std::swap(ready[chosen()], ready.back());
+    if (end_sharing(ready.back()->start)) return true;
     const ItemPtr item = ready.back();
     ready.pop_back();
     if (!attempt(item)) waiting.push_back(item);
     return true;
   }
+  if (end_sharing(std::numeric_limits<Nanoseconds>::infinity())) return true;
   const std::size_t before = waiting.size();
   for (const ItemPtr& item : std::exchange(waiting, {})) {
     if (!attempt(item)) waiting.push_back(item);
@@ -104,6 +178,7 @@ void merge(std::vector<std::size_t>& heads, const std::vector<std::size_t>& othe
 }  // namespace
 
 const CUstream_st* graph_moved_to() { return moved_to; }
+void want_memory(MemoryWant want) { wanted = want; }
 
 void restart() { order().seed(settings().seed); }
 
