@@ -32,7 +32,7 @@ constexpr OptionSpec options[] = {
      "what a search adds up: our costs, its paper's, or those with transfers one after another"},
     {"--degrees", "dividing|any",
      "parts of a layer in 'layer-wise': divisors of the number of GPUs, or any number"},
-    {"--parts", "N", "contiguous parts of the network in 'hybrid' (default: the best)"},
+    {"--parts", "N", "contiguous parts of the network in 'hybrid' and 'pipeline' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",

@@ -314,6 +314,15 @@ Plan plan_hybrid(const StrategyInput& input) {
     if (++(fewer ? on_fewer : on_all) <= most || parts == 1)
       plans.push_back(describe(input, chain, choice));
   }
+  if (input.simulate && !input.parts) {
+    // One replica of as many parts as there are devices, cut otherwise.
+    Plan pipeline = plan_pipeline(input);
+    pipeline.strategy = "hybrid";
+    pipeline.notes.insert(
+        pipeline.notes.begin(),
+        "this is the plan of 'pipeline': it was simulated faster than the others");
+    plans.push_back(std::move(pipeline));
+  }
   Plan best = std::move(plans[best_by_simulation(input, plans)]);
   if (means.evaluations <= 0) {
     best.notes.push_back(

@@ -1,13 +1,18 @@
 // Pipeline parallelism: contiguous layers on each device, micro-batches through them in the order
 // of GPipe (Huang et al. 2019) or one-forward-one-backward (PipeDream-Flush, Narayanan et al. 2021,
 // section 2.2).
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "core/errors.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/estimate.hpp"
+#include "strategies/pipeline_cut.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
@@ -19,39 +24,110 @@ namespace {
 
 constexpr std::int64_t most_micro_batches = 4096;  ///< each is an operation per layer and pass
 
-/// Contiguous stages, stage s on devices[s], so that the slowest stage is as fast as possible.
-std::vector<std::size_t> balanced_stages(const StrategyInput& input,
-                                         const std::vector<DeviceId>& devices,
-                                         std::int64_t samples) {
-  std::vector<std::vector<double>> until;
-  for (const DeviceId device : devices) {
-    std::vector<double>& times = until.emplace_back(1, 0.0);
-    for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
-      const Part part{whole(input.network.layers[l].out, samples), {}};
-      times.push_back(times.back() + layer_time(input, LayerId{l}, part, device).count());
-    }
-  }
-  return chain_split(until);
-}
+/// Devices in pipeline order with the layers at which their stages begin.
+struct Pipeline {
+  std::vector<DeviceId> devices;
+  PipelineCut cut;
+};
 
-/// Numbers of micro-batches worth a look: divisors of the batch up to sixteen a stage. The bubble
-/// is small from four a stage on (GPipe, section 2.3), but every micro-batch launches its kernels
-/// anew.
+/// Times of layers and of what crosses between them, for micro-batches of one size.
+class Chains {
+ public:
+  Chains(const StrategyInput& input, std::int32_t micro_batches)
+      : input_(input),
+        micro_batches_(micro_batches),
+        boundary_(boundary_bytes(input.network, input.precision)) {}
+
+  [[nodiscard]] Pipeline cut(const std::vector<DeviceId>& devices) {
+    ChainCosts costs;
+    for (std::size_t s = 0; s < devices.size(); ++s) {
+      costs.until.push_back(until(devices[s]));
+      std::vector<double>& handed = costs.hand_over.emplace_back();
+      if (s > 0) handed = hand_over(devices[s - 1], devices[s]);
+    }
+    return {devices, pipeline_cut(costs, micro_batches_)};
+  }
+  /// The whole network.
+  [[nodiscard]] double time_on(DeviceId device) { return until(device).back(); }
+
+ private:
+  /// A layer's update is once a step, so a share of it comes with every micro-batch.
+  const std::vector<double>& until(DeviceId device) {
+    const auto model = input_.cluster.devices[device.index()].model;
+    const auto [entry, fresh] = until_.try_emplace(model);
+    if (!fresh) return entry->second;
+    std::vector<double>& times = entry->second;
+    times.push_back(0);
+    const Network& network = input_.network;
+    std::set<ParameterId> seen;
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const Part part{whole(network.layers[l].out, input_.batch / micro_batches_), {}};
+      double time = layer_time(input_, LayerId{l}, part, device).count();
+      for (const ParameterId id : network.layers[l].parameters) {
+        if (!seen.insert(id).second) continue;
+        const Bytes touched = update_traffic(network[id].elements(), input_.optimizer);
+        time += input_.cost.memory(device, touched).time.count() / micro_batches_;
+      }
+      times.push_back(times.back() + time);
+    }
+    return times;
+  }
+  [[nodiscard]] std::vector<double> hand_over(DeviceId from, DeviceId to) const {
+    std::vector<double> times;
+    const auto samples = static_cast<double>(input_.batch / micro_batches_);
+    for (const double bytes : boundary_) {
+      const Bytes payload{static_cast<std::int64_t>(bytes * samples)};
+      times.push_back(bytes > 0 ? input_.cost.transfer(from, to, payload).count() : 0);
+    }
+    return times;
+  }
+
+  const StrategyInput& input_;
+  std::int32_t micro_batches_;
+  std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
+  std::map<std::int32_t, std::vector<double>> until_;  ///< by model
+};
+
+/// Numbers of micro-batches worth a look: divisors of the batch near powers of two, later of four,
+/// up to sixteen a stage. The bubble is small from four a stage on (GPipe, section 2.3), but every
+/// micro-batch launches its kernels anew.
 std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t stages) {
   std::set<std::int32_t> numbers{1};
-  for (std::size_t a_stage = 1; stages > 1 && a_stage <= 16; a_stage *= 2) {
-    auto divisor = std::min<std::int64_t>(static_cast<std::int64_t>(a_stage * stages), batch);
+  const std::int64_t most = stages > 1 ? 16 * static_cast<std::int64_t>(stages) : 1;
+  for (std::int64_t number = 2; number <= most; number *= number < 64 ? 2 : 4) {
+    std::int64_t divisor = std::min(number, batch);
     while (batch % divisor != 0) --divisor;
     numbers.insert(static_cast<std::int32_t>(divisor));
   }
   return numbers;
 }
 
-Plan plan_with(const StrategyInput& input, const std::vector<DeviceId>& devices,
-               std::int32_t micro_batches) {
+/// Numbers of stages worth a look: of few devices all, of many the largest and every half of them.
+std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size_t devices) {
+  constexpr std::size_t few = 8;
+  const std::size_t most = std::min(devices, input.network.layers.size());
+  if (input.parts) {
+    const auto asked = static_cast<std::size_t>(*input.parts);
+    if (*input.parts < 1 || asked > most) {
+      throw InputError("strategy 'pipeline'",
+                       fmt::format("{} parts for {} devices and {} layers", *input.parts, devices,
+                                   input.network.layers.size()),
+                       fmt::format("1 to {} parts: each has a layer and a device", most));
+    }
+    return {asked};
+  }
+  std::vector<std::size_t> numbers;
+  for (std::size_t stages = most; stages >= std::min<std::size_t>(2, most);
+       stages = stages <= few ? stages - 1 : stages / 2) {
+    numbers.push_back(stages);
+  }
+  return numbers;
+}
+
+Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t micro_batches) {
+  const std::vector<DeviceId>& devices = pipeline.devices;
+  const std::vector<std::size_t>& first = pipeline.cut.first;
   Plan plan = empty_plan(input, "pipeline", {});
-  const std::vector<std::size_t> first =
-      balanced_stages(input, devices, input.batch / micro_batches);
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.lanes.clear();
   const auto stages = static_cast<std::int32_t>(devices.size());
@@ -70,34 +146,142 @@ Plan plan_with(const StrategyInput& input, const std::vector<DeviceId>& devices,
   return plan;
 }
 
+/// Of each number of stages the fastest devices, those that are near each other as neighbours, both
+/// ways round where devices differ.
+std::vector<std::vector<DeviceId>> orders(const StrategyInput& input) {
+  std::vector<DeviceId> devices = workers(input);
+  Chains whole_batch(input, 1);
+  const auto faster = [&](DeviceId a, DeviceId b) {
+    return whole_batch.time_on(a) < whole_batch.time_on(b);
+  };
+  std::stable_sort(devices.begin(), devices.end(), faster);
+  const std::vector<DeviceId> chain = in_chain_order(input, devices);
+  std::vector<std::vector<DeviceId>> all;
+  for (const std::size_t stages : numbers_of_stages(input, devices.size())) {
+    const std::set<DeviceId> chosen(devices.begin(),
+                                    devices.begin() + static_cast<std::ptrdiff_t>(stages));
+    std::vector<DeviceId>& order = all.emplace_back();
+    for (const DeviceId device : chain) {
+      if (chosen.contains(device)) order.push_back(device);
+    }
+    if (faster(devices.front(), devices[stages - 1])) {
+      all.emplace_back(order.rbegin(), order.rend());
+    }
+  }
+  return all;
+}
+
+struct Candidate {
+  Plan plan;
+  Price price;
+};
+
+/// Of all orders the fastest few by the closed form; if none of them fits, one that does. Among
+/// equals those of fewer devices.
+std::vector<Candidate> fastest_of(const StrategyInput& input,
+                                  const std::vector<std::vector<DeviceId>>& orders,
+                                  std::int32_t micro_batches) {
+  // An estimate of many operations takes long.
+  constexpr std::size_t many = 50'000;
+  const std::size_t work = input.network.layers.size() * static_cast<std::size_t>(micro_batches);
+  const std::size_t few = work > many ? 2 : 8;
+  Chains chains(input, micro_batches);
+  std::vector<Pipeline> pipelines;
+  for (const std::vector<DeviceId>& devices : orders) pipelines.push_back(chains.cut(devices));
+  // What adds up in another order is not another time.
+  constexpr double alike = 1e-9;
+  std::stable_sort(pipelines.begin(), pipelines.end(), [&](const Pipeline& a, const Pipeline& b) {
+    if (a.cut.step < b.cut.step * (1 - alike)) return true;
+    return a.cut.step <= b.cut.step * (1 + alike) && a.devices.size() < b.devices.size();
+  });
+  if (pipelines.size() > few) {  // more devices have more memory
+    std::stable_sort(
+        pipelines.begin() + static_cast<std::ptrdiff_t>(few), pipelines.end(),
+        [](const Pipeline& a, const Pipeline& b) { return a.devices.size() > b.devices.size(); });
+  }
+  std::vector<Candidate> candidates;
+  bool some_fits = false;
+  for (const Pipeline& pipeline : pipelines) {
+    if (candidates.size() >= few && (some_fits || candidates.size() == 2 * few)) break;
+    Candidate& one =
+        candidates.emplace_back(Candidate{plan_of(input, pipeline, micro_batches), {}});
+    one.price.fits = fits(input, one.plan);
+    some_fits = some_fits || one.price.fits;
+  }
+  return candidates;
+}
+
+/// Of the candidates, the fastest by estimate first, those that simulation is to choose among: the
+/// fastest few and the fastest of each number of stages, as long as that does not take long.
+std::vector<Plan> finalists_of(const StrategyInput& input,
+                               const std::vector<Candidate>& candidates) {
+  constexpr double hopeless = 2;  // times the fastest estimate
+  constexpr std::size_t few = 4, most = 10;
+  constexpr std::size_t most_work = 400'000;  // layers x micro-batches
+  std::vector<Plan> plans;
+  std::set<std::size_t> stages;
+  std::size_t work = 0;
+  for (const Candidate& one : candidates) {
+    const bool late = one.price.fits != candidates[0].price.fits ||
+                      one.price.step > hopeless * candidates[0].price.step;
+    const std::size_t own =
+        input.network.layers.size() * static_cast<std::size_t>(one.plan.schedule.micro_batches);
+    const bool fresh = stages.insert(one.plan.schedule.lanes.size()).second;
+    const bool wanted = plans.size() < few || (fresh && plans.size() < most);
+    if (late || !wanted || (!plans.empty() && work + own > most_work)) continue;
+    plans.push_back(one.plan);
+    work += own;
+  }
+  return plans;
+}
+
 }  // namespace
 
 Plan plan_pipeline(const StrategyInput& input) {
-  std::vector<DeviceId> devices = workers(input);
-  if (devices.size() > input.network.layers.size()) devices.resize(input.network.layers.size());
-  devices = in_chain_order(input, devices);
+  const std::vector<DeviceId> devices = workers(input);
   if (input.micro_batches) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "pipeline");
-    return plan_with(input, devices, *input.micro_batches);
   }
-  // The fastest that fits by the estimate; ties go to fewer micro-batches.
-  Estimator estimator(input);
-  std::optional<std::pair<Price, Plan>> best;
+  const std::vector<std::vector<DeviceId>> chains = orders(input);
+  std::vector<Candidate> candidates;
+  // Links that several neighbours cross are left to the simulator.
+  Estimator estimator(input, LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
-    Plan plan = plan_with(input, devices, number);
-    const Price price{fits(input, plan), estimator.step_time(plan)};
-    if (!best || price.better_than(best->first)) best = {price, std::move(plan)};
+    for (Candidate& candidate : fastest_of(input, chains, number)) {
+      candidate.price.step = estimator.step_time(candidate.plan);
+      candidates.push_back(std::move(candidate));
+    }
   };
-  const std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, devices.size());
-  for (const std::int32_t number : numbers) attempt(number);
-  // Smaller micro-batches need less memory.
-  for (std::int64_t more = 2 * *numbers.rbegin(); !best->first.fits && more <= input.batch;
-       more *= 2) {
-    if (more <= most_micro_batches && input.batch % more == 0) {
-      attempt(static_cast<std::int32_t>(more));
+  if (input.micro_batches) {
+    attempt(*input.micro_batches);
+  } else {
+    const std::set<std::int32_t> numbers = numbers_of_micro_batches(
+        input.batch, std::min(devices.size(), input.network.layers.size()));
+    for (const std::int32_t number : numbers) attempt(number);
+    // Smaller micro-batches need less memory.
+    const auto some_fits = [&] {
+      return std::any_of(candidates.begin(), candidates.end(),
+                         [](const Candidate& one) { return one.price.fits; });
+    };
+    for (std::int64_t more = 2 * *numbers.rbegin(); !some_fits() && more <= input.batch;
+         more *= 2) {
+      if (more <= most_micro_batches && input.batch % more == 0) {
+        attempt(static_cast<std::int32_t>(more));
+      }
     }
   }
-  return std::move(best->second);
+  // Ties go to fewer micro-batches.
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.price.better_than(b.price); });
+  const std::vector<Plan> plans = finalists_of(input, candidates);
+  Plan best = plans[best_by_simulation(input, plans)];
+  const std::size_t used = best.schedule.lanes.size();
+  if (used < devices.size() && !input.parts) {
+    best.notes.push_back(
+        fmt::format("{} of {} devices: more stages would not be faster", used, devices.size()));
+  }
+  return best;
 }
 
 }  // namespace parsim

@@ -25,6 +25,9 @@ namespace parsim {
                                                    const std::vector<double>& begin_cost,
                                                    double slack);
 
+/// By layer, bytes of a sample that cross from before it to it or a later one.
+[[nodiscard]] std::vector<double> boundary_bytes(const Network& network, Precision precision);
+
 /// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or one of each in
 /// turn after a warm-up that fills the stages behind it (PipeDream-Flush, Narayanan et al. 2021,
 /// section 2.2).

@@ -49,7 +49,7 @@ struct StrategyInput {
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;  ///< `layer-wise`
-  std::optional<std::int32_t> parts{};        ///< `hybrid`: contiguous parts of the network
+  std::optional<std::int32_t> parts{};        ///< `hybrid`, `pipeline`: contiguous parts
   std::optional<std::int64_t> budget{};       ///< plan evaluations a search may spend
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.

@@ -96,18 +96,7 @@ Chain make_chain(const StrategyInput& input, const std::vector<DeviceId>& device
       times.push_back(line_through(few, time(few), many, time(many)));
     }
   }
-  // What crosses from before a layer: outputs that it or a later one reads.
-  chain.boundary_bytes.assign(network.layers.size(), 0);
-  const auto readers = consumers(network);
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    if (network.layers[l].kind.as<Input>() != nullptr) continue;
-    std::size_t last = l;
-    for (const Consumer& reader : readers[l]) last = std::max(last, reader.layer.index());
-    for (std::size_t at = l + 1; at <= last; ++at) {
-      chain.boundary_bytes[at] +=
-          static_cast<double>(network.layers[l].out.elements() * element_bytes(input.precision));
-    }
-  }
+  chain.boundary_bytes = boundary_bytes(input.network, input.precision);
   std::set<ParameterId> seen;
   for (const Layer& layer : network.layers) {
     double bytes = 0;

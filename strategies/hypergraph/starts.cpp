@@ -103,13 +103,7 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   for (const Strategy& row : strategies()) {
     // These would call this one.
     if (row.name == "hypergraph" || row.name == "best") continue;
-    const auto known = std::find_if(input.known.begin(), input.known.end(),
-                                    [&](const Plan& plan) { return plan.strategy == row.name; });
-    if (known != input.known.end()) {
-      starts.push_back({row.name, *known});
-    } else if (row.name != "layer-wise" || short_search) {
-      attempt(quiet, row, row.name);
-    }
+    if (row.name != "layer-wise" || short_search) attempt(quiet, row, row.name);
     if (row.name == "data" && unequal) {
       StrategyInput by_speed = quiet;
       by_speed.shares = ShareRule::proportional;

@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "strategies/pipeline_cut.hpp"
+
 using namespace parsim;
 
 namespace {
@@ -46,6 +48,58 @@ TEST_CASE("stages: no cut of a chain has a smaller largest load") {
       largest = std::max(largest, until[s][end] - until[s][first[s]]);
     }
     CHECK(largest == doctest::Approx(least_load(until, 0, 0)));
+  }
+}
+
+namespace {
+
+/// The least step over all cuts, by the closed form.
+double least_step(const ChainCosts& costs, std::int32_t micro_batches, std::size_t stage,
+                  std::size_t begin, double sum, double slowest) {
+  const std::size_t stages = costs.until.size(), layers = costs.until[0].size() - 1;
+  double least = 1e300;
+  const bool last = stage + 1 == stages;
+  for (std::size_t end = last ? layers : begin + 1; end + (stages - stage - 1) <= layers; ++end) {
+    const double load = costs.until[stage][end] - costs.until[stage][begin];
+    const double handed = stage == 0 ? 0 : costs.hand_over[stage][begin];
+    const double all = sum + load + 2 * handed, worst = std::max({slowest, load, handed});
+    least = std::min(least, last ? all + (micro_batches - 1) * worst
+                                 : least_step(costs, micro_batches, stage + 1, end, all, worst));
+  }
+  return least;
+}
+
+}  // namespace
+
+TEST_CASE("stages: no cut of a pipeline is much faster by the closed form") {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t stages = 1 + random() % 4, layers = stages + random() % 6;
+    ChainCosts costs;
+    for (std::size_t s = 0; s < stages; ++s) {
+      std::vector<double>& loads = costs.until.emplace_back(1, 0.0);
+      std::vector<double>& handed = costs.hand_over.emplace_back();
+      for (std::size_t l = 0; l < layers; ++l) {
+        loads.push_back(loads.back() + static_cast<double>(random() % 10));
+        handed.push_back(static_cast<double>(random() % (1 + random() % 20)));
+      }
+    }
+    const auto micro_batches = static_cast<std::int32_t>(1 + random() % 12);
+    const PipelineCut cut = pipeline_cut(costs, micro_batches);
+    REQUIRE(cut.first.size() == stages);
+    double sum = 0, slowest = 0;
+    for (std::size_t s = 0; s < stages; ++s) {
+      const std::size_t end = s + 1 < stages ? cut.first[s + 1] : layers;
+      REQUIRE(cut.first[s] < end);
+      const double load = costs.until[s][end] - costs.until[s][cut.first[s]];
+      const double handed = s == 0 ? 0 : costs.hand_over[s][cut.first[s]];
+      sum += load + 2 * handed;
+      slowest = std::max({slowest, load, handed});
+    }
+    CHECK(cut.step == doctest::Approx(sum + (micro_batches - 1) * slowest));
+    const double least = least_step(costs, micro_batches, 0, 0, 0, 0);
+    CHECK(cut.step >= least * (1 - 1e-12));
+    CHECK(cut.step <= 1.05 * least + 1e-12);
   }
 }
 

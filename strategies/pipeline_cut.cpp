@@ -1,0 +1,114 @@
+#include "strategies/pipeline_cut.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double unbounded = std::numeric_limits<double>::infinity();
+
+class Cutter {
+ public:
+  explicit Cutter(const ChainCosts& costs)
+      : costs_(costs), stages_(costs.until.size()), layers_(costs.until.at(0).size() - 1) {
+    ensure(layers_ >= stages_, "every stage of a pipeline gets a layer");
+  }
+
+  /// The least possible largest load or hand-over.
+  [[nodiscard]] double least_bound() const {
+    std::vector<double> best(layers_ + 1, unbounded), next;
+    best[0] = 0;
+    for (std::size_t s = 0; s < stages_; ++s) {
+      next.assign(layers_ + 1, unbounded);
+      for (std::size_t end = s + 1; end <= layers_; ++end) {
+        for (std::size_t begin = end; begin-- > s;) {
+          const double load = load_of(s, begin, end);
+          if (load >= next[end]) break;  // and more so for those that begin earlier
+          next[end] = std::min(next[end], std::max({best[begin], load, hand_over(s, begin)}));
+        }
+      }
+      best.swap(next);
+    }
+    return best[layers_];
+  }
+
+  /// The least sum where no load or hand-over is above the bound; no stages if that cannot be.
+  [[nodiscard]] PipelineCut within(double bound, std::int32_t micro_batches) const {
+    std::vector<std::vector<double>> best(stages_ + 1, std::vector<double>(layers_ + 1, unbounded));
+    std::vector<std::vector<std::size_t>> cut(stages_ + 1, std::vector<std::size_t>(layers_ + 1));
+    best[0][0] = 0;
+    for (std::size_t s = 0; s < stages_; ++s) {
+      for (std::size_t end = s + 1; end <= layers_; ++end) {
+        for (std::size_t begin = end; begin-- > s;) {
+          const double load = load_of(s, begin, end), handed = hand_over(s, begin);
+          if (load > bound) break;
+          if (handed > bound) continue;
+          const double sum = best[s][begin] + load + 2 * handed;
+          if (sum > best[s + 1][end]) continue;  // among equals the earlier cut
+          best[s + 1][end] = sum;
+          cut[s + 1][end] = begin;
+        }
+      }
+    }
+    PipelineCut found;
+    if (best[stages_][layers_] == unbounded) return found;
+    found.first.resize(stages_);
+    double slowest = 0;
+    std::size_t end = layers_;
+    for (std::size_t s = stages_; s-- > 0;) {
+      const std::size_t begin = cut[s + 1][end];
+      slowest = std::max({slowest, load_of(s, begin, end), hand_over(s, begin)});
+      end = found.first[s] = begin;
+    }
+    found.step = best[stages_][layers_] + (micro_batches - 1) * slowest;
+    return found;
+  }
+
+  /// No cut's loads add up to less.
+  [[nodiscard]] double least_sum() const {
+    double sum = 0;
+    for (std::size_t l = 0; l < layers_; ++l) {
+      double least = unbounded;
+      for (std::size_t s = 0; s < stages_; ++s) least = std::min(least, load_of(s, l, l + 1));
+      sum += least;
+    }
+    return sum;
+  }
+
+ private:
+  [[nodiscard]] double load_of(std::size_t stage, std::size_t begin, std::size_t end) const {
+    return costs_.until[stage][end] - costs_.until[stage][begin];
+  }
+  [[nodiscard]] double hand_over(std::size_t stage, std::size_t begin) const {
+    return stage == 0 ? 0 : costs_.hand_over[stage][begin];
+  }
+
+  const ChainCosts& costs_;
+  std::size_t stages_, layers_;
+};
+
+}  // namespace
+
+PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches) {
+  const Cutter cutter(costs);
+  if (micro_batches == 1) return cutter.within(unbounded, 1);  // nobody waits for the slowest
+  constexpr double wider = 1.05;
+  const double least = cutter.least_bound();
+  const double sum = cutter.least_sum();
+  PipelineCut best;
+  // A cut whose slowest is below a bound costs little more than the one found within the bound.
+  for (double bound = least * (1 + 1e-12);; bound *= wider) {
+    if (!best.first.empty() && sum + (micro_batches - 1) * bound / wider >= best.step) return best;
+    PipelineCut found = cutter.within(bound, micro_batches);
+    if (!found.first.empty() && (best.first.empty() || found.step < best.step)) {
+      best = std::move(found);
+    }
+    if (bound <= 0) return best;
+  }
+}
+
+}  // namespace parsim
