@@ -45,6 +45,17 @@ Request with_names(Request request, const std::optional<Plan>& plan) {
   return request;
 }
 
+/// A product of what a softmax weighs, maybe thinned out by dropout.
+bool has_attention(const Network& network) {
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<MatMul>() == nullptr) continue;
+    LayerId weights = layer.inputs[0];
+    while (network[weights].kind.as<Dropout>() != nullptr) weights = network[weights].inputs[0];
+    if (network[weights].kind.as<Softmax>() != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
@@ -114,6 +125,11 @@ Scene::Scene(const Request& asked)
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
+  if (has_attention(network)) {
+    warnings.emplace_back(
+        "attention is not fused: its maps are written, read and kept for the backward pass, which "
+        "takes more time and memory than a fused kernel");
+  }
   if (plan) {
     if (plan->cluster != cluster.name) {
       warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'",

@@ -59,6 +59,10 @@ onnx::ModelProto parse(const std::string& path) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
+  if (!std::filesystem::exists(path)) throw InputError(path, "there is no such file", accepted);
+  if (std::filesystem::is_directory(path)) {
+    throw InputError(path, "a folder without a config.json", "a model's folder, or " + accepted);
+  }
   if (error || !file) throw InputError(path, "cannot be read as a file", accepted);
   if (size == 0) throw InputError(path, "is empty", accepted);
   if (size >= (std::uintmax_t{1} << 31)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "strategies/reshard.hpp"
 #include "strategies/sync.hpp"
@@ -11,12 +12,22 @@ namespace parsim {
 
 namespace {
 
-/// Kinds whose output may take the place of their input, as frameworks do for ReLU, or is a view of
-/// it.
+/// Whether a function's gradient follows from its output. Of others, such as gelu, silu and
+/// hardswish, the input is kept beside it.
+bool forgets_input(const Activation& activation) {
+  static const std::set<std::string_view> functions{
+      "relu", "leakyrelu",   "thresholdedrelu", "clip",     "elu", "celu", "selu",     "sigmoid",
+      "tanh", "hardsigmoid", "softplus",        "softsign", "exp", "sqrt", "identity", "rotary"};
+  return functions.contains(activation.function);
+}
+
+/// Kinds whose output may take the place of their input, as frameworks do for ReLU, or need not
+/// keep it beside their output, as softmax; or a view of it.
 bool in_place(const LayerKind& kind) {
   const auto* rearrange = kind.as<Rearrange>();
-  return kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr ||
-         (rearrange != nullptr && !rearrange->moves_data);
+  const auto* activation = kind.as<Activation>();
+  return (activation != nullptr && forgets_input(*activation)) || kind.as<Softmax>() != nullptr ||
+         kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
 }
 
 /// Bytes that one micro-batch keeps on a device until its backward, by stage.

@@ -128,6 +128,31 @@ TEST_CASE("pipeline: micro-batches that do not divide the batch are refused") {
                        InputError);
 }
 
+TEST_CASE("memory: what a function's gradient needs is kept, by hand") {
+  // 6 samples of 5 numbers: the data, the dense layer's output, and what comes behind it; the loss
+  // keeps a number a sample, and its gradient and the logits' are 2 x 30.
+  const auto kept = [](const std::string& function) {
+    Network net;
+    LayerId x = add_input(net, "in", vector_shape(5));
+    x = add_layer(net, "dense", Dense{5}, {x});
+    const LayerKind kind =
+        function == "softmax" ? LayerKind{Softmax{0}} : LayerKind{Activation{function}};
+    x = add_layer(net, function, kind, {x});
+    x = add_layer(net, "last", Dense{5}, {x});
+    (void)add_layer(net, "loss", Loss{}, {x});
+    const World world{net, testing::star_of(1, "10 GB/s", "1 us")};
+    return memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)))[0]
+               .activations.value /
+           4;
+  };
+  for (const std::string function : {"relu", "tanh", "softmax"}) {
+    CHECK(kept(function) == 30 + 30 + 30 + 6 + 60);
+  }
+  for (const std::string function : {"gelu", "silu", "hardswish"}) {
+    CHECK(kept(function) == 30 + 30 + 30 + 30 + 6 + 60);
+  }
+}
+
 TEST_CASE("memory: a dense layer by hand") {
   // 3 inputs, 5 units: 20 parameters. Batch 6 on two devices, 3 samples each, momentum.
   World world{testing::network_of("x: vector 3; dense 5; loss"), mixed_star()};
