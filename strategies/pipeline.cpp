@@ -117,8 +117,7 @@ std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size
     return {asked};
   }
   std::vector<std::size_t> numbers;
-  for (std::size_t stages = most; stages >= std::min<std::size_t>(2, most);
-       stages = stages <= few ? stages - 1 : stages / 2) {
+  for (std::size_t stages = most; stages > 0; stages = stages <= few ? stages - 1 : stages / 2) {
     numbers.push_back(stages);
   }
   return numbers;
