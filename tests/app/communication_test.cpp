@@ -87,6 +87,8 @@ TEST_CASE("communication: a comparison says what was measured, warns of the rest
                                          "model-even",
                                          "--strategy",
                                          "pipeline",
+                                         "--parts",
+                                         "4",
                                          "--collectives",
                                          "measured",
                                          "--collective-times",

@@ -319,8 +319,10 @@ TEST_CASE("program: no two events of a trace's track overlap") {
   const testing::TemporaryFolder folder;
   for (const char* strategy : {"data", "pipeline"}) {
     const std::string path = folder.path(std::string(strategy) + ".json");
-    const Finished finished = parsim_with({"simulate", "--network", "lenet5", "--cluster", star,
-                                           "--strategy", strategy, "--trace", path});
+    Words words{"simulate",   "--network", "lenet5",  "--cluster", star,
+                "--strategy", strategy,    "--trace", path};
+    if (strategy == std::string("pipeline")) words = with(words, {"--parts", "2"});
+    const Finished finished = parsim_with(words);
     REQUIRE(finished.exit_code == 0);
     std::map<std::pair<int, int>, std::vector<std::pair<std::int64_t, std::int64_t>>> tracks;
     const json trace = json::parse(testing::read_text(path));

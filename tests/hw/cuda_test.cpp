@@ -12,6 +12,7 @@
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/on_all_devices.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -144,7 +145,7 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       StrategyInput input{
           .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
       input.budget = 20;
-      ExecDag dag = lower(network, cluster, strategy.plan(input));
+      ExecDag dag = lower(network, cluster, plan_on_all_devices(strategy, input));
       for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
         dag.precision = precision;

@@ -18,6 +18,7 @@
 #include "tests/hw/virtual_clock.hpp"
 #include "tests/support/interpreter.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/reference.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -74,7 +75,7 @@ ExecDag dag_for(const std::string& name) {
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
   const std::string strategy = name == "server" ? "data" : name;
-  return lower(network, cluster, parsim::strategy(strategy, "test").plan(input));
+  return lower(network, cluster, plan_on_all_devices(parsim::strategy(strategy, "test"), input));
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
       input.budget = 20;
       CAPTURE(name);
       CAPTURE(strategy.name);
-      CHECK(difference(lower(network, cluster, strategy.plan(input))) == "");
+      CHECK(difference(lower(network, cluster, plan_on_all_devices(strategy, input))) == "");
     }
   }
 }

@@ -147,9 +147,10 @@ TEST_CASE("onnx refusal: every broken file says where and what is wrong") {
 
 TEST_CASE("onnx refusal: a file that is not there, and a folder") {
   CHECK(refusal("nowhere.onnx") ==
-        ": cannot be read as a file; an ONNX model (with or without its weights)");
+        ": there is no such file; an ONNX model (with or without its weights)");
   CHECK(refusal(PARSIM_SOURCE_DIR) ==
-        ": cannot be read as a file; an ONNX model (with or without its weights)");
+        ": a folder without a config.json; a model's folder, or an ONNX model (with or without its "
+        "weights)");
 }
 
 TEST_CASE("onnx refusal: a weight that differs from sample to sample") {

@@ -7,6 +7,7 @@
 #include "strategies/lower.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/list_scheduler.hpp"
+#include "tests/support/on_all_devices.hpp"
 #include "tests/support/world.hpp"
 
 namespace parsim {
@@ -197,7 +198,8 @@ TEST_CASE("fidelity: the formula is the list scheduler, and contention never has
 
 /// The disagreement on a strategy's plan, with NCCL's collectives.
 double disagreement(const World& world, const Strategy& strategy) {
-  const ExecDag dag = lower(world.network, world.cluster, strategy.plan(world.input(64)));
+  const ExecDag dag =
+      lower(world.network, world.cluster, plan_on_all_devices(strategy, world.input(64)));
   SimOptions options{Fidelity::hops, CollectiveCost::nccl};
   const Timeline simgrid = make_simulator(world.cluster, *world.cost, options)->run(dag);
   options.engine = Engine::fast;

@@ -6,6 +6,7 @@
 
 #include "strategies/lower.hpp"
 #include "tests/sim/small_dags.hpp"
+#include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/world.hpp"
 
@@ -277,7 +278,7 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
   for (const Strategy& strategy : strategies()) {
     if (strategy.name == "best") continue;  // a plan of the others, after a search
     CAPTURE(strategy.name);
-    const Plan plan = strategy.plan(world.input(64));
+    const Plan plan = plan_on_all_devices(strategy, world.input(64));
     const std::int64_t merged = unchanged(plan, Engine::fast);
     unchanged(plan, Engine::simgrid);
     if (strategy.name == "data") CHECK(merged > 0);

@@ -1,0 +1,19 @@
+// Tiny networks are fastest on one device: tests that want a pipeline's messages ask for them.
+#pragma once
+
+#include <algorithm>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim::testing {
+
+/// The strategy's plan; of `pipeline` one with a stage on every GPU.
+[[nodiscard]] inline Plan plan_on_all_devices(const Strategy& strategy, StrategyInput input) {
+  if (strategy.plan == plan_pipeline) {
+    const std::size_t gpus = devices_of(input.cluster, DeviceKind::gpu).size();
+    input.parts = static_cast<std::int32_t>(std::min(gpus, input.network.layers.size()));
+  }
+  return strategy.plan(input);
+}
+
+}  // namespace parsim::testing
