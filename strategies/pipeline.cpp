@@ -190,12 +190,12 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
   Chains chains(input, micro_batches);
   std::vector<Pipeline> pipelines;
   for (const std::vector<DeviceId>& devices : orders) pipelines.push_back(chains.cut(devices));
-  // What adds up in another order is not another time.
-  constexpr double alike = 1e-9;
-  std::stable_sort(pipelines.begin(), pipelines.end(), [&](const Pipeline& a, const Pipeline& b) {
-    if (a.cut.step < b.cut.step * (1 - alike)) return true;
-    return a.cut.step <= b.cut.step * (1 + alike) && a.devices.size() < b.devices.size();
-  });
+  // In single precision: what adds up in another order is not another time.
+  const auto rank = [](const Pipeline& one) {
+    return std::pair(static_cast<float>(one.cut.step), one.devices.size());
+  };
+  std::stable_sort(pipelines.begin(), pipelines.end(),
+                   [&](const Pipeline& a, const Pipeline& b) { return rank(a) < rank(b); });
   if (pipelines.size() > few) {  // more devices have more memory
     std::stable_sort(
         pipelines.begin() + static_cast<std::ptrdiff_t>(few), pipelines.end(),
