@@ -36,16 +36,7 @@ constexpr std::size_t finalists = 4;  ///< that use all devices, and as many tha
 /// Numbers of parts that are tried: all up to eight, then doubling, and one for each device.
 std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_t devices) {
   const std::size_t most = std::min(devices, input.network.layers.size());
-  if (input.parts) {
-    const auto asked = static_cast<std::size_t>(*input.parts);
-    if (asked < 1 || asked > most) {
-      throw InputError("strategy 'hybrid'",
-                       fmt::format("{} parts for {} devices and {} layers", *input.parts, devices,
-                                   input.network.layers.size()),
-                       fmt::format("1 to {} parts: each has a layer and a device", most));
-    }
-    return {asked};
-  }
+  if (const auto asked = parts_asked(input, devices, "hybrid")) return {*asked};
   std::set<std::size_t> numbers;
   for (std::size_t parts = 1; parts <= std::min<std::size_t>(most, 8); ++parts) {
     numbers.insert(parts);

@@ -9,7 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "core/errors.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/estimate.hpp"
 #include "strategies/pipeline_cut.hpp"
@@ -109,16 +108,7 @@ std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t 
 std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size_t devices) {
   constexpr std::size_t few = 8;
   const std::size_t most = std::min(devices, input.network.layers.size());
-  if (input.parts) {
-    const auto asked = static_cast<std::size_t>(*input.parts);
-    if (*input.parts < 1 || asked > most) {
-      throw InputError("strategy 'pipeline'",
-                       fmt::format("{} parts for {} devices and {} layers", *input.parts, devices,
-                                   input.network.layers.size()),
-                       fmt::format("1 to {} parts: each has a layer and a device", most));
-    }
-    return {asked};
-  }
+  if (const auto asked = parts_asked(input, devices, "pipeline")) return {*asked};
   std::vector<std::size_t> numbers;
   for (std::size_t stages = most; stages > 0; stages = stages <= few ? stages - 1 : stages / 2) {
     numbers.push_back(stages);

@@ -137,6 +137,18 @@ std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
   return order;
 }
 
+std::optional<std::size_t> parts_asked(const StrategyInput& input, std::size_t devices,
+                                       std::string_view strategy) {
+  if (!input.parts) return std::nullopt;
+  const std::size_t layers = input.network.layers.size(), most = std::min(devices, layers);
+  const auto asked = static_cast<std::size_t>(*input.parts);
+  if (*input.parts >= 1 && asked <= most) return asked;
+  throw InputError(
+      fmt::format("strategy '{}'", strategy),
+      fmt::format("{} parts for {} devices and {} layers", *input.parts, devices, layers),
+      fmt::format("1 to {} parts: each has a layer and a device", most));
+}
+
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
                                 std::string_view strategy) {
   if (micro_batches >= 1 && batch % micro_batches == 0) return;

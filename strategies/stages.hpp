@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "strategies/strategies.hpp"
@@ -38,6 +40,12 @@ namespace parsim {
 /// of the stages, taken from it in this order, never waits for itself.
 [[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
                                           std::int32_t micro_batches);
+
+/// The contiguous parts asked for by `--parts`; nothing if the strategy may choose. Throws
+/// InputError in its name if they are less than one, or more than devices or layers.
+[[nodiscard]] std::optional<std::size_t> parts_asked(const StrategyInput& input,
+                                                     std::size_t devices,
+                                                     std::string_view strategy);
 
 /// Throws InputError in the name of `strategy` if the batch is not a multiple of the micro-batches.
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
