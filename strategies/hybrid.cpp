@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 
-#include "core/errors.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/plan_support.hpp"
