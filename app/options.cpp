@@ -35,6 +35,9 @@ constexpr OptionSpec options[] = {
     {"--parts", "N",
      "contiguous parts of the network in 'hybrid' and 'pipeline' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
+    {"--recompute", "",
+     "save memory: drop activations after forward and compute them again for backward, segment by "
+     "segment (checkpointing)"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "

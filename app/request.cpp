@@ -93,9 +93,9 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 
 /// Options that a plan file answers already.
 constexpr std::string_view decided_by_plan[] = {
-    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",   "--server",
-    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares", "--rounding",
-    "--search-costs", "--degrees",       "--parts",     "--budget"};
+    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",     "--server",
+    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares",   "--rounding",
+    "--search-costs", "--degrees",       "--parts",     "--budget",    "--recompute"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -192,6 +192,7 @@ Request make_request(const Arguments& arguments) {
   if (const auto size = arguments.text("--bucket")) {
     request.bucket = parse_bytes(*size, "--bucket");
   }
+  request.recompute = arguments.has("--recompute");
   if (const auto word = arguments.text("--shares")) {
     request.shares = parse_word(*word, "--shares", share_rules);
   }

@@ -43,6 +43,7 @@ struct Request {
   std::optional<DegreeRule> degrees;
   std::optional<std::int32_t> parts;
   std::optional<std::int64_t> budget;
+  bool recompute = false;
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
   std::vector<std::string> collective_times;  ///< as given

@@ -117,7 +117,9 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   };
   input.known = known;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
-  Plan plan = strategy.plan(input);
+  Plan plan = with_savings(input, strategy.plan(input));
+  const std::vector<std::string> savings = savings_notes(input, plan);
+  plan.notes.insert(plan.notes.end(), savings.begin(), savings.end());
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};

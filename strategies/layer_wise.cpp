@@ -17,7 +17,6 @@
 
 #include "core/errors.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/memory.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -170,7 +169,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
             Searched& candidate) {
   constexpr int most = 3000;  // plans whose memory is looked at
   const auto lacking = [&](const Plan& plan) {
-    const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+    const std::vector<MemoryUse> uses = memory_use(input, plan);
     std::int64_t bytes = 0;
     for (std::size_t d = 0; d < uses.size(); ++d) {
       const std::int64_t over = uses[d].total().value - input.cluster.devices[d].memory.value;
@@ -182,7 +181,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
   // devices together lack much there is nothing to spread, and looking takes minutes.
   constexpr double hopeless = 1.5;
   double used = 0, there = 0;
-  const std::vector<MemoryUse> now = memory_use(input.network, input.cluster, candidate.plan);
+  const std::vector<MemoryUse> now = memory_use(input, candidate.plan);
   for (std::size_t d = 0; d < now.size(); ++d) {
     if (input.cluster.model(DeviceId{d}).kind != DeviceKind::gpu) continue;
     used += static_cast<double>(now[d].total().value);

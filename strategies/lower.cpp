@@ -21,6 +21,7 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
       plan_(plan),
       samples_(plan.batch / plan.schedule.micro_batches),
       flow_(gradient_flow(network)),
+      dropped_(dropped_outputs(network, plan)),
       dag_(network, plan.batch, plan.precision, plan.optimizer) {
   dag_.strategy = plan.strategy;
   dag_.cluster = plan.cluster;
@@ -191,12 +192,12 @@ void Lowering::emit(const Slot& slot) {
     }
     return;
   }
-  for (const LayerId id : members) {
-    if (!is_source(id) && plan_.layers[id.index()].recompute)
-      emit_forward(id, slot.micro_batch, Pass::recompute);
-  }
-  for (auto id = members.rbegin(); id != members.rend(); ++id) {
-    if (flow_.wants[id->index()]) emit_backward(*id, slot.micro_batch);
+  for (const BackwardTurn& turn : backward_turns(network_, flow_, dropped_, members)) {
+    if (turn.again) {
+      emit_forward(turn.layer, slot.micro_batch, Pass::recompute);
+    } else {
+      emit_backward(turn.layer, slot.micro_batch);
+    }
   }
 }
 

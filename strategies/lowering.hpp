@@ -8,6 +8,7 @@
 
 #include "core/exec_dag.hpp"
 #include "strategies/gradient_flow.hpp"
+#include "strategies/recompute.hpp"
 #include "strategies/reshard.hpp"
 #include "strategies/sync.hpp"
 
@@ -110,6 +111,7 @@ class Lowering {
   const Plan& plan_;
   std::int64_t samples_;
   GradientFlow flow_;
+  std::vector<bool> dropped_;
   ExecDag dag_;
   std::vector<LayerState> layers_;
   std::vector<std::vector<MicroBatchState>> micro_;  ///< by layer, micro-batch

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "strategies/recompute.hpp"
 #include "strategies/reshard.hpp"
 #include "strategies/sync.hpp"
 
@@ -21,19 +22,10 @@ bool forgets_input(const Activation& activation) {
   return functions.contains(activation.function);
 }
 
-/// Kinds whose output may take the place of their input, as frameworks do for ReLU, or need not
-/// keep it beside their output, as softmax; or a view of it.
-bool in_place(const LayerKind& kind) {
-  const auto* rearrange = kind.as<Rearrange>();
-  const auto* activation = kind.as<Activation>();
-  return (activation != nullptr && forgets_input(*activation)) || kind.as<Softmax>() != nullptr ||
-         kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
-}
-
 /// Bytes that one micro-batch keeps on a device until its backward, by stage.
 struct Kept {
   std::map<std::int32_t, std::int64_t> by_stage;
-  std::int64_t once = 0;  ///< recomputed layers: one working copy whatever is in flight
+  std::vector<std::int64_t> outputs;  ///< by layer, dropped ones too; empty if no plan drops any
   std::int64_t largest_gradient = 0;
   std::int64_t largest_arrival = 0;
 };
@@ -45,12 +37,15 @@ class Accounting {
         cluster_(cluster),
         plan_(plan),
         element_(element_bytes(plan.precision)),
+        dropped_(dropped_outputs(network, plan)),
+        drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
         kept_(cluster.devices.size()),
         use_(cluster.devices.size()) {}
 
   std::vector<MemoryUse> run() {
     activations();
     states();
+    if (drops_) find_turns();
     for (const Lane& lane : plan_.schedule.lanes) {
       for (const DeviceId device : lane.devices) in_flight(lane, device);
     }
@@ -59,17 +54,36 @@ class Accounting {
 
  private:
   void activations();
+  void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t bytes) const;
   void states();
+  void find_turns();
+  [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
   void in_flight(const Lane& lane, DeviceId device);
 
   const Network& network_;
   const Cluster& cluster_;
   const Plan& plan_;
   std::int64_t element_;
+  std::vector<bool> dropped_;
+  bool drops_;
+  std::vector<std::vector<BackwardTurn>> turns_;  ///< by stage, if any output is dropped
   std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
 };
+
+void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
+                              std::int64_t bytes) const {
+  if (works_in_place(network_[id].kind)) {
+    // Its memory is its producer's, unless it stays and that is dropped.
+    const bool stays = !dropped_[id.index()] && dropped_[network_[id].inputs[0].index()];
+    if (!stays) return;
+  }
+  if (!dropped_[id.index()]) kept.by_stage[stage] += bytes;
+  if (!drops_) return;
+  kept.outputs.resize(network_.layers.size());
+  kept.outputs[id.index()] += bytes;
+}
 
 void Accounting::activations() {
   const std::int64_t samples = plan_.batch / plan_.schedule.micro_batches;
@@ -95,8 +109,7 @@ void Accounting::activations() {
         const std::int64_t bytes = all[c].part.out.volume() * element_;
         Kept& kept = kept_[all[c].device.index()];
         kept.largest_gradient = std::max(kept.largest_gradient, 2 * bytes);  // of output and input
-        if (in_place(layer.kind)) continue;
-        (plan.recompute ? kept.once : kept.by_stage[stage]) += bytes;
+        count_output(id, stage, kept, bytes);
       }
     }
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
@@ -170,19 +183,63 @@ void Accounting::states() {
   }
 }
 
+void Accounting::find_turns() {
+  const GradientFlow flow = gradient_flow(network_);
+  std::vector<std::vector<LayerId>> members;
+  for (std::size_t l = 0; l < network_.layers.size(); ++l) {
+    const auto stage = static_cast<std::size_t>(plan_.schedule.stage_of_layer[l]);
+    members.resize(std::max(members.size(), stage + 1));
+    members[stage].emplace_back(l);
+  }
+  for (const auto& layers : members) {
+    turns_.push_back(backward_turns(network_, flow, dropped_, layers));
+  }
+}
+
+/// Bytes of a micro-batch at the worst moment of its way back through a stage: an output is there
+/// until its own layer's backward.
+std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) const {
+  const auto known = kept.by_stage.find(stage);
+  std::int64_t now = known == kept.by_stage.end() ? 0 : known->second;
+  std::int64_t peak = now;
+  if (kept.outputs.empty()) return peak;
+  for (const BackwardTurn& turn : turns_[static_cast<std::size_t>(stage)]) {
+    const std::int64_t bytes = kept.outputs[turn.layer.index()];
+    now += turn.again ? bytes : -bytes;
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
 void Accounting::in_flight(const Lane& lane, DeviceId device) {
   Kept& kept = kept_[device.index()];
+  std::map<std::int32_t, std::int64_t> backward;
   std::int64_t now = 0, peak = 0;
   for (const Slot& slot : lane.slots) {
     const auto stage = kept.by_stage.find(slot.stage);
     const std::int64_t bytes = stage == kept.by_stage.end() ? 0 : stage->second;
-    now += slot.direction == Direction::forward ? bytes : -bytes;
-    peak = std::max(peak, now);
+    if (slot.direction == Direction::forward) {
+      now += bytes;
+      peak = std::max(peak, now);
+      continue;
+    }
+    now -= bytes;
+    if (!drops_) continue;
+    const auto [at, fresh] = backward.try_emplace(slot.stage, 0);
+    if (fresh) at->second = backward_peak(kept, slot.stage);
+    peak = std::max(peak, now + at->second);
   }
-  use_[device.index()].activations = Bytes{peak + kept.once + kept.largest_gradient};
+  use_[device.index()].activations = Bytes{peak + kept.largest_gradient};
 }
 
 }  // namespace
+
+bool works_in_place(const LayerKind& kind) {
+  const auto* rearrange = kind.as<Rearrange>();
+  const auto* activation = kind.as<Activation>();
+  return (activation != nullptr && forgets_input(*activation)) || kind.as<Softmax>() != nullptr ||
+         kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
+}
 
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                   const Plan& plan) {

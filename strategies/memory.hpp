@@ -17,6 +17,10 @@ struct MemoryUse {
   }
 };
 
+/// Whether a layer's output takes the place of its input, as frameworks do for ReLU, or its input
+/// need not be kept beside it, as softmax's, or it is a view of it.
+[[nodiscard]] bool works_in_place(const LayerKind& kind);
+
 /// By device id.
 ///
 ///     weights, gradients   the parts that a device's cells use, at the plan's element size
@@ -24,7 +28,8 @@ struct MemoryUse {
 ///     activations          outputs and received pieces from forward to backward, for as many
 ///     micro-batches as
 ///                          the schedule has in flight, and the largest gradient with its input's.
-///                          Activation functions and views take their input's place
+///                          Activation functions and views take their input's place. Dropped
+///                          outputs count from when they are computed again to their backward
 ///     communication        the largest received piece and the two largest buckets
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of

@@ -1,14 +1,38 @@
 #include "strategies/price.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
 #include "strategies/lower.hpp"
-#include "strategies/memory.hpp"
+#include "strategies/recompute.hpp"
 
 namespace parsim {
 
+Plan with_savings(const StrategyInput& input, Plan plan) {
+  if (input.recompute) recompute_segments(input.network, plan);
+  return plan;
+}
+
+std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan) {
+  std::vector<std::string> notes;
+  if (input.recompute) {
+    const std::vector<bool> dropped = dropped_outputs(input.network, plan);
+    notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
+                                std::count(dropped.begin(), dropped.end(), true), dropped.size()));
+  }
+  return notes;
+}
+
+std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
+  if (!input.recompute) return memory_use(input.network, input.cluster, plan);
+  return memory_use(input.network, input.cluster, with_savings(input, plan));
+}
+
 bool fits(const StrategyInput& input, const Plan& plan) {
-  const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+  const std::vector<MemoryUse> uses = memory_use(input, plan);
   for (std::size_t i = 0; i < uses.size(); ++i) {
     if (uses[i].total() > input.cluster.devices[i].memory) return false;
   }
@@ -24,7 +48,8 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
-  return {fits(input, plan), input.simulate(plan)};
+  const Plan priced = with_savings(input, plan);
+  return {fits(input, priced), input.simulate(priced)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/executor.hpp"
+#include "strategies/memory.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {
@@ -17,6 +18,16 @@ struct Price {
     return fits != other.fits ? fits : step < other.step;
   }
 };
+
+/// The plan with what the input asks for to save memory, whatever the plan said. Strategies need
+/// not think of it: what is below prices plans so, and who asks a strategy adds it to the answer.
+[[nodiscard]] Plan with_savings(const StrategyInput& input, Plan plan);
+
+/// What was done, for the notes of a plan with savings; empty if nothing.
+[[nodiscard]] std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan);
+
+/// By device, of the plan with savings.
+[[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);

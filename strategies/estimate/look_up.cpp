@@ -16,7 +16,8 @@ constexpr std::size_t most_cells_kept = 1'000'000;
 void Estimator::State::begin(const Plan& wanted) {
   plan = &wanted;
   const Schedule& schedule = wanted.schedule;
-  if (by_samples.empty() || schedule != previous.schedule) {
+  const bool other_schedule = by_samples.empty() || schedule != previous.schedule;
+  if (other_schedule) {
     order = issue_order(input.network, schedule);
     members.clear();
     for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
@@ -25,6 +26,14 @@ void Estimator::State::begin(const Plan& wanted) {
       members[stage].emplace_back(l);
     }
     previous.schedule = schedule;
+  }
+  std::vector<bool> drops = dropped_outputs(input.network, wanted);
+  if (other_schedule || drops != dropped) {
+    dropped = std::move(drops);
+    turns.clear();
+    for (const std::vector<LayerId>& stage : members) {
+      turns.push_back(backward_turns(input.network, structure.flow, dropped, stage));
+    }
   }
   const std::int64_t samples = wanted.batch / schedule.micro_batches;
   bool fresh = samples != previous_samples;  // nothing of the last plan helps

@@ -97,16 +97,14 @@ double Estimator::State::arrived_operands(LayerId id, std::size_t cell, std::int
 
 void Estimator::State::emit(const Slot& slot) {
   const std::vector<LayerId>& stage = members[static_cast<std::size_t>(slot.stage)];
-  const auto all_forward = [&](bool again) {
+  if (slot.direction == Direction::forward) {
     for (const LayerId id : stage) {
-      if (structure.flow.source[id.index()]) continue;
-      if (!again || plan->layers[id.index()].recompute) forward(id, slot.micro_batch);
+      if (!structure.flow.source[id.index()]) forward(id, slot.micro_batch);
     }
-  };
-  if (slot.direction == Direction::forward) return all_forward(false);
-  all_forward(true);
-  for (auto id = stage.rbegin(); id != stage.rend(); ++id) {
-    if (structure.flow.wants[id->index()]) backward(*id, slot.micro_batch);
+    return;
+  }
+  for (const BackwardTurn& turn : turns[static_cast<std::size_t>(slot.stage)]) {
+    turn.again ? forward(turn.layer, slot.micro_batch) : backward(turn.layer, slot.micro_batch);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "strategies/estimate.hpp"
 #include "strategies/estimate/fragments.hpp"
+#include "strategies/recompute.hpp"
 
 namespace parsim {
 
@@ -44,6 +45,8 @@ struct Estimator::State {
   std::int64_t previous_samples = -1;  ///< of its micro-batches
   std::vector<Slot> order;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
+  std::vector<bool> dropped;
+  std::vector<std::vector<BackwardTurn>> turns;  ///< of a stage
 
   // One walk.
   const Plan* plan = nullptr;

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "strategies/memory.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
@@ -160,7 +160,7 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
     StrategyInput small = input;
     small.batch = samples * micro_batches;
     const Plan plan = make_plan(small, chain.devices, {first, micro_batches, one, {samples}, {}});
-    return memory_use(input.network, input.cluster, plan);
+    return memory_use(input, plan);
   };
   const std::vector<MemoryUse> with_one = memory(1), with_two = memory(2);
   for (std::size_t i = 0; i < parts; ++i) {

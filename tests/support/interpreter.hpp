@@ -40,6 +40,8 @@ class Memory {
   [[nodiscard]] Block read(const StoreKey& key, const Region& region);
   void write(const StoreKey& key, const Block& block);
   void add(const StoreKey& key, const Block& block);
+  /// As if the region had never been written.
+  void forget(const StoreKey& key, const Region& region);
   /// True if every element was written.
   [[nodiscard]] bool has(const StoreKey& key, const Region& region) const;
 
@@ -75,7 +77,8 @@ class Memory {
 /// engines with other durations may do.
 [[nodiscard]] std::vector<OpId> random_order(const ExecDag& dag, std::uint64_t seed);
 
-/// Executes the operations. Weights lie, before the step, wherever a kernel of the device uses them
+/// Executes the operations. What a device computes again is gone from its last reader of the first
+/// time until then. Weights lie, before the step, wherever a kernel of the device uses them
 /// and where a parameter server receives gradients; training data lies everywhere.
 /// `dag` must outlive the result.
 [[nodiscard]] Memory interpret(const ExecDag& dag, const std::vector<OpId>& order);

@@ -157,6 +157,11 @@ void Memory::add(const StoreKey& key, const Block& block) {
   for_each_index(block.box(), [&](const Index& index) { to.written[to.values.offset(index)] = 1; });
 }
 
+void Memory::forget(const StoreKey& key, const Region& region) {
+  Store& from = store(key);
+  for_each_index(region, [&](const Index& index) { from.written[from.values.offset(index)] = 0; });
+}
+
 std::vector<OpId> issue_order(const ExecDag& dag) {
   std::vector<OpId> order;
   for (std::size_t i = 0; i < dag.size(); ++i) order.emplace_back(i);

@@ -1,0 +1,164 @@
+#include "strategies/recompute.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "core/errors.hpp"
+#include "strategies/memory.hpp"
+
+namespace parsim {
+
+namespace {
+
+bool cuts_contraction(const LayerPlan& plan) {
+  return std::any_of(plan.cuts.begin(), plan.cuts.end(),
+                     [](const Cut& cut) { return cut.dim == Dim::in_channel; });
+}
+
+/// A segmentation whose peak is at most `most`; empty if there is none. What is kept before an
+/// element is best if it is least, so that one number for each element tells all.
+std::vector<std::size_t> segments_within(const std::vector<Checkpoint>& chain, double most) {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  const std::size_t count = chain.size();
+  std::vector<double> kept(count + 1, never);
+  std::vector<std::size_t> begin(count + 1);
+  kept[0] = 0;
+  for (std::size_t end = 1; end <= count; ++end) {
+    double all = 0, stays = 0;
+    for (std::size_t first = end; first-- > 0;) {
+      all += chain[first].bytes;
+      if (chain[first].last_reader >= end) stays += chain[first].bytes;
+      if (all > most) break;
+      if (kept[first] + all > most || kept[first] + stays >= kept[end]) continue;
+      kept[end] = kept[first] + stays;
+      begin[end] = first;
+    }
+  }
+  if (kept[count] == never) return {};
+  std::vector<std::size_t> segments;
+  for (std::size_t end = count; end > 0; end = begin[end]) segments.push_back(begin[end]);
+  std::reverse(segments.begin(), segments.end());
+  return segments;
+}
+
+/// Whether the stage goes backward through every micro-batch right after it went forward.
+bool turns_at_once(const Schedule& schedule, std::int32_t stage) {
+  for (const Lane& lane : schedule.lanes) {
+    for (std::size_t s = 0; s < lane.slots.size(); ++s) {
+      const Slot& slot = lane.slots[s];
+      if (slot.stage != stage || slot.direction != Direction::forward) continue;
+      const Slot back{stage, slot.micro_batch, Direction::backward};
+      if (s + 1 == lane.slots.size() || lane.slots[s + 1] != back) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<bool> dropped_outputs(const Network& network, const Plan& plan) {
+  std::vector<bool> dropped(network.layers.size());
+  const bool any = std::any_of(plan.layers.begin(), plan.layers.end(),
+                               [](const LayerPlan& layer) { return layer.recompute; });
+  if (!any) return dropped;
+  const GradientFlow flow = gradient_flow(network);
+  const auto readers = consumers(network);
+  const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
+  for (std::size_t l = 0; l < dropped.size(); ++l) {
+    dropped[l] = plan.layers[l].recompute && !flow.source[l] &&
+                 std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
+                   return stage[reader.layer.index()] == stage[l];
+                 });
+  }
+  return dropped;
+}
+
+std::vector<BackwardTurn> backward_turns(const Network& network, const GradientFlow& flow,
+                                         const std::vector<bool>& dropped,
+                                         std::span<const LayerId> members) {
+  std::vector<BackwardTurn> turns;
+  std::vector<bool> there(network.layers.size());
+  const std::function<void(LayerId)> bring = [&](LayerId id) {
+    if (!dropped[id.index()] || there[id.index()]) return;
+    there[id.index()] = true;
+    for (const LayerId producer : network[id].inputs) bring(producer);
+    turns.push_back({id, true});
+  };
+  for (std::size_t m = members.size(); m-- > 0;) {
+    if (!flow.wants[members[m].index()]) continue;
+    for (const LayerId producer : network[members[m]].inputs) bring(producer);
+    turns.push_back({members[m], false});
+  }
+  return turns;
+}
+
+std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain) {
+  double least = 0, most = 0;
+  for (const Checkpoint& element : chain) {
+    least = std::max(least, element.bytes - 1);
+    most += element.bytes;
+  }
+  std::vector<std::size_t> best{0};
+  while (most - least > 0.5) {  // bytes are whole
+    const double middle = (least + most) / 2;
+    if (std::vector<std::size_t> found = segments_within(chain, middle); found.empty()) {
+      least = middle;
+    } else {
+      best = std::move(found);
+      most = middle;
+    }
+  }
+  return best;
+}
+
+void recompute_segments(const Network& network, Plan& plan) {
+  const std::size_t count = network.layers.size();
+  const GradientFlow flow = gradient_flow(network);
+  const auto readers = consumers(network);
+  const std::vector<std::int32_t>& stage_of = plan.schedule.stage_of_layer;
+  std::vector<std::vector<std::size_t>> members;  // layers by stage
+  for (std::size_t l = 0; l < count; ++l) {
+    const auto stage = static_cast<std::size_t>(stage_of[l]);
+    members.resize(std::max(members.size(), stage + 1));
+    members[stage].push_back(l);
+  }
+  // Functions that work in place have the memory of what they read.
+  std::vector<std::size_t> owner(count);
+  for (std::size_t l = 0; l < count; ++l) {
+    owner[l] = l;
+    if (!works_in_place(network.layers[l].kind)) continue;
+    const std::size_t producer = network.layers[l].inputs[0].index();
+    if (stage_of[producer] == stage_of[l]) owner[l] = owner[producer];
+  }
+  for (std::size_t s = 0; s < members.size(); ++s) {
+    std::vector<std::size_t> position(count, 0);
+    for (std::size_t p = 0; p < members[s].size(); ++p) position[members[s][p]] = p;
+    std::vector<Checkpoint> chain(members[s].size());
+    for (std::size_t p = 0; p < chain.size(); ++p) {
+      const std::size_t l = members[s][p];
+      Checkpoint& memory = chain[position[owner[l]]];
+      if (owner[l] == l && !flow.source[l]) {
+        memory.bytes = static_cast<double>(network.layers[l].out.elements());
+      }
+      for (const Consumer& reader : readers[l]) {
+        const std::size_t reads = reader.layer.index();
+        memory.last_reader = std::max(
+            memory.last_reader, stage_of[reads] == stage_of[l] ? position[reads] : chain.size());
+      }
+    }
+    const std::vector<std::size_t> begins = checkpoint_segments(chain);
+    for (std::size_t b = 0; b < begins.size(); ++b) {
+      const bool last = b + 1 == begins.size();
+      const std::size_t end = last ? chain.size() : begins[b + 1];
+      const bool kept = last && turns_at_once(plan.schedule, static_cast<std::int32_t>(s));
+      for (std::size_t p = begins[b]; p < end; ++p) {
+        const std::size_t l = members[s][p];
+        plan.layers[l].recompute = !kept && !flow.source[l] && !cuts_contraction(plan.layers[l]) &&
+                                   chain[position[owner[l]]].last_reader < end;
+      }
+    }
+  }
+}
+
+}  // namespace parsim

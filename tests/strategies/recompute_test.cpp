@@ -1,0 +1,154 @@
+// Recomputation: segments against all cuts, turns and memory against what a device holds at every
+// moment.
+#include "strategies/recompute.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+
+#include "networks/networks.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/memory.hpp"
+#include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/tiny_networks.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+double peak_of(const std::vector<Checkpoint>& chain, const std::vector<std::size_t>& begins) {
+  double kept = 0, peak = 0;
+  for (std::size_t b = 0; b < begins.size(); ++b) {
+    const std::size_t end = b + 1 < begins.size() ? begins[b + 1] : chain.size();
+    double all = 0, stays = 0;
+    for (std::size_t p = begins[b]; p < end; ++p) {
+      all += chain[p].bytes;
+      if (chain[p].last_reader >= end) stays += chain[p].bytes;
+    }
+    peak = std::max(peak, kept + all);
+    kept += stays;
+  }
+  return peak;
+}
+
+TEST_CASE("recompute: no other segments have a lower peak") {
+  CHECK(rc::check([] {
+    const auto count = *rc::gen::inRange<std::size_t>(1, 11);
+    std::vector<Checkpoint> chain(count);
+    for (std::size_t p = 0; p < count; ++p) {
+      chain[p].bytes = *rc::gen::inRange(0, 100);
+      chain[p].last_reader = *rc::gen::inRange(p + 1, count + 1);
+    }
+    double least = peak_of(chain, {0});
+    for (unsigned cuts = 1; cuts < 1U << (count - 1); ++cuts) {
+      std::vector<std::size_t> begins{0};
+      for (std::size_t p = 1; p < count; ++p) {
+        if ((cuts >> (p - 1) & 1U) != 0) begins.push_back(p);
+      }
+      least = std::min(least, peak_of(chain, begins));
+    }
+    RC_ASSERT(peak_of(chain, checkpoint_segments(chain)) == least);
+  }));
+}
+
+TEST_CASE("recompute: a chain of n equal layers needs about 2 sqrt(n) of them (Chen et al. 2016)") {
+  for (const std::size_t count : {16U, 100U, 400U}) {
+    std::vector<Checkpoint> chain(count);
+    for (std::size_t p = 0; p < count; ++p) chain[p] = {1, p + 1};
+    const double root = std::sqrt(static_cast<double>(count));
+    const double peak = peak_of(chain, checkpoint_segments(chain));
+    CHECK(peak <= 2 * root);
+    CHECK(peak >= root);
+  }
+}
+
+TEST_CASE("recompute: layers come back right before the backward that reads them") {
+  const Network network = tiny_network("residual");
+  const GradientFlow flow = gradient_flow(network);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Plan plan = random_plan(network, 3, 8, seed);
+    const std::vector<bool> dropped = dropped_outputs(network, plan);
+    std::vector<LayerId> members;
+    for (std::size_t l = 0; l < network.layers.size(); ++l) members.emplace_back(l);
+    std::set<LayerId> there, done;
+    for (const BackwardTurn& turn : backward_turns(network, flow, dropped, members)) {
+      for (const LayerId producer : network[turn.layer].inputs) {
+        const bool has = !dropped[producer.index()] || there.contains(producer);
+        CHECK(has);
+      }
+      const bool first = (turn.again ? there : done).insert(turn.layer).second;
+      CHECK(first);
+      if (turn.again) CHECK(dropped[turn.layer.index()]);
+    }
+    for (const LayerId layer : members) CHECK(done.contains(layer) == flow.wants[layer.index()]);
+  }
+}
+
+/// Bytes of outputs on one device at the worst moment, by the operations of a DAG in their order.
+/// An output lives from its kernel to its own backward; a dropped one also ends with its last
+/// reader before it comes back.
+std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
+  const GradientFlow flow = gradient_flow(dag.network);
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> alive;  // by layer, micro-batch
+  std::int64_t now = 0, peak = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* compute = std::get_if<Compute>(&op);
+    if (compute == nullptr) continue;
+    const LayerId layer = dag.work(compute->work).layer;
+    const auto key = std::pair(layer.value, compute->micro_batch);
+    const bool first = compute->pass == Pass::forward && !dropped[layer.index()];
+    if ((first || compute->pass == Pass::recompute) && !works_in_place(dag.network[layer].kind)) {
+      alive[key] = dag.part(compute->work).out.volume() * element_bytes(dag.precision);
+      now += alive[key];
+    }
+    peak = std::max(peak, now);
+    if (compute->pass == Pass::forward || compute->pass == Pass::recompute) continue;
+    now -= alive[key];
+    alive[key] = 0;
+  }
+  return peak;
+}
+
+TEST_CASE("recompute: the memory is what the operations hold, and less than without") {
+  const Cluster cluster = star_of(1, "10 GB/s", "1us");
+  for (const std::string name : {"resnet18", "vgg16", "inception_v3", "densenet121"}) {
+    CAPTURE(name);
+    const Network network = load_network(name, {}, "test");
+    Plan plan = single_device_plan(network, 4);
+    const MemoryUse without = memory_use(network, cluster, plan)[0];
+    const std::vector<bool> none(network.layers.size());
+    const std::int64_t others =
+        without.activations.value - most_alive(lower(network, cluster, plan), none);
+    recompute_segments(network, plan);
+    const MemoryUse with = memory_use(network, cluster, plan)[0];
+    const std::vector<bool> dropped = dropped_outputs(network, plan);
+    CHECK(with.activations.value == most_alive(lower(network, cluster, plan), dropped) + others);
+    CHECK(with.activations < without.activations);
+    CHECK(with.weights == without.weights);
+    MESSAGE(name, ": ", without.activations.value >> 20, " to ", with.activations.value >> 20,
+            " MiB");
+  }
+}
+
+TEST_CASE("recompute: the numbers stay those of the unsplit network") {
+  const Cluster cluster = star_of(4, "10 GB/s", "1us");
+  for (const Network& network : tiny_networks()) {
+    CAPTURE(network.name);
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      Plan plan = random_plan(network, 3, 8, seed);
+      recompute_segments(network, plan);
+      CHECK(difference(plan, lower(network, cluster, plan), 7) == "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace parsim::testing
