@@ -35,6 +35,9 @@ constexpr OptionSpec options[] = {
     {"--parts", "N",
      "contiguous parts of the network in 'hybrid' and 'pipeline' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
+    {"--zero", "0|1|2|3",
+     "save memory: replicas split the optimizer's states, from 2 on gradients, from 3 on weights "
+     "(default: 0)"},
     {"--recompute", "",
      "save memory: drop activations after forward and compute them again for backward, segment by "
      "segment (checkpointing)"},

@@ -93,9 +93,9 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 
 /// Options that a plan file answers already.
 constexpr std::string_view decided_by_plan[] = {
-    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",     "--server",
-    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares",   "--rounding",
-    "--search-costs", "--degrees",       "--parts",     "--budget",    "--recompute"};
+    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",      "--server",
+    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares",    "--rounding",
+    "--search-costs", "--degrees",       "--parts",     "--budget",    "--recompute", "--zero"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -193,6 +193,9 @@ Request make_request(const Arguments& arguments) {
     request.bucket = parse_bytes(*size, "--bucket");
   }
   request.recompute = arguments.has("--recompute");
+  if (const auto stage = arguments.number("--zero", 0, 3)) {
+    request.zero_stage = static_cast<std::int32_t>(*stage);
+  }
   if (const auto word = arguments.text("--shares")) {
     request.shares = parse_word(*word, "--shares", share_rules);
   }

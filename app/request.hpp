@@ -43,6 +43,7 @@ struct Request {
   std::optional<DegreeRule> degrees;
   std::optional<std::int32_t> parts;
   std::optional<std::int64_t> budget;
+  std::int32_t zero_stage = 0;
   bool recompute = false;
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;

@@ -214,6 +214,7 @@ StrategyInput Scene::strategy_input() const {
   input.optimizer = request.optimizer;
   input.server = server;
   input.micro_batches = request.micro_batches;
+  input.zero_stage = request.zero_stage;
   input.recompute = request.recompute;
   input.seed = request.seed;
   if (request.sync) input.sync = *request.sync;

@@ -22,10 +22,10 @@ std::span<const Verb> verbs() {
       "--batch",    "--precision",  "--optimizer",   "--fidelity",         "--engine",
       "--seed",     "--no-timings", "--collectives", "--collective-times", "--algorithm",
       "--protocol", "--every-rank"};
-  static const Flags planning = {"--sync",     "--server", "--micro-batches", "--schedule",
-                                 "--bucket",   "--shares", "--rounding",      "--search-costs",
-                                 "--degrees",  "--parts",  "--budget",        "--costs",
-                                 "--recompute"};
+  static const Flags planning = {"--sync",    "--server",   "--micro-batches", "--schedule",
+                                 "--bucket",  "--shares",   "--rounding",      "--search-costs",
+                                 "--degrees", "--parts",    "--budget",        "--costs",
+                                 "--zero",    "--recompute"};
   static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
                                   "--launch-interval"};
   static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition", "--hw-link",

@@ -107,9 +107,31 @@ TensorId ExecDag::add_bucket(std::vector<std::pair<ParameterId, RegionId>> conte
   return intern(Tensor{Tensor::Kind::bucket, static_cast<std::int32_t>(buckets_.size()) - 1, -1});
 }
 
+std::vector<std::pair<ParameterId, Region>> ExecDag::bucket_parts(std::int32_t index,
+                                                                  RegionId range) const {
+  std::vector<std::pair<ParameterId, Region>> parts;
+  std::int64_t begin = 0;
+  for (const auto& [parameter, id] : bucket(index)) {
+    const Region& part = region(id);
+    if (!range.valid()) {
+      parts.emplace_back(parameter, part);
+      continue;
+    }
+    const Interval wanted = region(range)[0];
+    const Interval here = intersect(wanted, {begin, begin + part.volume()});
+    for (const Region& piece : row_major_pieces(part, {here.begin - begin, here.end - begin})) {
+      parts.emplace_back(parameter, piece);
+    }
+    begin += part.volume();
+  }
+  return parts;
+}
+
 std::int64_t ExecDag::elements(const Slice& slice) const {
   const Tensor& what = tensor(slice.tensor);
-  if (what.kind != Tensor::Kind::bucket) return region(slice.region).volume();
+  if (what.kind != Tensor::Kind::bucket || slice.region.valid()) {
+    return region(slice.region).volume();
+  }
   std::int64_t sum = 0;
   for (const auto& [parameter, part] : bucket(what.index)) sum += region(part).volume();
   return sum;

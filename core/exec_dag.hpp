@@ -45,7 +45,9 @@ struct Slice {
   TensorId tensor;
   Role role = Role::activation;
   std::int32_t micro_batch = 0;  ///< 0 for weights, their gradients and states
-  RegionId region;               ///< invalid for buckets (they list their regions)
+  /// Of a bucket: a range of its elements, one part after the other, each in row-major order;
+  /// invalid: all.
+  RegionId region;
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
@@ -91,8 +93,8 @@ struct Compute {
   std::int32_t micro_batch = 0;
 };
 
-/// The optimizer's step on a device: weight −= rate · weight_gradient, over a parameter's region or
-/// a bucket.
+/// The optimizer's step on a device: weight −= rate · weight_gradient, over a parameter's region, a
+/// bucket or a range of one.
 struct Update {
   DeviceId device;
   Slice slice;  ///< role weight
@@ -147,6 +149,7 @@ struct Collective {
 };
 
 /// Regions by member of an all_gather, reduce_scatter or all_to_all (index into ExecDag::shares).
+/// Of a bucket ranges of elements, as in Slice.
 struct Shares {
   std::vector<RegionId> regions;
   std::vector<RegionId> needs;  ///< all_to_all only
@@ -248,6 +251,9 @@ class ExecDag {
       std::int32_t index) const {
     return buckets_[static_cast<std::size_t>(index)];
   }
+  /// The parts of a bucket; of a range of its elements if that is valid, see Slice.
+  [[nodiscard]] std::vector<std::pair<ParameterId, Region>> bucket_parts(std::int32_t index,
+                                                                         RegionId range) const;
   /// Elements of a slice: its region's volume, or the sum over a bucket.
   [[nodiscard]] std::int64_t elements(const Slice& slice) const;
   /// Memory the table takes, for the benchmark that prints bytes per operation.

@@ -226,10 +226,7 @@ Slice get_slice(const Node& node, const ExecDag& dag, std::size_t tensors, std::
                                 : "accepted for outputs and edges: activation, gradient, "
                                   "partial-sum");
   }
-  if (tensor.kind == Tensor::Kind::bucket) {
-    if (node.find("region")) node["region"].refuse("accepted: none, a bucket lists its regions");
-    return slice;
-  }
+  if (tensor.kind == Tensor::Kind::bucket && !node.find("region")) return slice;
   get(node["region"], slice.region, index_of(regions));
   check_inside(node["region"], dag.region(slice.region), whole_tensor(dag, tensor));
   return slice;

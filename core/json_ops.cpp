@@ -41,6 +41,13 @@ Region whole_tensor(const ExecDag& dag, const Tensor& tensor) {
   if (tensor.kind == Tensor::Kind::parameter) {
     return whole_parameter(network[ParameterId{tensor.index}]);
   }
+  if (tensor.kind == Tensor::Kind::bucket) {
+    std::int64_t sum = 0;
+    for (const auto& [parameter, region] : dag.bucket(tensor.index)) {
+      sum += dag.region(region).volume();
+    }
+    return {{0, sum}};
+  }
   LayerId layer{tensor.index};
   if (tensor.kind == Tensor::Kind::edge) {
     layer = network[layer].inputs[static_cast<std::size_t>(tensor.input)];
@@ -254,8 +261,9 @@ void OpReader::check_shares(const Node& node, const Collective& op, const Shares
                     members));
   }
   const Tensor& tensor = dag.tensor(op.slice.tensor);
-  if (tensor.kind == Tensor::Kind::bucket) {
-    node.refuse("shares of a bucket", "a bucket is reduced or broadcast as a whole");
+  if (tensor.kind == Tensor::Kind::bucket &&
+      (op.kind == CollectiveKind::all_to_all || op.slice.tensor != op.target.tensor)) {
+    node.refuse("shares of a bucket", "a bucket is gathered or scattered in its place");
   }
   const Region whole = whole_tensor(dag, tensor);
   double held = 0, needed = 0;

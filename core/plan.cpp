@@ -82,7 +82,49 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   return all;
 }
 
+std::int32_t zero_stage(const LayerPlan& plan) {
+  std::int32_t stage = 0;
+  for (const StatePlacement* state : {&plan.optimizer, &plan.gradients, &plan.weights}) {
+    if (state->kind != StatePlacement::Kind::sharded) break;
+    ++stage;
+  }
+  return stage;
+}
+
 namespace {
+
+/// Whoever splits weights splits gradients, and who splits those splits optimizer states, alike.
+void validate_states(const LayerPlan& plan, const std::string& place) {
+  constexpr auto sharded = StatePlacement::Kind::sharded;
+  if ((plan.weights.kind == sharded && plan.gradients.kind != sharded) ||
+      (plan.gradients.kind == sharded && plan.optimizer.kind != sharded)) {
+    throw InputError(place, "sharded weights or gradients beside replicated states",
+                     "sharded: the optimizer's, or gradients too, or weights too");
+  }
+  const std::vector<std::int64_t>& shares = plan.optimizer.shares;
+  for (const StatePlacement* state : {&plan.optimizer, &plan.gradients, &plan.weights}) {
+    if (state->kind != sharded && !state->shares.empty()) {
+      throw InputError(place, "shares of what is replicated", "shares of sharded states only");
+    }
+    if (state->kind == sharded && state->shares != shares) {
+      throw InputError(place, "other shares of gradients or weights than of the optimizer's states",
+                       "the same for all that is sharded");
+    }
+  }
+  constexpr std::int64_t most = 1'000'000'000;
+  const bool whole = std::all_of(shares.begin(), shares.end(),
+                                 [](std::int64_t share) { return share >= 0 && share <= most; });
+  const bool any = shares.empty() ||
+                   std::any_of(shares.begin(), shares.end(), [](auto share) { return share > 0; });
+  if (!whole || !any) {
+    throw InputError(place, "shares of states that are negative, too large or all zero",
+                     fmt::format("0 to {}, not all zero", most));
+  }
+  if (plan.optimizer.kind == sharded && plan.sync.kind == Sync::Kind::server) {
+    throw InputError(place, "sharded states under a parameter server, which holds them alone",
+                     "one of the two");
+  }
+}
 
 std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_t samples) {
   if (dim == Dim::sample) return samples;
@@ -96,6 +138,7 @@ std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_
 void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, std::size_t devices,
                     std::int64_t samples, const std::string& where) {
   const std::string place = fmt::format("{}: layer '{}'", where, network[id].name);
+  validate_states(plan, place);
   const std::vector<Shape> inputs = input_shapes(network, id);
   const std::vector<Dim> allowed = cuttable_dims(network[id].kind, inputs, network[id].out);
   std::size_t grid = 1;

@@ -28,8 +28,8 @@ struct Sync {
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
-/// Where a state of the parameters lives: with every cell that uses it, or split among the cells
-/// that share it (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
+/// Where a state of the parameters lives: with every cell that uses it, or split among the devices
+/// that sum its gradient (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
 struct StatePlacement {
   enum class Kind : std::uint8_t { replicated, sharded } kind = Kind::replicated;
   std::vector<std::int64_t> shares;  ///< relative sizes of the shards; empty = equal
@@ -91,6 +91,10 @@ struct Plan {
   std::vector<std::string> notes;  ///< what a reader of the plan should know
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+/// How much of a layer's states is split (the stages of ZeRO, Rajbhandari et al. 2020, section 5):
+/// 0 nothing, 1 what the optimizer keeps, 2 gradients too, 3 weights too.
+[[nodiscard]] std::int32_t zero_stage(const LayerPlan& plan);
 
 /// One cell of a layer's grid.
 struct Cell {

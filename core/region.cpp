@@ -51,6 +51,39 @@ Region hull(const Region& a, const Region& b) {
   return both;
 }
 
+namespace {
+
+/// The axes before `axis` have one element each.
+void add_pieces(Region box, std::size_t axis, Interval which, std::vector<Region>& out) {
+  if (which.empty()) return;
+  const std::int64_t all = box.volume();
+  if (which.begin <= 0 && which.end >= all) {
+    out.push_back(box);
+    return;
+  }
+  const std::int64_t row = all / box[axis].size();
+  const Interval rows = box[axis];
+  const auto add = [&](Interval from_to, Interval elements) {
+    box[axis] = {rows.begin + from_to.begin, rows.begin + from_to.end};
+    add_pieces(box, axis + (from_to.size() == 1 ? 1 : 0), elements, out);
+  };
+  const std::int64_t first = which.begin / row, last = which.end / row;
+  const Interval in_first{which.begin - first * row, which.end - first * row};
+  if (first == last) return add({first, first + 1}, in_first);
+  const std::int64_t whole = in_first.begin > 0 ? first + 1 : first;  // the first whole row
+  if (whole > first) add({first, whole}, {in_first.begin, row});
+  if (whole < last) add({whole, last}, {0, (last - whole) * row});
+  if (which.end > last * row) add({last, last + 1}, {0, which.end - last * row});
+}
+
+}  // namespace
+
+std::vector<Region> row_major_pieces(const Region& box, Interval which) {
+  std::vector<Region> pieces;
+  add_pieces(box, 0, which, pieces);
+  return pieces;
+}
+
 std::string to_text(const Region& region) {
   std::string text = "[";
   for (std::size_t i = 0; i < region.rank(); ++i) {

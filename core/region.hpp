@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace parsim {
 
@@ -60,6 +61,9 @@ class Region {
 [[nodiscard]] Region intersect(const Region& a, const Region& b);
 /// Smallest box that holds both; an empty box, or one of rank 0 (the default), adds nothing.
 [[nodiscard]] Region hull(const Region& a, const Region& b);
+/// Elements `which` of a box, counted in row-major order, as boxes, in that order; fewer than twice
+/// as many as the box has axes.
+[[nodiscard]] std::vector<Region> row_major_pieces(const Region& box, Interval which);
 /// "[0:16, 0:64, 0:112]".
 [[nodiscard]] std::string to_text(const Region& region);
 

@@ -196,28 +196,32 @@ class OpKernels {
 
   void reduce_scatter(const Collective& op, const Shares& shares,
                       const std::vector<DeviceId>& group, std::size_t m, Actions& out) {
-    const Place to = places(dag_, group[m], op.target, shares.regions[m])[0];
-    if (to.region.empty()) return;
-    std::vector<View<T>> from;
-    for (const DeviceId device : group) {
-      from.push_back(engine_.view_of(places(dag_, device, op.slice, shares.regions[m])[0]));
+    const std::vector<Place> to = places(dag_, group[m], op.target, shares.regions[m]);
+    for (std::size_t p = 0; p < to.size(); ++p) {
+      if (to[p].region.empty()) continue;
+      std::vector<View<T>> from;
+      for (const DeviceId device : group) {
+        from.push_back(engine_.view_of(places(dag_, device, op.slice, shares.regions[m])[p]));
+      }
+      add_sum(from, {engine_.view(to[p].key)}, to[p].region, 0, to[p].region.volume(),
+              !(op.slice == op.target), out);
     }
-    add_sum(from, {engine_.view(to.key)}, to.region, 0, to.region.volume(),
-            !(op.slice == op.target), out);
   }
 
   void gather(const Collective& op, const Shares& shares, const std::vector<DeviceId>& group,
               std::size_t m, Actions& out) {
     for (std::size_t j = 0; j < group.size(); ++j) {
       if (m == j && op.slice == op.target) continue;  // it has its own share already
-      const Place from = places(dag_, group[j], op.slice, shares.regions[j])[0];
-      const Place to = places(dag_, group[m], op.target, shares.regions[j])[0];
-      Region part = from.region;
-      if (op.kind == CollectiveKind::all_to_all) {
-        part = intersect(part, dag_.region(shares.needs[m]));
+      const std::vector<Place> from = places(dag_, group[j], op.slice, shares.regions[j]);
+      const std::vector<Place> to = places(dag_, group[m], op.target, shares.regions[j]);
+      for (std::size_t p = 0; p < from.size(); ++p) {
+        Region part = from[p].region;
+        if (op.kind == CollectiveKind::all_to_all) {
+          part = intersect(part, dag_.region(shares.needs[m]));
+        }
+        add_copy(engine_, out, to[p], from[p], part,
+                 op.target.role == Role::gradient ? Move::add : Move::copy);
       }
-      add_copy(engine_, out, to, from, part,
-               op.target.role == Role::gradient ? Move::add : Move::copy);
     }
   }
 

@@ -129,11 +129,10 @@ std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slic
     return {{{device, tensor, slice.role, slice.micro_batch},
              dag.region(narrowed.value_or(slice.region))}};
   }
-  ensure(!narrowed, "shares of buckets are not defined");
   std::vector<Place> all;
-  for (const auto& [parameter, region] : dag.bucket(tensor.index)) {
-    all.push_back(
-        {{device, parameter_tensor(parameter), slice.role, slice.micro_batch}, dag.region(region)});
+  for (const auto& [parameter, region] :
+       dag.bucket_parts(tensor.index, narrowed.value_or(slice.region))) {
+    all.push_back({{device, parameter_tensor(parameter), slice.role, slice.micro_batch}, region});
   }
   return all;
 }

@@ -28,8 +28,8 @@ struct Place {
   StoreKey key;
   Region region;
 };
-/// Where a slice lies on a device: one place, or one for each part of a bucket. `narrowed` replaces
-/// the slice's region (shares of collectives).
+/// Where a slice lies on a device: one place, or the parts of a bucket. `narrowed` replaces the
+/// slice's region (shares of collectives).
 [[nodiscard]] std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
                                         std::optional<RegionId> narrowed = {});
 

@@ -28,23 +28,17 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
 }
 
 ExecDag Lowering::run() {
-  refuse_what_is_not_lowered();
+  refuse_recomputed_sums();
   analyse();
   for (const Slot& slot : issue_order(network_, plan_.schedule)) emit(slot);
   finish();
   return std::move(dag_);
 }
 
-void Lowering::refuse_what_is_not_lowered() const {
+void Lowering::refuse_recomputed_sums() const {
   for (std::size_t l = 0; l < plan_.layers.size(); ++l) {
     const LayerPlan& layer = plan_.layers[l];
     const std::string where = fmt::format("plan: layer '{}'", network_.layers[l].name);
-    for (const StatePlacement* state : {&layer.weights, &layer.gradients, &layer.optimizer}) {
-      if (state->kind == StatePlacement::Kind::sharded) {
-        throw InputError(where, "sharded states cannot be lowered in this version",
-                         "replicated states");
-      }
-    }
     const bool contraction = std::any_of(layer.cuts.begin(), layer.cuts.end(),
                                          [](const Cut& cut) { return cut.dim == Dim::in_channel; });
     if (layer.recompute && contraction) {
@@ -82,6 +76,7 @@ void Lowering::analyse() {
   for (const LayerState& state : layers_) all_cells.emplace_back(state.cells());
   groups_ = sync_groups(network_, plan_, all_cells);
   groups_of_layer_.resize(count);
+  split_weights_.resize(count);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupState state;
     std::vector<std::pair<ParameterId, RegionId>> contents;
@@ -94,6 +89,7 @@ void Lowering::analyse() {
       state.backward_left += plan_.schedule.micro_batches;
     }
     group_states_.push_back(std::move(state));
+    analyse_shards(g);
   }
   micro_.assign(
       count, std::vector<MicroBatchState>(static_cast<std::size_t>(plan_.schedule.micro_batches)));
@@ -186,17 +182,25 @@ void Lowering::analyse_returns(LayerId id, const std::vector<Consumer>& readers)
 
 void Lowering::emit(const Slot& slot) {
   const std::vector<LayerId>& members = stage_layers_[static_cast<std::size_t>(slot.stage)];
-  if (slot.direction == Direction::forward) {
+  std::vector<Turn> turns;
+  const bool forward = slot.direction == Direction::forward;
+  if (forward) {
     for (const LayerId id : members) {
-      if (!is_source(id)) emit_forward(id, slot.micro_batch, Pass::forward);
+      if (!is_source(id)) turns.push_back({id, true});
     }
-    return;
+  } else {
+    turns = backward_turns(network_, flow_, dropped_, members);
   }
-  for (const BackwardTurn& turn : backward_turns(network_, flow_, dropped_, members)) {
-    if (turn.again) {
-      emit_forward(turn.layer, slot.micro_batch, Pass::recompute);
+  std::vector<std::vector<std::size_t>> needs;
+  for (const Turn& turn : turns) needs.push_back(split_weights_[turn.layer.index()]);
+  const std::vector<WeightGather> gathers = weight_gathers(needs, gathered_[slot.stage]);
+  auto next = gathers.begin();
+  for (std::size_t t = 0; t < turns.size(); ++t) {
+    for (; next != gathers.end() && next->turn == t; ++next) emit_gather(*next);
+    if (turns[t].forward) {
+      emit_forward(turns[t].layer, slot.micro_batch, forward ? Pass::forward : Pass::recompute);
     } else {
-      emit_backward(turn.layer, slot.micro_batch);
+      emit_backward(turns[t].layer, slot.micro_batch);
     }
   }
 }

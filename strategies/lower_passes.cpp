@@ -60,8 +60,11 @@ void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
   MicroBatchState& now = at(id, m);
   now.ready.resize(state.cells().size());
   for (std::size_t c = 0; c < state.cells().size(); ++c) {
-    now.ready[c] =
-        dag_.add(Compute{state.works[c], pass, state.cells()[c].device, m}, operands(id, c, m));
+    const DeviceId device = state.cells()[c].device;
+    std::vector<OpId> after = operands(id, c, m);
+    await_weights(id, device, after);
+    now.ready[c] = dag_.add(Compute{state.works[c], pass, device, m}, after);
+    used_weights(id, device, now.ready[c]);
   }
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
 }
@@ -107,8 +110,12 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     if (state.canonical[c] == static_cast<std::int32_t>(c)) emit_received(id, c, m);
     std::vector<OpId> after = now.gradients[static_cast<std::size_t>(state.canonical[c])];
     if (after.empty()) after.push_back(now.ready[c]);  // the loss starts the chain
+    const DeviceId device = state.cells()[c].device;
+    await_weights(id, device, after);
     const auto add = [&](Pass pass) {
-      return dag_.add(Compute{state.works[c], pass, state.cells()[c].device, m}, after);
+      const OpId op = dag_.add(Compute{state.works[c], pass, device, m}, after);
+      used_weights(id, device, op);
+      return op;
     };
     if (!two_kernels) {
       by_cell[c] = state.last_backward[c] = add(Pass::backward);

@@ -5,6 +5,56 @@
 
 namespace parsim {
 
+void Lowering::analyse_shards(std::size_t g) {
+  const SyncGroup& group = groups_[g];
+  if (group.zero_stage == 0) return;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : group.shards) {
+    group_states_[g].shares.regions.push_back(dag_.intern(Region{{begin, begin + size}}));
+    begin += size;
+  }
+  if (group.zero_stage < 3) return;
+  for (const LayerId id : group.layers) split_weights_[id.index()].push_back(g);
+}
+
+void Lowering::emit_gather(const WeightGather& gather) {
+  GroupState& state = group_states_[gather.unit];
+  // Its room is free, and nobody reads what it overwrites, when these are over.
+  std::map<DeviceId, OpId> last = state.last_use;
+  for (const std::size_t group : gather.instead) {
+    for (const auto& [device, op] : group_states_[group].last_use) {
+      last[device] = std::max(last[device], op);
+    }
+  }
+  std::vector<OpId> after;
+  for (const DeviceId device : groups_[gather.unit].devices) {
+    if (const auto found = last.find(device); found != last.end()) after.push_back(found->second);
+  }
+  const Slice weight{state.bucket, Role::weight, 0, {}};
+  state.gathered = dag_.add(Collective{CollectiveKind::all_gather,
+                                       dag_.intern(groups_[gather.unit].devices), weight, weight},
+                            state.shares, Stream::gradient, after);
+  state.waited.clear();
+}
+
+void Lowering::await_weights(LayerId id, DeviceId device, std::vector<OpId>& after) {
+  for (const std::size_t g : split_weights_[id.index()]) {
+    const std::vector<DeviceId>& members = groups_[g].devices;
+    if (!std::binary_search(members.begin(), members.end(), device)) continue;
+    // What comes later in the device's stream waits, too.
+    if (group_states_[g].waited.insert(device).second) after.push_back(group_states_[g].gathered);
+  }
+}
+
+void Lowering::used_weights(LayerId id, DeviceId device, OpId op) {
+  for (const std::size_t g : split_weights_[id.index()]) {
+    const std::vector<DeviceId>& members = groups_[g].devices;
+    if (std::binary_search(members.begin(), members.end(), device)) {
+      group_states_[g].last_use[device] = op;
+    }
+  }
+}
+
 void Lowering::emit_sync(std::size_t g) {
   const SyncGroup& group = groups_[g];
   GroupState& state = group_states_[g];
@@ -38,9 +88,10 @@ void Lowering::emit_sync(std::size_t g) {
   } else if (group.devices.size() == 1) {
     state.summed = after;
   } else {
-    const OpId op = dag_.add(
-        Collective{CollectiveKind::all_reduce, dag_.intern(group.devices), gradient, gradient}, {},
-        Stream::gradient, after);
+    const CollectiveKind kind =
+        group.zero_stage > 0 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
+    const OpId op = dag_.add(Collective{kind, dag_.intern(group.devices), gradient, gradient},
+                             state.shares, Stream::gradient, after);
     state.summed.assign(group.devices.size(), op);
   }
 }
@@ -82,16 +133,24 @@ void Lowering::finish() {
       emit_server_return(g);
       continue;
     }
-    const Slice weight{state.bucket, Role::weight, 0, {}};
+    Slice weight{state.bucket, Role::weight, 0, {}};
+    std::vector<OpId> updates;
     for (std::size_t d = 0; d < group.devices.size(); ++d) {
+      if (group.zero_stage > 0) weight.region = state.shares.regions[d];
+      if (group.zero_stage > 0 && group.shards[d] == 0) continue;
       std::vector<OpId> after{state.summed[d]};
       // Only a device's first update waits for the last sum: the others come after it in its
       // stream.
       OpId& last = last_sum[group.devices[d]];
       if (last.valid() && last != after[0]) after.push_back(last);
       last = {};
-      dag_.add(Update{group.devices[d], weight}, after);
+      updates.push_back(dag_.add(Update{group.devices[d], weight}, after));
     }
+    // Weights that stay whole; what is split is gathered when it is needed.
+    if (group.zero_stage == 0 || group.zero_stage == 3) continue;
+    weight.region = {};
+    dag_.add(Collective{CollectiveKind::all_gather, dag_.intern(group.devices), weight, weight},
+             state.shares, Stream::gradient, updates);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "strategies/recompute.hpp"
 #include "strategies/reshard.hpp"
 #include "strategies/sync.hpp"
+#include "strategies/weight_gathers.hpp"
 
 namespace parsim {
 
@@ -69,7 +71,7 @@ class Lowering {
   [[nodiscard]] ExecDag run();
 
  private:
-  void refuse_what_is_not_lowered() const;
+  void refuse_recomputed_sums() const;
   void analyse();
   void analyse_edges(LayerId id);
   void analyse_returns(LayerId id, const std::vector<Consumer>& readers);
@@ -85,6 +87,11 @@ class Lowering {
                       const std::map<DeviceId, std::vector<OpId>>& contributed);
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
+  void analyse_shards(std::size_t group);
+  void emit_gather(const WeightGather& gather);
+  /// Adds what a kernel must wait for because its weights are gathered.
+  void await_weights(LayerId id, DeviceId device, std::vector<OpId>& after);
+  void used_weights(LayerId id, DeviceId device, OpId op);
   void emit_sync(std::size_t group);
   void finish();
   void emit_server_return(std::size_t group);
@@ -121,11 +128,17 @@ class Lowering {
   struct GroupState {
     std::int64_t backward_left = 0;
     TensorId bucket;
-    std::vector<OpId> summed;        ///< by device of the group, or pushes to the server
-    std::vector<OpId> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
+    std::vector<OpId> summed;           ///< by device of the group, or pushes to the server
+    std::vector<OpId> mirrors_done;     ///< by mirror: its last kernel that adds to the gradients
+    Shares shares;                      ///< of the bucket, if states are split
+    OpId gathered;                      ///< its weights for the last time, if they are split
+    std::set<DeviceId> waited;          ///< whose kernels come after that
+    std::map<DeviceId, OpId> last_use;  ///< the last kernel that read the weights
     bool returned = false;
   };
   std::vector<GroupState> group_states_;
+  std::vector<std::vector<std::size_t>> split_weights_;        ///< by layer: groups
+  std::map<std::int32_t, std::vector<std::size_t>> gathered_;  ///< by stage: groups in memory
 };
 
 }  // namespace parsim

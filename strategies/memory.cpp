@@ -66,7 +66,7 @@ class Accounting {
   std::int64_t element_;
   std::vector<bool> dropped_;
   bool drops_;
-  std::vector<std::vector<BackwardTurn>> turns_;  ///< by stage, if any output is dropped
+  std::vector<std::vector<Turn>> turns_;  ///< by stage, if any output is dropped
   std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
@@ -153,7 +153,7 @@ void Accounting::states() {
   constexpr std::int64_t state_bytes = 4;  // optimizer states are fp32 whatever the precision
   const std::int64_t master =
       element_ < state_bytes ? 1 : 0;  // and so is a master copy of 16-bit weights
-  std::vector<std::vector<std::int64_t>> buckets(use_.size());
+  std::vector<std::vector<std::int64_t>> buckets(use_.size()), gathered(use_.size());
   std::vector<std::span<const Cell>> cells;
   for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
   for (const SyncGroup& group : sync_groups(network_, plan_, cells)) {
@@ -163,22 +163,28 @@ void Accounting::states() {
     std::set<DeviceId> holders(group.devices.begin(), group.devices.end());
     holders.insert(group.mirrors.begin(), group.mirrors.end());
     if (served) holders.insert(group.sync.server);
+    // Gradients of several micro-batches add up in place; whoever has but one can let go of them.
+    const bool accumulates = plan_.schedule.micro_batches > 1;
     for (const DeviceId device : holders) {
       MemoryUse& use = use_[device.index()];
-      use.weights += Bytes{elements * element_};
-      use.gradients += Bytes{elements * element_};
+      const std::int64_t share = group.zero_stage > 0 ? group.shard_of(device) : elements;
+      use.weights += Bytes{(group.zero_stage == 3 ? share : elements) * element_};
+      use.gradients += Bytes{(group.zero_stage >= 2 && !accumulates ? share : elements) * element_};
       if (!served || device == group.sync.server) {
         use.optimizer_state +=
-            Bytes{elements * state_bytes * (state_per_parameter(plan_.optimizer) + master)};
+            Bytes{share * state_bytes * (state_per_parameter(plan_.optimizer) + master)};
       }
       if (holders.size() > 1) buckets[device.index()].push_back(elements * element_);
+      if (group.zero_stage == 3) gathered[device.index()].push_back(elements * element_);
     }
   }
   for (std::size_t d = 0; d < use_.size(); ++d) {
-    std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = kept_[d].largest_arrival;
-    for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()); ++b)
-      bytes += buckets[d][b];
+    for (std::vector<std::int64_t>* sizes : {&buckets[d], &gathered[d]}) {
+      std::sort(sizes->rbegin(), sizes->rend());
+      for (std::size_t b = 0; b < std::min<std::size_t>(2, sizes->size()); ++b)
+        bytes += (*sizes)[b];
+    }
     use_[d].communication = Bytes{bytes};
   }
 }
@@ -203,9 +209,9 @@ std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) con
   std::int64_t now = known == kept.by_stage.end() ? 0 : known->second;
   std::int64_t peak = now;
   if (kept.outputs.empty()) return peak;
-  for (const BackwardTurn& turn : turns_[static_cast<std::size_t>(stage)]) {
+  for (const Turn& turn : turns_[static_cast<std::size_t>(stage)]) {
     const std::int64_t bytes = kept.outputs[turn.layer.index()];
-    now += turn.again ? bytes : -bytes;
+    now += turn.forward ? bytes : -bytes;
     peak = std::max(peak, now);
   }
   return peak;

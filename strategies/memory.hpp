@@ -23,14 +23,17 @@ struct MemoryUse {
 
 /// By device id.
 ///
-///     weights, gradients   the parts that a device's cells use, at the plan's element size
+///     weights, gradients   the parts that a device's cells use, at the plan's element size, or its
+///                          share of them if they are split; gradients of several micro-batches
+///                          are whole until they are summed
 ///     optimizer_state      0, 1 or 2 fp32 numbers each, and an fp32 copy of 16-bit weights
 ///     activations          outputs and received pieces from forward to backward, for as many
 ///     micro-batches as
 ///                          the schedule has in flight, and the largest gradient with its input's.
 ///                          Activation functions and views take their input's place. Dropped
 ///                          outputs count from when they are computed again to their backward
-///     communication        the largest received piece and the two largest buckets
+///     communication        the largest received piece, the two largest buckets, and the two
+///                          largest whose weights are gathered
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
 /// libraries (see --workspaces) and fragmentation are not counted.

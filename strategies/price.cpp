@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
@@ -12,12 +14,27 @@
 namespace parsim {
 
 Plan with_savings(const StrategyInput& input, Plan plan) {
+  if (input.zero_stage > 0) {
+    for (LayerPlan& layer : plan.layers) {
+      const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
+      layer.optimizer = sharded;
+      if (input.zero_stage >= 2) layer.gradients = sharded;
+      if (input.zero_stage == 3) layer.weights = sharded;
+    }
+  }
   if (input.recompute) recompute_segments(input.network, plan);
   return plan;
 }
 
 std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan) {
   std::vector<std::string> notes;
+  if (input.zero_stage > 0) {
+    constexpr std::array<std::string_view, 3> split{"optimizer states", "and gradients",
+                                                    "and weights"};
+    const auto stage = static_cast<std::size_t>(input.zero_stage);
+    notes.push_back(fmt::format("zero: replicas split {}",
+                                fmt::join(split.begin(), split.begin() + stage, " ")));
+  }
   if (input.recompute) {
     const std::vector<bool> dropped = dropped_outputs(input.network, plan);
     notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
@@ -27,7 +44,9 @@ std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& p
 }
 
 std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
-  if (!input.recompute) return memory_use(input.network, input.cluster, plan);
+  if (!input.recompute && input.zero_stage == 0) {
+    return memory_use(input.network, input.cluster, plan);
+  }
   return memory_use(input.network, input.cluster, with_savings(input, plan));
 }
 

@@ -74,10 +74,10 @@ std::vector<bool> dropped_outputs(const Network& network, const Plan& plan) {
   return dropped;
 }
 
-std::vector<BackwardTurn> backward_turns(const Network& network, const GradientFlow& flow,
-                                         const std::vector<bool>& dropped,
-                                         std::span<const LayerId> members) {
-  std::vector<BackwardTurn> turns;
+std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flow,
+                                 const std::vector<bool>& dropped,
+                                 std::span<const LayerId> members) {
+  std::vector<Turn> turns;
   std::vector<bool> there(network.layers.size());
   const std::function<void(LayerId)> bring = [&](LayerId id) {
     if (!dropped[id.index()] || there[id.index()]) return;

@@ -14,21 +14,20 @@ namespace parsim {
 /// layers of their own stage read: what another stage reads has to stay.
 [[nodiscard]] std::vector<bool> dropped_outputs(const Network& network, const Plan& plan);
 
-/// One layer's turn when a stage goes backward through a micro-batch.
-struct BackwardTurn {
+/// One layer's turn when a stage goes through a micro-batch.
+struct Turn {
   LayerId layer;
-  bool again = false;  ///< forward once more; else its backward
-  friend bool operator==(const BackwardTurn&, const BackwardTurn&) = default;
+  bool forward = false;  ///< maybe once more; else its backward
+  friend bool operator==(const Turn&, const Turn&) = default;
 };
-/// The turns of a stage in order: its layers' backward, last layer first, each as soon as what it
-/// reads, and was dropped, is there again.
+/// The turns of a stage on the way back, in order: its layers' backward, last layer first, each as
+/// soon as what it reads, and was dropped, is there again.
 ///
 /// dropped   by layer, see above
 /// members   the stage's layers, ascending
-[[nodiscard]] std::vector<BackwardTurn> backward_turns(const Network& network,
-                                                       const GradientFlow& flow,
-                                                       const std::vector<bool>& dropped,
-                                                       std::span<const LayerId> members);
+[[nodiscard]] std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flow,
+                                               const std::vector<bool>& dropped,
+                                               std::span<const LayerId> members);
 
 /// An element of a chain that is cut into segments: `bytes` that must stay if something after the
 /// segment reads it, until element `last_reader`.

@@ -44,7 +44,8 @@ struct StrategyInput {
   std::optional<std::int32_t> micro_batches{};  ///< pipelines; chosen if absent
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
-  bool recompute = false;          ///< drop activations and compute them again, see recompute.hpp
+  std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
+  bool recompute = false;       ///< drop activations and compute them again, see recompute.hpp
   std::uint64_t seed = 1;
   ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
   Rounding rounding = Rounding::largest_remainder;

@@ -132,7 +132,36 @@ std::vector<Use> uses_of(const Network& network, ParameterId id, std::span<const
   return uses;
 }
 
+/// From relative shares to elements; nothing is split on one device.
+void split_states(const Network& network, SyncGroup& group) {
+  if (group.devices.size() == 1 || group.served()) group.zero_stage = 0;
+  if (group.zero_stage == 0) {
+    group.shards.clear();
+    return;
+  }
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  const std::size_t devices = group.devices.size();
+  if (group.shards.empty()) {
+    group.shards = even_split(elements, devices);
+    return;
+  }
+  if (group.shards.size() != devices) {
+    throw InputError(fmt::format("parameter '{}'", network[group.contents[0].first].name),
+                     fmt::format("{} shares of its states", group.shards.size()),
+                     fmt::format("{}, one for each device that sums its gradient", devices));
+  }
+  group.shards =
+      proportional_split(elements, std::vector<double>(group.shards.begin(), group.shards.end()));
+}
+
 }  // namespace
+
+std::int64_t SyncGroup::shard_of(DeviceId device) const {
+  const auto at = std::lower_bound(devices.begin(), devices.end(), device);
+  ensure(at != devices.end() && *at == device, "only members have a share");
+  return shards[static_cast<std::size_t>(at - devices.begin())];
+}
 
 std::vector<std::vector<LayerId>> users_of_parameters(const Network& network) {
   std::vector<std::vector<LayerId>> users(network.parameters.size());
@@ -160,19 +189,23 @@ std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const
 std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const ParameterId> bucket,
                                      const std::vector<std::vector<LayerId>>& users,
                                      const std::function<std::span<const Cell>(LayerId)>& cells_of,
-                                     const std::function<const Sync&(LayerId)>& sync_of) {
+                                     const std::function<const LayerPlan&(LayerId)>& plan_of) {
   std::vector<SyncGroup> groups;
-  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId>, std::size_t>
+  using States = std::pair<std::int32_t, std::vector<std::int64_t>>;
+  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
+           std::size_t>
       index;
   for (const ParameterId id : bucket) {
     const std::vector<LayerId>& layers = users[id.index()];
     const std::vector<Use> uses = uses_of(network, id, layers, cells_of);
     if (uses.empty()) continue;
-    const Sync sync = sync_of(layers[0]);
+    const LayerPlan& plan = plan_of(layers[0]);
+    const Sync& sync = plan.sync;
+    const States states{zero_stage(plan), plan.optimizer.shares};
     for (const auto& [piece, devices, mirrors] : sums(uses, sync)) {
       const auto [at, fresh] = index.try_emplace(
-          {devices, mirrors, static_cast<int>(sync.kind), sync.server}, groups.size());
-      if (fresh) groups.push_back({devices, mirrors, sync, {}, {}});
+          {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
+      if (fresh) groups.push_back({devices, mirrors, sync, states.first, states.second, {}, {}});
       SyncGroup& group = groups[at->second];
       group.contents.emplace_back(id, piece);
       group.layers.insert(group.layers.end(), layers.begin(), layers.end());
@@ -181,6 +214,7 @@ std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const Par
   for (SyncGroup& group : groups) {
     std::sort(group.layers.begin(), group.layers.end());
     group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
+    split_states(network, group);
   }
   return groups;
 }
@@ -192,7 +226,7 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
   for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
     for (SyncGroup& group : bucket_groups(
              network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
-             [&](LayerId user) -> const Sync& { return plan.layers[user.index()].sync; })) {
+             [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
       groups.push_back(std::move(group));
     }
   }

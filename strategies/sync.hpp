@@ -20,9 +20,14 @@ struct SyncGroup {
   /// they send nothing and only get the new weights.
   std::vector<DeviceId> mirrors;
   Sync sync;
+  std::int32_t zero_stage =
+      0;  ///< what is split among the devices: 1 states, 2 gradients, 3 weights
+  std::vector<std::int64_t> shards;  ///< elements of each device's share, if something is split
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
 
+  /// Elements of a device's share, if something is split.
+  [[nodiscard]] std::int64_t shard_of(DeviceId device) const;
   /// Gradients go to a parameter server; otherwise every device updates for itself.
   [[nodiscard]] bool served() const {
     return sync.kind == Sync::Kind::server && (devices.size() > 1 || !mirrors.empty());
@@ -37,13 +42,13 @@ struct SyncGroup {
 [[nodiscard]] std::vector<std::vector<ParameterId>> bucket_order(const Network& network,
                                                                  const Plan& plan);
 
-/// The groups of one bucket. `users` as above; `cells_of` and `sync_of` tell the cells and the
-/// synchronisation of a layer. Throws as sync_groups does.
+/// The groups of one bucket. `users` as above; `cells_of` and `plan_of` tell the cells and the plan
+/// of a layer. Throws as sync_groups does.
 [[nodiscard]] std::vector<SyncGroup> bucket_groups(
     const Network& network, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,
     const std::function<std::span<const Cell>(LayerId)>& cells_of,
-    const std::function<const Sync&(LayerId)>& sync_of);
+    const std::function<const LayerPlan&(LayerId)>& plan_of);
 
 /// The groups of a plan in the order of its buckets, then by parameter. Different devices may hold
 /// different parts of a parameter; each part forms its own group. Replicas are not summed with each
@@ -51,7 +56,8 @@ struct SyncGroup {
 ///
 /// cells_of_layer   cells(…) of every layer
 ///
-/// Throws InputError if tied parameters are replicated differently by their layers.
+/// Throws InputError if tied parameters are replicated differently by their layers, or if states
+/// are to be split into shares for another number of devices.
 [[nodiscard]] std::vector<SyncGroup> sync_groups(
     const Network& network, const Plan& plan,
     const std::vector<std::span<const Cell>>& cells_of_layer);

@@ -322,8 +322,8 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
            [&](LayerId user) -> std::span<const Cell> {
              return layer(user, numbers[user.index()]).cells;
            },
-           [&](LayerId user) -> const Sync& {
-             return layer(user, numbers[user.index()]).plan.sync;
+           [&](LayerId user) -> const LayerPlan& {
+             return layer(user, numbers[user.index()]).plan;
            })) {
     SumFragment sum;
     std::int64_t elements = 0;

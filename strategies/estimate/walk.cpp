@@ -103,8 +103,8 @@ void Estimator::State::emit(const Slot& slot) {
     }
     return;
   }
-  for (const BackwardTurn& turn : turns[static_cast<std::size_t>(slot.stage)]) {
-    turn.again ? forward(turn.layer, slot.micro_batch) : backward(turn.layer, slot.micro_batch);
+  for (const Turn& turn : turns[static_cast<std::size_t>(slot.stage)]) {
+    turn.forward ? forward(turn.layer, slot.micro_batch) : backward(turn.layer, slot.micro_batch);
   }
 }
 

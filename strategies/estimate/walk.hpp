@@ -46,7 +46,7 @@ struct Estimator::State {
   std::vector<Slot> order;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
-  std::vector<std::vector<BackwardTurn>> turns;  ///< of a stage
+  std::vector<std::vector<Turn>> turns;  ///< of a stage
 
   // One walk.
   const Plan* plan = nullptr;

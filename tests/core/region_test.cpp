@@ -114,3 +114,35 @@ TEST_CASE("region: equal boxes hash alike") {
   }));
   CHECK(std::hash<Region>{}(Region{{0, 1}, {0, 2}}) != std::hash<Region>{}(Region{{0, 2}, {0, 1}}));
 }
+
+TEST_CASE("region: pieces of a box are its elements in row-major order") {
+  CHECK(rc::check([] {
+    const auto rank = *rc::gen::inRange<std::size_t>(1, 5);
+    Region box;
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      const std::int64_t begin = *rc::gen::inRange<std::int64_t>(0, 4);
+      box.push_back({begin, begin + *rc::gen::inRange<std::int64_t>(1, 5)});
+    }
+    const auto begin = *rc::gen::inRange<std::int64_t>(0, box.volume());
+    const Interval which{begin, *rc::gen::inRange<std::int64_t>(begin, box.volume() + 1)};
+    const std::vector<Region> pieces = row_major_pieces(box, which);
+    RC_ASSERT(pieces.size() < 2 * rank);
+    std::int64_t next = which.begin;
+    for (const Region& piece : pieces) {
+      RC_ASSERT(box.contains(piece));
+      Region at = piece;  // one element of it after the other
+      for (std::int64_t e = 0; e < piece.volume(); ++e) {
+        std::int64_t rest = e, number = 0;
+        for (std::size_t axis = rank; axis-- > 0;) {
+          at[axis].begin = piece[axis].begin + rest % piece[axis].size();
+          rest /= piece[axis].size();
+        }
+        for (std::size_t axis = 0; axis < rank; ++axis) {
+          number = number * box[axis].size() + at[axis].begin - box[axis].begin;
+        }
+        RC_ASSERT(number == next++);
+      }
+    }
+    RC_ASSERT(next == which.end);
+  }));
+}

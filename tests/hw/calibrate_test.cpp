@@ -95,8 +95,8 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
   const std::array<double, 3> walk_factors{2, 2.5, 3};
   int differ = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    const ExecDag dag =
-        lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, seed));
+    const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"),
+                              with_split_states(random_plan(network, 2, 8, seed), seed));
     CAPTURE(seed);
     const Profile profile = hw::calibrate(on_paper(truth, walk_factors), {dag}, 9);
     REQUIRE(profile.interference_samples.size() >= 4);

@@ -70,8 +70,8 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
     if (!runs_on_gpus(network)) continue;
     const Emulated machine({.seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
-    const ExecDag dag =
-        lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random_plan(network, gpus, 8, seed));
+    const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                              with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(hw::cuda_hardware({32, 16, 16, 8}).check(dag, 1e-3) == "");
@@ -85,8 +85,8 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
     if (!runs_on_gpus(network)) continue;
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
-    const ExecDag dag =
-        lower(network, star_of(gpus + 1, "10 GB/s", "1us"), random_plan(network, gpus, 8, seed));
+    const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                              with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(hw::cuda_hardware({}).check(dag, 1e-3) == "");
@@ -101,8 +101,8 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Network& network = networks[seed % networks.size()];
     if (!runs_on_gpus(network)) continue;
-    const ExecDag dag =
-        lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, seed));
+    const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"),
+                              with_split_states(random_plan(network, 3, 8, seed), seed));
     words.insert(words.end(),
                  {"--dag", folder.write(std::to_string(seed) + ".json", to_json(dag))});
     ++dags;

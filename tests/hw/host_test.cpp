@@ -98,7 +98,7 @@ TEST_CASE("host: any valid plan computes what the float64 interpreter computes")
     const Network& network = networks[seed % networks.size()];
     if (!can_run(network)) continue;
     const std::size_t gpus = 1 + seed / networks.size() % 4;
-    const Plan plan = random_plan(network, gpus, 8, seed);
+    const Plan plan = with_split_states(random_plan(network, gpus, 8, seed), seed);
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(difference(lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) == "");
@@ -225,7 +225,8 @@ TEST_CASE("host: the simulator's spans are the virtual clock's, given its durati
   const auto simulator = make_simgrid_executor(cluster, *cost, {});
   const Network network = tiny_network("residual");
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    const ExecDag dag = lower(network, cluster, random_plan(network, 2, 8, seed));
+    const ExecDag dag =
+        lower(network, cluster, with_split_states(random_plan(network, 2, 8, seed), seed));
     const Timeline simulated = simulator->run(dag);
     std::vector<Seconds> durations;
     for (const Span& span : simulated.spans) durations.push_back(span.end - span.start);

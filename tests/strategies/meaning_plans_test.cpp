@@ -182,6 +182,8 @@ TEST_CASE("meaning: any valid plan computes what the unsplit network computes") 
     collectives.merge(collectives_of(dag));
     INFO(network.name, " on ", gpus, " devices, seed ", seed);
     CHECK(difference(plan, dag, seed) == "");
+    const Plan split = with_split_states(plan, seed);
+    CHECK(difference(split, lower(network, cluster, split), seed) == "");
   }
   CHECK(collectives == std::set{CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                 CollectiveKind::reduce_scatter, CollectiveKind::broadcast,

@@ -17,8 +17,8 @@ struct Place {
   Region region;
 };
 
-/// Where a slice lies on a device: one place, or one for each part of a bucket. `narrowed`
-/// replaces the slice's region (shares of collectives).
+/// Where a slice lies on a device: one place, or the parts of a bucket. `narrowed` replaces the
+/// slice's region (shares of collectives).
 std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
                           std::optional<RegionId> narrowed = {}) {
   const Tensor& tensor = dag.tensor(slice.tensor);
@@ -26,12 +26,12 @@ std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slic
     return {{{device, tensor, slice.role, slice.micro_batch},
              dag.region(narrowed.value_or(slice.region))}};
   }
-  ensure(!narrowed, "shares of buckets are not defined");
   std::vector<Place> all;
-  for (const auto& [parameter, region] : dag.bucket(tensor.index)) {
+  for (const auto& [parameter, region] :
+       dag.bucket_parts(tensor.index, narrowed.value_or(slice.region))) {
     all.push_back(
         {{device, {Tensor::Kind::parameter, parameter.value, -1}, slice.role, slice.micro_batch},
-         dag.region(region)});
+         region});
   }
   return all;
 }
@@ -64,6 +64,7 @@ class Interpreter {
 
   [[nodiscard]] std::vector<Place> parameter_places(const Compute& op) const;
   void give_weights(const std::vector<Place>& where);
+  void take_gathered_weights();
   void forward_pass(const Compute& op, const PartInput& input);
   void backward_pass(const Compute& op, const PartInput& input, std::size_t operands);
 
@@ -95,6 +96,26 @@ void Interpreter::give_weights(const std::vector<Place>& where) {
   }
 }
 
+/// Whoever gathers weights before they are updated has but a share of them before.
+void Interpreter::take_gathered_weights() {
+  std::set<std::int32_t> updated;  // tensors
+  for (std::size_t i = 0; i < dag_.size(); ++i) {
+    const Op op = dag_.op(OpId{i});
+    if (const auto* update = std::get_if<Update>(&op)) updated.insert(update->slice.tensor.value);
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::all_gather ||
+        collective->slice.role != Role::weight || updated.contains(collective->slice.tensor.value))
+      continue;
+    const std::vector<DeviceId>& group = dag_.group(collective->group);
+    for (std::size_t m = 0; m < group.size(); ++m) {
+      for (const Place& place : places(dag_, group[m], collective->slice)) {
+        memory_.forget(place.key, place.region);
+      }
+      give_weights(places(dag_, group[m], collective->slice, dag_.shares(OpId{i}).regions[m]));
+    }
+  }
+}
+
 void Interpreter::place_weights() {
   memory_.log_as({});
   for (std::size_t i = 0; i < dag_.size(); ++i) {
@@ -105,6 +126,7 @@ void Interpreter::place_weights() {
       give_weights(places(dag_, transfer->to, transfer->target));
     }
   }
+  take_gathered_weights();
 }
 
 void Interpreter::run_op(const Compute& op) {
@@ -257,37 +279,45 @@ void Interpreter::run_collective(const Collective& op, const Shares& shares) {
       return;
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all: {
-      std::vector<Block> held;
+      std::vector<std::vector<Block>> held(group.size());
       for (std::size_t i = 0; i < group.size(); ++i) {
-        const Place place = places(dag_, group[i], op.slice, shares.regions[i])[0];
-        held.push_back(memory_.read(place.key, place.region));
+        for (const Place& place : places(dag_, group[i], op.slice, shares.regions[i])) {
+          held[i].push_back(memory_.read(place.key, place.region));
+        }
       }
       for (std::size_t i = 0; i < group.size(); ++i) {
         for (std::size_t j = 0; j < group.size(); ++j) {
           if (i == j && op.slice == op.target) continue;  // it has its own share already
-          Region part = held[j].box();
-          if (op.kind == CollectiveKind::all_to_all) {
-            part = intersect(part, dag_.region(shares.needs[i]));
+          const std::vector<Place> to = places(dag_, group[i], op.target, shares.regions[j]);
+          for (std::size_t p = 0; p < to.size(); ++p) {
+            Region part = held[j][p].box();
+            if (op.kind == CollectiveKind::all_to_all) {
+              part = intersect(part, dag_.region(shares.needs[i]));
+            }
+            op.target.role == Role::gradient ? memory_.add(to[p].key, held[j][p].piece(part))
+                                             : memory_.write(to[p].key, held[j][p].piece(part));
           }
-          const Place to = places(dag_, group[i], op.target, shares.regions[j])[0];
-          op.target.role == Role::gradient ? memory_.add(to.key, held[j].piece(part))
-                                           : memory_.write(to.key, held[j].piece(part));
         }
       }
       return;
     }
     case CollectiveKind::reduce_scatter: {
-      std::vector<Block> sums;
-      for (const RegionId region : shares.regions) {
-        sums.emplace_back(dag_.region(region));
+      std::vector<std::vector<Block>> sums(group.size());
+      for (std::size_t i = 0; i < group.size(); ++i) {
         for (const DeviceId device : group) {
-          sums.back().add(
-              memory_.read(places(dag_, device, op.slice, region)[0].key, sums.back().box()));
+          const std::vector<Place> from = places(dag_, device, op.slice, shares.regions[i]);
+          for (std::size_t p = 0; p < from.size(); ++p) {
+            if (sums[i].size() == p) sums[i].emplace_back(from[p].region);
+            sums[i][p].add(memory_.read(from[p].key, from[p].region));
+          }
         }
       }
       for (std::size_t i = 0; i < group.size(); ++i) {
-        const Place to = places(dag_, group[i], op.target, shares.regions[i])[0];
-        op.slice == op.target ? memory_.write(to.key, sums[i]) : memory_.add(to.key, sums[i]);
+        const std::vector<Place> to = places(dag_, group[i], op.target, shares.regions[i]);
+        for (std::size_t p = 0; p < to.size(); ++p) {
+          op.slice == op.target ? memory_.write(to[p].key, sums[i][p])
+                                : memory_.add(to[p].key, sums[i][p]);
+        }
       }
     }
   }

@@ -59,33 +59,37 @@ class Comparison {
     }
   }
 
-  /// The gradient of every update is that of the whole batch.
+  /// The gradient of every update is that of the whole batch, and its weight the new one.
   void updates() {
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       const Op op = dag_.op(OpId{i});
       const auto* update = std::get_if<Update>(&op);
       if (update == nullptr) continue;
       const Tensor& tensor = dag_.tensor(update->slice.tensor);
-      const auto one = [&](ParameterId parameter, RegionId region) {
-        compare({update->device,
-                 {Tensor::Kind::parameter, parameter.value, -1},
-                 Role::weight_gradient,
-                 0},
-                dag_.region(region), reference_.weight_gradients[parameter.index()], 0);
+      const auto one = [&](ParameterId parameter, const Region& region) {
+        const Tensor learned{Tensor::Kind::parameter, parameter.value, -1};
+        compare({update->device, learned, Role::weight_gradient, 0}, region,
+                reference_.weight_gradients[parameter.index()], 0);
+        compare({update->device, learned, Role::weight, 0}, region,
+                reference_.weights[parameter.index()], 0);
       };
       if (tensor.kind == Tensor::Kind::bucket) {
-        for (const auto& [parameter, region] : dag_.bucket(tensor.index)) one(parameter, region);
+        for (const auto& [parameter, part] :
+             dag_.bucket_parts(tensor.index, update->slice.region)) {
+          one(parameter, part);
+        }
       } else {
-        one(ParameterId{tensor.index}, update->slice.region);
+        one(ParameterId{tensor.index}, dag_.region(update->slice.region));
       }
     }
   }
 
-  /// Whoever computes with a weight has its new value at the end.
+  /// Whoever computes with a weight has its new value at the end, but for those that are split.
   void weights() {
     const Network& network = dag_.network;
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
       const Layer& layer = network.layers[l];
+      if (plan_.layers[l].weights.kind == StatePlacement::Kind::sharded) continue;
       const std::vector<Shape> shapes = input_shapes(network, LayerId{l});
       for (const Cell& cell : cells(network, LayerId{l}, plan_.layers[l], memory_.samples())) {
         for (std::size_t p = 0; p < layer.parameters.size(); ++p) {

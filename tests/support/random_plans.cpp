@@ -197,4 +197,17 @@ Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch, s
   return Generator(network, gpus, batch, seed).run();
 }
 
+Plan with_split_states(Plan plan, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (LayerPlan& layer : plan.layers) {
+    if (layer.sync.kind == Sync::Kind::server) continue;
+    const std::uint64_t stage = random() % 4;
+    const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
+    if (stage >= 1) layer.optimizer = sharded;
+    if (stage >= 2) layer.gradients = sharded;
+    if (stage >= 3) layer.weights = sharded;
+  }
+  return plan;
+}
+
 }  // namespace parsim::testing

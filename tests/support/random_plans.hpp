@@ -18,4 +18,8 @@ namespace parsim::testing {
 [[nodiscard]] Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch,
                                std::uint64_t seed);
 
+/// The plan, but replicas of random layers split states: up to a stage of ZeRO each, where no
+/// parameter server has them.
+[[nodiscard]] Plan with_split_states(Plan plan, std::uint64_t seed);
+
 }  // namespace parsim::testing
