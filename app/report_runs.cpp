@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "app/communication.hpp"
+#include "app/what_would_fit.hpp"
 #include "core/json.hpp"
 
 namespace parsim {
@@ -251,6 +252,14 @@ std::string winner(const std::vector<RunResult>& sorted, const std::string& best
                      other ? fmt::format("; of the others: {}", best) : "");
 }
 
+void append_advice(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+  const bool fits = std::any_of(results.begin(), results.end(),
+                                [](const RunResult& result) { return result.fits(); });
+  if (fits) return;
+  std::string advice = what_would_fit(scene);
+  if (!advice.empty()) document.notes.push_back(std::move(advice));
+}
+
 }  // namespace
 
 Document report_simulation(const Scene& scene, const RunResult& result) {
@@ -260,6 +269,7 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
   if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
                     result.checks};
+  append_advice(document, scene, {result});
   append_notes(document, scene, {result});
   document.json = simulation_json(scene, result);
   return document;
@@ -274,6 +284,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
   document.notes.push_back(winner(results, best));
+  append_advice(document, scene, results);
   const auto simulated = std::count_if(results.begin(), results.end(),
                                        [](const RunResult& r) { return r.error.empty(); });
   const bool analytic = scene.request.sim.fidelity == Fidelity::analytic;

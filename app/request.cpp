@@ -119,6 +119,10 @@ void check_combinations(const Arguments& arguments, const Request& request) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");
     }
   }
+  if (request.zero_stage > 0 && request.sync == Sync::Kind::server) {
+    throw InputError("--zero", "together with --sync ps, whose server has all states",
+                     "accepted: one of them");
+  }
   if (arguments.has("--slow") && arguments.has("--scaling")) {
     throw InputError("--slow", "together with --scaling, which leaves devices out",
                      "accepted: one of them");

@@ -88,7 +88,7 @@ void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
 }
 
 Price estimated_price(const StrategyInput& input, Estimator& estimator, const Plan& plan) {
-  return {fits(input, plan), estimator.step_time(plan)};
+  return {lacking_memory(input, plan), estimator.step_time(plan)};
 }
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
@@ -106,8 +106,8 @@ std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& mo
     try {
       const Seconds step = estimator.step_time(candidate.plan);
       // Memory is asked only of plans that are fast enough to matter.
-      if (step < candidate.price.step || !candidate.price.fits) {
-        const Price price{fits(input, candidate.plan), step};
+      if (step < candidate.price.step || !candidate.price.fits()) {
+        const Price price{lacking_memory(input, candidate.plan), step};
         better = price.better_than(candidate.price);
         if (better) {
           validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
@@ -149,7 +149,7 @@ std::vector<Finalist> improved(const StrategyInput& input, Estimator& estimator,
 
 std::string price_text(const Finalist& candidate) {
   return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
-                     candidate.price.fits ? "" : " (does not fit)");
+                     candidate.price.fits() ? "" : " (does not fit)");
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
     candidates.push_back({plan_of(input, machine, tables, solution), solution, {}});
     Searched& candidate = candidates.back();
-    candidate.price = {fits(input, candidate.plan), Seconds{estimate(tables, solution)}};
+    candidate.price = {lacking_memory(input, candidate.plan), Seconds{estimate(tables, solution)}};
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Searched& a, const Searched& b) {
     return a.price.better_than(b.price);
@@ -227,7 +227,7 @@ std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& mach
   constexpr TransferRule rule = TransferRule::slowest_receiver;
   std::vector<Searched> candidates =
       search(input, machine, make_tables(input, machine, rule, sync_weights), 0);
-  if (candidates[0].price.fits) return candidates;
+  if (candidates[0].price.fits()) return candidates;
   // Configurations that are slow but small count now.
   const Tables tables = make_tables(input, machine, rule, {});
   candidates = search(input, machine, tables, 0);
@@ -239,9 +239,9 @@ std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& mach
   std::vector<Searched> cheaper;
   for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e6}) {
     cheaper = search(input, machine, tables, scale * raised);
-    if (cheaper[0].price.fits) break;
+    if (cheaper[0].price.fits()) break;
   }
-  if (!cheaper[0].price.fits) {
+  if (!cheaper[0].price.fits()) {
     cheaper.resize(1);
     if (!repair(input, machine, tables, cheaper[0])) return candidates;
   }

@@ -197,8 +197,8 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
     if (candidates.size() >= few && (some_fits || candidates.size() == 2 * few)) break;
     Candidate& one =
         candidates.emplace_back(Candidate{plan_of(input, pipeline, micro_batches), {}});
-    one.price.fits = fits(input, one.plan);
-    some_fits = some_fits || one.price.fits;
+    one.price.lacking = lacking_memory(input, one.plan);
+    some_fits = some_fits || one.price.fits();
   }
   return candidates;
 }
@@ -214,7 +214,7 @@ std::vector<Plan> finalists_of(const StrategyInput& input,
   std::set<std::size_t> stages;
   std::size_t work = 0;
   for (const Candidate& one : candidates) {
-    const bool late = one.price.fits != candidates[0].price.fits ||
+    const bool late = one.price.fits() != candidates[0].price.fits() ||
                       one.price.step > hopeless * candidates[0].price.step;
     const std::size_t own =
         input.network.layers.size() * static_cast<std::size_t>(one.plan.schedule.micro_batches);
@@ -253,7 +253,7 @@ Plan plan_pipeline(const StrategyInput& input) {
     // Smaller micro-batches need less memory.
     const auto some_fits = [&] {
       return std::any_of(candidates.begin(), candidates.end(),
-                         [](const Candidate& one) { return one.price.fits; });
+                         [](const Candidate& one) { return one.price.fits(); });
     };
     for (std::int64_t more = 2 * *numbers.rbegin(); !some_fits() && more <= input.batch;
          more *= 2) {

@@ -50,12 +50,17 @@ std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) 
   return memory_use(input.network, input.cluster, with_savings(input, plan));
 }
 
-bool fits(const StrategyInput& input, const Plan& plan) {
+Bytes lacking_memory(const StrategyInput& input, const Plan& plan) {
   const std::vector<MemoryUse> uses = memory_use(input, plan);
+  Bytes most{};
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    if (uses[i].total() > input.cluster.devices[i].memory) return false;
+    most = std::max(most, Bytes{uses[i].total().value - input.cluster.devices[i].memory.value});
   }
-  return true;
+  return most;
+}
+
+bool fits(const StrategyInput& input, const Plan& plan) {
+  return lacking_memory(input, plan).value == 0;
 }
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
@@ -68,7 +73,7 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
   const Plan priced = with_savings(input, plan);
-  return {fits(input, priced), input.simulate(priced)};
+  return {lacking_memory(input, priced), input.simulate(priced)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {

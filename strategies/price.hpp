@@ -9,13 +9,14 @@
 
 namespace parsim {
 
-/// What a plan costs: a plan that fits is better than one that does not, then the shorter step.
+/// What a plan costs: the plan that lacks less memory is better, then the shorter step.
 struct Price {
-  bool fits = false;
+  Bytes lacking{};  ///< on the device that lacks most; 0: the plan fits
   Seconds step{};
+  [[nodiscard]] bool fits() const { return lacking.value == 0; }
   /// Strictly better; plans of the same price are neither better.
   [[nodiscard]] bool better_than(const Price& other) const {
-    return fits != other.fits ? fits : step < other.step;
+    return lacking != other.lacking ? lacking < other.lacking : step < other.step;
   }
 };
 
@@ -29,6 +30,8 @@ struct Price {
 /// By device, of the plan with savings.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
+/// What the device that lacks most memory for its part of the plan lacks.
+[[nodiscard]] Bytes lacking_memory(const StrategyInput& input, const Plan& plan);
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 

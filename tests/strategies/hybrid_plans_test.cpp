@@ -45,8 +45,8 @@ TEST_CASE("hybrid: 3D-ResAttNet-34 in two parts on 8 V100 is nearly eight times 
   const double speedup = 8 * (single.step / price.step);
   MESSAGE("one device ", single.step.count(), " s, eight ", price.step.count(),
           " s for 8 times the samples: ", speedup, " times the samples a second");
-  CHECK(single.fits);
-  CHECK(price.fits);
+  CHECK(single.fits());
+  CHECK(price.fits());
   CHECK(*std::max_element(plan.schedule.stage_of_layer.begin(),
                           plan.schedule.stage_of_layer.end()) == 1);
   CHECK(devices_of(plan).size() == 8);
@@ -106,11 +106,11 @@ TEST_CASE("hybrid: memory is a constraint") {
   // All of VGG-16 with its states needs 1.5 GiB and more; two parts do with less each.
   World world("vgg16", "star:4,device=v100-sxm2,rate=10GB/s,latency=1us");
   const StrategyInput input = world.simulated(16);
-  CHECK(simulated_price(input, plan_data(input)).fits);
+  CHECK(simulated_price(input, plan_data(input)).fits());
   for (Device& device : world.cluster.devices) device.memory = Bytes{1'700'000'000};
-  CHECK_FALSE(simulated_price(input, plan_data(input)).fits);
+  CHECK_FALSE(simulated_price(input, plan_data(input)).fits());
   const Plan plan = plan_hybrid(input);
-  CHECK(simulated_price(input, plan).fits);
+  CHECK(simulated_price(input, plan).fits());
   CHECK(devices_of(plan).size() > 1);
 }
 

@@ -1,0 +1,82 @@
+#include "app/what_would_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+struct Saving {
+  std::int32_t zero_stage = 0;
+  bool recompute = false;
+};
+// Splitting costs messages, recomputing a third of the step.
+constexpr std::array<Saving, 7> savings{
+    {{1, false}, {2, false}, {3, false}, {0, true}, {1, true}, {2, true}, {3, true}}};
+
+std::string options_of(const Saving& saving) {
+  std::vector<std::string> options;
+  if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
+  if (saving.recompute) options.emplace_back("--recompute");
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+bool data_fits(StrategyInput input, const Saving& saving, std::int64_t batch) {
+  input.zero_stage = saving.zero_stage;
+  input.recompute = saving.recompute;
+  input.batch = batch;
+  return fits(input, plan_data(input));
+}
+
+/// The largest multiple of the GPUs below the input's batch with which it fits.
+std::optional<std::int64_t> largest_batch(const StrategyInput& input, const Saving& saving,
+                                          std::int64_t gpus) {
+  std::int64_t fitting = 0, beyond = (input.batch + gpus - 1) / gpus;  // in samples for each GPU
+  while (beyond - fitting > 1) {
+    const std::int64_t middle = (fitting + beyond) / 2;
+    (data_fits(input, saving, middle * gpus) ? fitting : beyond) = middle;
+  }
+  if (fitting == 0) return std::nullopt;
+  return fitting * gpus;
+}
+
+}  // namespace
+
+std::string what_would_fit(const Scene& scene) {
+  if (scene.plan) return {};
+  const StrategyInput input = scene.strategy_input();
+  const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
+  const Saving now{input.zero_stage, input.recompute};
+  const bool served = input.sync == Sync::Kind::server;
+  std::vector<std::string> ways;
+  Saving most = now;
+  for (const Saving& saving : savings) {
+    if (saving.zero_stage < now.zero_stage || saving.recompute < now.recompute) continue;
+    if (served && saving.zero_stage > 0) continue;
+    most = saving;
+    if (!data_fits(input, saving, scene.batch)) continue;
+    ways.push_back("with " + options_of(saving));
+    break;
+  }
+  const bool helps = !ways.empty();
+  const std::optional<std::int64_t> batch = largest_batch(input, now, gpus);
+  if (batch) ways.push_back(fmt::format("with --batch {}", *batch));
+  const std::string all = options_of(most);
+  if (!helps && !all.empty()) {
+    const std::optional<std::int64_t> more = largest_batch(input, most, gpus);
+    if (more && more != batch) ways.push_back(fmt::format("with {} --batch {}", all, *more));
+  }
+  if (!ways.empty()) return fmt::format("data would fit {}", join(ways, ", or "));
+  return fmt::format("data would not fit even with {}{}--batch {}", all, all.empty() ? "" : " ",
+                     std::min(gpus, scene.batch));
+}
+
+}  // namespace parsim

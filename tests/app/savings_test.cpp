@@ -1,0 +1,99 @@
+// Options that save memory, as the command line has them, and what it advises where nothing fits.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/program.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using nlohmann::json;
+
+const std::string network = PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2-medium.json";
+constexpr std::int64_t gpus = 8;
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+/// A step of GPT-2 medium on eight V100s with 16 GiB each.
+Finished step(const std::string& options, const std::string& how = "simulate --strategy data") {
+  std::vector<std::string> words = words_of(how);
+  for (std::string& word :
+       words_of("--cluster dgx-v100 --optimizer adam --quiet --engine fast --network")) {
+    words.push_back(std::move(word));
+  }
+  words.push_back(network);
+  for (std::string& word : words_of(options)) words.push_back(std::move(word));
+  return run_program(PARSIM_PROGRAM, words);
+}
+
+std::string advice_in(const std::string& text) {
+  const std::size_t at = text.find("data would ");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+TEST_CASE("savings: advice fits, and the next larger batch does not") {
+  const std::string first = advice_in(step("--batch 16").out);
+  CHECK(first == "data would fit with --zero 1, or with --batch 8");
+  CHECK(step("--batch 16 --zero 1").exit_code == 0);
+  CHECK(step("--batch 8").exit_code == 0);
+
+  const std::string both = advice_in(step("--batch 512 --zero 1").out);
+  REQUIRE(both.starts_with("data would fit with --batch "));
+  const std::size_t savings = both.find("--zero 3 --recompute --batch ");
+  REQUIRE(savings != std::string::npos);
+  const auto batch = std::stoll(both.substr(both.rfind(' ')));
+  const auto options = [](std::int64_t samples) {
+    return "--zero 3 --recompute --batch " + std::to_string(samples);
+  };
+  CHECK(step(options(batch)).exit_code == 0);
+  CHECK(step(options(batch + gpus)).exit_code == 5);
+}
+
+TEST_CASE("savings: where nothing helps the advice says so") {
+  std::string small;
+  for (int d = 0; d < gpus; ++d) {
+    small += " --override devices.dgx.gpu" + std::to_string(d) + ".memory=1GiB";
+  }
+  CHECK(advice_in(step("--batch 16" + small).out) ==
+        "data would not fit even with --zero 3 --recompute --batch 8");
+  CHECK(advice_in(step("--batch 16 --sync ps" + small).out) ==
+        "data would not fit even with --recompute --batch 8");
+}
+
+TEST_CASE("savings: recomputing takes about a third longer, splitting states no time") {
+  const auto result = [](const std::string& options) {
+    return json::parse(step("--json --batch 8 " + options).out);
+  };
+  const json plain = result(""), again = result("--recompute"), split = result("--zero 2");
+  const auto time = [](const json& of) { return of["step_time_s"].get<double>(); };
+  const auto peak = [](const json& of) {
+    return of["devices"][0]["peak_memory_bytes"].get<double>();
+  };
+  CHECK(again["inputs"]["recompute"] == true);
+  CHECK(split["inputs"]["zero"] == 2);
+  CHECK(time(again) / time(plain) == doctest::Approx(1.3).epsilon(0.06));
+  CHECK(time(split) / time(plain) == doctest::Approx(1).epsilon(0.06));
+  CHECK(peak(again) < 0.8 * peak(plain));
+  CHECK(peak(split) < 0.8 * peak(plain));
+}
+
+TEST_CASE("savings: best is no slower than the others, and fits if one of them does") {
+  const Finished all =
+      step("--batch 64 --json --budget 50 --zero 1 --recompute",
+           "compare --strategy data --strategy owt --strategy pipeline --strategy best");
+  REQUIRE(all.exit_code == 0);
+  const json rows = json::parse(all.out)["results"];
+  for (const json& row : rows) {
+    if (row["strategy"] != "best") continue;
+    CHECK(row["fits"] == true);
+    CHECK(row["step_time_s"] == rows[0]["step_time_s"]);  // maybe the same plan
+  }
+}
+
+}  // namespace
+}  // namespace parsim::testing
