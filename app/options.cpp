@@ -38,9 +38,10 @@ constexpr OptionSpec options[] = {
     {"--zero", "0|1|2|3",
      "save memory: replicas split the optimizer's states, from 2 on gradients, from 3 on weights "
      "(default: 0)"},
-    {"--recompute", "",
-     "save memory: drop activations after forward and compute them again for backward, segment by "
-     "segment (checkpointing)"},
+    {"--recompute", "none|attention|segments",
+     "save memory: drop the maps of attention, or all activations but a few, and compute them "
+     "again "
+     "for backward (default: none)"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "

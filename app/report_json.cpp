@@ -70,7 +70,7 @@ Json inputs(const Scene& scene) {
     json["search_costs"] = to_text(strategy.search_costs);
     json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
     json["zero"] = strategy.zero_stage;
-    json["recompute"] = strategy.recompute;
+    json["recompute"] = to_text(strategy.recompute);
     json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
   }
   json["costs"] = request.costs;

@@ -58,6 +58,10 @@ constexpr std::pair<std::string_view, SearchCosts> search_costs[] = {
     {"paper-total", SearchCosts::paper_total}};
 constexpr std::pair<std::string_view, DegreeRule> degree_rules[] = {
     {"dividing", DegreeRule::dividing}, {"any", DegreeRule::any}};
+constexpr std::pair<std::string_view, Recompute> recomputations[] = {
+    {"none", Recompute::none},
+    {"attention", Recompute::attention},
+    {"segments", Recompute::segments}};
 /// Options that only some strategies read; the table of strategies says which.
 constexpr std::string_view strategy_options[] = {
     "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget", "--seed"};
@@ -196,7 +200,9 @@ Request make_request(const Arguments& arguments) {
   if (const auto size = arguments.text("--bucket")) {
     request.bucket = parse_bytes(*size, "--bucket");
   }
-  request.recompute = arguments.has("--recompute");
+  if (const auto word = arguments.text("--recompute")) {
+    request.recompute = parse_word(*word, "--recompute", recomputations);
+  }
   if (const auto stage = arguments.number("--zero", 0, 3)) {
     request.zero_stage = static_cast<std::int32_t>(*stage);
   }
@@ -350,6 +356,7 @@ std::optional<CollectiveKind> parse_exchange(std::string_view word, std::string_
 
 std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }
 std::string to_text(PipelineSchedule schedule) { return word_of(schedule, schedules); }
+std::string to_text(Recompute recompute) { return word_of(recompute, recomputations); }
 std::string to_text(ShareRule rule) { return word_of(rule, share_rules); }
 std::string to_text(Rounding rounding) { return word_of(rounding, roundings); }
 std::string to_text(SearchCosts costs) { return word_of(costs, search_costs); }

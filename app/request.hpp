@@ -44,7 +44,7 @@ struct Request {
   std::optional<std::int32_t> parts;
   std::optional<std::int64_t> budget;
   std::int32_t zero_stage = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
   std::vector<std::string> collective_times;  ///< as given
@@ -128,6 +128,7 @@ void check_used(const Request& request, const Network& network, const std::vecto
 [[nodiscard]] std::string to_text(PipelineSchedule schedule);
 /// "equal" or "proportional".
 [[nodiscard]] std::string to_text(ShareRule rule);
+[[nodiscard]] std::string to_text(Recompute recompute);
 /// "largest-remainder" or "released".
 [[nodiscard]] std::string to_text(Rounding rounding);
 /// "own" or "paper".

@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "networks/networks.hpp"
+#include "strategies/recompute.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
@@ -43,17 +44,6 @@ Request with_names(Request request, const std::optional<Plan>& plan) {
   if (request.network.empty()) request.network = plan->network;
   if (request.cluster.empty()) request.cluster = plan->cluster;
   return request;
-}
-
-/// A product of what a softmax weighs, maybe thinned out by dropout.
-bool has_attention(const Network& network) {
-  for (const Layer& layer : network.layers) {
-    if (layer.kind.as<MatMul>() == nullptr) continue;
-    LayerId weights = layer.inputs[0];
-    while (network[weights].kind.as<Dropout>() != nullptr) weights = network[weights].inputs[0];
-    if (network[weights].kind.as<Softmax>() != nullptr) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -125,10 +115,10 @@ Scene::Scene(const Request& asked)
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  if (has_attention(network)) {
+  if (!attention_maps(network).empty()) {
     warnings.emplace_back(
-        "attention is not fused: its maps are written, read and kept for the backward pass, which "
-        "takes more time and memory than a fused kernel");
+        "attention is not fused: its maps are written, read and kept for the backward pass (unless "
+        "--recompute drops them), which takes more time and memory than a fused kernel");
   }
   if (plan) {
     if (plan->cluster != cluster.name) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <vector>
 
 #include "core/errors.hpp"
 #include "strategies/price.hpp"
+#include "strategies/recompute.hpp"
 
 namespace parsim {
 
@@ -16,16 +16,28 @@ namespace {
 
 struct Saving {
   std::int32_t zero_stage = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
 };
-// Splitting costs messages, recomputing a third of the step.
-constexpr std::array<Saving, 7> savings{
-    {{1, false}, {2, false}, {3, false}, {0, true}, {1, true}, {2, true}, {3, true}}};
+
+/// Splitting costs messages, recomputing attention some kernels, segments a third of the step.
+std::vector<Saving> savings_from(const Saving& now, bool attention, bool served) {
+  std::vector<Saving> savings;
+  for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::segments}) {
+    if (recompute < now.recompute || (recompute == Recompute::attention && !attention)) continue;
+    for (std::int32_t stage = now.zero_stage; stage <= (served ? 0 : 3); ++stage) {
+      if (recompute != now.recompute || stage != now.zero_stage)
+        savings.push_back({stage, recompute});
+    }
+  }
+  return savings;
+}
 
 std::string options_of(const Saving& saving) {
   std::vector<std::string> options;
   if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
-  if (saving.recompute) options.emplace_back("--recompute");
+  if (saving.recompute != Recompute::none) {
+    options.push_back("--recompute " + to_text(saving.recompute));
+  }
   return fmt::format("{}", fmt::join(options, " "));
 }
 
@@ -58,9 +70,8 @@ std::string what_would_fit(const Scene& scene) {
   const bool served = input.sync == Sync::Kind::server;
   std::vector<std::string> ways;
   Saving most = now;
-  for (const Saving& saving : savings) {
-    if (saving.zero_stage < now.zero_stage || saving.recompute < now.recompute) continue;
-    if (served && saving.zero_stage > 0) continue;
+  const bool attention = !attention_maps(scene.network).empty();
+  for (const Saving& saving : savings_from(now, attention, served)) {
     most = saving;
     if (!data_fits(input, saving, scene.batch)) continue;
     ways.push_back("with " + options_of(saving));

@@ -10,6 +10,7 @@
 #include "core/timeline.hpp"
 #include "strategies/lower.hpp"
 #include "strategies/recompute.hpp"
+#include "strategies/sync.hpp"
 
 namespace parsim {
 
@@ -22,20 +23,37 @@ Plan with_savings(const StrategyInput& input, Plan plan) {
       if (input.zero_stage == 3) layer.weights = sharded;
     }
   }
-  if (input.recompute) recompute_segments(input.network, plan);
+  if (input.recompute == Recompute::segments) recompute_segments(input.network, plan);
+  if (input.recompute == Recompute::attention) recompute_attention(input.network, plan);
   return plan;
 }
+
+namespace {
+
+bool splits_states(const Network& network, const Plan& plan) {
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  std::vector<std::vector<Cell>> all;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
+  }
+  const std::vector<SyncGroup> groups = sync_groups(network, plan, {all.begin(), all.end()});
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const SyncGroup& group) { return group.zero_stage > 0; });
+}
+
+}  // namespace
 
 std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan) {
   std::vector<std::string> notes;
   if (input.zero_stage > 0) {
-    constexpr std::array<std::string_view, 3> split{"optimizer states", "and gradients",
-                                                    "and weights"};
+    constexpr std::array<std::string_view, 3> split{"optimizer states", "gradients", "weights"};
     const auto stage = static_cast<std::size_t>(input.zero_stage);
-    notes.push_back(fmt::format("zero: replicas split {}",
-                                fmt::join(split.begin(), split.begin() + stage, " ")));
+    notes.push_back(splits_states(input.network, plan)
+                        ? fmt::format("zero: replicas split {}",
+                                      fmt::join(split.begin(), split.begin() + stage, ", "))
+                        : "zero: nothing is split, because no two devices have the same weights");
   }
-  if (input.recompute) {
+  if (input.recompute != Recompute::none) {
     const std::vector<bool> dropped = dropped_outputs(input.network, plan);
     notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
                                 std::count(dropped.begin(), dropped.end(), true), dropped.size()));
@@ -44,7 +62,7 @@ std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& p
 }
 
 std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
-  if (!input.recompute && input.zero_stage == 0) {
+  if (input.recompute == Recompute::none && input.zero_stage == 0) {
     return memory_use(input.network, input.cluster, plan);
   }
   return memory_use(input.network, input.cluster, with_savings(input, plan));

@@ -161,4 +161,44 @@ void recompute_segments(const Network& network, Plan& plan) {
   }
 }
 
+std::vector<LayerId> attention_maps(const Network& network) {
+  std::vector<bool> among(network.layers.size());
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<MatMul>() == nullptr) continue;
+    // Back from what weighs the values to the product that made it; masks are smaller or given.
+    std::vector<LayerId> path{layer.inputs[0]};
+    bool softmax = false, product = false;
+    for (std::size_t p = 0; p < path.size(); ++p) {
+      const Layer& step = network[path[p]];
+      softmax = softmax || step.kind.as<Softmax>() != nullptr;
+      if (step.kind.as<MatMul>() != nullptr) {
+        product = true;
+        continue;
+      }
+      for (const LayerId producer : step.inputs) {
+        const bool alike = network[producer].out.elements() == step.out.elements() &&
+                           network[producer].kind.as<Input>() == nullptr;
+        if (alike && std::find(path.begin(), path.end(), producer) == path.end()) {
+          path.push_back(producer);
+        }
+      }
+    }
+    if (!softmax || !product) continue;
+    for (const LayerId id : path) among[id.index()] = true;
+  }
+  std::vector<LayerId> maps;
+  for (std::size_t l = 0; l < among.size(); ++l) {
+    if (among[l]) maps.emplace_back(l);
+  }
+  return maps;
+}
+
+void recompute_attention(const Network& network, Plan& plan) {
+  for (LayerPlan& layer : plan.layers) layer.recompute = false;
+  for (const LayerId id : attention_maps(network)) {
+    LayerPlan& layer = plan.layers[id.index()];
+    layer.recompute = !cuts_contraction(layer);
+  }
+}
+
 }  // namespace parsim

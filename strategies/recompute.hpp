@@ -47,4 +47,13 @@ struct Checkpoint {
 /// left out.
 void recompute_segments(const Network& network, Plan& plan);
 
+/// The layers whose outputs are the maps of attention: from the product of queries and keys to what
+/// the product with the values reads. Empty if the network has no softmax between two products.
+[[nodiscard]] std::vector<LayerId> attention_maps(const Network& network);
+
+/// Marks the maps of attention, which are large and quickly made, and nothing else (Korthikanti et
+/// al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5). Fused
+/// kernels do the same.
+void recompute_attention(const Network& network, Plan& plan);
+
 }  // namespace parsim

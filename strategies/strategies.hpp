@@ -29,6 +29,10 @@ enum class SearchCosts : std::uint8_t { own, paper, paper_total };
 /// Jia et al. 2018, or any up to the devices.
 enum class DegreeRule : std::uint8_t { dividing, any };
 
+/// Which activations are dropped and computed again: none, the maps of attention, or all but what
+/// segments of layers hand on (see recompute.hpp).
+enum class Recompute : std::uint8_t { none, attention, segments };
+
 /// Everything a strategy may look at.
 struct StrategyInput {
   const Network& network;
@@ -45,7 +49,7 @@ struct StrategyInput {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
-  bool recompute = false;       ///< drop activations and compute them again, see recompute.hpp
+  Recompute recompute = Recompute::none;
   std::uint64_t seed = 1;
   ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
   Rounding rounding = Rounding::largest_remainder;

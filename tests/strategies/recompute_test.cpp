@@ -138,6 +138,38 @@ TEST_CASE("recompute: the memory is what the operations hold, and less than with
   }
 }
 
+TEST_CASE("recompute: the maps of attention are those between two products, with a softmax") {
+  for (const std::string name :
+       {"bert_tiny.onnx", "hugging_face/gpt2.json", "hugging_face/llama-2-7b.json",
+        "hugging_face/vit-base-patch16-224.json"}) {
+    CAPTURE(name);
+    const Network network =
+        load_network(PARSIM_SOURCE_DIR "/tests/networks/data/" + name, {}, "test");
+    const std::vector<LayerId> maps = attention_maps(network);
+    std::size_t softmaxes = 0, products = 0;
+    for (const LayerId id : maps) {
+      const Layer& layer = network[id];
+      softmaxes += layer.kind.as<Softmax>() != nullptr ? 1 : 0;
+      products += layer.kind.as<MatMul>() != nullptr ? 1 : 0;
+      // Rows and columns are positions.
+      CHECK(layer.out.axes.back().extent == layer.out.axes[layer.out.axes.size() - 2].extent);
+    }
+    const auto all =
+        std::count_if(network.layers.begin(), network.layers.end(),
+                      [](const Layer& layer) { return layer.kind.as<Softmax>() != nullptr; });
+    CHECK(softmaxes == static_cast<std::size_t>(all));
+    CHECK(products == softmaxes);
+    CHECK(maps.size() <= 5 * softmaxes);
+    Plan plan = single_device_plan(network, 4);
+    recompute_attention(network, plan);
+    const std::vector<bool> dropped = dropped_outputs(network, plan);
+    CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(maps.size()));
+  }
+  for (const char* name : {"resnet18", "alexnet"}) {  // a softmax only for the loss
+    CHECK(attention_maps(load_network(name, {}, "test")).empty());
+  }
+}
+
 TEST_CASE("recompute: the numbers stay those of the unsplit network") {
   const Cluster cluster = star_of(4, "10 GB/s", "1us");
   for (const Network& network : tiny_networks()) {
