@@ -53,19 +53,41 @@ std::vector<std::string> strategies_for(const Arguments& arguments) {
   return named;
 }
 
-/// The request of one case; the machine found is its cluster.
-Request case_request(const Arguments& arguments, const std::string& network,
-                     const std::string& strategy, const Machine& machine) {
-  Arguments one{"simulate", {}, {}};
-  one.values["--network"] = {network};
-  one.values["--strategy"] = {strategy};
-  one.values["--hw"] = {""};
-  for (const std::string_view flag : {"--batch", "--precision", "--profile"}) {
-    if (arguments.has(flag)) one.values[std::string(flag)] = {*arguments.text(flag)};
+/// The request of some strategies on a network; the machine found is its cluster.
+Request request_of(const Arguments& arguments, const std::string& network,
+                   const std::vector<std::string>& strategies, const Machine& machine,
+                   const std::vector<std::string_view>& options) {
+  Arguments asked{"simulate", {}, {}};
+  asked.values["--network"] = {network};
+  asked.values["--strategy"] = strategies;
+  asked.values["--hw"] = {""};
+  for (const std::string_view flag : options) {
+    if (const auto found = arguments.values.find(flag); found != arguments.values.end()) {
+      asked.values[std::string(flag)] = found->second;
+    }
   }
-  Request request = make_request(one);
+  Request request = make_request(asked);
   request.machine = machine;
   return request;
+}
+
+std::vector<std::string_view> options_of_cases() {
+  std::vector<std::string_view> options = planning_flags();
+  options.insert(options.end(), {"--batch", "--precision", "--optimizer", "--profile"});
+  return options;
+}
+
+/// The request of one case: without what only other strategies read.
+Request case_request(const Arguments& arguments, const std::string& network,
+                     const std::string& name, const Machine& machine) {
+  std::vector<std::string_view> options = options_of_cases();
+  const std::vector<std::string_view>& own = strategy(name, "--strategy").options;
+  for (const Strategy& other : strategies()) {
+    for (const std::string_view option : other.options) {
+      if (std::find(own.begin(), own.end(), option) == own.end()) std::erase(options, option);
+    }
+  }
+  return request_of(arguments, network, {name}, machine, options);
 }
 
 /// Plans and predicts; a strategy without a plan for a network is left out with its reason.
@@ -77,6 +99,8 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
   const std::vector<std::string> names = strategies_for(arguments);
   Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
   for (const std::string& network : networks) {
+    const Request all = request_of(arguments, network, names, machine, options_of_cases());
+    std::vector<Plan> plans;
     for (const std::string& name : names) {
       progress.next(name);
       Request request = case_request(arguments, network, name, machine);
@@ -85,9 +109,13 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
       try {
         const Planned planned = make_plan(scene, strategy(name, "--strategy"));
         cases.push_back({scene.network.name, name, planned, run_plan(scene, planned)});
+        plans.push_back(planned.plan);
       } catch (const InputError& error) {
         unresolved.push_back({scene.network.name, name, error.what()});
       }
+    }
+    if (plans.size() == names.size()) {
+      check_used(all, load_network_with(network, {}, "--network"), plans);
     }
   }
   return cases;

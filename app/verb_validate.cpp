@@ -83,9 +83,11 @@ Validation validate_published(const Arguments& arguments) {
 
 Outcome validated(const Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
-  for (const std::string_view flag :
-       {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network", "--strategy",
-        "--batch", "--precision", "--profile"}) {
+  std::vector<std::string_view> of_hardware = planning_flags();
+  of_hardware.insert(of_hardware.end(),
+                     {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network",
+                      "--strategy", "--batch", "--precision", "--optimizer", "--profile"});
+  for (const std::string_view flag : of_hardware) {
     if (arguments.has(flag)) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");
     }

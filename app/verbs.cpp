@@ -16,16 +16,20 @@ Flags joined(std::initializer_list<Flags> groups) {
 
 }  // namespace
 
+const std::vector<std::string_view>& planning_flags() {
+  static const Flags flags = {"--sync",   "--server",   "--micro-batches", "--schedule", "--bucket",
+                              "--shares", "--rounding", "--search-costs",  "--degrees",  "--parts",
+                              "--budget", "--costs",    "--zero",          "--recompute"};
+  return flags;
+}
+
 std::span<const Verb> verbs() {
   static const Flags question = {
       "--network",  "--dim",        "--cluster",     "--override",         "--strategy",
       "--batch",    "--precision",  "--optimizer",   "--fidelity",         "--engine",
       "--seed",     "--no-timings", "--collectives", "--collective-times", "--algorithm",
       "--protocol", "--every-rank"};
-  static const Flags planning = {"--sync",    "--server",   "--micro-batches", "--schedule",
-                                 "--bucket",  "--shares",   "--rounding",      "--search-costs",
-                                 "--degrees", "--parts",    "--budget",        "--costs",
-                                 "--zero",    "--recompute"};
+  const Flags& planning = planning_flags();
   static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
                                   "--launch-interval"};
   static const Flags hardware = {"--hw", "--hw-backend", "--hw-partition", "--hw-link",
@@ -97,14 +101,16 @@ std::span<const Verb> verbs() {
        {},
        joined({{"--papers", "--published", "--data", "--report"},
                hardware,
-               {"--network", "--strategy", "--batch", "--precision", "--profile"}}),
+               planning,
+               {"--network", "--strategy", "--batch", "--precision", "--optimizer", "--profile"}}),
        "parsim validate --papers",
        run_validate},
       {"calibrate",
        "time the operations of networks on the hardware of this machine",
        {},
-       {"-o", "--hw-backend", "--hw-partition", "--hw-link", "--network", "--strategy", "--batch",
-        "--precision"},
+       joined({planning,
+               {"-o", "--hw-backend", "--hw-partition", "--hw-link", "--network", "--strategy",
+                "--batch", "--precision", "--optimizer"}}),
        "parsim calibrate -o profile.json --hw-backend host --network lenet5 --strategy data",
        run_calibrate},
       {"rerun",

@@ -37,6 +37,8 @@ struct Verb {
   Outcome (*run)(const Arguments& arguments);
 };
 [[nodiscard]] std::span<const Verb> verbs();
+/// Flags that say how plans are made.
+[[nodiscard]] const std::vector<std::string_view>& planning_flags();
 
 [[nodiscard]] Outcome run_simulate(const Arguments& arguments);
 [[nodiscard]] Outcome run_compare(const Arguments& arguments);

@@ -260,6 +260,26 @@ TEST_CASE("hardware: links can be paced, and steps measured before stand in for 
             .find("--hw-link: '10GB/s'; accepted: a rate and a latency") != std::string::npos);
 }
 
+TEST_CASE("hardware: options of plans count in validate, each for the strategies that read it") {
+  const auto rows = [](const Words& options) {
+    const Finished run =
+        run_hardware(appended(appended({"validate", "--network", "lenet5", "--batch", "8",
+                                        "--strategy", "data", "--strategy", "pipeline", "--json"},
+                                       options),
+                              on_host));
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    return json::parse(run.out)["rows"];
+  };
+  const json plain = rows({}), again = rows({"--recompute", "segments", "--parts", "1"});
+  REQUIRE(plain.size() == 2);
+  REQUIRE(again.size() == 2);
+  const auto predicted = [](const json& row) { return row["predicted"].get<double>(); };
+  CHECK(predicted(again[0]) > 1.02 * predicted(plain[0]));  // also read by data
+  // In one part the pipeline is one device.
+  CHECK(predicted(again[1]) > 1.02 * predicted(plain[1]));
+}
+
 TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   const Finished devices =
       run_hardware({"simulate", "--hw", "--hw-backend", "host", "--hw-partition", "64", "--network",
