@@ -150,9 +150,8 @@ View<double> HostEngine::view_of(const Place& place) {
   return view(place.key);
 }
 
-double* HostEngine::state(const StoreKey& key) {
-  const auto found = memory_.find(key);
-  return found == memory_.end() ? nullptr : found->second.data();
+View<double> HostEngine::state(const StoreKey& key) {
+  return memory_.contains(key) ? view(key) : View<double>{};
 }
 
 double* HostEngine::scratch(std::int64_t count) {

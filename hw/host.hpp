@@ -40,7 +40,7 @@ class HostEngine {
 
   [[nodiscard]] View<double> view(const StoreKey& key);
   [[nodiscard]] View<double> view_of(const Place& place);
-  [[nodiscard]] double* state(const StoreKey& key);
+  [[nodiscard]] View<double> state(const StoreKey& key);
   [[nodiscard]] double* scratch(std::int64_t count);
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
   [[nodiscard]] bool is_apart() const { return mine_.has_value(); }

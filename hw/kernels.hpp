@@ -5,7 +5,7 @@
 //     Scalar, Action                  what tensors are made of; something to call with a context
 //     view(key) -> View<Scalar>       a tensor on a device
 //     view_of(place) -> View<Scalar>  the same, or what another process sent of that part of it
-//     state(key) -> Wide<Scalar>*     an optimizer state, or null if it has none
+//     state(key) -> View<Wide<Scalar>>  an optimizer state, of no memory if it has none
 //     scratch(n) -> Wide<Scalar>*     room for n sums, of the engine's own
 //     runs(device) -> bool            this process has the device
 //     is_apart() -> bool              the other devices are other processes'

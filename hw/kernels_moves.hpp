@@ -85,14 +85,12 @@ class OpKernels {
       step.gradient = start_of(views[1], place.region);
       step.rule = static_cast<Rule>(dag_.optimizer);
       step.rate = engine_.rate();
-      // States lie like the weights, in stores of the same box.
-      const auto offset = step.weight - views[0].data;
+      // States have the strides of the weights.
       const auto state = [&](StateKind kind) {
         StoreKey kept = place.key;
         kept.role = Role::optimizer_state;
         kept.micro_batch = static_cast<std::int32_t>(kind);
-        auto* data = engine_.state(kept);
-        return data == nullptr ? nullptr : data + offset;
+        return start_of(engine_.state(kept), place.region);
       };
       step.first = state(StateKind::first);
       step.second = state(StateKind::second);

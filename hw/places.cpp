@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "hw/math/gather.hpp"
@@ -25,13 +26,15 @@ class Collector {
       const OpId id{i};
       std::visit([&](const auto& op) { visit(op, dag_.shares(id)); }, dag_.op(id));
     }
-    // States lie like their weights, so that one offset serves both.
+    // States lie like their weights, so that one walk serves both; of the first axis only as much
+    // as the device updates.
     for (auto& [key, store] : out_.all) {
       if (key.role != Role::optimizer_state) continue;
       StoreKey weight = key;
       weight.role = Role::weight;
       weight.micro_batch = 0;
-      store.box = out_.all.at(weight).box;
+      const Region updated = std::exchange(store.box, out_.all.at(weight).box);
+      if (store.box.rank() > 0) store.box[0] = updated[0];
     }
     return std::move(out_);
   }

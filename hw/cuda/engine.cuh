@@ -90,7 +90,7 @@ class CudaEngine {
 
   [[nodiscard]] View<T> view(const StoreKey& key);
   [[nodiscard]] View<T> view_of(const Place& place);
-  [[nodiscard]] float* state(const StoreKey& key);
+  [[nodiscard]] View<float> state(const StoreKey& key);
   [[nodiscard]] float* scratch(std::int64_t count) {
     return reinterpret_cast<float*>(room(static_cast<std::size_t>(count) * sizeof(float)));
   }

@@ -92,11 +92,11 @@ View<T> CudaEngine<T>::view_of(const Place& place) {
 }
 
 template <class T>
-float* CudaEngine<T>::state(const StoreKey& key) {
+View<float> CudaEngine<T>::state(const StoreKey& key) {
   const auto found = spots_.find(key);
-  if (found == spots_.end()) return nullptr;
-  return reinterpret_cast<float*>(per_device_[key.device.index()].arena.get() +
-                                  found->second.offset);
+  if (found == spots_.end()) return {};
+  char* data = per_device_[key.device.index()].arena.get() + found->second.offset;
+  return dense_view(reinterpret_cast<float*>(data), stores_.all.at(key).box, channels_last(key));
 }
 
 template <class T>
@@ -144,8 +144,7 @@ void CudaEngine<T>::reset() {
       for_each(count, fill)({});
     };
     if (key.role == Role::optimizer_state) {
-      const auto states = dense_view(state(key), store.box, channels_last(key));
-      if (const auto fill = fill_of(dag_, key, store.box, samples_, states)) sized(*fill);
+      if (const auto fill = fill_of(dag_, key, store.box, samples_, state(key))) sized(*fill);
     } else if (const auto fill = fill_of(dag_, key, store.box, samples_, view(key))) {
       sized(*fill);
     }

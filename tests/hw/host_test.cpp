@@ -14,6 +14,7 @@
 #include "core/json.hpp"
 #include "sim/sim.hpp"
 #include "strategies/lower.hpp"
+#include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/virtual_clock.hpp"
 #include "tests/support/interpreter.hpp"
@@ -123,6 +124,31 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
       CHECK(difference(lower(network, cluster, plan_on_all_devices(strategy, input))) == "");
     }
   }
+}
+
+TEST_CASE("host: a device holds the optimizer's states of what it updates") {
+  const Network network = tiny_network("windows");
+  const Cluster cluster = star_of(4, "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  StrategyInput input{
+      .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+  input.optimizer = Optimizer::adam;
+  /// Elements of all devices' states.
+  const auto states = [&](std::int32_t stage) {
+    input.zero_stage = stage;
+    const ExecDag dag = lower(network, cluster, with_savings(input, plan_data(input)));
+    std::int64_t sum = 0;
+    const hw::Stores stores = hw::stores(dag);
+    for (const auto& [key, store] : stores.all) {
+      if (key.role == Role::optimizer_state) sum += store.box.volume();
+    }
+    return sum;
+  };
+  const std::int64_t once = 2 * parameter_count(network);
+  CHECK(states(0) == 4 * once);
+  // Shares begin and end within rows, of which whole ones are held.
+  CHECK(states(1) >= once);
+  CHECK(states(1) < 2 * once);
 }
 
 TEST_CASE("host: an unsplit step equals the reference network's, weights after the update too") {
