@@ -84,6 +84,7 @@ constexpr OptionSpec options[] = {
      "them"},
     {"--workspaces", "",
      "count cuDNN's workspaces into the memory; parsim-hw with CUDA plans them, no GPU needed"},
+    {"--top", "N", "only the N layers with the most work"},
     {"--size", "SIZE", "payload of the collective (default: 100MiB)"},
     {"--sizes", "FROM..TO", "payloads from FROM to TO, doubling"},
     {"--devices", "N", "the first N GPUs of the cluster (default: all)"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/faster_links.hpp"
 #include "app/progress.hpp"
@@ -166,6 +167,16 @@ std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
   return json.dump(2);
 }
 
+/// Leaves the layers with the most work, in their order; ties go to earlier ones.
+void keep_top(std::vector<LayerReason>& layers, std::size_t top) {
+  std::vector<LayerReason> by_work = layers;
+  std::stable_sort(by_work.begin(), by_work.end(),
+                   [](const LayerReason& a, const LayerReason& b) { return a.work > b.work; });
+  std::set<LayerId> kept;
+  for (std::size_t i = 0; i < std::min(top, by_work.size()); ++i) kept.insert(by_work[i].layer);
+  std::erase_if(layers, [&](const LayerReason& layer) { return !kept.contains(layer.layer); });
+}
+
 }  // namespace
 
 Outcome run_explain(const Arguments& arguments) {
@@ -181,6 +192,9 @@ Outcome run_explain(const Arguments& arguments) {
   Progress progress(strategies().size(), arguments.has("--quiet"));
   const std::size_t devices = devices_of(scene.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
+  constexpr std::int64_t most_layers = 1'000'000;
+  const auto top =
+      static_cast<std::size_t>(arguments.number("--top", 1, most_layers).value_or(most_layers));
   // The strategy 'best' starts from all others, however long their searches take.
   const bool all = devices <= most_searching || (chosen != nullptr && chosen->plan == plan_best);
   std::vector<std::string> left_out;
@@ -202,7 +216,9 @@ Outcome run_explain(const Arguments& arguments) {
   if (chosen != nullptr) check_used(request, scene.network, {planned.plan});
   const Run run = run_plan(scene, planned);
   const std::vector<Share> shares = shares_of_chain(run, scene.cluster);
-  const Explanation explanation = explain(scene.strategy_input(), planned.plan, others, layers);
+  Explanation explanation =
+      explain(scene.strategy_input(), planned.plan, others, std::min(layers, top));
+  keep_top(explanation.layers, top);
 
   Document document = report_simulation(scene, run.result);
   document.tables = {table_of_chain(shares, run.result.step_time),
@@ -218,11 +234,15 @@ Outcome run_explain(const Arguments& arguments) {
   if (layers == 0) {
     document.notes.push_back(
         fmt::format("other splits were not estimated: on {} devices each takes long", devices));
-  } else if (layers < planned.plan.layers.size()) {
+  } else if (layers < std::min(top, planned.plan.layers.size())) {
     document.notes.push_back(fmt::format(
         "other splits were estimated for the {} layers with the most work: on {} devices each "
         "takes long",
         layers, devices));
+  }
+  if (top < planned.plan.layers.size()) {
+    document.notes.push_back(fmt::format("of {} layers the {} with the most work",
+                                         planned.plan.layers.size(), explanation.layers.size()));
   }
   if (layers > 0 && !left_out.empty()) {
     document.notes.push_back(

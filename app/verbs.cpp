@@ -67,7 +67,7 @@ std::span<const Verb> verbs() {
       {"explain",
        "say why a plan (of 'best', unless told) is as it is, and what bounds its step",
        {},
-       joined({question, planning, {"--plan", "--profile"}}),
+       joined({question, planning, {"--plan", "--profile", "--top"}}),
        "parsim explain --network alexnet --cluster mixed-p100-v100 --strategy owt",
        run_explain},
       {"collective",

@@ -34,6 +34,33 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   }
 }
 
+TEST_CASE("explain: --top leaves the layers with the most work, in their order") {
+  Arguments arguments;
+  arguments.verb = "explain";
+  arguments.values = {{"--network", {"lenet5"}},
+                      {"--cluster", {"star:2,device=p100-sxm2,rate=5GB/s,latency=1us"}},
+                      {"--strategy", {"data"}},
+                      {"--quiet", {""}}};
+  const auto all = nlohmann::json::parse(run_explain(arguments).document.json)["layers"];
+  arguments.values["--top"] = {"3"};
+  const Document document = run_explain(arguments).document;
+  const auto top = nlohmann::json::parse(document.json)["layers"];
+  REQUIRE(top.size() == 3);
+  double least = 1e9;
+  std::size_t next = 0;
+  for (const auto& layer : all) {
+    if (next < 3 && layer == top[next]) {
+      ++next;
+      least = std::min(least, layer["work_s"].get<double>());
+    }
+  }
+  CHECK(next == 3);
+  const auto more = std::count_if(all.begin(), all.end(), [&](const auto& layer) {
+    return layer["work_s"].template get<double>() > least;
+  });
+  CHECK(more == 2);
+}
+
 TEST_CASE("explain: says how much was simulated and left out, and how a parameter server works") {
   Arguments arguments;
   arguments.verb = "explain";
