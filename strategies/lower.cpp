@@ -91,6 +91,8 @@ void Lowering::analyse() {
     group_states_.push_back(std::move(state));
     analyse_shards(g);
   }
+  gathered_together_ = split_together(groups_, 3);
+  filled_together_ = split_together(groups_, 2);
   micro_.assign(
       count, std::vector<MicroBatchState>(static_cast<std::size_t>(plan_.schedule.micro_batches)));
   for (std::size_t l = 0; l < count; ++l) {
@@ -191,12 +193,16 @@ void Lowering::emit(const Slot& slot) {
   } else {
     turns = backward_turns(network_, flow_, dropped_, members);
   }
-  std::vector<std::vector<std::size_t>> needs;
-  for (const Turn& turn : turns) needs.push_back(split_weights_[turn.layer.index()]);
-  const std::vector<WeightGather> gathers = weight_gathers(needs, gathered_[slot.stage]);
-  auto next = gathers.begin();
+  const std::vector<WeightGather> weights = gathers(slot.stage, turns);
+  const std::vector<GradientRoom> gradients = forward ? std::vector<GradientRoom>{} : rooms(turns);
+  auto weight = weights.begin();
+  auto gradient = gradients.begin();
   for (std::size_t t = 0; t < turns.size(); ++t) {
-    for (; next != gathers.end() && next->turn == t; ++next) emit_gather(*next);
+    for (; weight != weights.end() && weight->turn == t; ++weight) emit_gather(*weight);
+    for (; gradient != gradients.end() && gradient->turn == t; ++gradient) {
+      const std::vector<OpId>& summed = group_states_[gradient->instead].summed;
+      if (!summed.empty()) group_states_[gradient->unit].room = summed[0];
+    }
     if (turns[t].forward) {
       emit_forward(turns[t].layer, slot.micro_batch, forward ? Pass::forward : Pass::recompute);
     } else {

@@ -112,6 +112,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     if (after.empty()) after.push_back(now.ready[c]);  // the loss starts the chain
     const DeviceId device = state.cells()[c].device;
     await_weights(id, device, after);
+    await_room(id, device, after);
     const auto add = [&](Pass pass) {
       const OpId op = dag_.add(Compute{state.works[c], pass, device, m}, after);
       used_weights(id, device, op);

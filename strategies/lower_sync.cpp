@@ -17,6 +17,42 @@ void Lowering::analyse_shards(std::size_t g) {
   for (const LayerId id : group.layers) split_weights_[id.index()].push_back(g);
 }
 
+std::vector<WeightGather> Lowering::gathers(std::int32_t stage, const std::vector<Turn>& turns) {
+  std::vector<WeightGather> all;
+  for (std::size_t t = 0; t < gathered_together_.size(); ++t) {
+    const UnitsByTurn needs = units_by_turn(turns, groups_, gathered_together_[t]);
+    for (WeightGather& gather : weight_gathers(needs, gathered_[{stage, t}])) {
+      all.push_back(std::move(gather));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const WeightGather& a, const WeightGather& b) { return a.turn < b.turn; });
+  return all;
+}
+
+std::vector<GradientRoom> Lowering::rooms(const std::vector<Turn>& turns) const {
+  std::vector<GradientRoom> all;
+  if (plan_.schedule.micro_batches > 1) return all;  // gradients stay until the last one
+  for (const std::vector<std::size_t>& together : filled_together_) {
+    for (const GradientRoom& room : gradient_rooms(filled_by_turn(turns, groups_, together))) {
+      all.push_back(room);
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const GradientRoom& a, const GradientRoom& b) { return a.turn < b.turn; });
+  return all;
+}
+
+void Lowering::await_room(LayerId id, DeviceId device, std::vector<OpId>& after) {
+  for (const std::size_t g : groups_of_layer_[id.index()]) {
+    GroupState& state = group_states_[g];
+    const std::vector<DeviceId>& members = groups_[g].devices;
+    if (!state.room.valid() || !std::binary_search(members.begin(), members.end(), device))
+      continue;
+    if (state.entered.insert(device).second) after.push_back(state.room);
+  }
+}
+
 void Lowering::emit_gather(const WeightGather& gather) {
   GroupState& state = group_states_[gather.unit];
   // Its room is free, and nobody reads what it overwrites, when these are over.

@@ -11,8 +11,8 @@
 #include "strategies/gradient_flow.hpp"
 #include "strategies/recompute.hpp"
 #include "strategies/reshard.hpp"
+#include "strategies/split_states.hpp"
 #include "strategies/sync.hpp"
-#include "strategies/weight_gathers.hpp"
 
 namespace parsim {
 
@@ -88,7 +88,12 @@ class Lowering {
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
   void analyse_shards(std::size_t group);
+  [[nodiscard]] std::vector<WeightGather> gathers(std::int32_t stage,
+                                                  const std::vector<Turn>& turns);
+  [[nodiscard]] std::vector<GradientRoom> rooms(const std::vector<Turn>& turns) const;
   void emit_gather(const WeightGather& gather);
+  /// Adds what a kernel must wait for because its gradients have no room yet.
+  void await_room(LayerId id, DeviceId device, std::vector<OpId>& after);
   /// Adds what a kernel must wait for because its weights are gathered.
   void await_weights(LayerId id, DeviceId device, std::vector<OpId>& after);
   void used_weights(LayerId id, DeviceId device, OpId op);
@@ -128,17 +133,22 @@ class Lowering {
   struct GroupState {
     std::int64_t backward_left = 0;
     TensorId bucket;
-    std::vector<OpId> summed;           ///< by device of the group, or pushes to the server
-    std::vector<OpId> mirrors_done;     ///< by mirror: its last kernel that adds to the gradients
-    Shares shares;                      ///< of the bucket, if states are split
-    OpId gathered;                      ///< its weights for the last time, if they are split
-    std::set<DeviceId> waited;          ///< whose kernels come after that
+    std::vector<OpId> summed;        ///< by device of the group, or pushes to the server
+    std::vector<OpId> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
+    Shares shares;                   ///< of the bucket, if states are split
+    OpId gathered;                   ///< its weights for the last time, if they are split
+    std::set<DeviceId> waited;       ///< whose kernels come after that
+    OpId room;                   ///< the scattering that makes room for its gradients, if they wait
+    std::set<DeviceId> entered;  ///< whose kernels come after that
     std::map<DeviceId, OpId> last_use;  ///< the last kernel that read the weights
     bool returned = false;
   };
   std::vector<GroupState> group_states_;
-  std::vector<std::vector<std::size_t>> split_weights_;        ///< by layer: groups
-  std::map<std::int32_t, std::vector<std::size_t>> gathered_;  ///< by stage: groups in memory
+  std::vector<std::vector<std::size_t>> split_weights_;  ///< by layer: groups
+  /// Groups with split weights, and with split gradients, that take room from each other.
+  std::vector<std::vector<std::size_t>> gathered_together_, filled_together_;
+  /// By stage and place in gathered_together_: groups in memory.
+  std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
 };
 
 }  // namespace parsim

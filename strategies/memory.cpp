@@ -7,6 +7,7 @@
 
 #include "strategies/recompute.hpp"
 #include "strategies/reshard.hpp"
+#include "strategies/split_states.hpp"
 #include "strategies/sync.hpp"
 
 namespace parsim {
@@ -44,8 +45,10 @@ class Accounting {
 
   std::vector<MemoryUse> run() {
     activations();
+    const bool splits = std::any_of(plan_.layers.begin(), plan_.layers.end(),
+                                    [](const LayerPlan& layer) { return zero_stage(layer) >= 2; });
+    if (drops_ || splits) find_turns();
     states();
-    if (drops_) find_turns();
     for (const Lane& lane : plan_.schedule.lanes) {
       for (const DeviceId device : lane.devices) in_flight(lane, device);
     }
@@ -56,6 +59,7 @@ class Accounting {
   void activations();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t bytes) const;
   void states();
+  void split_states(const std::vector<SyncGroup>& groups, bool accumulates);
   void find_turns();
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
   void in_flight(const Lane& lane, DeviceId device);
@@ -66,7 +70,8 @@ class Accounting {
   std::int64_t element_;
   std::vector<bool> dropped_;
   bool drops_;
-  std::vector<std::vector<Turn>> turns_;  ///< by stage, if any output is dropped
+  /// By stage, backward and forward, if anybody asks.
+  std::vector<std::vector<Turn>> turns_, forward_turns_;
   std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
@@ -153,39 +158,71 @@ void Accounting::states() {
   constexpr std::int64_t state_bytes = 4;  // optimizer states are fp32 whatever the precision
   const std::int64_t master =
       element_ < state_bytes ? 1 : 0;  // and so is a master copy of 16-bit weights
-  std::vector<std::vector<std::int64_t>> buckets(use_.size()), gathered(use_.size());
+  std::vector<std::vector<std::int64_t>> buckets(use_.size());
   std::vector<std::span<const Cell>> cells;
   for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
-  for (const SyncGroup& group : sync_groups(network_, plan_, cells)) {
+  const std::vector<SyncGroup> groups = sync_groups(network_, plan_, cells);
+  // Gradients of several micro-batches add up in place; whoever has but one can let go of them.
+  const bool accumulates = plan_.schedule.micro_batches > 1;
+  for (const SyncGroup& group : groups) {
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
     const bool served = group.served();
     std::set<DeviceId> holders(group.devices.begin(), group.devices.end());
     holders.insert(group.mirrors.begin(), group.mirrors.end());
     if (served) holders.insert(group.sync.server);
-    // Gradients of several micro-batches add up in place; whoever has but one can let go of them.
-    const bool accumulates = plan_.schedule.micro_batches > 1;
+    const bool lets_go = group.zero_stage >= 2 && !accumulates;
     for (const DeviceId device : holders) {
       MemoryUse& use = use_[device.index()];
       const std::int64_t share = group.zero_stage > 0 ? group.shard_of(device) : elements;
       use.weights += Bytes{(group.zero_stage == 3 ? share : elements) * element_};
-      use.gradients += Bytes{(group.zero_stage >= 2 && !accumulates ? share : elements) * element_};
+      use.gradients += Bytes{(lets_go ? share : elements) * element_};
       if (!served || device == group.sync.server) {
         use.optimizer_state +=
             Bytes{share * state_bytes * (state_per_parameter(plan_.optimizer) + master)};
       }
-      if (holders.size() > 1) buckets[device.index()].push_back(elements * element_);
-      if (group.zero_stage == 3) gathered[device.index()].push_back(elements * element_);
+      if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * element_);
     }
   }
   for (std::size_t d = 0; d < use_.size(); ++d) {
+    std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = kept_[d].largest_arrival;
-    for (std::vector<std::int64_t>* sizes : {&buckets[d], &gathered[d]}) {
-      std::sort(sizes->rbegin(), sizes->rend());
-      for (std::size_t b = 0; b < std::min<std::size_t>(2, sizes->size()); ++b)
-        bytes += (*sizes)[b];
-    }
+    for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()); ++b)
+      bytes += buckets[d][b];
     use_[d].communication = Bytes{bytes};
+  }
+  split_states(groups, accumulates);
+}
+
+/// What is split and whole for a while.
+void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumulates) {
+  const auto gathered = split_together(groups, 3), filled = split_together(groups, 2);
+  if (filled.empty()) return;
+  std::vector<std::int64_t> bytes;
+  for (const SyncGroup& group : groups) {
+    bytes.push_back(0);
+    for (const auto& [parameter, region] : group.contents) {
+      bytes.back() += region.volume() * element_;
+    }
+  }
+  const auto add = [&](const std::vector<std::size_t>& units, std::int64_t whole) {
+    for (const DeviceId device : groups[units[0]].devices) {
+      use_[device.index()].communication += Bytes{whole};
+    }
+  };
+  for (const std::vector<std::size_t>& units : gathered) {
+    for (std::size_t stage = 0; stage < turns_.size(); ++stage) {
+      add(units, most_gathered(units_by_turn(forward_turns_[stage], groups, units),
+                               units_by_turn(turns_[stage], groups, units), bytes));
+    }
+  }
+  if (accumulates) return;
+  std::vector<Turn> back;  // of all stages, as they follow one another with one micro-batch
+  for (auto stage = turns_.rbegin(); stage != turns_.rend(); ++stage) {
+    back.insert(back.end(), stage->begin(), stage->end());
+  }
+  for (const std::vector<std::size_t>& units : filled) {
+    add(units, most_filled(filled_by_turn(back, groups, units), bytes));
   }
 }
 
@@ -199,6 +236,8 @@ void Accounting::find_turns() {
   }
   for (const auto& layers : members) {
     turns_.push_back(backward_turns(network_, flow, dropped_, layers));
+    forward_turns_.emplace_back();
+    for (const LayerId id : layers) forward_turns_.back().push_back({id, true});
   }
 }
 

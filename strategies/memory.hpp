@@ -32,8 +32,8 @@ struct MemoryUse {
 ///                          the schedule has in flight, and the largest gradient with its input's.
 ///                          Activation functions and views take their input's place. Dropped
 ///                          outputs count from when they are computed again to their backward
-///     communication        the largest received piece, the two largest buckets, and the two
-///                          largest whose weights are gathered
+///     communication        the largest received piece, the two largest buckets, and what of split
+///                          weights and gradients is whole at a time (split_states.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
 /// libraries (see --workspaces) and fragmentation are not counted.

@@ -227,6 +227,12 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
     for (SyncGroup& group : bucket_groups(
              network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
              [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
+      // Stages would wait for each other whenever one of them gathers what both use.
+      const auto stage = [&](LayerId id) { return plan.schedule.stage_of_layer[id.index()]; };
+      const bool across = std::any_of(group.layers.begin(), group.layers.end(), [&](LayerId id) {
+        return stage(id) != stage(group.layers[0]);
+      });
+      if (across) group.zero_stage = std::min(group.zero_stage, 2);
       groups.push_back(std::move(group));
     }
   }

@@ -50,7 +50,8 @@ struct SyncGroup {
     const std::function<std::span<const Cell>(LayerId)>& cells_of,
     const std::function<const LayerPlan&(LayerId)>& plan_of);
 
-/// The groups of a plan in the order of its buckets, then by parameter. Different devices may hold
+/// The groups of a plan in the order of its buckets, then by parameter. Weights that layers of
+/// several stages use are not split. Different devices may hold
 /// different parts of a parameter; each part forms its own group. Replicas are not summed with each
 /// other: each has the full gradient already.
 ///
