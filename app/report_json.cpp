@@ -234,14 +234,19 @@ std::string version() { return PARSIM_VERSION; }
 
 std::string inputs_json(const Scene& scene) { return text_of(inputs(scene)); }
 
-std::string simulation_json(const Scene& scene, const RunResult& result) {
-  return text_of(result_json(scene, result, inputs(scene)));
+std::string simulation_json(const Scene& scene, const RunResult& result,
+                            const std::string& advice) {
+  Json json = result_json(scene, result, inputs(scene));
+  if (!advice.empty()) json["advice"] = advice;
+  return text_of(json);
 }
 
 std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
-                            const std::string& best, const Scaling* scaling) {
+                            const std::string& best, const Scaling* scaling,
+                            const std::string& advice) {
   const Json shared = inputs(scene);
   Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
+  if (!advice.empty()) json["advice"] = advice;
   if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
   for (const RunResult& result : results) {
     json["results"].push_back(result_json(scene, result, shared));

@@ -252,12 +252,11 @@ std::string winner(const std::vector<RunResult>& sorted, const std::string& best
                      other ? fmt::format("; of the others: {}", best) : "");
 }
 
-void append_advice(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+/// "" if one fits.
+std::string advice_for(const Scene& scene, const std::vector<RunResult>& results) {
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const RunResult& result) { return result.fits(); });
-  if (fits) return;
-  std::string advice = what_would_fit(scene);
-  if (!advice.empty()) document.notes.push_back(std::move(advice));
+  return fits ? "" : what_would_fit(scene);
 }
 
 }  // namespace
@@ -269,9 +268,10 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
   if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
                     result.checks};
-  append_advice(document, scene, {result});
+  const std::string advice = advice_for(scene, {result});
+  if (!advice.empty()) document.notes.push_back(advice);
   append_notes(document, scene, {result});
-  document.json = simulation_json(scene, result);
+  document.json = simulation_json(scene, result, advice);
   return document;
 }
 
@@ -284,7 +284,8 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
   document.notes.push_back(winner(results, best));
-  append_advice(document, scene, results);
+  const std::string advice = advice_for(scene, results);
+  if (!advice.empty()) document.notes.push_back(advice);
   const auto simulated = std::count_if(results.begin(), results.end(),
                                        [](const RunResult& r) { return r.error.empty(); });
   const bool analytic = scene.request.sim.fidelity == Fidelity::analytic;
@@ -296,7 +297,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   if (results.size() > 1) {
     document.notes.push_back("why a plan is as it is: parsim explain --strategy NAME");
   }
-  document.json = comparison_json(scene, results, best, scaling);
+  document.json = comparison_json(scene, results, best, scaling, advice);
   return document;
 }
 

@@ -26,10 +26,13 @@ namespace parsim {
 [[nodiscard]] std::optional<Table> jitter_table(const Scene& scene,
                                                 const std::vector<RunResult>& results);
 
-/// JSON of the contract: one result, or {"results": […], "best": …}.
-[[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result);
+/// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
+/// nothing does, else "".
+[[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result,
+                                          const std::string& advice);
 [[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
-                                          const std::string& best, const Scaling* scaling);
+                                          const std::string& best, const Scaling* scaling,
+                                          const std::string& advice);
 /// Everything a result depends on, as JSON.
 [[nodiscard]] std::string inputs_json(const Scene& scene);
 /// What a strategy decided, and where it was written; a path is "" if it was not. With neither path

@@ -118,8 +118,6 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   input.known = known;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   Plan plan = with_savings(input, strategy.plan(input));
-  const std::vector<std::string> savings = savings_notes(input, plan);
-  plan.notes.insert(plan.notes.end(), savings.begin(), savings.end());
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
@@ -169,6 +167,9 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
+  for (std::string& note : savings_notes(scene.network, plan)) {
+    result.notes.push_back(std::move(note));
+  }
   if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {
     result.notes.push_back(anomaly);
   }

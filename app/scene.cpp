@@ -115,7 +115,13 @@ Scene::Scene(const Request& asked)
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  if (!attention_maps(network).empty()) {
+  if (attention_maps(network).empty()) {
+    if (request.recompute == Recompute::attention) {
+      throw InputError("--recompute",
+                       fmt::format("'attention', which network '{}' does not have", network.name),
+                       "accepted: segments or none");
+    }
+  } else {
     warnings.emplace_back(
         "attention is not fused: its maps are written, read and kept for the backward pass (unless "
         "--recompute drops them), which takes more time and memory than a fused kernel");

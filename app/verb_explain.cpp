@@ -231,6 +231,9 @@ Outcome run_explain(const Arguments& arguments) {
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
+  const bool gathers = std::any_of(planned.plan.layers.begin(), planned.plan.layers.end(),
+                                   [](const LayerPlan& layer) { return zero_stage(layer) == 3; });
+  if (gathers) document.notes.emplace_back("estimates leave out gathering of split weights");
   if (layers == 0) {
     document.notes.push_back(
         fmt::format("other splits were not estimated: on {} devices each takes long", devices));

@@ -20,11 +20,11 @@ struct Saving {
 };
 
 /// Splitting costs messages, recomputing attention some kernels, segments a third of the step.
-std::vector<Saving> savings_from(const Saving& now, bool attention, bool served) {
+std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits) {
   std::vector<Saving> savings;
   for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::segments}) {
     if (recompute < now.recompute || (recompute == Recompute::attention && !attention)) continue;
-    for (std::int32_t stage = now.zero_stage; stage <= (served ? 0 : 3); ++stage) {
+    for (std::int32_t stage = now.zero_stage; stage <= (splits ? 3 : now.zero_stage); ++stage) {
       if (recompute != now.recompute || stage != now.zero_stage)
         savings.push_back({stage, recompute});
     }
@@ -67,11 +67,12 @@ std::string what_would_fit(const Scene& scene) {
   const StrategyInput input = scene.strategy_input();
   const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage, input.recompute};
-  const bool served = input.sync == Sync::Kind::server;
+  if (data_fits(input, now, scene.batch)) return "data would fit as asked";
+  const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
+  const bool attention = !attention_maps(scene.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
-  const bool attention = !attention_maps(scene.network).empty();
-  for (const Saving& saving : savings_from(now, attention, served)) {
+  for (const Saving& saving : savings_from(now, attention, splits)) {
     most = saving;
     if (!data_fits(input, saving, scene.batch)) continue;
     ways.push_back("with " + options_of(saving));
@@ -82,7 +83,9 @@ std::string what_would_fit(const Scene& scene) {
   if (batch) ways.push_back(fmt::format("with --batch {}", *batch));
   const std::string all = options_of(most);
   if (!helps && !all.empty()) {
-    const std::optional<std::int64_t> more = largest_batch(input, most, gpus);
+    std::optional<std::int64_t> more = largest_batch(input, most, gpus);
+    // Fewer samples than GPUs leave some without a share of what is split.
+    if (!more && scene.batch < gpus && data_fits(input, most, gpus)) more = gpus;
     if (more && more != batch) ways.push_back(fmt::format("with {} --batch {}", all, *more));
   }
   if (!ways.empty()) return fmt::format("data would fit {}", join(ways, ", or "));

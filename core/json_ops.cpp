@@ -199,6 +199,13 @@ OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag&
       node.only({"op", "does", "device", "from", "to", "priority", "after"});
       Local op{{}, device("device"), slice(node["from"]), slice(node["to"])};
       get(node["does"], op.kind);
+      // Between tensors the region of `to` counts.
+      const auto is_bucket = [&](const Slice& one) {
+        return dag.tensor(one.tensor).kind == Tensor::Kind::bucket;
+      };
+      if (op.kind != LocalKind::zero && (is_bucket(op.from) || is_bucket(op.to))) {
+        check_alike(node["to"], op.from, op.to, dag);
+      }
       return dag.add(op, common.after, common.priority);
     }
     case OpKind::transfer: {
@@ -206,9 +213,7 @@ OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag&
           {"op", "from", "to", "slice", "target", "add", "stream", "bytes", "priority", "after"});
       const Transfer op{device("from"), device("to"), slice(node["slice"]), slice(node["target"]),
                         node["add"].boolean()};
-      if (op.slice.region != op.target.region) {
-        node["target"].refuse("accepted: a slice of the same region");
-      }
+      check_alike(node["target"], op.slice, op.target, dag);
       return dag.add(op, stream(node), common.after, common.priority);
     }
     case OpKind::collective:
@@ -236,6 +241,7 @@ OpId OpReader::add_collective(const Node& node, const Common& common, ExecDag& d
     if (node.find("shares")) {
       node["shares"].refuse(fmt::format("accepted: none for {}", to_text(op.kind)));
     }
+    check_alike(node["target"], op.slice, op.target, dag);
     return dag.add(op, {}, stream(node), common.after, common.priority);
   }
   const Node at = node["shares"];
@@ -248,6 +254,18 @@ Stream OpReader::stream(const Node& node) {
   Stream stream{};
   get(node["stream"], stream);
   return stream;
+}
+
+void OpReader::check_alike(const Node& target, const Slice& slice, const Slice& to,
+                           const ExecDag& dag) {
+  const Tensor& a = dag.tensor(slice.tensor);
+  const Tensor& b = dag.tensor(to.tensor);
+  const bool from_bucket = a.kind == Tensor::Kind::bucket,
+             to_bucket = b.kind == Tensor::Kind::bucket;
+  if (slice.region != to.region) target.refuse("accepted: a slice of the same region");
+  if (from_bucket != to_bucket || (from_bucket && dag.bucket(a.index) != dag.bucket(b.index))) {
+    target.refuse("accepted: a slice of the same contents");
+  }
 }
 
 void OpReader::check_shares(const Node& node, const Collective& op, const Shares& used,

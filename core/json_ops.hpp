@@ -33,6 +33,9 @@ class OpReader {
   void read(const Node& node, ExecDag& dag);
 
  private:
+  /// Refuses `target` unless it has the region of `slice`, and the contents if one is a bucket.
+  static void check_alike(const Node& target, const Slice& slice, const Slice& to,
+                          const ExecDag& dag);
   /// What all operations have.
   struct Common {
     std::vector<OpId> after;

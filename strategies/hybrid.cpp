@@ -310,7 +310,7 @@ Plan plan_hybrid(const StrategyInput& input) {
     pipeline.strategy = "hybrid";
     pipeline.notes.insert(
         pipeline.notes.begin(),
-        "this is the plan of 'pipeline': it was simulated faster than the others");
+        "this is the plan of 'pipeline': it is better, simulated, than the others");
     plans.push_back(std::move(pipeline));
   }
   Plan best = std::move(plans[best_by_simulation(input, plans)]);

@@ -63,9 +63,9 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
              known.buckets == plan.buckets;
     };
     if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
-    const Price bound{Bytes{0}, receiving_time(input, candidates[i].words) / hopeless};
+    const Price bound{0, receiving_time(input, candidates[i].words) / hopeless};
     if (!ranked.empty() && nearest.better_than(bound)) continue;
-    ranked.push_back({i, {lacking_memory(input, plan), estimator.step_time(plan)}});
+    ranked.push_back({i, {shortage(input, plan), estimator.step_time(plan)}});
     if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
       nearest = ranked.back().price;
   }
@@ -77,7 +77,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   for (const Ranked& row : ranked) {
     const Candidate& candidate = candidates[row.index];
     if (!candidate.start_itself && ++searched > finalists) continue;
-    if (simulated > 0 && least.better_than({row.price.lacking, row.price.step / hopeless}))
+    if (simulated > 0 && least.better_than({row.price.shortage, row.price.step / hopeless}))
       continue;
     const Price price = simulated_price(input, candidate.plan);
     if (++simulated > 1 && !price.better_than(least)) continue;

@@ -148,7 +148,7 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
     candidates.push_back({plan_of(input, machine, tables, solution), solution, {}});
     Searched& candidate = candidates.back();
-    candidate.price = {lacking_memory(input, candidate.plan), Seconds{estimate(tables, solution)}};
+    candidate.price = {shortage(input, candidate.plan), Seconds{estimate(tables, solution)}};
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Searched& a, const Searched& b) {
     return a.price.better_than(b.price);
@@ -167,7 +167,8 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
 /// device can hold its part; false if none helps or the bound is reached.
 bool repair(const StrategyInput& input, const Machine& machine, const Tables& tables,
             Searched& candidate) {
-  constexpr int most = 3000;  // plans whose memory is looked at
+  // Plans whose memory is looked at: a look costs as the layers do.
+  const std::size_t most = 500'000 / std::max<std::size_t>(1, input.network.layers.size());
   const auto lacking = [&](const Plan& plan) {
     const std::vector<MemoryUse> uses = memory_use(input, plan);
     std::int64_t bytes = 0;
@@ -191,7 +192,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
   const layer_wise::Problem problem = tables.problem(1, 0);
   std::vector<std::size_t>& choice = candidate.solution.choice;
   std::int64_t least = lacking(candidate.plan);
-  int looked = 0;
+  std::size_t looked = 0;
   for (bool better = true; better && least > 0;) {
     better = false;
     for (std::size_t n = 0; n < tables.nodes.size() && least > 0; ++n) {
@@ -294,7 +295,7 @@ Plan plan_by_own(const StrategyInput& input) {
             ? fmt::format("fastest of {} simulated plans: {} searched, the others of data, owt and "
                           "model-even",
                           plans.size(), searched)
-            : fmt::format("this is the plan of '{}': it was simulated faster than the {} searched",
+            : fmt::format("this is the plan of '{}': it is better, simulated, than the {} searched",
                           plan.strategy, searched));
   }
   plan.strategy = "layer-wise";

@@ -197,7 +197,7 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
     if (candidates.size() >= few && (some_fits || candidates.size() == 2 * few)) break;
     Candidate& one =
         candidates.emplace_back(Candidate{plan_of(input, pipeline, micro_batches), {}});
-    one.price.lacking = lacking_memory(input, one.plan);
+    one.price.shortage = shortage(input, one.plan);
     some_fits = some_fits || one.price.fits();
   }
   return candidates;

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
+#include <cmath>
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
@@ -28,35 +27,60 @@ Plan with_savings(const StrategyInput& input, Plan plan) {
   return plan;
 }
 
+Plan without_savings(Plan plan) {
+  for (LayerPlan& layer : plan.layers) {
+    layer.recompute = false;
+    layer.optimizer = layer.gradients = layer.weights = {};
+  }
+  return plan;
+}
+
 namespace {
 
-bool splits_states(const Network& network, const Plan& plan) {
+/// Of all that is learned, the part whose states are split; and how far.
+std::string zero_note(const Network& network, const Plan& plan) {
+  std::int32_t stage = 0;
+  for (const LayerPlan& layer : plan.layers) stage = std::max(stage, zero_stage(layer));
+  if (stage == 0) return {};
   const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
   std::vector<std::vector<Cell>> all;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
   }
-  const std::vector<SyncGroup> groups = sync_groups(network, plan, {all.begin(), all.end()});
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const SyncGroup& group) { return group.zero_stage > 0; });
+  double whole = 0, split = 0;
+  for (const SyncGroup& group : sync_groups(network, plan, {all.begin(), all.end()})) {
+    for (const auto& [parameter, region] : group.contents) {
+      (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
+    }
+  }
+  if (split == 0) return "zero: nothing is split, because no two devices have the same weights";
+  std::vector<std::string> what;
+  const bool master = element_bytes(plan.precision) < 4;
+  if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
+  if (stage >= 2 && plan.schedule.micro_batches == 1) what.emplace_back("gradients");
+  if (stage == 3) what.emplace_back("weights");
+  std::string note = what.empty() ? std::string("zero: replicas split updates, sgd has no states")
+                                  : fmt::format("zero: replicas split {}", join(what));
+  if (stage >= 2 && plan.schedule.micro_batches > 1) {
+    note += "; gradients are whole, because micro-batches add to them";
+  }
+  if (whole > 0) {
+    note += fmt::format("; of {:.3g} % of the weights, the others have no replicas",
+                        100 * split / (split + whole));
+  }
+  return note;
 }
 
 }  // namespace
 
-std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan) {
+std::vector<std::string> savings_notes(const Network& network, const Plan& plan) {
   std::vector<std::string> notes;
-  if (input.zero_stage > 0) {
-    constexpr std::array<std::string_view, 3> split{"optimizer states", "gradients", "weights"};
-    const auto stage = static_cast<std::size_t>(input.zero_stage);
-    notes.push_back(splits_states(input.network, plan)
-                        ? fmt::format("zero: replicas split {}",
-                                      fmt::join(split.begin(), split.begin() + stage, ", "))
-                        : "zero: nothing is split, because no two devices have the same weights");
-  }
-  if (input.recompute != Recompute::none) {
-    const std::vector<bool> dropped = dropped_outputs(input.network, plan);
+  if (std::string note = zero_note(network, plan); !note.empty()) notes.push_back(std::move(note));
+  const std::vector<bool> dropped = dropped_outputs(network, plan);
+  const auto count = std::count(dropped.begin(), dropped.end(), true);
+  if (count > 0) {
     notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
-                                std::count(dropped.begin(), dropped.end(), true), dropped.size()));
+                                count, dropped.size()));
   }
   return notes;
 }
@@ -68,18 +92,20 @@ std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) 
   return memory_use(input.network, input.cluster, with_savings(input, plan));
 }
 
-Bytes lacking_memory(const StrategyInput& input, const Plan& plan) {
+std::int32_t shortage(const StrategyInput& input, const Plan& plan) {
   const std::vector<MemoryUse> uses = memory_use(input, plan);
-  Bytes most{};
+  std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    most = std::max(most, Bytes{uses[i].total().value - input.cluster.devices[i].memory.value});
+    const std::int64_t needed = uses[i].total().value;
+    const std::int64_t there = std::max<std::int64_t>(1, input.cluster.devices[i].memory.value);
+    if (needed <= there) continue;
+    const double times = static_cast<double>(needed) / static_cast<double>(there);
+    most = std::max(most, std::max(1, static_cast<std::int32_t>(std::ceil(std::log2(times)))));
   }
   return most;
 }
 
-bool fits(const StrategyInput& input, const Plan& plan) {
-  return lacking_memory(input, plan).value == 0;
-}
+bool fits(const StrategyInput& input, const Plan& plan) { return shortage(input, plan) == 0; }
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
                                                Executor& executor) {
@@ -91,7 +117,7 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
   const Plan priced = with_savings(input, plan);
-  return {lacking_memory(input, priced), input.simulate(priced)};
+  return {shortage(input, priced), input.simulate(priced)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {

@@ -9,14 +9,14 @@
 
 namespace parsim {
 
-/// What a plan costs: the plan that lacks less memory is better, then the shorter step.
+/// What a plan costs: the plan that is less short of memory is better, then the shorter step.
 struct Price {
-  Bytes lacking{};  ///< on the device that lacks most; 0: the plan fits
+  std::int32_t shortage = 0;  ///< see shortage()
   Seconds step{};
-  [[nodiscard]] bool fits() const { return lacking.value == 0; }
+  [[nodiscard]] bool fits() const { return shortage == 0; }
   /// Strictly better; plans of the same price are neither better.
   [[nodiscard]] bool better_than(const Price& other) const {
-    return lacking != other.lacking ? lacking < other.lacking : step < other.step;
+    return shortage != other.shortage ? shortage < other.shortage : step < other.step;
   }
 };
 
@@ -24,14 +24,18 @@ struct Price {
 /// not think of it: what is below prices plans so, and who asks a strategy adds it to the answer.
 [[nodiscard]] Plan with_savings(const StrategyInput& input, Plan plan);
 
-/// What was done, for the notes of a plan with savings; empty if nothing.
-[[nodiscard]] std::vector<std::string> savings_notes(const StrategyInput& input, const Plan& plan);
+/// The plan without any savings.
+[[nodiscard]] Plan without_savings(Plan plan);
+
+/// What a plan does to save memory, a line each.
+[[nodiscard]] std::vector<std::string> savings_notes(const Network& network, const Plan& plan);
 
 /// By device, of the plan with savings.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
-/// What the device that lacks most memory for its part of the plan lacks.
-[[nodiscard]] Bytes lacking_memory(const StrategyInput& input, const Plan& plan);
+/// 0 if every device can hold its part of the plan; n if one needs up to 2^n times its memory, and
+/// none more: a byte too much is not what should decide between plans.
+[[nodiscard]] std::int32_t shortage(const StrategyInput& input, const Plan& plan);
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 

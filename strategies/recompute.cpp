@@ -16,9 +16,14 @@ bool cuts_contraction(const LayerPlan& plan) {
                      [](const Cut& cut) { return cut.dim == Dim::in_channel; });
 }
 
-/// A segmentation whose peak is at most `most`; empty if there is none. What is kept before an
-/// element is best if it is least, so that one number for each element tells all.
-std::vector<std::size_t> segments_within(const std::vector<Checkpoint>& chain, double most) {
+struct Segments {
+  std::vector<std::size_t> begins;  ///< empty: there are none
+  double kept = 0;                  ///< bytes
+};
+
+/// The segmentation that keeps least with a peak of at most `most`. What is kept before an element
+/// is best if it is least, so that one number for each element tells all.
+Segments segments_within(const std::vector<Checkpoint>& chain, double most) {
   constexpr double never = std::numeric_limits<double>::infinity();
   const std::size_t count = chain.size();
   std::vector<double> kept(count + 1, never);
@@ -35,11 +40,26 @@ std::vector<std::size_t> segments_within(const std::vector<Checkpoint>& chain, d
       begin[end] = first;
     }
   }
-  if (kept[count] == never) return {};
-  std::vector<std::size_t> segments;
-  for (std::size_t end = count; end > 0; end = begin[end]) segments.push_back(begin[end]);
-  std::reverse(segments.begin(), segments.end());
-  return segments;
+  Segments found;
+  if (kept[count] == never) return found;
+  found.kept = kept[count];
+  for (std::size_t end = count; end > 0; end = begin[end]) found.begins.push_back(begin[end]);
+  std::reverse(found.begins.begin(), found.begins.end());
+  return found;
+}
+
+/// The most micro-batches that a stage has gone forward through and not yet back.
+std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
+  std::int64_t now = 0, most = 1;
+  for (const Lane& lane : schedule.lanes) {
+    now = 0;
+    for (const Slot& slot : lane.slots) {
+      if (slot.stage != stage) continue;
+      now += slot.direction == Direction::forward ? 1 : -1;
+      most = std::max(most, now);
+    }
+  }
+  return most;
 }
 
 /// Whether the stage goes backward through every micro-batch right after it went forward.
@@ -93,23 +113,37 @@ std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flo
   return turns;
 }
 
-std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain) {
-  double least = 0, most = 0;
+std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain,
+                                             std::int64_t in_flight) {
+  double least = 0, all = 0;
   for (const Checkpoint& element : chain) {
     least = std::max(least, element.bytes - 1);
-    most += element.bytes;
+    all += element.bytes;
   }
-  std::vector<std::size_t> best{0};
+  double most = all;
+  Segments best = segments_within(chain, most);
   while (most - least > 0.5) {  // bytes are whole
     const double middle = (least + most) / 2;
-    if (std::vector<std::size_t> found = segments_within(chain, middle); found.empty()) {
+    if (Segments found = segments_within(chain, middle); found.begins.empty()) {
       least = middle;
     } else {
       best = std::move(found);
       most = middle;
     }
   }
-  return best;
+  if (in_flight == 1) return best.begins;
+  // A higher peak of one micro-batch keeps less of the others.
+  const auto others = static_cast<double>(in_flight - 1);
+  constexpr double step = 1.05;
+  double lowest = most + others * best.kept;
+  for (double peak = most * step; peak < all * step; peak *= step) {
+    Segments found = segments_within(chain, std::min(peak, all));
+    const double whole = std::min(peak, all) + others * found.kept;
+    if (whole >= lowest) continue;
+    lowest = whole;
+    best = std::move(found);
+  }
+  return best.begins;
 }
 
 void recompute_segments(const Network& network, Plan& plan) {
@@ -147,7 +181,8 @@ void recompute_segments(const Network& network, Plan& plan) {
             memory.last_reader, stage_of[reads] == stage_of[l] ? position[reads] : chain.size());
       }
     }
-    const std::vector<std::size_t> begins = checkpoint_segments(chain);
+    const std::vector<std::size_t> begins =
+        checkpoint_segments(chain, most_in_flight(plan.schedule, static_cast<std::int32_t>(s)));
     for (std::size_t b = 0; b < begins.size(); ++b) {
       const bool last = b + 1 == begins.size();
       const std::size_t end = last ? chain.size() : begins[b + 1];

@@ -35,11 +35,13 @@ struct Checkpoint {
   double bytes = 0;
   std::size_t last_reader = 0;
 };
-/// First element of every segment so that the peak is as low as possible: what the segments up to
-/// one keep, and all that one makes, for the worst of them. Exact, O(n² · log bytes).
+/// First element of every segment so that the peak is low: what the segments up to one keep, and
+/// all that one makes, for the worst of them; and what all segments keep of every other micro-batch
+/// in flight. The lowest if there is but one in flight, else within a twentieth. O(n² · log bytes).
 ///
 /// Checked against all cuts: tests/strategies/recompute_test.cpp.
-[[nodiscard]] std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain);
+[[nodiscard]] std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain,
+                                                           std::int64_t in_flight = 1);
 
 /// Marks what to recompute: every stage in segments, by checkpoint_segments of the bytes of all
 /// devices together, of which only what later segments read is kept. The last segment of a stage

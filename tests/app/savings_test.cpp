@@ -39,6 +39,7 @@ std::string advice_in(const std::string& text) {
 TEST_CASE("savings: advice fits, and the next larger batch does not") {
   const std::string first = advice_in(step("--batch 16").out);
   CHECK(first == "data would fit with --zero 1, or with --batch 8");
+  CHECK(json::parse(step("--batch 16 --json").out)["advice"] == first);
   CHECK(step("--batch 16 --zero 1").exit_code == 0);
   CHECK(step("--batch 8").exit_code == 0);
 
@@ -52,6 +53,29 @@ TEST_CASE("savings: advice fits, and the next larger batch does not") {
   };
   CHECK(step(options(batch)).exit_code == 0);
   CHECK(step(options(batch + gpus)).exit_code == 5);
+}
+
+TEST_CASE("savings: where data fits but the strategy asked for does not, advice says so") {
+  CHECK(advice_in(step("--batch 16 --zero 3", "simulate --strategy owt").out) ==
+        "data would fit as asked");
+}
+
+TEST_CASE("savings: notes tell what is split and what is not") {
+  const auto note = [](const std::string& options, const std::string& how) {
+    const json result = json::parse(step("--json --batch 16 " + options, how).out);
+    for (const json& one : result["notes"]) {
+      const auto text = one.get<std::string>();
+      if (text.starts_with("zero: ")) return text;
+    }
+    return std::string();
+  };
+  const std::string data = "simulate --strategy data", hybrid = "simulate --strategy hybrid";
+  CHECK(note("--zero 3", data) == "zero: replicas split optimizer states, gradients, weights");
+  CHECK(note("--zero 2 --parts 1 --micro-batches 2 --budget 20", hybrid) ==
+        "zero: replicas split optimizer states; gradients are whole, because micro-batches add to "
+        "them");
+  CHECK(note("--zero 1", "simulate --strategy model-even")
+            .starts_with("zero: replicas split optimizer states; of "));
 }
 
 TEST_CASE("savings: where nothing helps the advice says so") {

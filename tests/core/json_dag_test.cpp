@@ -192,6 +192,62 @@ TEST_CASE("json dag: a changed digit is refused or gives a DAG that is read back
   }));
 }
 
+TEST_CASE("json dag: ranges of buckets are read back, and checked") {
+  Network network;
+  const LayerId input = add_input(network, "in", Shape{{{Dim::channel, 3}}});
+  const LayerId dense = add_layer(network, "fc", Dense{4, true}, {input});
+  add_layer(network, "loss", Loss{}, {dense});
+  ExecDag dag(network, 2, Precision::fp32, Optimizer::adam);
+  const RegionId matrix = dag.intern(Region{{0, 4}, {0, 3}}), vector = dag.intern(Region{{0, 4}});
+  const TensorId both = dag.add_bucket({{ParameterId{0}, matrix}, {ParameterId{1}, vector}});
+  const TensorId one = dag.add_bucket({{ParameterId{1}, vector}});
+  const RegionId first = dag.intern(Region{{0, 11}}), rest = dag.intern(Region{{11, 16}});
+  const GroupId pair = dag.intern({DeviceId{0}, DeviceId{1}});
+  const Slice gradient{both, Role::weight_gradient, 0, {}}, weight{both, Role::weight, 0, {}};
+  const Shares shares{{first, rest}, {}};
+  dag.add(Collective{CollectiveKind::reduce_scatter, pair, gradient, gradient}, shares,
+          Stream::gradient, {});
+  dag.add(Update{DeviceId{1}, {both, Role::weight, 0, rest}}, {});
+  dag.add(Collective{CollectiveKind::all_gather, pair, weight, weight}, shares, Stream::gradient,
+          {});
+  const std::string text = to_json(dag);
+  const ExecDag again = dag_from_json(text, "d.json");
+  CHECK(again == dag);
+  CHECK(again.payload(OpId{0}) == Bytes{16 * 4});
+  using Parts = std::vector<std::pair<ParameterId, Region>>;
+  CHECK(again.bucket_parts(0, rest) ==
+        Parts{{ParameterId{0}, Region{{3, 4}, {2, 3}}}, {ParameterId{1}, Region{{0, 4}}}});
+  CHECK(again.elements({both, Role::weight, 0, rest}) == 5);
+
+  const auto refusal = [&](auto change) {
+    ExecDag other = dag;
+    change(other);
+    try {
+      static_cast<void>(dag_from_json(to_json(other), "d.json"));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(refusal([&](ExecDag& d) {
+          const RegionId beyond = d.intern(Region{{11, 17}});
+          d.add(Update{DeviceId{1}, {both, Role::weight, 0, beyond}}, {});
+        }).ends_with("region [11:17]; accepted: a region inside [0:16]"));
+  CHECK(refusal([&](ExecDag& d) {
+          const Slice part{both, Role::weight, 0, rest}, other{both, Role::weight, 0, first};
+          d.add(Collective{CollectiveKind::broadcast, pair, part, other}, {}, Stream::gradient, {});
+        }).ends_with("accepted: a slice of the same region"));
+  CHECK(refusal([&](ExecDag& d) {
+          const Slice bias{one, Role::weight, 0, {}};
+          d.add(Local{LocalKind::copy, DeviceId{0}, weight, bias}, {});
+        }).ends_with("accepted: a slice of the same contents"));
+  CHECK(refusal([&](ExecDag& d) {
+          const Slice bias{one, Role::weight, 0, {}};
+          d.add(Collective{CollectiveKind::all_gather, pair, weight, bias}, shares,
+                Stream::gradient, {});
+        }).ends_with("a bucket is gathered or scattered in its place"));
+}
+
 TEST_CASE("json dag: sizes whose sums would overflow are refused") {
   // A parameter of 2^43 numbers in a bucket four times, and a batch that makes 2^45 elements.
   ExecDag dag(testing::network_of("x: vector 6; fc: dense 4; loss: loss"), 8, Precision::fp32,
