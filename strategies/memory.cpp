@@ -23,6 +23,33 @@ bool forgets_input(const Activation& activation) {
   return functions.contains(activation.function);
 }
 
+/// Whether a layer's gradients follow from the values of its operands.
+bool reads_operands(const LayerKind& kind) {
+  const auto among = [](const std::set<std::string_view>& words, const std::string& word) {
+    return words.contains(word);
+  };
+  if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
+  if (const auto* activation = kind.as<Activation>()) return !forgets_input(*activation);
+  if (const auto* combine = kind.as<Combine>()) return !among({"add", "sub"}, combine->function);
+  if (const auto* reduce = kind.as<Reduce>()) return !among({"mean", "sum"}, reduce->function);
+  return kind.as<Dropout>() == nullptr && kind.as<Concat>() == nullptr &&
+         kind.as<Slicing>() == nullptr && kind.as<Flatten>() == nullptr &&
+         kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr;
+}
+
+/// Whether they follow from its output: of maxima, because that tells where they were.
+bool reads_output(const LayerKind& kind) {
+  if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
+  if (const auto* activation = kind.as<Activation>()) {
+    return forgets_input(*activation) && activation->function != "identity" &&
+           activation->function != "rotary";
+  }
+  if (const auto* reduce = kind.as<Reduce>()) {
+    return reduce->function != "mean" && reduce->function != "sum";
+  }
+  return kind.as<Softmax>() != nullptr;
+}
+
 /// Bytes that one micro-batch keeps on a device until its backward, by stage.
 struct Kept {
   std::map<std::int32_t, std::int64_t> by_stage;
@@ -40,10 +67,12 @@ class Accounting {
         element_(element_bytes(plan.precision)),
         dropped_(dropped_outputs(network, plan)),
         drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
+        bytes_(kept_bytes(network, element_)),
         kept_(cluster.devices.size()),
         use_(cluster.devices.size()) {}
 
   std::vector<MemoryUse> run() {
+    keep_what_is_made_again_from();
     activations();
     const bool splits = std::any_of(plan_.layers.begin(), plan_.layers.end(),
                                     [](const LayerPlan& layer) { return zero_stage(layer) >= 2; });
@@ -57,7 +86,8 @@ class Accounting {
 
  private:
   void activations();
-  void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t bytes) const;
+  void keep_what_is_made_again_from();
+  void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
   void split_states(const std::vector<SyncGroup>& groups, bool accumulates);
   void find_turns();
@@ -70,6 +100,7 @@ class Accounting {
   std::int64_t element_;
   std::vector<bool> dropped_;
   bool drops_;
+  std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
   /// By stage, backward and forward, if anybody asks.
   std::vector<std::vector<Turn>> turns_, forward_turns_;
   std::vector<TensorLayout> layouts_;
@@ -77,13 +108,26 @@ class Accounting {
   std::vector<MemoryUse> use_;
 };
 
+/// What dropped outputs are computed from stays, too.
+void Accounting::keep_what_is_made_again_from() {
+  for (std::size_t l = 0; l < network_.layers.size(); ++l) {
+    if (!dropped_[l]) continue;
+    for (const LayerId producer : network_.layers[l].inputs) {
+      if (!dropped_[producer.index()]) {
+        bytes_[producer.index()] = std::max(bytes_[producer.index()], element_);
+      }
+    }
+  }
+}
+
 void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
-                              std::int64_t bytes) const {
+                              std::int64_t elements) const {
   if (works_in_place(network_[id].kind)) {
     // Its memory is its producer's, unless it stays and that is dropped.
     const bool stays = !dropped_[id.index()] && dropped_[network_[id].inputs[0].index()];
     if (!stays) return;
   }
+  const std::int64_t bytes = elements * bytes_[id.index()];
   if (!dropped_[id.index()]) kept.by_stage[stage] += bytes;
   if (!drops_) return;
   kept.outputs.resize(network_.layers.size());
@@ -114,7 +158,7 @@ void Accounting::activations() {
         const std::int64_t bytes = all[c].part.out.volume() * element_;
         Kept& kept = kept_[all[c].device.index()];
         kept.largest_gradient = std::max(kept.largest_gradient, 2 * bytes);  // of output and input
-        count_output(id, stage, kept, bytes);
+        count_output(id, stage, kept, all[c].part.out.volume());
       }
     }
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
@@ -284,6 +328,24 @@ bool works_in_place(const LayerKind& kind) {
   const auto* activation = kind.as<Activation>();
   return (activation != nullptr && forgets_input(*activation)) || kind.as<Softmax>() != nullptr ||
          kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
+}
+
+std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t element) {
+  const std::size_t count = network.layers.size();
+  std::vector<std::size_t> owner(count);  // whose memory a layer's output is
+  std::vector<std::int64_t> bytes(count);
+  for (std::size_t l = 0; l < count; ++l) {
+    const Layer& layer = network.layers[l];
+    owner[l] = works_in_place(layer.kind) ? owner[layer.inputs[0].index()] : l;
+    if (reads_output(layer.kind)) bytes[owner[l]] = element;
+    for (const LayerId producer : layer.inputs) {
+      if (reads_operands(layer.kind)) bytes[owner[producer.index()]] = element;
+    }
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (network.layers[l].kind.as<Dropout>() != nullptr) ++bytes[l];
+  }
+  return bytes;
 }
 
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,

@@ -32,8 +32,9 @@ Segments segments_within(const std::vector<Checkpoint>& chain, double most) {
   for (std::size_t end = 1; end <= count; ++end) {
     double all = 0, stays = 0;
     for (std::size_t first = end; first-- > 0;) {
-      all += chain[first].bytes;
-      if (chain[first].last_reader >= end) stays += chain[first].bytes;
+      const bool crosses = chain[first].last_reader >= end;
+      all += crosses ? chain[first].whole : chain[first].bytes;
+      if (crosses) stays += chain[first].whole;
       if (all > most) break;
       if (kept[first] + all > most || kept[first] + stays >= kept[end]) continue;
       kept[end] = kept[first] + stays;
@@ -118,7 +119,7 @@ std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chai
   double least = 0, all = 0;
   for (const Checkpoint& element : chain) {
     least = std::max(least, element.bytes - 1);
-    all += element.bytes;
+    all += element.whole;
   }
   double most = all;
   Segments best = segments_within(chain, most);
@@ -157,6 +158,8 @@ void recompute_segments(const Network& network, Plan& plan) {
     members.resize(std::max(members.size(), stage + 1));
     members[stage].push_back(l);
   }
+  const std::int64_t element = element_bytes(plan.precision);
+  const std::vector<std::int64_t> bytes = kept_bytes(network, element);
   // Functions that work in place have the memory of what they read.
   std::vector<std::size_t> owner(count);
   for (std::size_t l = 0; l < count; ++l) {
@@ -173,7 +176,9 @@ void recompute_segments(const Network& network, Plan& plan) {
       const std::size_t l = members[s][p];
       Checkpoint& memory = chain[position[owner[l]]];
       if (owner[l] == l && !flow.source[l]) {
-        memory.bytes = static_cast<double>(network.layers[l].out.elements());
+        const auto elements = static_cast<double>(network.layers[l].out.elements());
+        memory.bytes = elements * static_cast<double>(bytes[l]);
+        memory.whole = elements * static_cast<double>(std::max(bytes[l], element));
       }
       for (const Consumer& reader : readers[l]) {
         const std::size_t reads = reader.layer.index();

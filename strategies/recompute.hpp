@@ -29,10 +29,10 @@ struct Turn {
                                                const std::vector<bool>& dropped,
                                                std::span<const LayerId> members);
 
-/// An element of a chain that is cut into segments: `bytes` that must stay if something after the
-/// segment reads it, until element `last_reader`.
+/// An element of a chain that is cut into segments: `bytes` that its segment's backward keeps, and
+/// `whole` that must stay if something after the segment reads it, until element `last_reader`.
 struct Checkpoint {
-  double bytes = 0;
+  double bytes = 0, whole = 0;
   std::size_t last_reader = 0;
 };
 /// First element of every segment so that the peak is low: what the segments up to one keep, and

@@ -30,8 +30,9 @@ double peak_of(const std::vector<Checkpoint>& chain, const std::vector<std::size
     const std::size_t end = b + 1 < begins.size() ? begins[b + 1] : chain.size();
     double all = 0, stays = 0;
     for (std::size_t p = begins[b]; p < end; ++p) {
-      all += chain[p].bytes;
-      if (chain[p].last_reader >= end) stays += chain[p].bytes;
+      const bool crosses = chain[p].last_reader >= end;
+      all += crosses ? chain[p].whole : chain[p].bytes;
+      if (crosses) stays += chain[p].whole;
     }
     peak = std::max(peak, kept + all);
     kept += stays;
@@ -45,7 +46,8 @@ TEST_CASE("recompute: no other segments have a lower peak") {
     const auto in_flight = *rc::gen::inRange(1, 5);
     std::vector<Checkpoint> chain(count);
     for (std::size_t p = 0; p < count; ++p) {
-      chain[p].bytes = *rc::gen::inRange(0, 100);
+      chain[p].whole = *rc::gen::inRange(0, 100);
+      chain[p].bytes = *rc::gen::arbitrary<bool>() ? chain[p].whole : 0;
       chain[p].last_reader = *rc::gen::inRange(p + 1, count + 1);
     }
     double least = peak_of(chain, {0}, in_flight);
@@ -64,7 +66,7 @@ TEST_CASE("recompute: no other segments have a lower peak") {
 TEST_CASE("recompute: a chain of n equal layers needs about 2 sqrt(n) of them (Chen et al. 2016)") {
   for (const std::size_t count : {16U, 100U, 400U}) {
     std::vector<Checkpoint> chain(count);
-    for (std::size_t p = 0; p < count; ++p) chain[p] = {1, p + 1};
+    for (std::size_t p = 0; p < count; ++p) chain[p] = {1, 1, p + 1};
     const double root = std::sqrt(static_cast<double>(count));
     const double peak = peak_of(chain, checkpoint_segments(chain), 1);
     CHECK(peak <= 2 * root);
@@ -95,10 +97,18 @@ TEST_CASE("recompute: layers come back right before the backward that reads them
 }
 
 /// Bytes of outputs on one device at the worst moment, by the operations of a DAG in their order.
-/// An output lives from its kernel to its own backward; a dropped one also ends with its last
-/// reader before it comes back.
+/// What the backward pass keeps of an output lives from its kernel to its own backward; a dropped
+/// one also ends with its last reader before it comes back, and what it is made of stays whole.
 std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
   const GradientFlow flow = gradient_flow(dag.network);
+  const std::int64_t element = element_bytes(dag.precision);
+  std::vector<std::int64_t> bytes = kept_bytes(dag.network, element);
+  for (std::size_t l = 0; l < dropped.size(); ++l) {
+    for (const LayerId producer : dag.network.layers[l].inputs) {
+      const bool needed = dropped[l] && !dropped[producer.index()];
+      if (needed) bytes[producer.index()] = std::max(bytes[producer.index()], element);
+    }
+  }
   std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> alive;  // by layer, micro-batch
   std::int64_t now = 0, peak = 0;
   for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -108,8 +118,10 @@ std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
     const LayerId layer = dag.work(compute->work).layer;
     const auto key = std::pair(layer.value, compute->micro_batch);
     const bool first = compute->pass == Pass::forward && !dropped[layer.index()];
-    if ((first || compute->pass == Pass::recompute) && !works_in_place(dag.network[layer].kind)) {
-      alive[key] = dag.part(compute->work).out.volume() * element_bytes(dag.precision);
+    const bool shares = works_in_place(dag.network[layer].kind) &&
+                        (dropped[layer.index()] || !dropped[dag.network[layer].inputs[0].index()]);
+    if ((first || compute->pass == Pass::recompute) && !shares) {
+      alive[key] = dag.part(compute->work).out.volume() * bytes[layer.index()];
       now += alive[key];
     }
     peak = std::max(peak, now);
