@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "tests/support/dropping.hpp"
 #include "tests/support/reference.hpp"
 
 namespace parsim::testing {
@@ -322,78 +323,6 @@ void Interpreter::run_collective(const Collective& op, const Shares& shares) {
     }
   }
 }
-
-/// Makes outputs that are computed again vanish, so that a reader between notices.
-class Dropping {
- public:
-  Dropping(const ExecDag& dag, Memory& memory) : dag_(dag), memory_(memory) {
-    for (std::size_t i = 0; i < dag.size(); ++i) {
-      const Op op = dag.op(OpId{i});
-      const auto* compute = std::get_if<Compute>(&op);
-      if (compute == nullptr || compute->pass != Pass::recompute) continue;
-      Dropped& output = outputs_[output_of(*compute)];
-      if (output.regions.empty()) output.again = OpId{i};
-      output.regions.push_back(dag.part(compute->work).out);
-    }
-    for (std::size_t i = 0; i < dag.size(); ++i) {
-      for (const StoreKey& key : touched(OpId{i})) ++outputs_.at(key).users_left;
-    }
-  }
-
-  void before(OpId id) {
-    for (auto& [key, output] : outputs_) output.is_back = output.is_back || output.again == id;
-  }
-  void after(OpId id) {
-    for (const StoreKey& key : touched(id)) {
-      Dropped& output = outputs_.at(key);
-      if (--output.users_left > 0 || output.is_back) continue;
-      for (const Region& region : output.regions) memory_.forget(key, region);
-    }
-  }
-
- private:
-  struct Dropped {
-    std::vector<Region> regions;
-    OpId again;          ///< the first operation that computes some of it again
-    int users_left = 0;  ///< operations before that one
-    bool is_back = false;
-  };
-
-  [[nodiscard]] StoreKey output_of(const Compute& op) const {
-    const Tensor tensor{Tensor::Kind::output, dag_.work(op.work).layer.value, -1};
-    return {op.device, tensor, Role::activation, op.micro_batch};
-  }
-
-  /// Outputs to be dropped that the operation reads or writes before they are.
-  [[nodiscard]] std::vector<StoreKey> touched(OpId id) const {
-    std::vector<StoreKey> keys;
-    const auto touch = [&](DeviceId device, const Slice& slice) {
-      keys.push_back({device, dag_.tensor(slice.tensor), slice.role, slice.micro_batch});
-    };
-    const Op op = dag_.op(id);
-    if (const auto* compute = std::get_if<Compute>(&op)) {
-      keys.push_back(output_of(*compute));
-      for (const LayerId producer : dag_.network[dag_.work(compute->work).layer].inputs) {
-        keys.push_back(keys[0]);
-        keys.back().tensor.index = producer.value;
-      }
-    } else if (const auto* transfer = std::get_if<Transfer>(&op)) {
-      touch(transfer->from, transfer->slice);
-      touch(transfer->to, transfer->target);
-    } else if (const auto* collective = std::get_if<Collective>(&op)) {
-      for (const DeviceId device : dag_.group(collective->group)) touch(device, collective->slice);
-    }
-    std::erase_if(keys, [&](const StoreKey& key) {
-      const auto found = outputs_.find(key);
-      return found == outputs_.end() || id >= found->second.again;
-    });
-    return keys;
-  }
-
-  const ExecDag& dag_;
-  Memory& memory_;
-  std::map<StoreKey, Dropped> outputs_;
-};
 
 }  // namespace
 
