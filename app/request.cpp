@@ -324,7 +324,10 @@ void check_used(const Request& request, const Network& network, const std::vecto
   if (request.micro_batches && no_plan([&](const Plan& plan) {
         return plan.schedule.micro_batches == *request.micro_batches;
       })) {
-    throw InputError("--micro-batches", who, "accepted: with a strategy that makes a pipeline");
+    throw InputError(
+        "--micro-batches", who,
+        "accepted: with a strategy that makes a pipeline, or hybrid --parts 1, which adds up "
+        "gradients of micro-batches");
   }
   if (request.schedule &&
       no_plan([](const Plan& plan) { return plan.schedule.micro_batches > 1; })) {

@@ -82,10 +82,11 @@ TEST_CASE("request: an option that changes nothing is refused") {
   request.strategies = {"data"};
   request.micro_batches = 4;
   Plan plan;
-  CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
-                       "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
-                       "makes a pipeline",
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      check_used(request, {}, {plan}),
+      "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
+      "makes a pipeline, or hybrid --parts 1, which adds up gradients of micro-batches",
+      InputError);
   plan.schedule.micro_batches = 4;
   CHECK_NOTHROW(check_used(request, {}, {plan}));
   request = {};
