@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 18> kind_names{
     "input",   "conv",    "dense",     "pool",    "norm",    "activation",
     "dropout", "combine", "concat",    "slice",   "flatten", "rearrange",
     "reduce",  "matmul",  "embedding", "learned", "softmax", "loss"};
+constexpr std::array<std::string_view, 4> head_moves{"", "split heads", "split heads, transposed",
+                                                     "join heads"};
 static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);
 
 }  // namespace
@@ -47,6 +49,14 @@ std::size_t Shape::region_axis(Dim dim) const {
 std::int64_t Shape::extent(Dim dim) const {
   const std::size_t axis = region_axis(dim);
   return axis == 0 ? 0 : axes[axis - 1].extent;
+}
+
+std::string_view to_text(HeadMove move) { return head_moves[static_cast<std::size_t>(move)]; }
+
+HeadMove heads_moved(const Rearrange& kind) {
+  const auto found = std::find(head_moves.begin() + 1, head_moves.end(), kind.what);
+  return found == head_moves.end() ? HeadMove::none
+                                   : static_cast<HeadMove>(found - head_moves.begin());
 }
 
 std::string to_text(const Shape& shape) {
@@ -115,6 +125,12 @@ Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs, const 
                     const Part& part) {
   return std::visit([&](const auto& k) { return layers::forward_flops(k, inputs, out, part); },
                     kind.value);
+}
+
+std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs) {
+  if (const auto* table = kind.as<Embedding>()) return table->rows;
+  const std::vector<Axis>& axes = inputs[0].axes;
+  return kind.as<Conv>() != nullptr ? axes.front().extent : axes.back().extent;
 }
 
 std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,

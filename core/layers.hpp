@@ -28,7 +28,8 @@ enum class Dim : std::uint8_t {
   token,
   head,
   expert,
-  in_channel,  ///< the contraction of a Conv or Dense: every part holds a partial sum of the output
+  in_channel,  ///< the contraction of a Conv, Dense or Embedding: parts hold partial sums of the
+               ///< output
   replica,     ///< every part computes the same
   other,       ///< an axis without a role of its own (inside reshapes); never cut
 };
@@ -163,13 +164,26 @@ struct Flatten {
 };
 
 /// Any other reordering or reinterpretation (transpose, reshape, gather, roll, pad). Parts need the
-/// whole sample, so it is cut along sample only.
+/// whole sample, so it is cut along sample only, unless it moves heads (see heads_moved).
 struct Rearrange {
   std::string what = "reshape";
   Shape out;
   bool moves_data = true;
   friend bool operator==(const Rearrange&, const Rearrange&) = default;
 };
+
+/// Rearrangements between tokens × (heads · width) and heads… × tokens × width, as attention makes
+/// them; heads may have several axes. Their `what` names them. A part of the heads is a part of the
+/// channels, so they are cut along those, and along tokens, too.
+enum class HeadMove : std::uint8_t {
+  none,
+  split,             ///< "split heads": tokens × channels to heads × tokens × width
+  split_transposed,  ///< "split heads, transposed": to heads × width × tokens
+  join,              ///< "join heads": heads × tokens × width to tokens × channels
+};
+[[nodiscard]] HeadMove heads_moved(const Rearrange& kind);
+/// The `what` of a move of heads.
+[[nodiscard]] std::string_view to_text(HeadMove move);
 
 /// Mean, sum, max … over axes (indices into Shape::axes), which disappear unless `keep`.
 struct Reduce {
@@ -185,7 +199,8 @@ struct MatMul {
   friend bool operator==(const MatMul&, const MatMul&) = default;
 };
 
-/// Table look-up: token → token × channel. weights rows × width.
+/// Table look-up: token → token × channel. weights rows × width. A cut of the contraction gives
+/// parts of the rows: what is not among a part's rows counts zero in its sum.
 struct Embedding {
   std::int64_t rows = 0, width = 0;
   friend bool operator==(const Embedding&, const Embedding&) = default;
@@ -266,6 +281,8 @@ struct Part {
 /// others are limited by memory and count 0.
 [[nodiscard]] Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs,
                                   const Shape& out, const Part& part);
+/// What the sizes of a cut along in_channel add up to: the input's channels, or a table's rows.
+[[nodiscard]] std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs);
 /// The dimensions along which parts may be made; always contains sample and replica.
 [[nodiscard]] std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,
                                              const Shape& out);

@@ -129,8 +129,7 @@ void validate_states(const LayerPlan& plan, const std::string& place) {
 std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_t samples) {
   if (dim == Dim::sample) return samples;
   if (dim == Dim::in_channel) {
-    const Shape& in = network[network[id].inputs[0]].out;
-    return network[id].kind.as<Conv>() != nullptr ? in.axes[0].extent : in.axes.back().extent;
+    return contraction_extent(network[id].kind, input_shapes(network, id));
   }
   return network[id].out.extent(dim);
 }

@@ -51,8 +51,8 @@ class LayerKernels {
   }
 
   void operator()(const Dropout&) { remap(0, region_, {}); }
-  void operator()(const Flatten&) { reshape(); }
-  void operator()(const Rearrange&) { reshape(); }
+  void operator()(const Flatten&) { reshape(HeadMove::none); }
+  void operator()(const Rearrange& rearrange) { reshape(heads_moved(rearrange)); }
 
   void operator()(const Slicing& slicing) {
     IndexMap map;
@@ -232,9 +232,17 @@ class LayerKernels {
     }
   }
 
-  void reshape() {
+  void reshape(HeadMove heads) {
     IndexMap map;
     map.kind = IndexMap::Kind::reshape;
+    if (heads != HeadMove::none) {
+      const bool join = heads == HeadMove::join;
+      map.kind = join ? IndexMap::Kind::join_heads : IndexMap::Kind::split_heads;
+      // The last two axes of the side with heads, whose sample is axis 0.
+      const auto last = static_cast<int>((join ? p_.shapes[0] : p_.layer.out).axes.size());
+      map.tokens = heads == HeadMove::split_transposed ? last : last - 1;
+      map.width = heads == HeadMove::split_transposed ? last - 1 : last;
+    }
     const auto extents = [](const Shape& shape, std::int32_t(&to)[most_axes]) {
       for (std::size_t a = 0; a < shape.axes.size(); ++a) to[a + 1] = narrow(shape.axes[a].extent);
     };

@@ -6,8 +6,9 @@ namespace {
 
 Shape axes(std::initializer_list<Axis> all) { return {std::vector<Axis>(all)}; }
 
-LayerId rearranged(Network& network, const std::string& name, LayerId from, Shape out) {
-  return add_layer(network, name, Rearrange{"transpose", std::move(out), true}, {from});
+LayerId moved(Network& network, const std::string& name, LayerId from, HeadMove move, Shape out) {
+  return add_layer(network, name, Rearrange{std::string(to_text(move)), std::move(out), true},
+                   {from});
 }
 
 }  // namespace
@@ -59,18 +60,19 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
     return shape;
   };
   const Axis token{Dim::token, tokens}, channel{Dim::channel, design.head_width};
-  query = rearranged(network, name + ".query.heads", query, shaped(group, token, channel));
-  key = rearranged(network, name + ".key.heads", key,
-                   shaped(1, {Dim::other, design.head_width}, {Dim::other, tokens}));
-  value =
-      rearranged(network, name + ".value.heads", value, shaped(1, {Dim::other, tokens}, channel));
+  query =
+      moved(network, name + ".query.heads", query, HeadMove::split, shaped(group, token, channel));
+  key = moved(network, name + ".key.heads", key, HeadMove::split_transposed,
+              shaped(1, {Dim::other, design.head_width}, {Dim::other, tokens}));
+  value = moved(network, name + ".value.heads", value, HeadMove::split,
+                shaped(1, {Dim::other, tokens}, channel));
   const LayerId scores = add_layer(network, name + ".scores", MatMul{}, {query, key});
   const std::size_t last = network[scores].out.axes.size() - 1;
   LayerId weights = add_layer(network, name + ".softmax", Softmax{last}, {scores});
   weights = dropout(network, name + ".dropout", weights, design.dropout);
   const LayerId mixed = add_layer(network, name + ".context", MatMul{}, {weights, value});
-  const LayerId joined =
-      rearranged(network, name + ".joined", mixed, axes({token, {Dim::channel, query_width}}));
+  const LayerId joined = moved(network, name + ".joined", mixed, HeadMove::join,
+                               axes({token, {Dim::channel, query_width}}));
   return add_layer(network, name + ".output", Dense{width, design.out_bias}, {joined});
 }
 

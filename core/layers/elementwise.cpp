@@ -96,10 +96,13 @@ Region input_region(const Embedding&, Shapes in, const Shape&, std::size_t, cons
 }
 Region parameter_region(const Embedding& kind, Shapes, const Shape&, std::size_t,
                         const Part& part) {
-  return {Interval{0, kind.rows}, part.out[part.out.rank() - 1]};
+  const Interval rows = part.contraction.empty() ? Interval{0, kind.rows} : part.contraction;
+  return {rows, part.out[part.out.rank() - 1]};
 }
 std::vector<Dim> cuttable_dims(const Embedding&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
+  std::vector<Dim> dims = axes_as_dims(out);
+  dims.push_back(Dim::in_channel);
+  return dims;
 }
 
 Shape output_shape(const Learned& kind, Shapes in, std::string_view where) {

@@ -105,17 +105,100 @@ std::vector<Dim> cuttable_dims(const Flatten&, Shapes, const Shape& out) {
   return axes_as_dims(out);
 }
 
+namespace {
+
+/// The shape with heads of a move, and where it has tokens and the width of a head.
+struct HeadShape {
+  const Shape& shape;
+  std::size_t tokens = 0, width = 0;
+  [[nodiscard]] std::size_t first_not_head() const { return std::min(tokens, width); }
+};
+HeadShape head_shape(HeadMove move, const Shape& in, const Shape& out) {
+  const Shape& shape = move == HeadMove::join ? in : out;
+  const std::size_t last = shape.axes.size() - 1;
+  if (move == HeadMove::split_transposed) return {shape, last, last - 1};
+  return {shape, last - 1, last};
+}
+
+void expect_heads(HeadMove move, const Shape& in, const Shape& out, std::string_view where) {
+  const Shape& channels = move == HeadMove::join ? out : in;
+  const Shape& heads = move == HeadMove::join ? in : out;
+  bool fits = channels.axes.size() == 2 && heads.axes.size() > 2;
+  if (fits) {
+    const HeadShape parts = head_shape(move, in, out);
+    fits = channels.axes[0].extent == heads.axes[parts.tokens].extent &&
+           channels.elements() == heads.elements();
+  }
+  if (fits) return;
+  throw InputError(where,
+                   fmt::format("'{}' from {} to {}", to_text(move), to_text(in), to_text(out)),
+                   "tokens × channels on one side, heads × tokens × width on the other");
+}
+
+/// The box of tokens × channels that a box of heads is.
+Region channels_of(const HeadShape& heads, const Region& part) {
+  const auto& axes = heads.shape.axes;
+  const std::int64_t width = axes[heads.width].extent;
+  // Heads of the inner axes are all read where more than one outer one is.
+  Interval head{0, 1};
+  for (std::size_t a = 0; a < heads.first_not_head(); ++a) {
+    const std::int64_t extent = axes[a].extent;
+    const Interval here = part[a + 1];
+    if (here.empty()) return {part[0], {}, {}};
+    head = head.size() == 1
+               ? Interval{head.begin * extent + here.begin, head.begin * extent + here.end}
+               : Interval{head.begin * extent, head.end * extent};
+  }
+  Interval channels{head.begin * width, head.end * width};
+  if (head.size() == 1) {
+    const Interval here = part[heads.width + 1];
+    channels = {channels.begin + here.begin, channels.begin + here.end};
+  }
+  return {part[0], part[heads.tokens + 1], channels};
+}
+
+/// The box with heads that holds a box of tokens × channels: of the inner heads all, unless there
+/// is but one outer one.
+Region heads_of(const HeadShape& heads, const Region& part) {
+  const auto& axes = heads.shape.axes;
+  const std::int64_t width = axes[heads.width].extent;
+  Region region{part[0]};
+  for (std::size_t a = 0; a < axes.size(); ++a) region.push_back({0, axes[a].extent});
+  region[heads.tokens + 1] = part[1];
+  if (part[2].empty()) {
+    region[1] = {};
+    return region;
+  }
+  Interval head{part[2].begin / width, (part[2].end + width - 1) / width};
+  std::int64_t inner = 1;
+  for (std::size_t a = 1; a < heads.first_not_head(); ++a) inner *= axes[a].extent;
+  region[1] = {head.begin / inner, (head.end + inner - 1) / inner};
+  return region;
+}
+
+}  // namespace
+
 Shape output_shape(const Rearrange& kind, Shapes in, std::string_view where) {
   if (in.empty())
     throw InputError(where, fmt::format("'{}' without an input", kind.what), "one or more");
+  if (const HeadMove move = heads_moved(kind); move != HeadMove::none) {
+    expect_inputs(in, 1, where);
+    expect_heads(move, in[0], kind.out, where);
+  }
   return kind.out;
 }
-Region input_region(const Rearrange&, Shapes in, const Shape&, std::size_t input,
+Region input_region(const Rearrange& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part) {
-  return whole_samples(in[input], part.out.empty() ? Interval{} : part.out[0]);
+  const HeadMove move = heads_moved(kind);
+  if (move == HeadMove::none || part.out.empty()) {
+    return whole_samples(in[input], part.out.empty() ? Interval{} : part.out[0]);
+  }
+  const HeadShape heads = head_shape(move, in[0], out);
+  return move == HeadMove::join ? heads_of(heads, part.out) : channels_of(heads, part.out);
 }
-std::vector<Dim> cuttable_dims(const Rearrange&, Shapes, const Shape&) {
-  return {Dim::sample, Dim::replica};
+std::vector<Dim> cuttable_dims(const Rearrange& kind, Shapes, const Shape& out) {
+  if (heads_moved(kind) == HeadMove::none) return {Dim::sample, Dim::replica};
+  return axes_as_dims(out);
 }
 
 Shape output_shape(const Reduce& kind, Shapes in, std::string_view where) {

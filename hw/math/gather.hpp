@@ -7,16 +7,25 @@ namespace parsim::hw {
 
 /// Which operand element an output element is.
 struct IndexMap {
-  enum class Kind : std::uint8_t { shift, reshape, drop_sample } kind = Kind::shift;
+  enum class Kind : std::uint8_t {
+    shift,
+    reshape,
+    drop_sample,
+    split_heads,
+    join_heads
+  } kind = Kind::shift;
   int axis = 0;
   std::int32_t step = 1, offset = 0;  ///< shift: operand = output · step + offset along `axis`
   // reshape: whole extents without the sample, for row-major numbers
   std::int32_t out_extent[most_axes] = {1, 1, 1, 1, 1, 1};
   std::int32_t in_extent[most_axes] = {1, 1, 1, 1, 1, 1};
   int in_rank = 0;
+  // heads: axes of the side that has them, where all axes before both number the heads
+  int tokens = 0, width = 0;
 
   [[nodiscard]] constexpr Index operator()(const Index& out) const {
     Index in = out;
+    if (kind == Kind::split_heads || kind == Kind::join_heads) return heads(out);
     if (kind == Kind::shift) {
       in.at[axis] = out.at[axis] * step + offset;
       return in;
@@ -32,6 +41,28 @@ struct IndexMap {
     for (int a = in_rank - 1; a >= 1; --a) {
       in.at[a] = element % in_extent[a];
       element /= in_extent[a];
+    }
+    return in;
+  }
+
+  /// Between sample × tokens × channels and sample × heads… × tokens × width.
+  [[nodiscard]] constexpr Index heads(const Index& out) const {
+    Index in{};
+    in.at[0] = out.at[0];
+    const int first_not_head = tokens < width ? tokens : width;
+    if (kind == Kind::split_heads) {
+      std::int32_t head = 0;
+      for (int a = 1; a < first_not_head; ++a) head = head * out_extent[a] + out.at[a];
+      in.at[1] = out.at[tokens];
+      in.at[2] = head * out_extent[width] + out.at[width];
+      return in;
+    }
+    in.at[tokens] = out.at[1];
+    in.at[width] = out.at[2] % in_extent[width];
+    std::int32_t head = out.at[2] / in_extent[width];
+    for (int a = first_not_head - 1; a >= 1; --a) {
+      in.at[a] = head % in_extent[a];
+      head /= in_extent[a];
     }
     return in;
   }

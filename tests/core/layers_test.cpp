@@ -57,6 +57,15 @@ std::vector<Sample> samples() {
       {Flatten{}, {image}},
       {Rearrange{"transpose", image_shape(9, 11, 6), true}, {image}},
       {Reduce{"mean", {1, 2}, false}, {image}},
+      {Rearrange{"split heads",
+                 Shape{{{Dim::head, 3}, {Dim::other, 1}, {Dim::token, 7}, {Dim::channel, 2}}},
+                 true},
+       {tokens}},
+      {Rearrange{"split heads, transposed",
+                 Shape{{{Dim::head, 3}, {Dim::other, 2}, {Dim::other, 7}}}, true},
+       {tokens}},
+      {Rearrange{"join heads", Shape{{{Dim::token, 7}, {Dim::channel, 12}}}, true},
+       {Shape{{{Dim::head, 3}, {Dim::other, 2}, {Dim::token, 7}, {Dim::channel, 2}}}}},
       {MatMul{}, {tokens, Shape{{{Dim::other, 6}, {Dim::other, 5}}}}},
       {Embedding{100, 12}, {Shape{{{Dim::token, 7}}}}},
       {Learned{image}, {}},
@@ -68,8 +77,7 @@ std::vector<Sample> samples() {
 std::int64_t extent_of(const Sample& sample, Dim dim, std::int64_t batch) {
   if (dim == Dim::sample) return batch;
   if (dim != Dim::in_channel) return sample.out().extent(dim);
-  const std::vector<Axis>& axes = sample.inputs[0].axes;
-  return sample.kind.as<Conv>() != nullptr ? axes.front().extent : axes.back().extent;
+  return contraction_extent(sample.kind, sample.inputs);
 }
 
 /// The layer's work for `batch` samples in parts of these sizes.

@@ -78,7 +78,7 @@ std::vector<Part> two_parts(const Network& net, LayerId id, Dim dim, std::int64_
   const Part all{whole(net[id].out, samples), {}};
   std::vector<Part> parts{all, all};
   if (dim == Dim::in_channel) {
-    const std::int64_t channels = input_shapes(net, id)[0].extent(Dim::channel);
+    const std::int64_t channels = contraction_extent(net[id].kind, input_shapes(net, id));
     parts[0].contraction = {0, channels / 2};
     parts[1].contraction = {channels / 2, channels};
     return parts;

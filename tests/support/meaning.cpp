@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "strategies/sync.hpp"
 #include "tests/support/interpreter.hpp"
 #include "tests/support/reference.hpp"
 
@@ -84,16 +85,19 @@ class Comparison {
     }
   }
 
-  /// Whoever computes with a weight has its new value at the end, but for those that are split.
+  /// Whoever computes with a weight has its new value at the end, but for those that are split: of
+  /// a shared weight, as its first layer's plan says.
   void weights() {
     const Network& network = dag_.network;
+    const auto users = users_of_parameters(network);
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
       const Layer& layer = network.layers[l];
-      if (plan_.layers[l].weights.kind == StatePlacement::Kind::sharded) continue;
       const std::vector<Shape> shapes = input_shapes(network, LayerId{l});
       for (const Cell& cell : cells(network, LayerId{l}, plan_.layers[l], memory_.samples())) {
         for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
           const ParameterId id = layer.parameters[p];
+          const LayerPlan& first = plan_.layers[users[id.index()][0].index()];
+          if (first.weights.kind == StatePlacement::Kind::sharded) continue;
           compare({cell.device, {Tensor::Kind::parameter, id.value, -1}, Role::weight, 0},
                   parameter_region(layer.kind, shapes, layer.out, p, cell.part),
                   reference_.weights[id.index()], 0);

@@ -89,6 +89,33 @@ void reduce_terms(const PartInput& input, const Reduce& reduce, const Index& out
   for_each_index(range, [&](const Index& index) { terms.push_back({0, index, coefficient}); });
 }
 
+/// Where a move of heads finds an element: heads are numbered row-major.
+Index head_index(HeadMove move, const Index& out, const PartInput& input) {
+  const bool join = move == HeadMove::join;
+  const Shape& heads = join ? input.inputs[0] : input.out;
+  const std::size_t last = heads.axes.size();  // in an index, sample first
+  const std::size_t width_axis = move == HeadMove::split_transposed ? last - 1 : last;
+  const std::size_t token_axis = move == HeadMove::split_transposed ? last : last - 1;
+  const std::int64_t width = heads.axes[width_axis - 1].extent;
+  Index in{};
+  in[0] = out[0];
+  if (!join) {
+    std::int64_t head = 0;
+    for (std::size_t a = 1; a + 1 < last; ++a) head = head * heads.axes[a - 1].extent + out[a];
+    in[1] = out[token_axis];
+    in[2] = head * width + out[width_axis];
+    return in;
+  }
+  in[token_axis] = out[1];
+  in[width_axis] = out[2] % width;
+  std::int64_t head = out[2] / width;
+  for (std::size_t a = last - 2; a >= 1; --a) {
+    in[a] = head % heads.axes[a - 1].extent;
+    head /= heads.axes[a - 1].extent;
+  }
+  return in;
+}
+
 void collect(const PartInput& input, const Index& out, std::vector<Term>& terms) {
   terms.clear();
   if (const auto* pool = input.kind.as<Pool>()) return pool_terms(input, *pool, out, terms);
@@ -102,7 +129,10 @@ void collect(const PartInput& input, const Index& out, std::vector<Term>& terms)
   } else if (const auto* slicing = input.kind.as<Slicing>()) {
     std::int64_t& at = term.index[slicing->axis + 1];
     at = slicing->begin + at * slicing->step;
-  } else if (input.kind.as<Flatten>() != nullptr || input.kind.as<Rearrange>() != nullptr) {
+  } else if (const auto* rearrange = input.kind.as<Rearrange>();
+             rearrange != nullptr && heads_moved(*rearrange) != HeadMove::none) {
+    term.index = head_index(heads_moved(*rearrange), out, input);
+  } else if (input.kind.as<Flatten>() != nullptr || rearrange != nullptr) {
     term.index = unflat(out[0], flat(out, input.out), input.inputs[0]);
   } else if (input.kind.as<Learned>() != nullptr) {
     for (std::size_t a = 0; a < input.out.axes.size(); ++a) term.index[a] = out[a + 1];

@@ -107,6 +107,12 @@ std::int64_t classes_of(const PartInput& input) {
   return input.inputs[0].axes[0].extent;
 }
 
+/// Whether a row of the table is among the part's.
+bool has_row(const PartInput& input, std::int64_t row) {
+  const Interval rows = input.parameters[0].box()[0];
+  return rows.begin <= row && row < rows.end;
+}
+
 }  // namespace
 
 Index broadcast_index(const Index& out, const Shape& out_shape, const Shape& operand,
@@ -202,8 +208,8 @@ Block embedding_forward(const PartInput& input, const Embedding& embedding) {
   Block out(input.part.out);
   const std::size_t last = out.box().rank() - 1;
   for_each_index(out.box(), [&](const Index& i) {
-    const double token = input.activations[0].at(i);
-    out.at(i) = input.parameters[0].at({table_row(token, embedding.rows), i[last]});
+    const std::int64_t row = table_row(input.activations[0].at(i), embedding.rows);
+    if (has_row(input, row)) out.at(i) = input.parameters[0].at({row, i[last]});
   });
   return out;
 }
@@ -213,8 +219,8 @@ PartGradients embedding_backward(const PartInput& input, const Embedding& embedd
   PartGradients result = zero_gradients(input);
   const std::size_t last = input.part.out.rank() - 1;
   for_each_index(input.part.out, [&](const Index& i) {
-    const double token = input.activations[0].at(i);
-    result.parameters[0].at({table_row(token, embedding.rows), i[last]}) += out_gradient.at(i);
+    const std::int64_t row = table_row(input.activations[0].at(i), embedding.rows);
+    if (has_row(input, row)) result.parameters[0].at({row, i[last]}) += out_gradient.at(i);
   });
   return result;
 }

@@ -53,7 +53,7 @@ class Generator {
   std::int64_t extent_of(LayerId id, Dim dim) {
     if (dim == Dim::sample) return samples_;
     if (dim != Dim::in_channel) return network_[id].out.extent(dim);
-    return input_shapes(network_, id)[0].extent(Dim::channel);
+    return contraction_extent(network_[id].kind, input_shapes(network_, id));
   }
 
   void layer(LayerId id) {

@@ -152,10 +152,48 @@ Network tokens() {
   return net;
 }
 
+/// Attention as transformers have it: four heads in pairs that share keys and values, then a
+/// feed-forward part; the words' table scores them, too.
+Network heads() {
+  constexpr std::int64_t count = 3, width = 8, groups = 2, shared = 2, each = 2;
+  Network net{"heads", {}, {}, {}};
+  const Axis token{Dim::token, count}, any{Dim::other, count}, channel{Dim::channel, each};
+  LayerId x = add_input(net, "ids", Shape{{token}});
+  const LayerId words = x = add_layer(net, "words", Embedding{6, width}, {x});
+  const auto moved = [&](const char* name, HeadMove move, LayerId from, std::vector<Axis> axes) {
+    return add_layer(net, name, Rearrange{std::string(to_text(move)), Shape{std::move(axes)}, true},
+                     {from});
+  };
+  const Axis head{Dim::head, groups}, pair{Dim::other, shared}, once{Dim::other, 1};
+  const LayerId norm = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  LayerId query = add_layer(net, "query", Dense{width}, {norm});
+  LayerId key = add_layer(net, "key", Dense{groups * each, false}, {norm});
+  LayerId value = add_layer(net, "value", Dense{groups * each}, {norm});
+  query = moved("query.heads", HeadMove::split, query, {head, pair, token, channel});
+  key = moved("key.heads", HeadMove::split_transposed, key, {head, once, {Dim::other, each}, any});
+  value = moved("value.heads", HeadMove::split, value, {head, once, any, channel});
+  LayerId mixed = add_layer(net, "scores", MatMul{}, {query, key});
+  mixed = add_layer(net, "softmax", Softmax{3}, {mixed});
+  mixed = add_layer(net, "context", MatMul{}, {mixed, value});
+  mixed = moved("joined", HeadMove::join, mixed, {token, {Dim::channel, width}});
+  mixed = add_layer(net, "output", Dense{width}, {mixed});
+  x = add_layer(net, "attended", Combine{"add"}, {x, mixed});
+  LayerId inner = add_layer(net, "up", Dense{2 * width}, {x});
+  inner = add_layer(net, "gelu", Activation{"gelu"}, {inner});
+  inner = add_layer(net, "down", Dense{width}, {inner});
+  x = add_layer(net, "sum", Combine{"add"}, {x, inner});
+  x = add_layer(net, "lm_head", Dense{6, false}, {x}, net[words].parameters);
+  x = add_layer(net, "first", Slicing{0, 0, 1, 1}, {x});
+  x = add_layer(net, "vector", Flatten{}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
 }  // namespace
 
 std::vector<Network> tiny_networks() {
-  return {plain(), residual(), grouped(), branches(), windows(), tied(), volume(), tokens()};
+  return {plain(), residual(), grouped(), branches(), windows(),
+          tied(),  volume(),   tokens(),  heads()};
 }
 
 Network tiny_network(std::string_view name) {
