@@ -33,7 +33,8 @@ constexpr OptionSpec options[] = {
     {"--degrees", "dividing|any",
      "parts of a layer in 'layer-wise': divisors of the number of GPUs, or any number"},
     {"--parts", "N",
-     "contiguous parts of the network in 'hybrid' and 'pipeline' (default: the best)"},
+     "contiguous parts of the network in 'hybrid', 'pipeline' and 'tensor' (default: the best)"},
+    {"--tensor", "N", "GPUs that share every layer in 'tensor' (default: the best)"},
     {"--budget", "N", "plan evaluations that a search may spend"},
     {"--zero", "0|1|2|3",
      "save memory: replicas split the optimizer's states, from 2 on gradients, from 3 on weights "

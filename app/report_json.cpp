@@ -69,6 +69,7 @@ Json inputs(const Scene& scene) {
     json["rounding"] = to_text(strategy.rounding);
     json["search_costs"] = to_text(strategy.search_costs);
     json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
+    json["tensor"] = strategy.tensor ? Json(*strategy.tensor) : Json(nullptr);
     json["zero"] = strategy.zero_stage;
     json["recompute"] = to_text(strategy.recompute);
     json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);

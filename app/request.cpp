@@ -63,8 +63,9 @@ constexpr std::pair<std::string_view, Recompute> recomputations[] = {
     {"attention", Recompute::attention},
     {"segments", Recompute::segments}};
 /// Options that only some strategies read; the table of strategies says which.
-constexpr std::string_view strategy_options[] = {
-    "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget", "--seed"};
+constexpr std::string_view strategy_options[] = {"--shares",  "--rounding", "--search-costs",
+                                                 "--degrees", "--parts",    "--tensor",
+                                                 "--budget",  "--seed"};
 
 // Keeps batch x activations x 8 bytes within 64 bits.
 constexpr std::int64_t largest_batch = 1'000'000'000;
@@ -97,9 +98,10 @@ bool adds_gradients_up(const Network& network, const Plan& plan) {
 
 /// Options that a plan file answers already.
 constexpr std::string_view decided_by_plan[] = {
-    "--strategy",     "--batch",         "--precision", "--optimizer", "--sync",      "--server",
-    "--schedule",     "--micro-batches", "--bucket",    "--seed",      "--shares",    "--rounding",
-    "--search-costs", "--degrees",       "--parts",     "--budget",    "--recompute", "--zero"};
+    "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
+    "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed",
+    "--shares",   "--rounding", "--search-costs",  "--degrees",   "--parts",
+    "--tensor",   "--budget",   "--recompute",     "--zero"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -220,6 +222,9 @@ Request make_request(const Arguments& arguments) {
   }
   if (const auto count = arguments.number("--parts", 1, largest_parts)) {
     request.parts = static_cast<std::int32_t>(*count);
+  }
+  if (const auto count = arguments.number("--tensor", 1, largest_parts)) {
+    request.tensor = static_cast<std::int32_t>(*count);
   }
   request.budget = arguments.number("--budget", 1, largest_budget);
   if (const auto name = arguments.text("--costs")) {

@@ -42,6 +42,7 @@ struct Request {
   std::optional<SearchCosts> search_costs;
   std::optional<DegreeRule> degrees;
   std::optional<std::int32_t> parts;
+  std::optional<std::int32_t> tensor;
   std::optional<std::int64_t> budget;
   std::int32_t zero_stage = 0;
   Recompute recompute = Recompute::none;

@@ -221,6 +221,7 @@ StrategyInput Scene::strategy_input() const {
   if (request.search_costs) input.search_costs = *request.search_costs;
   if (request.degrees) input.degrees = *request.degrees;
   input.parts = request.parts;
+  input.tensor = request.tensor;
   input.budget = request.budget;
   return input;
 }

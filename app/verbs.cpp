@@ -17,9 +17,10 @@ Flags joined(std::initializer_list<Flags> groups) {
 }  // namespace
 
 const std::vector<std::string_view>& planning_flags() {
-  static const Flags flags = {"--sync",   "--server",   "--micro-batches", "--schedule", "--bucket",
-                              "--shares", "--rounding", "--search-costs",  "--degrees",  "--parts",
-                              "--budget", "--costs",    "--zero",          "--recompute"};
+  static const Flags flags = {"--sync",    "--server", "--micro-batches", "--schedule",
+                              "--bucket",  "--shares", "--rounding",      "--search-costs",
+                              "--degrees", "--parts",  "--tensor",        "--budget",
+                              "--costs",   "--zero",   "--recompute"};
   return flags;
 }
 

@@ -204,7 +204,6 @@ void gpt2(Design& design) {
   read_size(design, "n_embd", "n_layer", "n_head");
   design.dropout = config.rate_or("resid_pdrop", 0.1);
   design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
-  design.attention.fused = true;
   design.feed_forward = {config.count_or("n_inner", 4 * design.width, most_inner),
                          activation_of(config, "activation_function", "gelu_new")};
   const std::int64_t rows = config.count("n_positions", most_tokens);
@@ -226,7 +225,7 @@ void gpt_neox(Design& design) {
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   design.dropout = config.rate_or("hidden_dropout", 0);
   design.attention.dropout = config.rate_or("attention_dropout", 0);
-  design.attention.fused = design.attention.rotary = true;
+  design.attention.rotary = true;
   design.attention.bias = design.attention.out_bias = config.flag_or("attention_bias", true);
   design.feed_forward = {config.count("intermediate_size", most_inner),
                          activation_of(config, "hidden_act", "gelu")};

@@ -31,21 +31,12 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
                      width = network[from].out.axes[1].extent;
   const std::int64_t query_width = design.heads * design.head_width,
                      key_width = design.key_heads * design.head_width;
-  LayerId query, key, value;
-  if (design.fused) {
-    const std::int64_t all = query_width + 2 * key_width;
-    const LayerId fused = add_layer(network, name + ".qkv", Dense{all, design.bias}, {from});
-    const auto part = [&](const char* what, std::int64_t begin, std::int64_t end) {
-      return add_layer(network, name + what, Slicing{1, begin, end, 1}, {fused});
-    };
-    query = part(".query", 0, query_width);
-    key = part(".key", query_width, query_width + key_width);
-    value = part(".value", query_width + key_width, all);
-  } else {
-    query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
-    key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
-    value = add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
-  }
+  // One product for all three would be the same kernel with three times the columns; as three, each
+  // may be cut by heads.
+  LayerId query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
+  LayerId key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
+  const LayerId value_made =
+      add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
   if (design.rotary) {
     query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
     key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});
@@ -64,8 +55,8 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
       moved(network, name + ".query.heads", query, HeadMove::split, shaped(group, token, channel));
   key = moved(network, name + ".key.heads", key, HeadMove::split_transposed,
               shaped(1, {Dim::other, design.head_width}, {Dim::other, tokens}));
-  value = moved(network, name + ".value.heads", value, HeadMove::split,
-                shaped(1, {Dim::other, tokens}, channel));
+  const LayerId value = moved(network, name + ".value.heads", value_made, HeadMove::split,
+                              shaped(1, {Dim::other, tokens}, channel));
   const LayerId scores = add_layer(network, name + ".scores", MatMul{}, {query, key});
   const std::size_t last = network[scores].out.axes.size() - 1;
   LayerId weights = add_layer(network, name + ".softmax", Softmax{last}, {scores});

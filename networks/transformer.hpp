@@ -19,7 +19,6 @@ struct SelfAttention {
   std::int64_t head_width = 1;
   bool bias = true;      ///< of queries, keys and values
   bool out_bias = true;  ///< of the projection at the end
-  bool fused = false;    ///< one product for queries, keys and values
   bool rotary = false;   ///< positions are turned into queries and keys
   double dropout = 0;    ///< of the weights after softmax
 };

@@ -185,7 +185,6 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts,
   const std::set<std::int32_t> numbers = numbers_of_micro_batches(input, parts);
   for (const std::int32_t number : numbers) attempt(number);
   // Smaller micro-batches need less memory.
-  constexpr std::int64_t most_micro_batches = 4096;
   for (std::int64_t more = 2 * *numbers.rbegin();
        least.lacking_bytes > 0 && !input.micro_batches && parts > 1 &&
        more <= std::min(input.batch, most_micro_batches);

@@ -21,8 +21,6 @@ namespace parsim {
 
 namespace {
 
-constexpr std::int64_t most_micro_batches = 4096;  ///< each is an operation per layer and pass
-
 /// Devices in pipeline order with the layers at which their stages begin.
 struct Pipeline {
   std::vector<DeviceId> devices;
@@ -89,20 +87,6 @@ class Chains {
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
   std::map<std::int32_t, std::vector<double>> until_;  ///< by model
 };
-
-/// Numbers of micro-batches worth a look: divisors of the batch near powers of two, later of four,
-/// up to sixteen a stage. The bubble is small from four a stage on (GPipe, section 2.3), but every
-/// micro-batch launches its kernels anew.
-std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t stages) {
-  std::set<std::int32_t> numbers{1};
-  const std::int64_t most = stages > 1 ? 16 * static_cast<std::int64_t>(stages) : 1;
-  for (std::int64_t number = 2; number <= most; number *= number < 64 ? 2 : 4) {
-    std::int64_t divisor = std::min(number, batch);
-    while (batch % divisor != 0) --divisor;
-    numbers.insert(static_cast<std::int32_t>(divisor));
-  }
-  return numbers;
-}
 
 /// Numbers of stages worth a look: of few devices all, of many the largest and every half of them.
 std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size_t devices) {

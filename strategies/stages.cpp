@@ -137,6 +137,17 @@ std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
   return order;
 }
 
+std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t stages) {
+  std::set<std::int32_t> numbers{1};
+  const std::int64_t most = stages > 1 ? 16 * static_cast<std::int64_t>(stages) : 1;
+  for (std::int64_t number = 2; number <= most; number *= number < 64 ? 2 : 4) {
+    std::int64_t divisor = std::min(number, batch);
+    while (batch % divisor != 0) --divisor;
+    numbers.insert(static_cast<std::int32_t>(divisor));
+  }
+  return numbers;
+}
+
 std::optional<std::size_t> parts_asked(const StrategyInput& input, std::size_t devices,
                                        std::string_view strategy) {
   if (!input.parts) return std::nullopt;

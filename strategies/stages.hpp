@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,14 @@ namespace parsim {
 /// of the stages, taken from it in this order, never waits for itself.
 [[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
                                           std::int32_t micro_batches);
+
+/// Each is an operation per layer and pass.
+constexpr std::int64_t most_micro_batches = 4096;
+/// Numbers of micro-batches worth a look: divisors of the batch near powers of two, later of four,
+/// up to sixteen a stage. The bubble is small from four a stage on (GPipe, section 2.3), but every
+/// micro-batch launches its kernels anew.
+[[nodiscard]] std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch,
+                                                              std::size_t stages);
 
 /// The contiguous parts asked for by `--parts`; nothing if the strategy may choose. Throws
 /// InputError in its name if they are less than one, or more than devices or layers.

@@ -28,6 +28,11 @@ const std::vector<Strategy>& strategies() {
        "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
        plan_hybrid,
        {"--parts", "--budget", "--seed"}},
+      {"tensor",
+       "layers shared within groups of devices, groups in a pipeline, pipelines side by side "
+       "(Megatron-LM)",
+       plan_tensor,
+       {"--tensor", "--parts"}},
       {"layer-wise",
        "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
        "2018)",
@@ -41,7 +46,8 @@ const std::vector<Strategy>& strategies() {
       {"best",
        "the fastest of all the others, improved by local search",
        plan_best,
-       {"--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget", "--seed"}},
+       {"--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--tensor", "--budget",
+        "--seed"}},
   };
   return table;
 }

@@ -55,7 +55,8 @@ struct StrategyInput {
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;  ///< `layer-wise`
-  std::optional<std::int32_t> parts{};        ///< `hybrid`, `pipeline`: contiguous parts
+  std::optional<std::int32_t> parts{};        ///< `hybrid`, `pipeline`, `tensor`: contiguous parts
+  std::optional<std::int32_t> tensor{};       ///< `tensor`: devices that share every layer
   std::optional<std::int64_t> budget{};       ///< plan evaluations a search may spend
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.
@@ -70,7 +71,8 @@ struct Strategy {
   std::string name, summary;
   Plan (*plan)(const StrategyInput&);
   /// Fields of StrategyInput, as options of the command line, that only some strategies read and
-  /// this one does: "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--budget".
+  /// this one does: "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--tensor",
+  /// "--budget".
   std::vector<std::string_view> options{};
 };
 
@@ -84,6 +86,7 @@ struct Strategy {
 [[nodiscard]] Plan plan_model(const StrategyInput& input);
 [[nodiscard]] Plan plan_owt(const StrategyInput& input);
 [[nodiscard]] Plan plan_pipeline(const StrategyInput& input);
+[[nodiscard]] Plan plan_tensor(const StrategyInput& input);
 [[nodiscard]] Plan plan_layer_wise(const StrategyInput& input);
 [[nodiscard]] Plan plan_best(const StrategyInput& input);
 [[nodiscard]] Plan plan_hypergraph(const StrategyInput& input);

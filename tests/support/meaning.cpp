@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "strategies/sync.hpp"
 #include "tests/support/interpreter.hpp"
 #include "tests/support/reference.hpp"
 
@@ -89,15 +88,19 @@ class Comparison {
   /// a shared weight, as its first layer's plan says.
   void weights() {
     const Network& network = dag_.network;
-    const auto users = users_of_parameters(network);
+    std::vector<const LayerPlan*> first(network.parameters.size());
+    for (std::size_t l = network.layers.size(); l-- > 0;) {
+      for (const ParameterId id : network.layers[l].parameters) {
+        first[id.index()] = &plan_.layers[l];
+      }
+    }
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
       const Layer& layer = network.layers[l];
       const std::vector<Shape> shapes = input_shapes(network, LayerId{l});
       for (const Cell& cell : cells(network, LayerId{l}, plan_.layers[l], memory_.samples())) {
         for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
           const ParameterId id = layer.parameters[p];
-          const LayerPlan& first = plan_.layers[users[id.index()][0].index()];
-          if (first.weights.kind == StatePlacement::Kind::sharded) continue;
+          if (first[id.index()]->weights.kind == StatePlacement::Kind::sharded) continue;
           compare({cell.device, {Tensor::Kind::parameter, id.value, -1}, Role::weight, 0},
                   parameter_region(layer.kind, shapes, layer.out, p, cell.part),
                   reference_.weights[id.index()], 0);

@@ -1,0 +1,238 @@
+#include "strategies/tensor/arrangement.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "strategies/plan_support.hpp"
+#include "strategies/shares.hpp"
+#include "strategies/stages.hpp"
+#include "strategies/sync.hpp"
+#include "strategies/tensor/split.hpp"
+
+namespace parsim::tensor {
+
+namespace {
+
+/// The devices of one tensor-parallel group.
+std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std::size_t replica) {
+  return std::span(a.devices).subspan((stage * a.ways.data + replica) * a.ways.tensor,
+                                      a.ways.tensor);
+}
+
+/// What a device of a group computes of a layer.
+Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
+             std::int64_t samples) {
+  const std::size_t ways = cuts.empty() ? 1 : cuts[0].sizes.size();
+  const LayerPlan plan{cuts, std::vector<DeviceId>(ways, DeviceId{0}), {}, {}, {}, false, {}};
+  const std::vector<Cell> parts = cells(network, id, plan, samples);
+  return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
+}
+
+/// The loss of a group's samples, each device's own: scores that are cut by class go to whose
+/// sample they are, t times less than if all devices of a group got all of them. (Megatron-LM sums
+/// over the classes in parts, which moves next to nothing.) Nothing if there are too few samples.
+std::optional<Cut> loss_by_sample(const Network& network, LayerId id, const Arrangement& a) {
+  const auto ways = static_cast<std::int64_t>(a.ways.tensor);
+  const bool enough = std::all_of(a.shares.begin(), a.shares.end(),
+                                  [&](std::int64_t share) { return share >= ways; });
+  if (network[id].kind.as<Loss>() == nullptr || ways < 2 || !enough) return std::nullopt;
+  Cut cut{Dim::sample, {}};
+  for (const std::int64_t share : a.shares) {
+    for (const std::int64_t size : even_split(share, a.ways.tensor)) cut.sizes.push_back(size);
+  }
+  return cut;
+}
+
+bool held_whole(const std::vector<Cut>& cuts) {
+  return cuts.empty() || cuts[0].dim == Dim::replica || cuts[0].dim == Dim::in_channel;
+}
+
+}  // namespace
+
+Arranging::Arranging(const StrategyInput& input)
+    : input_(input),
+      readers_(consumers(input.network)),
+      boundary_(boundary_bytes(input.network, input.precision)) {}
+
+const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t ways) {
+  const auto [at, fresh] = cuts_.try_emplace(ways);
+  if (fresh) at->second = split(input_.network, ways);
+  return at->second;
+}
+
+double Arranging::time_on(DeviceId device) {
+  const auto [at, fresh] = time_on_.try_emplace(input_.cluster[device].model);
+  if (!fresh) return at->second;
+  for (std::size_t l = 0; l < input_.network.layers.size(); ++l) {
+    const Part part{whole(input_.network.layers[l].out, 1), {}};
+    at->second += layer_time(input_, LayerId{l}, part, device).count();
+  }
+  return at->second;
+}
+
+std::vector<std::int64_t> Arranging::shares(const Ways& ways,
+                                            const std::vector<DeviceId>& devices) {
+  const std::int64_t samples = input_.batch / ways.micro_batches;
+  std::vector<DeviceId> slowest(ways.data, devices[0]);
+  for (std::size_t r = 0; r < ways.data; ++r) {
+    for (std::size_t s = 0; s < ways.pipeline; ++s) {
+      for (std::size_t k = 0; k < ways.tensor; ++k) {
+        const DeviceId device = devices[(s * ways.data + r) * ways.tensor + k];
+        const bool first = s == 0 && k == 0;
+        if (first || time_on(device) > time_on(slowest[r])) slowest[r] = device;
+      }
+    }
+  }
+  const std::vector<std::size_t> kinds = device_kinds(input_.cluster, slowest);
+  const bool alike = std::all_of(kinds.begin(), kinds.end(), [](auto kind) { return kind == 0; });
+  return alike ? even_split(samples, ways.data) : sample_shares(input_, slowest, samples);
+}
+
+Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const {
+  std::map<std::int32_t, std::pair<DeviceId, std::int64_t>> by_model;
+  for (std::size_t r = 0; r < a.ways.data; ++r) {
+    for (const DeviceId device : group_of(a, stage, r)) {
+      auto& [one, most] =
+          by_model.try_emplace(input_.cluster[device].model, device, 0).first->second;
+      most = std::max(most, a.shares[r]);
+    }
+  }
+  Loads all;
+  for (const auto& [model, load] : by_model) all.push_back(load);
+  return all;
+}
+
+/// What a group moves for a layer's output and its gradient: sums of partial results, sums of what
+/// parts of readers give back, gathers for readers that need all.
+double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts,
+                            std::int64_t samples, std::span<const DeviceId> group) const {
+  const Layer& layer = input_.network[id];
+  if (group.size() < 2 || layer.kind.as<Input>() != nullptr) return 0;
+  const std::vector<Cut>& own = cuts[id.index()];
+  const Bytes payload{layer.out.elements() * samples * element_bytes(input_.precision)};
+  bool parts_read = false, all_read = false;
+  for (const Consumer& reader : readers_[id.index()]) {
+    const bool by_all = cuts[reader.layer.index()][0].dim == Dim::replica;
+    (by_all ? all_read : parts_read) = true;
+  }
+  double time = 0;
+  const auto add = [&](CollectiveKind kind) {
+    time += input_.cost.collective(kind, group, payload).count();
+  };
+  if (own[0].dim == Dim::in_channel) add(CollectiveKind::all_reduce);
+  if (held_whole(own) && parts_read) add(CollectiveKind::all_reduce);
+  if (!held_whole(own) && all_read) add(CollectiveKind::all_gather);
+  return time;
+}
+
+/// A layer's update is once a step, so a share of it comes with every micro-batch.
+std::vector<double> Arranging::until(const Arrangement& a, std::size_t stage) {
+  const Network& network = input_.network;
+  const std::vector<std::vector<Cut>>& split = cuts(a.ways.tensor);
+  const Loads busy = loads(a, stage);
+  std::int64_t most = 0;
+  for (const auto& [device, samples] : busy) most = std::max(most, samples);
+  std::vector<double> times{0};
+  std::set<ParameterId> seen;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    double time = 0;
+    for (const auto& [device, samples] : busy) {
+      if (samples == 0) continue;
+      const Part part = part_of(network, id, split[l], samples);
+      time = std::max(time, layer_time(input_, id, part, device).count());
+    }
+    time += exchanges(id, split, most, group_of(a, stage, 0));
+    for (const ParameterId parameter : network.layers[l].parameters) {
+      if (!seen.insert(parameter).second) continue;
+      const auto share = network[parameter].elements() / static_cast<std::int64_t>(a.ways.tensor);
+      const Bytes touched = update_traffic(share, input_.optimizer);
+      time += input_.cost.memory(busy[0].first, touched).time.count() / a.ways.micro_batches;
+    }
+    times.push_back(times.back() + time);
+  }
+  return times;
+}
+
+/// Gradients of a stage are summed while the last micro-batch goes backward, two thirds of its
+/// time; this is what remains of the stage with most to sum.
+double Arranging::sums_left_over(const Arrangement& a,
+                                 const std::vector<std::vector<double>>& until) {
+  if (a.ways.data < 2) return 0;
+  const Network& network = input_.network;
+  double most = 0;
+  for (std::size_t s = 0; s < a.ways.pipeline; ++s) {
+    const std::size_t first = a.cut.first[s];
+    const std::size_t end = s + 1 < a.ways.pipeline ? a.cut.first[s + 1] : network.layers.size();
+    std::set<ParameterId> parameters;
+    std::int64_t elements = 0;
+    for (std::size_t l = first; l < end; ++l) {
+      for (const ParameterId id : network.layers[l].parameters) {
+        if (parameters.insert(id).second) elements += network[id].elements();
+      }
+    }
+    std::vector<DeviceId> group;
+    for (std::size_t r = 0; r < a.ways.data; ++r) group.push_back(group_of(a, s, r)[0]);
+    const Bytes payload{elements / static_cast<std::int64_t>(a.ways.tensor) *
+                        element_bytes(input_.precision)};
+    const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
+    most = std::max(most, sums - 2.0 / 3 * (until[s][end] - until[s][first]));
+  }
+  return most;
+}
+
+Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) {
+  Arrangement a{ways, std::move(devices), {}, {}};
+  a.shares = shares(ways, a.devices);
+  ChainCosts costs;
+  const std::int64_t most = *std::max_element(a.shares.begin(), a.shares.end());
+  for (std::size_t s = 0; s < ways.pipeline; ++s) {
+    costs.until.push_back(until(a, s));
+    std::vector<double>& handed = costs.hand_over.emplace_back();
+    if (s == 0) continue;
+    // Every device of a group hands over what all of them have.
+    const DeviceId from = group_of(a, s - 1, 0)[0], to = group_of(a, s, 0)[0];
+    const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
+    for (const double bytes : boundary_) {
+      const Bytes payload{static_cast<std::int64_t>(bytes * static_cast<double>(most))};
+      handed.push_back(bytes > 0 ? input_.cost.transfer(from, to, payload).count() : dear);
+    }
+  }
+  a.cut = pipeline_cut(costs, ways.micro_batches);
+  a.cut.step += sums_left_over(a, costs.until);
+  return a;
+}
+
+Plan Arranging::plan_of(const Arrangement& a) {
+  const std::vector<std::vector<Cut>>& split = cuts(a.ways.tensor);
+  Plan plan = empty_plan(input_, "tensor", {});
+  plan.schedule.micro_batches = a.ways.micro_batches;
+  plan.schedule.lanes.clear();
+  const auto stages = static_cast<std::int32_t>(a.ways.pipeline);
+  for (std::int32_t s = 0; s < stages; ++s) {
+    const auto stage = static_cast<std::size_t>(s);
+    const std::size_t each = a.ways.data * a.ways.tensor;
+    const auto own = std::span(a.devices).subspan(stage * each, each);
+    const std::size_t end =
+        stage + 1 < a.ways.pipeline ? a.cut.first[stage + 1] : plan.layers.size();
+    for (std::size_t l = a.cut.first[stage]; l < end; ++l) {
+      LayerPlan& layer = plan.layers[l];
+      plan.schedule.stage_of_layer[l] = s;
+      layer.devices.assign(own.begin(), own.end());
+      layer.sync = chosen_sync(input_);
+      if (std::optional<Cut> cut = loss_by_sample(input_.network, LayerId{l}, a)) {
+        layer.cuts = {std::move(*cut)};
+        continue;
+      }
+      if (a.ways.data > 1) layer.cuts.push_back({Dim::sample, a.shares});
+      layer.cuts.insert(layer.cuts.end(), split[l].begin(), split[l].end());
+    }
+    plan.schedule.lanes.push_back(
+        {{own.begin(), own.end()}, stage_slots(input_.schedule, s, stages, a.ways.micro_batches)});
+  }
+  plan.buckets = gradient_buckets(input_);
+  return plan;
+}
+
+}  // namespace parsim::tensor

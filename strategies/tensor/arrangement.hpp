@@ -1,0 +1,65 @@
+// Plans of tensor, pipeline and data parallelism together, and what they cost by a closed form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "strategies/pipeline_cut.hpp"
+#include "strategies/strategies.hpp"
+
+namespace parsim::tensor {
+
+/// How many devices share a layer, follow each other, and work side by side.
+struct Ways {
+  std::size_t tensor = 1, pipeline = 1, data = 1;
+  std::int32_t micro_batches = 1;
+  friend auto operator<=>(const Ways&, const Ways&) = default;
+};
+
+/// Ways with everything that a plan needs. Device k of replica r of stage s is devices[(s · data +
+/// r) · tensor + k]: those of a tensor-parallel group are neighbours, then replicas, then stages
+/// (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
+/// Megatron-LM", section 3).
+struct Arrangement {
+  Ways ways;
+  std::vector<DeviceId> devices;
+  std::vector<std::int64_t> shares;  ///< samples of a micro-batch by replica
+  PipelineCut cut;                   ///< its step: the closed form, gradients summed afterwards
+};
+
+/// Makes arrangements for one input; remembers what they share.
+class Arranging {
+ public:
+  explicit Arranging(const StrategyInput& input);
+
+  /// Replicas share a micro-batch by the speed of their slowest devices, and stages are cut so that
+  /// the pipeline is fast (pipeline_cut).
+  [[nodiscard]] Arrangement arrange(const Ways& ways, std::vector<DeviceId> devices);
+
+  [[nodiscard]] Plan plan_of(const Arrangement& arrangement);
+
+ private:
+  /// A device of each kind that a stage has, with the largest share of samples that it gets.
+  using Loads = std::vector<std::pair<DeviceId, std::int64_t>>;
+
+  const std::vector<std::vector<Cut>>& cuts(std::size_t ways);
+  double time_on(DeviceId device);
+  std::vector<std::int64_t> shares(const Ways& ways, const std::vector<DeviceId>& devices);
+  [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
+  std::vector<double> until(const Arrangement& a, std::size_t stage);
+  double exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts, std::int64_t samples,
+                   std::span<const DeviceId> group) const;
+  double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
+
+  const StrategyInput& input_;
+  std::vector<std::vector<Consumer>> readers_;
+  std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
+  std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by ways
+  std::map<std::int32_t, double> time_on_;                     ///< by model: the whole network
+};
+
+}  // namespace parsim::tensor

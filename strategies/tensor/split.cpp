@@ -1,0 +1,148 @@
+#include "strategies/tensor/split.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "strategies/sync.hpp"
+
+namespace parsim::tensor {
+
+namespace {
+
+class Splitting {
+ public:
+  /// by_all   by layer: whether all must do it
+  Splitting(const Network& network, std::size_t ways, const std::vector<bool>& by_all)
+      : network_(network), ways_(ways), must_by_all_(by_all) {}
+
+  std::vector<std::vector<Cut>> run() {
+    for (std::size_t l = 0; l < network_.layers.size(); ++l) {
+      held_.emplace_back();
+      cuts_.push_back({decide(LayerId{l})});
+      const LayerPlan plan{
+          cuts_.back(), std::vector<DeviceId>(ways_, DeviceId{0}), {}, {}, {}, false, {}};
+      if (is_whole(cuts_.back()[0])) continue;
+      for (const Cell& cell : cells(network_, LayerId{l}, plan, 1)) {
+        held_[l].push_back(cell.part.out);
+      }
+    }
+    return std::move(cuts_);
+  }
+
+ private:
+  /// Whether every device has the whole output, at the latest when the parts have been summed.
+  static bool is_whole(const Cut& cut) {
+    return cut.dim == Dim::replica || cut.dim == Dim::in_channel;
+  }
+
+  [[nodiscard]] Cut by_all() const { return {Dim::replica, std::vector<std::int64_t>(ways_, 1)}; }
+
+  /// Whether there are parts for all.
+  [[nodiscard]] bool suffices(std::int64_t extent) const {
+    return extent >= static_cast<std::int64_t>(ways_);
+  }
+
+  Cut decide(LayerId id) {
+    if (must_by_all_[id.index()]) return by_all();
+    const Layer& layer = network_[id];
+    const bool reads_parts = std::any_of(layer.inputs.begin(), layer.inputs.end(),
+                                         [&](LayerId in) { return !held_[in.index()].empty(); });
+    if (reads_parts) {
+      if (auto cut = followed(id)) return *cut;
+      if (auto cut = summed(id)) return *cut;
+      return by_all();
+    }
+    const auto* table = layer.kind.as<Embedding>();
+    // A table smaller than what it makes is not worth a sum.
+    if (table != nullptr && suffices(table->rows) &&
+        table->rows * table->width > layer.out.elements()) {
+      return {Dim::in_channel, even_split(table->rows, ways_)};
+    }
+    const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
+    const std::int64_t channels = layer.out.extent(Dim::channel);
+    if (multiplies && suffices(channels)) return {Dim::channel, even_split(channels, ways_)};
+    return by_all();
+  }
+
+  /// A cut whose parts need of cut inputs only what their devices have.
+  std::optional<Cut> followed(LayerId id) {
+    const Layer& layer = network_[id];
+    const std::vector<Shape> inputs = input_shapes(network_, id);
+    for (const Dim dim : cuttable_dims(layer.kind, inputs, layer.out)) {
+      if (dim == Dim::sample || dim == Dim::replica || dim == Dim::in_channel) continue;
+      if (!suffices(layer.out.extent(dim))) continue;
+      Cut cut{dim, even_split(layer.out.extent(dim), ways_)};
+      if (fits(id, inputs, cut)) return cut;
+    }
+    return std::nullopt;
+  }
+
+  bool fits(LayerId id, const std::vector<Shape>& inputs, const Cut& cut) {
+    const Layer& layer = network_[id];
+    const LayerPlan plan{{cut}, std::vector<DeviceId>(ways_, DeviceId{0}), {}, {}, {}, false, {}};
+    const std::vector<Cell> parts = cells(network_, id, plan, 1);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::vector<Region>& held = held_[layer.inputs[i].index()];
+      for (std::size_t p = 0; p < held.size(); ++p) {
+        const Region needed = input_region(layer.kind, inputs, layer.out, i, parts[p].part);
+        if (!needed.empty() && !held[p].contains(needed)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Partial sums over the channels that the devices have.
+  std::optional<Cut> summed(LayerId id) {
+    const Layer& layer = network_[id];
+    const std::vector<Shape> inputs = input_shapes(network_, id);
+    const std::vector<Dim> dims = cuttable_dims(layer.kind, inputs, layer.out);
+    if (std::find(dims.begin(), dims.end(), Dim::in_channel) == dims.end()) return std::nullopt;
+    const auto* conv = layer.kind.as<Conv>();
+    const std::size_t axis = conv != nullptr ? 1 : inputs[0].axes.size();  // of a region
+    Cut cut{Dim::in_channel, {}};
+    std::int64_t end = 0;
+    for (const Region& held : held_[layer.inputs[0].index()]) {
+      const Region here = held;
+      if (here[axis].begin != end) return std::nullopt;  // cut along another axis
+      end = here[axis].end;
+      cut.sizes.push_back(here[axis].size());
+    }
+    if (end != contraction_extent(layer.kind, inputs)) return std::nullopt;
+    return cut;
+  }
+
+  const Network& network_;
+  std::size_t ways_;
+  const std::vector<bool>& must_by_all_;
+  std::vector<std::vector<Cut>> cuts_;
+  std::vector<std::vector<Region>> held_;  ///< by layer and device, of one sample; none: all of it
+};
+
+/// Layers that share a parameter must all be done by all devices, or none of them: whether that is
+/// so, else the rest of them is marked, too.
+bool alike(const Network& network, const std::vector<std::vector<Cut>>& cuts,
+           std::vector<bool>& by_all) {
+  bool all_alike = true;
+  for (const std::vector<LayerId>& users : users_of_parameters(network)) {
+    const auto replicated = [&](LayerId id) { return cuts[id.index()][0].dim == Dim::replica; };
+    if (std::none_of(users.begin(), users.end(), replicated)) continue;
+    for (const LayerId id : users) {
+      all_alike = all_alike && replicated(id);
+      by_all[id.index()] = true;
+    }
+  }
+  return all_alike;
+}
+
+}  // namespace
+
+std::vector<std::vector<Cut>> split(const Network& network, std::size_t ways) {
+  if (ways < 2) return std::vector<std::vector<Cut>>(network.layers.size());
+  std::vector<bool> by_all(network.layers.size());
+  while (true) {
+    std::vector<std::vector<Cut>> cuts = Splitting(network, ways, by_all).run();
+    if (alike(network, cuts, by_all)) return cuts;
+  }
+}
+
+}  // namespace parsim::tensor

@@ -1,0 +1,25 @@
+// How the work of every layer is shared among the devices of a tensor-parallel group.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/plan.hpp"
+
+namespace parsim::tensor {
+
+/// By layer, its cut into `ways` parts:
+///
+/// - A convolution or dense layer whose input is whole on every device is cut by channel ("column
+///   parallel"), a table of words by rows.
+/// - What reads a cut tensor follows it, as long as every part needs only what its device has:
+///   activations, norms by channel, attention by heads.
+/// - A convolution or dense layer whose input is cut by channel is cut along its contraction ("row
+///   parallel"); its parts are summed by an all-reduce.
+/// - Everything else is done by all (replica), where need be after a gather.
+///
+/// This is the split of Shoeybi et al. 2019 ("Megatron-LM", section 3) for transformers, found from
+/// the regions that layers read, so that it holds for any network. One way: no cuts.
+[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t ways);
+
+}  // namespace parsim::tensor
