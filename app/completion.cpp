@@ -23,6 +23,14 @@ std::vector<std::string> catalogue_names(const Catalogue& catalogue) {
   return names;
 }
 
+std::vector<std::string> network_names() {
+  std::vector<std::string> names = catalogue_names(networks());
+  for (std::string& formula : catalogue_names(network_formulas())) {
+    names.push_back(std::move(formula));
+  }
+  return names;
+}
+
 /// What an option's value may be.
 struct Values {
   std::vector<std::string> words;
@@ -32,7 +40,7 @@ struct Values {
 Values values_of(const OptionSpec& option) {
   Values values;
   values.files = option.value.find("FILE") != std::string_view::npos;
-  if (option.flag == "--network") values.words = catalogue_names(networks());
+  if (option.flag == "--network") values.words = network_names();
   if (option.flag == "--cluster") values.words = catalogue_names(clusters());
   if (option.flag == "--strategy") values.words = catalogue_names(strategies());
   // "fp32|tf32" lists words, "NAME|FILE" kinds.
@@ -54,8 +62,7 @@ struct NamesAfter {
   std::vector<std::string> names;
 };
 std::vector<NamesAfter> names_after_words() {
-  return {{"show", "network", catalogue_names(networks())},
-          {"show", "cluster", catalogue_names(clusters())}};
+  return {{"show", "network", network_names()}, {"show", "cluster", catalogue_names(clusters())}};
 }
 
 /// In single quotes, as all three shells read it.

@@ -9,8 +9,9 @@ namespace parsim {
 namespace {
 
 constexpr OptionSpec options[] = {
-    {"--network", "NAME|FILE",
-     "built-in network (see 'parsim list networks'), an ONNX file or Hugging Face's config.json"},
+    {"--network", "NAME|CALL|FILE",
+     "built-in network or formula (see 'parsim list networks'), an ONNX file or Hugging Face's "
+     "config.json"},
     {"--dim", "NAME=N",
      "value of a symbolic dimension of the ONNX file, or sequence=N of a config.json", true},
     {"--cluster", "NAME|CALL|FILE",

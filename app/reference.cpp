@@ -106,12 +106,19 @@ void add_networks(std::string& out) {
   out +=
       "## Networks\n\nParameters and multiply-accumulates of convolutions, dense layers and "
       "products, for one sample forward.\n\n";
-  Rows rows(out, {"network", "what it is", "layers", "parameters", "GMAC"});
-  for (const NetworkEntry& entry : networks()) {
-    const Network network = entry.build();
-    rows.row({code(entry.name), entry.summary, fmt::format("{}", network.layers.size()),
-              fmt::format("{}", parameter_count(network)),
-              three_digits(forward_flops_per_sample(network).value / 2e9)});
+  {
+    Rows rows(out, {"network", "what it is", "layers", "parameters", "GMAC"});
+    for (const NetworkEntry& entry : networks()) {
+      const Network network = entry.build();
+      rows.row({code(entry.name), entry.summary, fmt::format("{}", network.layers.size()),
+                fmt::format("{}", parameter_count(network)),
+                three_digits(forward_flops_per_sample(network).value / 2e9)});
+    }
+  }
+  out += "By formula, of any size:\n\n";
+  Rows formulas(out, {"network", "what it is"});
+  for (const NetworkFormula& formula : network_formulas()) {
+    formulas.row({code(formula.name), formula.summary});
   }
 }
 

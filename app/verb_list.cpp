@@ -23,6 +23,12 @@ std::vector<Entry> entries(const Catalogue& catalogue) {
   return list;
 }
 
+std::vector<Entry> network_entries() {
+  std::vector<Entry> list = entries(networks());
+  for (Entry& formula : entries(network_formulas())) list.push_back(std::move(formula));
+  return list;
+}
+
 std::vector<Entry> device_entries() {
   std::vector<Entry> list;
   for (const DeviceModel& model : device_models()) {
@@ -39,10 +45,8 @@ std::vector<Entry> device_entries() {
 Outcome run_list(const Arguments& arguments) {
   using List = std::vector<Entry> (*)();
   const std::pair<std::string_view, List> lists[] = {
-      {"strategies", [] { return entries(strategies()); }},
-      {"networks", [] { return entries(networks()); }},
-      {"clusters", [] { return entries(clusters()); }},
-      {"devices", device_entries},
+      {"strategies", [] { return entries(strategies()); }}, {"networks", network_entries},
+      {"clusters", [] { return entries(clusters()); }},     {"devices", device_entries},
       {"costs", [] { return entries(cost_sources()); }},
   };
   const std::vector<Entry> list = parse_word(arguments.words.at(0), "list", lists)();

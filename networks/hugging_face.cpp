@@ -12,7 +12,7 @@
 #include "networks/build.hpp"
 #include "networks/hf_config.hpp"
 #include "networks/networks.hpp"
-#include "networks/transformer.hpp"
+#include "networks/transformer_blocks.hpp"
 
 namespace parsim {
 
@@ -21,22 +21,16 @@ namespace {
 using hugging_face::Config;
 using namespace zoo;
 
-// Far above any model there is. What grows with the square of the tokens has a bound of its own.
-constexpr std::int64_t most_width = 1 << 18, most_inner = 1 << 22, most_blocks = 4096,
-                       most_heads = 4096, most_words = 1 << 28, most_tokens = 1 << 22,
-                       most_pixels = 1 << 14;
+constexpr std::int64_t most_pixels = 1 << 14;  // far above any model there is
 
 /// What all models share.
-struct Design {
+struct Design : Blocks {
+  Design(const Config& from, Network& to, std::int64_t asked)
+      : config(from), network(to), tokens(asked) {}
+
   const Config& config;
   Network& network;
-  std::int64_t tokens = 0;  ///< asked for with --dim sequence=N; 0: the config's
-
-  std::int64_t width = 0, blocks = 0;
-  SelfAttention attention{};
-  FeedForward feed_forward{};
-  TransformerNorm norm = TransformerNorm::layer;
-  double dropout = 0;
+  std::int64_t tokens;  ///< asked for with --dim sequence=N; 0: the config's
 };
 
 std::string activation_of(const Config& config, std::string_view key, std::string_view fallback) {
@@ -65,11 +59,7 @@ void read_size(Design& design, std::string_view width, std::string_view blocks,
   design.blocks = config.count(blocks, most_blocks);
   SelfAttention& attention = design.attention;
   attention.heads = attention.key_heads = config.count(heads, most_heads);
-  if (!config.has("head_dim") && design.width % attention.heads != 0) {
-    throw InputError(config.where(heads),
-                     fmt::format("{} heads share {} channels", attention.heads, design.width),
-                     "a number that divides the width");
-  }
+  if (!config.has("head_dim")) check_heads(attention.heads, design.width, config.where(heads));
   attention.head_width = design.width / attention.heads;
 }
 
@@ -81,69 +71,6 @@ std::int64_t tokens_of(const Design& design, std::string_view key, std::int64_t 
                      fmt::format("accepted: at most {}, the model's positions", most));
   }
   return design.tokens == 0 ? most : design.tokens;
-}
-
-LayerId ids(Network& network, const std::string& name, std::int64_t tokens) {
-  return add_input(network, name, {{{Dim::token, tokens}}});
-}
-
-/// Far above any model there is, and times a batch still a number.
-void check_scores(const Design& design, LayerId x) {
-  constexpr double most_scores = 1LL << 42;
-  const auto tokens = static_cast<double>(design.network[x].out.axes.front().extent);
-  const double scores = static_cast<double>(design.attention.heads) * tokens * tokens;
-  if (scores <= most_scores) return;
-  throw InputError(
-      design.config.file(),
-      fmt::format("{} heads that score {} tokens against each other: {:.3g} scores a sample",
-                  design.attention.heads, tokens, scores),
-      fmt::format("accepted: at most {:.3g}", most_scores));
-}
-
-/// Blocks that normalise after each sum, as BERT.
-LayerId post_norm_blocks(Design& design, LayerId x) {
-  check_scores(design, x);
-  Network& network = design.network;
-  for (std::int64_t i = 0; i < design.blocks; ++i) {
-    const std::string name = fmt::format("block{}", i);
-    LayerId part = self_attention(network, name + ".attention", x, design.attention);
-    part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
-    x = transformer_norm(network, name + ".attention.norm",
-                         sum(network, name + ".attention.sum", x, part), design.norm);
-    part = feed_forward(network, name + ".mlp", x, design.feed_forward);
-    part = dropout(network, name + ".mlp.dropout", part, design.dropout);
-    x = transformer_norm(network, name + ".mlp.norm", sum(network, name + ".mlp.sum", x, part),
-                         design.norm);
-  }
-  return x;
-}
-
-/// Blocks that normalise before each part, as GPT-2; `parallel`: both parts read the block's input.
-LayerId pre_norm_blocks(Design& design, LayerId x, bool parallel = false) {
-  check_scores(design, x);
-  Network& network = design.network;
-  for (std::int64_t i = 0; i < design.blocks; ++i) {
-    const std::string name = fmt::format("block{}", i);
-    LayerId part = transformer_norm(network, name + ".norm1", x, design.norm);
-    part = self_attention(network, name + ".attention", part, design.attention);
-    part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
-    const LayerId attended = sum(network, name + ".attention.sum", x, part);
-    part = transformer_norm(network, name + ".norm2", parallel ? x : attended, design.norm);
-    part = feed_forward(network, name + ".mlp", part, design.feed_forward);
-    part = dropout(network, name + ".mlp.dropout", part, design.dropout);
-    x = sum(network, name + ".mlp.sum", attended, part);
-  }
-  return x;
-}
-
-/// The scores of the next word. Tied: with the table of words.
-void finish_language_model(Design& design, LayerId x, LayerId table, bool tied) {
-  Network& network = design.network;
-  std::vector<ParameterId> shared;
-  if (tied) shared = network[table].parameters;
-  const std::int64_t words = network[network[table].parameters[0]].extents[0];
-  const LayerId logits = add_layer(network, "lm_head", Dense{words, false}, {x}, shared);
-  add_layer(network, "loss", Loss{}, {logits});
 }
 
 /// BERT, RoBERTa: the encoder with its pooler. The loss stands on what the pooler gives.
@@ -159,14 +86,15 @@ void encoder(Design& design, std::int64_t reserved_positions) {
   const std::int64_t tokens = tokens_of(design, "max_position_embeddings", reserved_positions);
   const LayerId words =
       add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
-                {ids(network, "input_ids", tokens)});
+                {token_ids(network, "input_ids", tokens)});
   const LayerId types = add_layer(
       network, "types", Embedding{config.count_or("type_vocab_size", 2, most_words), design.width},
-      {ids(network, "token_type_ids", tokens)});
+      {token_ids(network, "token_type_ids", tokens)});
   LayerId x = sum(network, "words+types", words, types);
   x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
   x = transformer_norm(network, "embeddings.norm", x, design.norm);
-  x = post_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  x = post_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
+                       config.file());
   x = first_token(network, "pooler.first", x);
   x = add_layer(network, "pooler", Dense{design.width, true}, {x});
   x = add_layer(network, "pooler.tanh", Activation{"tanh"}, {x});
@@ -190,33 +118,30 @@ void distilbert(Design& design) {
   const std::int64_t tokens = tokens_of(design, "max_position_embeddings");
   LayerId x =
       add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
-                {ids(network, "input_ids", tokens)});
+                {token_ids(network, "input_ids", tokens)});
   x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
   x = transformer_norm(network, "embeddings.norm", x, design.norm);
-  x = post_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  x = post_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
+                       config.file());
   add_layer(network, "loss", Loss{}, {x});
   network.warnings.push_back("the encoder without a head: the loss stands on its last states");
 }
 
 void gpt2(Design& design) {
   const Config& config = design.config;
-  Network& network = design.network;
   read_size(design, "n_embd", "n_layer", "n_head");
   design.dropout = config.rate_or("resid_pdrop", 0.1);
   design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
   design.feed_forward = {config.count_or("n_inner", 4 * design.width, most_inner),
                          activation_of(config, "activation_function", "gelu_new")};
-  const std::int64_t rows = config.count("n_positions", most_tokens);
-  const std::int64_t tokens = tokens_of(design, "n_positions");
-  const LayerId words =
-      add_layer(network, "wte", Embedding{config.count("vocab_size", most_words), design.width},
-                {ids(network, "input_ids", tokens)});
-  LayerId x =
-      sum(network, "embeddings", words, positions(network, "wpe", rows, tokens, design.width));
-  x = pre_norm_blocks(design,
-                      dropout(network, "embeddings.dropout", x, config.rate_or("embd_pdrop", 0.1)));
-  finish_language_model(design, transformer_norm(network, "ln_f", x, design.norm), words,
-                        config.flag_or("tie_word_embeddings", true));
+  Gpt whole;
+  whole.blocks = design;
+  whole.words = config.count("vocab_size", most_words);
+  whole.rows = config.count("n_positions", most_tokens);
+  whole.tokens = tokens_of(design, "n_positions");
+  whole.embedding_dropout = config.rate_or("embd_pdrop", 0.1);
+  whole.tied = config.flag_or("tie_word_embeddings", true);
+  add_gpt(design.network, whole, config.file());
 }
 
 void gpt_neox(Design& design) {
@@ -231,9 +156,10 @@ void gpt_neox(Design& design) {
                          activation_of(config, "hidden_act", "gelu")};
   const LayerId words = add_layer(
       network, "embed_in", Embedding{config.count("vocab_size", most_words), design.width},
-      {ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
-  LayerId x = pre_norm_blocks(design, words, config.flag_or("use_parallel_residual", true));
-  finish_language_model(design, transformer_norm(network, "final_norm", x, design.norm), words,
+      {token_ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
+  LayerId x = pre_norm_blocks(network, design, words, config.file(),
+                              config.flag_or("use_parallel_residual", true));
+  finish_language_model(network, transformer_norm(network, "final_norm", x, design.norm), words,
                         config.flag_or("tie_word_embeddings", false));
 }
 
@@ -244,11 +170,7 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   SelfAttention& attention = design.attention;
   attention.key_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
-  if (attention.heads % attention.key_heads != 0) {
-    throw InputError(config.where("num_key_value_heads"),
-                     fmt::format("{} heads share {} keys", attention.heads, attention.key_heads),
-                     "a number that divides that of the heads");
-  }
+  check_key_heads(attention.key_heads, attention.heads, config.where("num_key_value_heads"));
   attention.head_width = config.count_or("head_dim", attention.head_width, most_width);
   attention.bias = qkv_bias || config.flag_or("attention_bias", false);
   attention.out_bias = config.flag_or("attention_bias", false);
@@ -268,9 +190,9 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
   }
   const LayerId words = add_layer(network, "embed_tokens",
                                   Embedding{config.count("vocab_size", most_words), design.width},
-                                  {ids(network, "input_ids", tokens)});
-  const LayerId x = pre_norm_blocks(design, words);
-  finish_language_model(design, transformer_norm(network, "norm", x, design.norm), words,
+                                  {token_ids(network, "input_ids", tokens)});
+  const LayerId x = pre_norm_blocks(network, design, words, config.file());
+  finish_language_model(network, transformer_norm(network, "norm", x, design.norm), words,
                         config.flag_or("tie_word_embeddings", tied));
 }
 void llama(Design& design) { llama_like(design, false, false, "silu"); }
@@ -313,7 +235,8 @@ void vit(Design& design) {
   x = add_layer(network, "tokens", Concat{0}, {cls, x});
   x = sum(network, "embeddings", x,
           positions(network, "positions", patches + 1, patches + 1, design.width));
-  x = pre_norm_blocks(design, dropout(network, "embeddings.dropout", x, design.dropout));
+  x = pre_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
+                      config.file());
   x = transformer_norm(network, "layernorm", x, design.norm);
   finish(network, first_token(network, "classifier.first", x), labels_of(config), "classifier");
 }
@@ -365,7 +288,7 @@ Network read_hugging_face(const std::string& path,
     if (name == "config") name = file.parent_path().filename().string();
     if (name.empty() || name == "." || name == "..") name = type;
     Network network{name, {}, {}, {}};
-    Design design{config, network, tokens};
+    Design design(config, network, tokens);
     known.build(design);
     if (config.has("quantization_config")) {
       network.warnings.push_back(

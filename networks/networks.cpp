@@ -117,7 +117,19 @@ const std::vector<NetworkEntry>& networks() {
   return table;
 }
 
+const std::vector<NetworkFormula>& network_formulas() {
+  static const std::vector<NetworkFormula> table{{"gpt", zoo::gpt_summary(), zoo::gpt}};
+  return table;
+}
+
 namespace {
+
+[[noreturn]] void refuse_dims(const std::map<std::string, std::int64_t>& dims,
+                              std::string_view what, std::string_view name) {
+  throw InputError("--dim",
+                   fmt::format("'{}' given with the {} '{}'", dims.begin()->first, what, name),
+                   "only ONNX files and config.json have dimensions to be set");
+}
 
 /// By name or by first character: no ONNX file begins with a brace.
 bool is_json(const std::string& path) {
@@ -128,41 +140,55 @@ bool is_json(const std::string& path) {
   return stream >> first && first == '{';
 }
 
+[[noreturn]] void refuse_unknown(const std::string& text, std::string_view where) {
+  std::vector<std::string> names, formulas;
+  for (const NetworkEntry& entry : networks()) names.push_back(entry.name);
+  for (const NetworkFormula& entry : network_formulas()) formulas.push_back(entry.name);
+  const std::string word = text.substr(0, text.find(':'));
+  // Who writes options means a formula: of equally near names it comes first.
+  const bool calls = word.size() < text.size();
+  names.insert(calls ? names.begin() : names.end(), formulas.begin(), formulas.end());
+  const std::string suggestion = did_you_mean(word, names);
+  throw InputError(
+      where, fmt::format("unknown network '{}'", text),
+      fmt::format(
+          "a name from `parsim list networks` or the path of an .onnx file or config.json{}{}",
+          suggestion.empty() ? "" : ";", suggestion));
+}
+
+/// The row of that name, or the end.
+template <class Table>
+auto find_named(const Table& table, std::string_view name) {
+  return std::find_if(table.begin(), table.end(),
+                      [&](const auto& entry) { return entry.name == name; });
+}
+
 }  // namespace
 
 Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where) {
+  if (const auto built_in = find_named(networks(), name_or_path); built_in != networks().end()) {
+    if (!dims.empty()) refuse_dims(dims, "built-in network", built_in->name);
+    return built_in->build();
+  }
+  // Calls before paths. Without options a formula's name may still be that of a model's folder.
+  const std::string word = name_or_path.substr(0, name_or_path.find(':'));
+  const auto formula = find_named(network_formulas(), word);
+  const bool by_formula = formula != network_formulas().end();
   const std::filesystem::path inside = std::filesystem::path(name_or_path) / "config.json";
   std::error_code ignored;
-  const bool built_in =
-      std::any_of(networks().begin(), networks().end(),
-                  [&](const NetworkEntry& entry) { return entry.name == name_or_path; });
-  if (!built_in && std::filesystem::is_regular_file(inside, ignored)) {
-    return read_hugging_face(inside.string(), dims);
+  const bool folder = std::filesystem::is_regular_file(inside, ignored);
+  if (by_formula && !(folder && word == name_or_path)) {
+    if (!dims.empty()) refuse_dims(dims, "formula", name_or_path);
+    return formula->build(name_or_path, std::string(where));
   }
+  if (folder) return read_hugging_face(inside.string(), dims);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx") ||
       name_or_path.ends_with(".json")) {
     return is_json(name_or_path) ? read_hugging_face(name_or_path, dims)
                                  : read_onnx(name_or_path, dims);
   }
-  std::vector<std::string> known;
-  for (const NetworkEntry& entry : networks()) {
-    known.push_back(entry.name);
-    if (entry.name != name_or_path) continue;
-    if (!dims.empty()) {
-      throw InputError(
-          "--dim",
-          fmt::format("'{}' given with the built-in network '{}'", dims.begin()->first, entry.name),
-          "only ONNX files and config.json have dimensions to be set");
-    }
-    return entry.build();
-  }
-  const std::string suggestion = did_you_mean(name_or_path, known);
-  throw InputError(
-      where, fmt::format("unknown network '{}'", name_or_path),
-      fmt::format(
-          "a name from `parsim list networks` or the path of an .onnx file or config.json{}{}",
-          suggestion.empty() ? "" : ";", suggestion));
+  refuse_unknown(name_or_path, where);
 }
 
 }  // namespace parsim

@@ -1,4 +1,5 @@
-// The catalogue of networks: built-in ones by name, ONNX files and Hugging Face configs by path.
+// The catalogue of networks: built-in ones by name, formulas by a call, ONNX files and Hugging Face
+// configs by path.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,16 @@ struct NetworkEntry {
 
 [[nodiscard]] const std::vector<NetworkEntry>& networks();
 
-/// A built-in network by name, or the file at a path (anything with a '/' or ending in ".onnx" or
+/// Networks of any size: called by name with options, "gpt:layers=24,width=1024,heads=16".
+struct NetworkFormula {
+  std::string name, summary;  ///< the summary lists the options
+  Network (*build)(const std::string& call, const std::string& where);
+};
+
+[[nodiscard]] const std::vector<NetworkFormula>& network_formulas();
+
+/// A built-in network by name, a call of a formula (which becomes the network's name), or the file
+/// at a path (anything with a '/' or ending in ".onnx" or
 /// ".json"): ONNX, or Hugging Face's config.json, whose folder will do.
 ///
 /// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "sequence" of a config

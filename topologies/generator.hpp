@@ -8,17 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/call.hpp"
 #include "core/cluster.hpp"
 #include "topologies/builder.hpp"
 
 namespace parsim {
-
-/// One `key=value` that a generator takes.
-struct Option {
-  std::string_view key;
-  std::string_view fallback;  ///< value if absent; "" if it must be given or follows from others
-  std::string_view meaning;
-};
 
 class GeneratorCall;
 
@@ -44,28 +38,32 @@ class GeneratorCall {
  public:
   /// text    the whole call; becomes the name of the cluster
   /// where   place of the text, for messages
-  GeneratorCall(const Generator& generator, std::string text, std::string where);
+  GeneratorCall(const Generator& generator, const std::string& text, const std::string& where);
 
-  [[nodiscard]] const std::string& text() const { return text_; }
-  [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] const std::string& text() const { return options_.text(); }
+  [[nodiscard]] const std::string& where() const { return options_.where(); }
   /// Place of an option in messages: "--cluster:rate".
-  [[nodiscard]] std::string where(std::string_view key) const;
+  [[nodiscard]] std::string where(std::string_view key) const { return options_.where(key); }
 
   /// The numbers of the shape, "4x4x2" = {4, 4, 2}: between `least` and `most` of them, each
   /// positive, and their product at most most_devices.
   [[nodiscard]] std::vector<std::int64_t> shape(std::size_t least, std::size_t most) const;
 
   /// True if the option was given or has a default.
-  [[nodiscard]] bool has(std::string_view key) const;
+  [[nodiscard]] bool has(std::string_view key) const { return options_.has(key); }
   [[nodiscard]] BytesPerSecond rate(std::string_view key) const;
   [[nodiscard]] Seconds latency(std::string_view key) const;
   [[nodiscard]] std::int64_t integer(std::string_view key, std::int64_t least,
-                                     std::int64_t most) const;
+                                     std::int64_t most) const {
+    return options_.integer(key, least, most);
+  }
   /// The same, with what stands for an absent option.
   [[nodiscard]] BytesPerSecond rate_or(std::string_view key, BytesPerSecond otherwise) const;
   [[nodiscard]] Seconds latency_or(std::string_view key, Seconds otherwise) const;
   [[nodiscard]] std::int64_t integer_or(std::string_view key, std::int64_t otherwise,
-                                        std::int64_t least, std::int64_t most) const;
+                                        std::int64_t least, std::int64_t most) const {
+    return options_.integer_or(key, otherwise, least, most);
+  }
 
   /// The models of `device=`: one name for all, or "a*4+b*4" with counts that sum to `count`.
   [[nodiscard]] std::vector<const DeviceModel*> devices(std::int64_t count) const;
@@ -79,22 +77,16 @@ class GeneratorCall {
   [[nodiscard]] Provenance provenance(std::string_view key) const;
 
  private:
-  struct Given {
-    std::string key, value;
-    bool by_user = false;
-  };
   struct Share {
     const DeviceModel* model = nullptr;
     std::int64_t count = 0;  ///< 0: all
   };
 
-  [[nodiscard]] const Given* find(std::string_view key) const;
-  [[nodiscard]] const std::string& value(std::string_view key) const;
   [[nodiscard]] std::vector<Share> mix() const;
 
   const Generator& generator_;
-  std::string text_, where_, shape_;
-  std::vector<Given> given_;
+  std::string shape_;
+  CallOptions options_;
 };
 
 /// The options that every generator has (device, cpu, cpu-rate) around its own.
