@@ -60,7 +60,6 @@ Network gpt(const std::string& call, const std::string& where) {
   attention.key_heads = given.integer_or("key_heads", attention.heads, 1, most_heads);
   check_key_heads(attention.key_heads, attention.heads, given.where("key_heads"));
   attention.head_width = blocks.width / attention.heads;
-  attention.fused = true;
   attention.bias = attention.out_bias = blocks.feed_forward.bias =
       given.either("bias", "yes", "no");
   blocks.feed_forward.inner = given.integer_or("inner", 4 * blocks.width, 1, most_inner);
