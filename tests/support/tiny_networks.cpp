@@ -189,11 +189,26 @@ Network heads() {
   return net;
 }
 
+/// Attention in one kernel, of pairs of heads that share keys, to what came before; then one to
+/// all.
+Network attention() {
+  Network net{"attention", {}, {}, {}};
+  LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 4}, {Dim::channel, 6}}});
+  const LayerId query = add_layer(net, "query", Dense{8}, {x});
+  const LayerId key = add_layer(net, "key", Dense{4}, {x});
+  const LayerId value = add_layer(net, "value", Dense{4}, {x});
+  x = add_layer(net, "causal", Attention{4, 2, true}, {query, key, value});
+  const LayerId all = add_layer(net, "all", Dense{8}, {x});
+  x = add_layer(net, "mixed", Attention{2, 2, false}, {all, x, all});
+  classify(net, x, 3);
+  return net;
+}
+
 }  // namespace
 
 std::vector<Network> tiny_networks() {
   return {plain(), residual(), grouped(), branches(), windows(),
-          tied(),  volume(),   tokens(),  heads()};
+          tied(),  volume(),   tokens(),  heads(),    attention()};
 }
 
 Network tiny_network(std::string_view name) {
