@@ -1,0 +1,177 @@
+// Tensor, pipeline and data parallelism together: how layers are shared, what that moves, and what
+// the search finds.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "core/errors.hpp"
+#include "strategies/lower.hpp"
+#include "strategies/tensor/split.hpp"
+#include "tests/support/world.hpp"
+
+using namespace parsim;
+using testing::World;
+
+namespace {
+
+constexpr const char* gpt = "gpt:layers=2,width=64,heads=8,tokens=32,words=96";
+
+/// How a network of one block is shared: the cut dimension of every layer by name.
+std::map<std::string, std::string> dims_of(const Network& network, std::size_t ways) {
+  std::map<std::string, std::string> dims;
+  const auto cuts = tensor::split(network, ways);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    dims[network.layers[l].name] = to_text(cuts[l].at(0).dim);
+  }
+  return dims;
+}
+
+StrategyInput asked(const World& world, std::int64_t batch, int ways, int parts, int number) {
+  StrategyInput input = world.input(batch);
+  input.tensor = ways;
+  input.parts = parts;
+  input.micro_batches = number;
+  return input;
+}
+
+double step_of(const World& world, const Plan& plan) {
+  return simulated_price(world.simulated(plan.batch), plan).step.count();
+}
+
+}  // namespace
+
+TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
+  for (const bool fused : {true, false}) {
+    CAPTURE(fused);
+    const auto dims =
+        dims_of(load_network(std::string(gpt) + (fused ? "" : ",attention=maps"), {}, "test"), 4);
+    const std::string block = "block1.";
+    // Section 3: columns, heads, rows; columns, the function, rows; norms and sums by all.
+    for (const std::string name :
+         {"attention.query", "attention.key", "attention.value", "mlp.up", "mlp.act"}) {
+      CAPTURE(name);
+      CHECK(dims.at(block + name) == "channel");
+    }
+    CHECK(dims.at(block + "attention.output") == "in_channel");
+    CHECK(dims.at(block + "mlp.down") == "in_channel");
+    for (const std::string name : {"norm1", "attention.sum", "norm2", "mlp.sum"}) {
+      CAPTURE(name);
+      CHECK(dims.at(block + name) == "replica");
+    }
+    if (fused) {
+      CHECK(dims.at(block + "attention.fused") == "channel");
+    } else {
+      for (const std::string name : {"query.heads", "scores", "softmax", "dropout", "context"}) {
+        CAPTURE(name);
+        CHECK(dims.at(block + "attention." + name) == "head");
+      }
+      CHECK(dims.at(block + "attention.joined") == "channel");
+    }
+    CHECK(dims.at("lm_head") == "channel");
+    CHECK(dims.at("wte") == "in_channel");
+  }
+}
+
+TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a gather") {
+  const auto dims =
+      dims_of(load_network("gpt:layers=1,width=96,heads=3,tokens=8,words=500", {}, "test"), 2);
+  CHECK(dims.at("block0.attention.query") == "channel");
+  CHECK(dims.at("block0.attention.fused") == "replica");
+  CHECK(dims.at("block0.mlp.down") == "in_channel");
+}
+
+TEST_CASE("tensor: a group moves what Narayanan et al. 2021 count, and no more") {
+  // Section 3.2: two all-reduces of b·s·h forward and two backward for every layer; and one for the
+  // embedding and one before the scores of words, which go to whose samples they are.
+  constexpr std::int64_t layers = 2, samples = 8, tokens = 32, width = 64;
+  const World world(gpt, "star:4,device=v100-sxm2,rate=100GB/s");
+  const ExecDag dag =
+      lower(world.network, world.cluster, plan_tensor(asked(world, samples, 4, 1, 1)));
+  std::map<CollectiveKind, int> count;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    CHECK(dag.kind(OpId{i}) != OpKind::transfer);
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr) continue;
+    ++count[collective->kind];
+    if (collective->kind == CollectiveKind::all_reduce) {
+      CHECK(dag.payload(OpId{i}).value == samples * tokens * width * 4);
+    }
+  }
+  CHECK(count == std::map<CollectiveKind, int>{{CollectiveKind::all_reduce, 4 * layers + 2},
+                                               {CollectiveKind::all_to_all, 2}});
+}
+
+TEST_CASE("tensor: one way of each is the plan of another strategy") {
+  const World world("alexnet", "star:4,device=v100-sxm2,rate=12GB/s");
+  const Plan data = plan_tensor(asked(world, 64, 1, 1, 1));
+  CHECK(step_of(world, data) ==
+        doctest::Approx(step_of(world, plan_data(world.input(64)))).epsilon(1e-12));
+  StrategyInput pipelined = world.input(64);
+  pipelined.parts = 4;
+  pipelined.micro_batches = 8;
+  CHECK(step_of(world, plan_tensor(asked(world, 64, 1, 4, 8))) ==
+        doctest::Approx(step_of(world, plan_pipeline(pipelined))).epsilon(0.1));
+}
+
+TEST_CASE("tensor: a group holds its share of weights") {
+  const World world("gpt:layers=4,width=256,heads=8,tokens=32,words=4096,positions=none",
+                    "star:4,device=v100-sxm2,rate=100GB/s");
+  const auto weights = [&](int ways) {
+    const StrategyInput input = asked(world, 8, ways, 1, 1);
+    return static_cast<double>(memory_use(input, plan_tensor(input))[0].weights.value);
+  };
+  CHECK(weights(4) / weights(1) == doctest::Approx(0.25).epsilon(0.02));
+}
+
+TEST_CASE("tensor: no numbers are faster than those it finds") {
+  for (const std::string cluster :
+       {"nodes:2x4,device=v100-sxm2,intra=130GB/s,inter=6GB/s",
+        "nodes:4x2,device=v100-sxm2,intra=20GB/s,inter=1GB/s", "mixed-p100-v100"}) {
+    for (const char* name : {"gpt:layers=4,width=512,heads=8,tokens=128,words=8000", "alexnet"}) {
+      const World world(name, load_cluster(cluster, "test"));
+      const double found = step_of(world, plan_tensor(world.simulated(16)));
+      for (const int ways : {1, 2, 4, 8}) {
+        for (int parts = 1; ways * parts <= 8; parts *= 2) {
+          for (const int number : {1, 2, 4, 8, 16}) {
+            if (16 / number < 8 / ways / parts) continue;
+            CAPTURE(cluster);
+            CAPTURE(name);
+            CAPTURE(ways);
+            CAPTURE(parts);
+            CAPTURE(number);
+            CHECK(found <=
+                  step_of(world, plan_tensor(asked(world, 16, ways, parts, number))) * 1.01);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("tensor: replicas of slower devices get fewer samples") {
+  const World world(gpt, "nodes:2x2,device=p100-sxm2,intra=50GB/s,inter=10GB/s");
+  Cluster mixed = world.cluster;
+  mixed.models.push_back(mixed.models[0]);
+  mixed.models[1].name = "half";
+  for (auto& peak : mixed.models[1].peak) peak.value /= 2;
+  for (const std::size_t d : {2U, 3U}) mixed.devices[d].model = 1;
+  const World slow(gpt, mixed);
+  const Plan plan = plan_tensor(asked(slow, 32, 2, 1, 1));
+  const Cut& cut = plan.layers.back().cuts.at(0);
+  REQUIRE(cut.dim == Dim::sample);
+  CHECK(cut.sizes[0] + cut.sizes[1] > cut.sizes[2] + cut.sizes[3]);
+}
+
+TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
+  const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
+  CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
+                       "strategy 'tensor': 4 devices to a group, 2 parts on 6 devices; accepted: "
+                       "numbers whose product is at most that of the devices, and no more parts "
+                       "than layers",
+                       InputError);
+  const Plan plan = plan_tensor(asked(world, 24, 4, 1, 1));
+  CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batches",
+                                               "4 of 6 devices: the others are left over"});
+}
