@@ -49,12 +49,12 @@ std::vector<std::string> keys_of(const Claim& claim) {
           key_of(claim, {"gpu"})};
 }
 
+/// What the row's notes say after "unscored: ".
 std::string reason_not_to_score(const Claim& claim) {
-  if (column_says(claim, "status", "computed")) return "computed by its source, not timed";
-  if (claim.quantity == "throughput" && column(claim, "precision") == "FP8") {
-    return "FP8 is no precision of ours";
-  }
-  return "library not modelled";
+  constexpr std::string_view mark = "unscored: ";
+  const std::string notes = column(claim, "notes");
+  const std::size_t at = notes.find(mark);
+  return at == std::string::npos ? "library not modelled" : notes.substr(at + mark.size());
 }
 
 /// Then no device's rate is a part of the whole.

@@ -69,6 +69,7 @@ TEST_CASE("published: a precision or unit that nobody knows is named, not taken 
   };
   CHECK(reason("FP9", "images/s").starts_with("t:2:precision: unknown precision 'FP9'; accepted"));
   CHECK(reason("FP32", "s").starts_with("t:2:unit: unknown unit 's'; accepted: images/s"));
+  CHECK(reason("fp32", "ms").empty());
   CHECK(reason("fp16 mixed", "samples/s").empty());
   CHECK(reason("", "").empty());
 }
