@@ -219,4 +219,17 @@ TEST_CASE("published: --data makes one set named after the file, with the contra
   CHECK(result["unresolved"][2]["reason"] == "library not modelled");
 }
 
+TEST_CASE("published: a set without a scored row has no errors, and its notes say why") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.write("mine.csv",
+                                        "model,gpu,value,unit,split,notes\n"
+                                        "LeNet,K80,1,images/s,unscored,slow; unscored: too odd\n");
+  const testing::Finished finished =
+      testing::run_program(PARSIM_PROGRAM, {"validate", "--published", "--data", file, "--json"});
+  const nlohmann::json result = nlohmann::json::parse(finished.out);
+  CHECK(result["sets"][0]["rows"] == 0);
+  CHECK(result["sets"][0]["mean_error"].is_null());
+  CHECK(result["unresolved"][0]["reason"] == "too odd");
+}
+
 }  // namespace parsim
