@@ -118,7 +118,9 @@ Scene::Scene(const Request& asked)
   if (attention_maps(network).empty()) {
     if (request.recompute == Recompute::attention) {
       throw InputError("--recompute",
-                       fmt::format("'attention', which network '{}' does not have", network.name),
+                       fmt::format("'attention', whose maps network '{}' does not have: a fused "
+                                   "kernel keeps none",
+                                   network.name),
                        "accepted: segments or none");
     }
   } else {

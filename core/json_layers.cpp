@@ -134,6 +134,15 @@ struct Fields<Reduce> {
 };
 
 template <>
+struct Fields<Attention> {
+  static void list(auto& visit, auto& attention) {
+    visit("heads", attention.heads, positive);
+    visit("key_heads", attention.key_heads, positive);
+    visit("causal", attention.causal);
+  }
+};
+
+template <>
 struct Fields<Embedding> {
   static void list(auto& visit, auto& embedding) {
     visit("rows", embedding.rows, positive);

@@ -15,10 +15,10 @@ namespace {
 constexpr std::array<std::string_view, 11> dim_names{"sample",     "channel", "depth", "height",
                                                      "width",      "token",   "head",  "expert",
                                                      "in_channel", "replica", "other"};
-constexpr std::array<std::string_view, 18> kind_names{
-    "input",   "conv",    "dense",     "pool",    "norm",    "activation",
-    "dropout", "combine", "concat",    "slice",   "flatten", "rearrange",
-    "reduce",  "matmul",  "embedding", "learned", "softmax", "loss"};
+constexpr std::array<std::string_view, 19> kind_names{
+    "input",     "conv",      "dense",   "pool",    "norm",      "activation", "dropout",
+    "combine",   "concat",    "slice",   "flatten", "rearrange", "reduce",     "matmul",
+    "attention", "embedding", "learned", "softmax", "loss"};
 constexpr std::array<std::string_view, 4> head_moves{"", "split heads", "split heads, transposed",
                                                      "join heads"};
 static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);

@@ -199,6 +199,21 @@ struct MatMul {
   friend bool operator==(const MatMul&, const MatMul&) = default;
 };
 
+/// Attention in one kernel, which makes its maps piece by piece and keeps none (Dao et al. 2022,
+/// "FlashAttention"):
+///
+///     in       queries  tokens × (heads · width)
+///              keys, values  tokens' × (key_heads · width); heads / key_heads queries share them
+///     out      softmax(queries · keysᵀ / √width) · values, by head: tokens × (heads · width)
+///
+/// causal: a token attends to itself and those before it. Cut along sample, token (of queries), and
+/// channel: a part needs the heads that its channels belong to.
+struct Attention {
+  std::int64_t heads = 1, key_heads = 1;
+  bool causal = false;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
 /// Table look-up: token → token × channel. weights rows × width. A cut of the contraction gives
 /// parts of the rows: what is not among a part's rows counts zero in its sum.
 struct Embedding {
@@ -228,9 +243,9 @@ struct Loss {
 /// One of the kinds. A struct around the variant, never an alias of it: with an alias a missing
 /// overload would convert back and recurse for ever.
 struct LayerKind {
-  using Variant =
-      std::variant<Input, Conv, Dense, Pool, Norm, Activation, Dropout, Combine, Concat, Slicing,
-                   Flatten, Rearrange, Reduce, MatMul, Embedding, Learned, Softmax, Loss>;
+  using Variant = std::variant<Input, Conv, Dense, Pool, Norm, Activation, Dropout, Combine, Concat,
+                               Slicing, Flatten, Rearrange, Reduce, MatMul, Attention, Embedding,
+                               Learned, Softmax, Loss>;
   Variant value;
 
   LayerKind() = default;
@@ -277,8 +292,8 @@ struct Part {
 /// only.
 [[nodiscard]] Region parameter_region(const LayerKind& kind, std::span<const Shape> inputs,
                                       const Shape& out, std::size_t parameter, const Part& part);
-/// 2 x multiply-accumulates of the forward pass; convolution, dense and matrix product only, the
-/// others are limited by memory and count 0.
+/// 2 x multiply-accumulates of the forward pass; convolution, dense, products of activations and
+/// attention; the others are limited by memory and count 0.
 [[nodiscard]] Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs,
                                   const Shape& out, const Part& part);
 /// What the sizes of a cut along in_channel add up to: the input's channels, or a table's rows.

@@ -84,6 +84,8 @@ void put_kind(Signature& to, const LayerKind& kind) {
     put_text(to, reduce->function);
   } else if (const auto* rearrange = kind.as<Rearrange>()) {
     put_text(to, rearrange->what);
+  } else if (const auto* attention = kind.as<Attention>()) {
+    to.insert(to.end(), {attention->heads, attention->key_heads, attention->causal ? 1 : 0});
   }
 }
 void put_extents(Signature& to, const Region& region) {

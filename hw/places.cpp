@@ -214,6 +214,7 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
   if (kind.as<Embedding>() != nullptr) return "embedding";
+  if (kind.as<Attention>() != nullptr) return "attention in one kernel";
   if (const auto* activation = kind.as<Activation>()) {
     const bool learned = activation->parameters > 0;
     if (!learned && !among(activations, activation->function)) return activation->function;

@@ -20,6 +20,7 @@ constexpr Option options[] = {
     {"inner", "", "channels of the feed-forward; default 4 x width"},
     {"key_heads", "", "of keys and values; default heads"},
     {"dropout", "0.1", "after the embeddings, attention's weights and each part; 0: none"},
+    {"attention", "fused", "fused: in one kernel, or maps: with maps of weights that are kept"},
     {"bias", "yes", "of dense layers, yes or no"},
     {"positions", "learned", "learned or none"}};
 
@@ -60,6 +61,8 @@ Network gpt(const std::string& call, const std::string& where) {
   attention.key_heads = given.integer_or("key_heads", attention.heads, 1, most_heads);
   check_key_heads(attention.key_heads, attention.heads, given.where("key_heads"));
   attention.head_width = blocks.width / attention.heads;
+  attention.fused = given.either("attention", "fused", "maps");
+  attention.causal = true;
   attention.bias = attention.out_bias = blocks.feed_forward.bias =
       given.either("bias", "yes", "no");
   blocks.feed_forward.inner = given.integer_or("inner", 4 * blocks.width, 1, most_inner);

@@ -51,6 +51,19 @@ std::string activation_of(const Config& config, std::string_view key, std::strin
                    fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
 }
 
+/// In one kernel, as transformers does by itself, unless "attn_implementation" is "eager".
+bool attention_is_fused(const Config& config) {
+  const std::string_view key =
+      config.has("_attn_implementation") ? "_attn_implementation" : "attn_implementation";
+  const std::string name = config.text_or(key, "sdpa");
+  const std::vector<std::string> known{"eager", "sdpa", "flash_attention_2", "flash_attention_3",
+                                       "flex_attention"};
+  if (std::find(known.begin(), known.end(), name) != known.end()) return name != "eager";
+  const std::string near = did_you_mean(name, known);
+  throw InputError(config.where(key), fmt::format("'{}'", name),
+                   fmt::format("accepted: {}{}{}", join(known), near.empty() ? "" : ";", near));
+}
+
 /// Width, blocks and heads under the keys of the model's type.
 void read_size(Design& design, std::string_view width, std::string_view blocks,
                std::string_view heads) {
@@ -58,6 +71,7 @@ void read_size(Design& design, std::string_view width, std::string_view blocks,
   design.width = config.count(width, most_width);
   design.blocks = config.count(blocks, most_blocks);
   SelfAttention& attention = design.attention;
+  attention.fused = attention_is_fused(config);
   attention.heads = attention.key_heads = config.count(heads, most_heads);
   if (!config.has("head_dim")) check_heads(attention.heads, design.width, config.where(heads));
   attention.head_width = design.width / attention.heads;
@@ -132,6 +146,7 @@ void gpt2(Design& design) {
   read_size(design, "n_embd", "n_layer", "n_head");
   design.dropout = config.rate_or("resid_pdrop", 0.1);
   design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
+  design.attention.causal = true;
   design.feed_forward = {config.count_or("n_inner", 4 * design.width, most_inner),
                          activation_of(config, "activation_function", "gelu_new")};
   Gpt whole;
@@ -150,7 +165,7 @@ void gpt_neox(Design& design) {
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   design.dropout = config.rate_or("hidden_dropout", 0);
   design.attention.dropout = config.rate_or("attention_dropout", 0);
-  design.attention.rotary = true;
+  design.attention.rotary = design.attention.causal = true;
   design.attention.bias = design.attention.out_bias = config.flag_or("attention_bias", true);
   design.feed_forward = {config.count("intermediate_size", most_inner),
                          activation_of(config, "hidden_act", "gelu")};
@@ -174,7 +189,7 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
   attention.head_width = config.count_or("head_dim", attention.head_width, most_width);
   attention.bias = qkv_bias || config.flag_or("attention_bias", false);
   attention.out_bias = config.flag_or("attention_bias", false);
-  attention.rotary = true;
+  attention.rotary = attention.causal = true;
   attention.dropout = config.rate_or("attention_dropout", 0);
   design.norm = TransformerNorm::root_mean_square;
   const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";

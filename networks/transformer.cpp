@@ -41,6 +41,12 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
     query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
     key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});
   }
+  if (design.fused) {
+    const LayerId mixed = add_layer(network, name + ".fused",
+                                    Attention{design.heads, design.key_heads, design.causal},
+                                    {query, key, value_made});
+    return add_layer(network, name + ".output", Dense{width, design.out_bias}, {mixed});
+  }
   // Queries that share a key are an axis of their own, along which keys and values are broadcast.
   const std::int64_t group = design.heads / design.key_heads;
   const auto shaped = [&](std::int64_t shared, Axis rows, Axis columns) {

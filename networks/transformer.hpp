@@ -12,7 +12,8 @@ namespace parsim::zoo {
 /// Root-mean-square norms have a scale and no shift.
 enum class TransformerNorm : std::uint8_t { layer, root_mean_square };
 
-/// Self-attention over token × channel. Its scale and mask belong to the softmax.
+/// Self-attention over token × channel. Its scale and mask belong to the softmax; in one kernel its
+/// dropout takes no time.
 struct SelfAttention {
   std::int64_t heads = 1;
   std::int64_t key_heads = 1;  ///< fewer than heads: several queries share a key and a value
@@ -21,6 +22,8 @@ struct SelfAttention {
   bool out_bias = true;  ///< of the projection at the end
   bool rotary = false;   ///< positions are turned into queries and keys
   double dropout = 0;    ///< of the weights after softmax
+  bool fused = true;     ///< in one kernel; else as products and a softmax, whose maps are kept
+  bool causal = false;   ///< known to a fused kernel only, which skips what is masked
 };
 
 struct FeedForward {

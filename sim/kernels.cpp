@@ -1,6 +1,7 @@
 #include "sim/kernels.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/errors.hpp"
 
@@ -102,6 +103,29 @@ Products products_of(const MatMul&, const Region& left, const Part& part) {
   return {gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
 }
 
+/// Each block of queries of a head walks along the keys: forward two products, backward five, of
+/// which the first makes the maps again (Dao et al. 2022, algorithms 1 and 4).
+///
+/// flops, elements   of the two products, and of what is read and written, forward
+Kernel attention_kernel(const Attention& attention, const Shape& queries, const Part& part,
+                        double flops, double elements, bool backwards) {
+  constexpr double more_products = 5.0 / 2;  // and gradients beside all that is read
+  constexpr double more_elements = 2;
+  const std::int64_t width = queries.axes[1].extent / attention.heads;
+  const std::int64_t channels = part.out[2].size();
+  Kernel kernel;
+  kernel.kind = KernelClass::gemm;
+  kernel.attends = true;
+  kernel.flops = flops * (backwards ? more_products : 1);
+  kernel.elements = elements * (backwards ? more_elements : 1);
+  kernel.m = part.out[1].size();
+  kernel.n = std::min(width, channels);
+  kernel.batches = part.out[0].size() * ((channels + width - 1) / width);
+  const auto outputs = 2 * static_cast<double>(part.out.volume());
+  kernel.k = std::max<std::int64_t>(1, std::llround(kernel.flops / outputs));
+  return kernel;
+}
+
 /// True if the gradient of the input does not depend on the input.
 bool is_linear(const LayerKind& kind) {
   if (const Combine* combine = kind.as<Combine>()) {
@@ -161,6 +185,10 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     Kernel walk{KernelClass::memory, walked(kind, traffic, backwards)};
     walk.normalises = kind.as<Norm>() != nullptr;
     push(walk);
+    return kernels;
+  }
+  if (const Attention* attention = kind.as<Attention>()) {
+    push(attention_kernel(*attention, shapes[0], part, flops, traffic.all(), backwards));
     return kernels;
   }
   Products products;

@@ -41,6 +41,7 @@ struct Kernel {
   double flops = 0;     ///< 2 x multiply-accumulates
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   bool normalises = false;    ///< a walk that waits for sums of its own first
+  bool attends = false;       ///< products with a softmax between them
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };

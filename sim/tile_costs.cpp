@@ -20,6 +20,10 @@ constexpr double walk_efficiency = 0.75;
 /// marked for calibration (validation/measurements).
 constexpr double old_norm_efficiency = 0.35;
 constexpr double first_fast_norms = 7.0;
+/// Part of the rate of products alone that attention in one kernel reaches, because exponents are
+/// taken between them. Guessed: Dao 2023 ("FlashAttention-2", section 4.1) reaches 50 to 73 % of
+/// what an A100 can do, products 80 to 90 %.
+constexpr double attention_pace = 0.7;
 /// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
 /// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
 constexpr double walk_overhead = 5e-6;
@@ -111,7 +115,10 @@ class TileCosts final : public CostModel {
     if (kernel.kind == KernelClass::memory) {
       return Seconds{std::max(walk, kernel.flops / device.peak) + device.walk_overhead};
     }
-    if (device.tiles) return product_time(kernel, *device.tiles, bytes);
+    if (device.tiles) {
+      const Seconds products = product_time(kernel, *device.tiles, bytes);
+      return kernel.attends ? products / attention_pace : products;
+    }
     const double products = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
     return Seconds{std::max(walk, products) + device.walk_overhead};
   }

@@ -31,8 +31,10 @@ bool reads_operands(const LayerKind& kind) {
          kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr;
 }
 
-/// Whether they follow from its output: of maxima, because that tells where they were.
+/// Whether they follow from its output: of maxima, because that tells where they were; of
+/// attention, whose maps are made anew and multiplied by it.
 bool reads_output(const LayerKind& kind) {
+  if (kind.as<Attention>() != nullptr) return true;
   if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
   if (const auto* activation = kind.as<Activation>()) {
     return forgets_input(*activation) && activation->function != "identity" &&

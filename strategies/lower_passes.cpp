@@ -62,11 +62,25 @@ void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
   for (std::size_t c = 0; c < state.cells().size(); ++c) {
     const DeviceId device = state.cells()[c].device;
     std::vector<OpId> after = operands(id, c, m);
+    if (pass == Pass::recompute) await_departures(id, static_cast<std::int32_t>(c), m, after);
     await_weights(id, device, after);
     now.ready[c] = dag_.add(Compute{state.works[c], pass, device, m}, after);
     used_weights(id, device, now.ready[c]);
   }
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
+}
+
+/// What is computed again takes the place of what may still be on its way to other devices.
+void Lowering::await_departures(LayerId id, std::int32_t cell, std::int32_t m,
+                                std::vector<OpId>& after) {
+  const std::vector<Movement>& movements = layers_[id.index()].layout.arrivals();
+  const std::vector<OpId>& arrivals = at(id, m).arrivals;
+  for (std::size_t a = 0; a < arrivals.size(); ++a) {
+    const std::vector<std::int32_t>& from = movements[a].producers;
+    if (arrivals[a].valid() && std::find(from.begin(), from.end(), cell) != from.end()) {
+      after.push_back(arrivals[a]);
+    }
+  }
 }
 
 void Lowering::emit_partial_sum_reduction(LayerId id, std::int32_t m) {

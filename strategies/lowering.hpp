@@ -78,6 +78,7 @@ class Lowering {
   [[nodiscard]] std::vector<Need> needs_of(EdgeId edge) const;
   void emit(const Slot& slot);
   void emit_forward(LayerId id, std::int32_t m, Pass pass);
+  void await_departures(LayerId id, std::int32_t cell, std::int32_t m, std::vector<OpId>& after);
   void emit_partial_sum_reduction(LayerId id, std::int32_t m);
   void emit_backward(LayerId id, std::int32_t m);
   void emit_received(LayerId id, std::size_t cell, std::int32_t m);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "app/embedded.hpp"
 #include "app/page/drawings.hpp"
@@ -59,7 +60,19 @@ std::vector<std::string> general_notes(const Page& page) {
   return notes;
 }
 
-std::string chapter_of(const Page& page, const Chapter& chapter, bool open) {
+/// What chapters show, by whom: what two of them show alike is drawn once.
+class Shown {
+ public:
+  std::string once(std::string drawing, const std::string& strategy) {
+    const auto [at, fresh] = by_.try_emplace(drawing, strategy);
+    return fresh ? std::move(drawing) : fmt::format("<p>As {}'s.</p>\n", html_name(at->second));
+  }
+
+ private:
+  std::map<std::string, std::string> by_;
+};
+
+std::string chapter_of(const Page& page, const Chapter& chapter, bool open, Shown& shown) {
   const RunResult& result = chapter.result;
   std::string out = fmt::format("<details class=strategy{}><summary><h3>{}</h3> ",
                                 open ? " open" : "", html_name(result.strategy));
@@ -71,10 +84,14 @@ std::string chapter_of(const Page& page, const Chapter& chapter, bool open) {
   const std::int64_t parts = result.micro_batches;
   if (parts > 1) out += fmt::format("<p>The batch travels in {} micro-batches.</p>", parts);
   out += list_of(result.notes, "notes");
-  out += "<h4>Plan</h4>\n" + draw_plan(page.scene.network, page.scene.cluster, chapter.plan);
-  out += "<h4>Devices</h4>\n" + draw_devices(result);
+  const Cluster& cluster = page.scene.cluster;
+  out += "<h4>Plan</h4>\n" +
+         shown.once(draw_plan(page.scene.network, cluster, chapter.plan), result.strategy);
+  out += "<h4>Devices</h4>\n" + shown.once(draw_devices(result), result.strategy);
   out += "<h4>Links</h4>\n";
-  if (!open) out += draw_cluster(page.scene.cluster, chapter.hop_use, false);
+  if (!open) {
+    out += shown.once(draw_cluster(cluster, chapter.hop_use, false), result.strategy);
+  }
   out += list_links(page.scene.cluster, chapter.hop_use);
   if (!chapter.bars.tracks.empty()) {
     out += "<h4>Timeline</h4>\n" + draw_timeline(chapter.bars, page.scene.cluster);
@@ -157,8 +174,9 @@ std::string render_page(const Page& page) {
   out += draw_cluster(scene.cluster, page.chapters[open].hop_use, true);
   out += "<h2>Strategies</h2>\n" + std::string(keys);
   if (timelines) out += timeline_key();
+  Shown shown;
   for (std::size_t i = 0; i < page.chapters.size(); ++i) {
-    out += chapter_of(page, page.chapters[i], i == open);
+    out += chapter_of(page, page.chapters[i], i == open, shown);
   }
   out += "<h2>Notes</h2>\n" + list_of(general_notes(page), "notes");
   out += std::string("<details><summary>what the words mean</summary>") + std::string(meanings) +

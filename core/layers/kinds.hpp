@@ -119,6 +119,12 @@ Region input_region(const MatMul& kind, Shapes in, const Shape& out, std::size_t
 std::vector<Dim> cuttable_dims(const MatMul& kind, Shapes in, const Shape& out);
 Flops forward_flops(const MatMul& kind, Shapes in, const Shape& out, const Part& part);
 
+Shape output_shape(const Attention& kind, Shapes in, std::string_view where);
+Region input_region(const Attention& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
+std::vector<Dim> cuttable_dims(const Attention& kind, Shapes in, const Shape& out);
+Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part);
+
 Shape output_shape(const Embedding& kind, Shapes in, std::string_view where);
 Region input_region(const Embedding& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);

@@ -99,19 +99,35 @@ void Estimator::State::emit(const Slot& slot) {
   const std::vector<LayerId>& stage = members[static_cast<std::size_t>(slot.stage)];
   if (slot.direction == Direction::forward) {
     for (const LayerId id : stage) {
-      if (!structure.flow.source[id.index()]) forward(id, slot.micro_batch);
+      if (!structure.flow.source[id.index()]) forward(id, slot.micro_batch, false);
     }
     return;
   }
   for (const Turn& turn : turns[static_cast<std::size_t>(slot.stage)]) {
-    turn.forward ? forward(turn.layer, slot.micro_batch) : backward(turn.layer, slot.micro_batch);
+    turn.forward ? forward(turn.layer, slot.micro_batch, true)
+                 : backward(turn.layer, slot.micro_batch);
   }
 }
 
-void Estimator::State::forward(LayerId id, std::int32_t m) {
+/// What is computed again takes the place of what may still be on its way to other devices.
+void Estimator::State::await_departures(LayerId id, std::int32_t m) {
+  const FanOut* fan = fans[id.index()];
+  if (fan == nullptr) return;
+  const double* times = &table[places[at(id, m)].arrivals];
+  for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
+    if (times[a] == not_yet) continue;
+    for (const std::int32_t cell : fan->arrivals[a].producers) {
+      double& after = by_cell[static_cast<std::size_t>(cell)];
+      after = std::max(after, times[a]);
+    }
+  }
+}
+
+void Estimator::State::forward(LayerId id, std::int32_t m, bool again) {
   const LayerFragment& layer = *layers[id.index()];
   double* ready = &table[places[at(id, m)].ready];
   const bool others = aligned_operands(id, m);
+  if (again) await_departures(id, m);
   for (std::size_t c = 0; c < layer.devices.size(); ++c) {
     const double after = others ? std::max(by_cell[c], arrived_operands(id, c, m)) : by_cell[c];
     ready[c] = kernel(layer.devices[c], after, layer.forward[c]);

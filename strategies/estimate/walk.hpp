@@ -78,7 +78,8 @@ struct Estimator::State {
   double occupy(const Message& message, Stream stream, double after);
   double kernel(DeviceId device, double after, double seconds);
   void emit(const Slot& slot);
-  void forward(LayerId id, std::int32_t m);
+  void forward(LayerId id, std::int32_t m, bool again);
+  void await_departures(LayerId id, std::int32_t m);
   void backward(LayerId id, std::int32_t m);
   void give_back(LayerId id, std::size_t input, std::int32_t m);
   void give_back_together(LayerId producer, std::int32_t m);

@@ -59,7 +59,7 @@ std::vector<Stage> described(const StrategyInput& input, const std::vector<Layer
     Stage& stage = stages[static_cast<std::size_t>(stage_of[l])];
     for (const LayerId from : input.network[id].inputs) {
       const std::int32_t other = stage_of[from.index()];
-      if (other == stage_of[l] || input.network[from].kind.as<Input>() != nullptr) continue;
+      if (other == stage_of[l]) continue;
       stage.reads.insert(other);
       stages[static_cast<std::size_t>(other)].read_by.insert(stage_of[l]);
     }

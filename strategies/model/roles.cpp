@@ -67,7 +67,8 @@ class Deciding {
     }
     if (!feeds_filters_[id.index()]) return {How::first_device, {}};
     // Replicas of a layer must not share its parameters with layers that have none.
-    const bool dear = layer.kind.as<MatMul>() != nullptr || tied_[id.index()];
+    const bool dear = layer.kind.as<MatMul>() != nullptr || layer.kind.as<Attention>() != nullptr ||
+                      tied_[id.index()];
     return {dear ? How::by_sample : How::everywhere, {}};
   }
 
@@ -97,6 +98,7 @@ class Deciding {
     const std::vector<Shape> inputs = input_shapes(network_, id);
     const std::size_t axis = layer.out.region_axis(Dim::channel);
     const bool blind = layer.kind.as<MatMul>() != nullptr ||
+                       layer.kind.as<Attention>() != nullptr ||
                        layer.kind.as<Rearrange>() != nullptr || layer.kind.as<Dense>() != nullptr;
     if (blind || axis == 0 || !has(cuttable_dims(layer.kind, inputs, layer.out), Dim::channel)) {
       return {};

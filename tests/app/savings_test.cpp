@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string network = PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2-medium.json";
+const std::string network = "gpt:layers=24,width=1024,heads=16,attention=maps";
 constexpr std::int64_t gpus = 8;
 
 std::vector<std::string> words_of(const std::string& line) {

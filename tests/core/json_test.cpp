@@ -41,6 +41,9 @@ Network every_kind() {
   const LayerId table = add("table", Embedding{100, 5}, {flat});
   const LayerId learned = add("learned", Learned{{{{Dim::token, 5}, {Dim::other, 7}}}}, {});
   const LayerId product = add("product", MatMul{}, {table, learned});
+  const LayerId query = add("query", Learned{{{{Dim::token, 3}, {Dim::channel, 8}}}}, {});
+  const LayerId key = add("key", Learned{{{{Dim::token, 3}, {Dim::channel, 4}}}}, {});
+  add("attention", Attention{4, 2, true}, {query, key, key});
   const LayerId soft = add("soft", Softmax{1}, {product});
   const LayerId fc = add("fc", Dense{3, true}, {soft});
   add_layer(network, "tied", Dense{3, false}, {soft}, {network[fc].parameters[0]});
@@ -156,7 +159,8 @@ TEST_CASE("json: any plan is read back equal") {
 
 TEST_CASE("json: a network with every kind of layer is read back equal") {
   const Network network = every_kind();
-  REQUIRE(network.layers.size() == std::variant_size_v<LayerKind::Variant> + 1);  // two Dense
+  REQUIRE(network.layers.size() ==
+          std::variant_size_v<LayerKind::Variant> + 3);  // two Dense, three Learned
   CHECK(network_from_json(to_json(network), "") == network);
   CHECK(network_from_json(to_json(Network{}), "") == Network{});
 }

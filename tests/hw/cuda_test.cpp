@@ -11,6 +11,7 @@
 #include "strategies/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
+#include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/program.hpp"
@@ -19,8 +20,6 @@
 
 namespace parsim::testing {
 namespace {
-
-bool runs_on_gpus(const Network& network) { return network.name != "tokens"; }
 
 /// The machine of a test; afterwards it is the usual one.
 class Emulated {
@@ -67,7 +66,7 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
   const std::vector<Network> networks = tiny_networks();
   for (std::uint64_t seed = 0; seed < 48; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_gpus(network)) continue;
+    if (!runs_on_hardware(network)) continue;
     const Emulated machine({.seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
     const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
@@ -82,7 +81,7 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
   const std::vector<Network> networks = tiny_networks();
   for (std::uint64_t seed = 100; seed < 130; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_gpus(network)) continue;
+    if (!runs_on_hardware(network)) continue;
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
     const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
@@ -100,7 +99,7 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
   int dags = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!runs_on_gpus(network)) continue;
+    if (!runs_on_hardware(network)) continue;
     const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"),
                               with_split_states(random_plan(network, 3, 8, seed), seed));
     words.insert(words.end(),

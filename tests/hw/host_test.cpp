@@ -16,6 +16,7 @@
 #include "strategies/lower.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/hw/runnable.hpp"
 #include "tests/hw/virtual_clock.hpp"
 #include "tests/support/interpreter.hpp"
 #include "tests/support/notation.hpp"
@@ -63,8 +64,6 @@ std::string difference(const ExecDag& made) {
   return compared > 3 ? "" : "nothing was compared";
 }
 
-bool can_run(const Network& network) { return network.name != "tokens"; }
-
 /// What tests/hw/data has under this name.
 ExecDag dag_for(const std::string& name) {
   const Network network = tiny_network("residual");
@@ -97,7 +96,7 @@ TEST_CASE("host: any valid plan computes what the float64 interpreter computes")
   const std::vector<Network> networks = tiny_networks();
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     const Network& network = networks[seed % networks.size()];
-    if (!can_run(network)) continue;
+    if (!runs_on_hardware(network)) continue;
     const std::size_t gpus = 1 + seed / networks.size() % 4;
     const Plan plan = with_split_states(random_plan(network, gpus, 8, seed), seed);
     CAPTURE(network.name);

@@ -60,8 +60,9 @@ TEST_CASE("gpt: options change what they say, by hand") {
     for (const Layer& layer : network.layers) count += layer.kind.as<Dropout>() != nullptr ? 1 : 0;
     return count;
   };
-  CHECK(dropouts(called(size)) == 1 + 2 * 3);
-  CHECK(dropouts(called(size + ",dropout=0.2")) == 1 + 2 * 3);
+  CHECK(dropouts(called(size)) == 1 + 2 * 2);  // a fused kernel has its own
+  CHECK(dropouts(called(size + ",attention=maps")) == 1 + 2 * 3);
+  CHECK(dropouts(called(size + ",attention=maps,dropout=0.2")) == 1 + 2 * 3);
   CHECK(dropouts(called(size + ",dropout=0")) == 0);
 }
 
@@ -79,7 +80,8 @@ TEST_CASE("gpt: a wrong call is told what would be right") {
   const std::string size = "layers=2,width=64,heads=4";
   const std::string example = "; write gpt:layers=24,width=1024,heads=16";
   const std::string keys =
-      "accepted: layers, width, heads, tokens, words, inner, key_heads, dropout, bias, positions";
+      "accepted: layers, width, heads, tokens, words, inner, key_heads, dropout, attention, bias, "
+      "positions";
   const std::vector<std::pair<std::string, std::string>> refusals{
       {"gpt", ": 'gpt' lacks layers, width, heads" + example},
       {"gpt:", ": 'gpt:' lacks layers, width, heads" + example},

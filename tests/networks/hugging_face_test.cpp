@@ -58,11 +58,11 @@ TEST_CASE("hugging face: parameters equal the published counts") {
 }
 
 TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed form") {
-  // Per token and block: 2 x (3 C² + C² + 8 C²) of dense layers, 2 x 2 T C of the two products;
-  // 2 V C for the scores. C = 768, 12 blocks, V = 50257.
+  // Per token and block: 2 x (3 C² + C² + 8 C²) of dense layers, 2 x 2 (T + 1) / 2 C of the two
+  // products, whose mask hides half; 2 V C for the scores. C = 768, 12 blocks, V = 50257.
   const auto gpt2 = [](double tokens) {
     constexpr double width = 768, words = 50257, blocks = 12;
-    return tokens * (blocks * (24 * width * width + 4 * tokens * width) + 2 * words * width);
+    return tokens * (blocks * (24 * width * width + 2 * (tokens + 1) * width) + 2 * words * width);
   };
   for (const std::int64_t tokens : {1024, 128, 1}) {
     CHECK(forward_flops_per_sample(published("gpt2", {{"sequence", tokens}})).value ==
@@ -72,9 +72,31 @@ TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed fo
   // and for values; three matrices of 2048·5632; the products are those of 32 heads.
   constexpr double width = 2048, keys = 256, inner = 5632, tokens = 100, words = 32000;
   const double block =
-      2 * (2 * width * width + 2 * width * keys + 3 * width * inner) + 4 * tokens * width;
+      2 * (2 * width * width + 2 * width * keys + 3 * width * inner) + 2 * (tokens + 1) * width;
   CHECK(forward_flops_per_sample(published("tinyllama-1.1b", {{"sequence", 100}})).value ==
         tokens * (22 * block + 2 * words * width));
+}
+
+TEST_CASE("hugging face: attention is fused unless it is to be eager, with as many parameters") {
+  const auto kinds_of = [](const std::string& implementation) {
+    const testing::TemporaryFolder temporary;
+    std::string config = text_of("gpt2");
+    config.insert(config.find('{') + 1, "\"attn_implementation\": \"" + implementation + "\",");
+    const Network network = load_network(temporary.write("config.json", config), {}, "--network");
+    CHECK(parameter_count(network) == 124'439'808);
+    std::pair<int, int> found;
+    for (const Layer& layer : network.layers) {
+      found.first += layer.kind.as<Attention>() != nullptr ? 1 : 0;
+      found.second += layer.kind.as<Softmax>() != nullptr ? 1 : 0;
+    }
+    return found;
+  };
+  CHECK(kinds_of("flash_attention_2") == std::pair{12, 0});
+  CHECK(kinds_of("eager") == std::pair{0, 12});
+  CHECK(
+      testing::refusal_of([&] { kinds_of("eagre"); })
+          .find("accepted: eager, sdpa, flash_attention_2, flash_attention_3, flex_attention; did "
+                "you mean 'eager'?") != std::string::npos);
 }
 
 TEST_CASE("hugging face: ViT-B/16 has the published multiply-accumulates") {
@@ -96,7 +118,7 @@ TEST_CASE("hugging face: a folder with a config.json names the network") {
   CHECK(load_network(model + "/config.json", {}, "--network").name == "my-model");
   // Without the ending the first character tells.
   std::ofstream(model + "/dimensions") << text_of("pythia-70m");
-  CHECK(load_network(model + "/dimensions", {}, "--network").layers.size() == 131);
+  CHECK(load_network(model + "/dimensions", {}, "--network").layers.size() == 89);
 }
 
 TEST_CASE("hugging face: classes are counted by their names") {

@@ -129,6 +129,36 @@ TEST_CASE("kernels: dense layers and products of activations by hand") {
   CHECK(sizes(backward.list[1]) == List{100, 64, 128, 24});
 }
 
+TEST_CASE("kernels: attention in one kernel by hand") {
+  // 6 heads of 64 channels share 2 keys and values; 128 tokens, 2 samples.
+  Network network;
+  const LayerId q = add_input(network, "q", Shape{{{Dim::token, 128}, {Dim::channel, 384}}});
+  const LayerId k = add_input(network, "k", Shape{{{Dim::token, 128}, {Dim::channel, 128}}});
+  const LayerId all = add_layer(network, "all", Attention{6, 2, false}, {q, k, k});
+  const LayerId past = add_layer(network, "past", Attention{6, 2, true}, {q, k, k});
+  Part part{whole(network[all].out, 2), {}};
+  constexpr double moved = 2 * 128.0 * (384 + 128 + 128 + 384);
+  const auto only_one = [&](LayerId layer, Pass pass) {
+    const Kernels kernels = kernels_of(network, layer, part, pass);
+    REQUIRE(kernels.count == 1);
+    CHECK(kernels.list[0].attends);
+    return kernels.list[0];
+  };
+  // Two products along 128 keys forward, five backward.
+  const Kernel forward = only_one(all, Pass::forward), backward = only_one(all, Pass::backward);
+  CHECK(sizes(forward) == List{128, 64, 2 * 128, 12});
+  CHECK(forward.flops == 2.0 * 2 * 2 * 6 * 128 * 128 * 64);
+  CHECK(forward.elements == moved);
+  CHECK(sizes(backward) == List{128, 64, 5 * 128, 12});
+  CHECK(backward.flops == 2.5 * forward.flops);
+  CHECK(backward.elements == 2 * moved);
+  // Token t attends to t + 1 keys: 64.5 of 128 on average.
+  CHECK(only_one(past, Pass::forward).flops == forward.flops * 64.5 / 128);
+  // Heads 3 and 4, which have a key each; tokens 32 to 96 attend to 33 to 96 keys.
+  part.out = {{0, 2}, {32, 96}, {128, 256}};
+  CHECK(sizes(only_one(past, Pass::forward)) == List{64, 64, 2 * 33 + 63, 4});
+}
+
 TEST_CASE("kernels: walks through memory by hand") {
   const Shape shape = image_shape(64, 56, 56);
   const double tensor = 8.0 * 64 * 56 * 56;

@@ -13,14 +13,15 @@ namespace parsim::testing {
 namespace {
 
 /// Activations of one sample of a GPT-2 in 16 bits on one device.
-std::int64_t activations(int layers, int width, int heads, int tokens, Recompute recompute) {
+std::int64_t activations(int layers, int width, int heads, int tokens, Recompute recompute,
+                         const char* attention = "eager") {
   const TemporaryFolder folder;
   const std::string config =
       folder.write("config.json",
                    fmt::format(R"({{"model_type": "gpt2", "n_embd": {}, "n_head": {}, "n_layer": {},
-        "n_positions": {}, "n_ctx": {}, "vocab_size": 100, "attn_pdrop": 0.1, "embd_pdrop": 0.1,
+        "n_positions": {}, "n_ctx": {}, "vocab_size": 100, "attn_implementation": "{}", "attn_pdrop": 0.1, "embd_pdrop": 0.1,
         "resid_pdrop": 0.1, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}})",
-                               width, heads, layers, tokens, tokens));
+                               width, heads, layers, tokens, tokens, attention));
   const World world(load_network(config, {}, "test"), star_of(1, "10 GB/s", "1us"));
   StrategyInput input = world.input(1);
   input.precision = Precision::bf16;
@@ -29,15 +30,20 @@ std::int64_t activations(int layers, int width, int heads, int tokens, Recompute
 }
 
 TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikanti et al. 2022)") {
-  for (const auto [width, heads, tokens] : {std::array{64, 4, 48}, {96, 2, 32}, {128, 8, 128}}) {
-    CAPTURE(width);
-    const auto layer = [&, w = width, h = heads, t = tokens](Recompute recompute) {
-      return activations(5, w, h, t, recompute) - activations(3, w, h, t, recompute);
+  for (const auto& [w, h, t] : {std::array{64, 4, 48}, {96, 2, 32}, {128, 8, 128}}) {
+    CAPTURE(w);
+    const auto layer = [width = w, heads = h, tokens = t](Recompute recompute) {
+      return activations(5, width, heads, tokens, recompute) -
+             activations(3, width, heads, tokens, recompute);
     };
-    const std::int64_t linear = 34LL * tokens * width, maps = 5LL * heads * tokens * tokens;
+    const std::int64_t linear = 34LL * t * w, maps = 5LL * h * t * t;
     CHECK(layer(Recompute::none) == 2 * (linear + maps));
     // Their section 5: without the maps.
     CHECK(layer(Recompute::attention) == 2 * linear);
+    // One kernel makes them and keeps none.
+    CHECK(activations(5, w, h, t, Recompute::none, "sdpa") -
+              activations(3, w, h, t, Recompute::none, "sdpa") ==
+          2 * linear);
   }
 }
 

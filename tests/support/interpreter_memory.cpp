@@ -195,9 +195,16 @@ std::vector<OpId> random_order(const ExecDag& dag, std::uint64_t seed) {
 
 namespace {
 
-/// Activations may be written again (a recomputation, a larger piece that overlaps one that has
-/// arrived), always with the same values. So a read needs earlier writes of all its elements, and
-/// later ones do not disturb it.
+/// Whether an operation computes something again. While it does, its output need not be there.
+bool computes_again(const ExecDag& dag, OpId id) {
+  const Op op = dag.op(id);
+  const auto* compute = std::get_if<Compute>(&op);
+  return compute != nullptr && compute->pass == Pass::recompute;
+}
+
+/// Activations may be written again (a larger piece that overlaps one that has arrived), always
+/// with the same values. So a read needs earlier writes of all its elements, and later ones do not
+/// disturb it, unless they compute it again.
 void find_early_reads(const ExecDag& dag, const HappensBefore& before, const StoreKey& key,
                       const std::vector<Access>& accesses, std::vector<std::string>& found) {
   for (const Access& read : accesses) {
@@ -205,6 +212,12 @@ void find_early_reads(const ExecDag& dag, const HappensBefore& before, const Sto
     Block seen(read.region);
     for (const Access& write : accesses) {
       if (write.kind == Access::Kind::read || write.op == read.op) continue;
+      if (computes_again(dag, write.op) && !intersect(read.region, write.region).empty() &&
+          !before.ordered(write.op, read.op)) {
+        found.push_back(fmt::format("{} may read {} over {} while it is computed again",
+                                    describe(dag, read.op), describe(dag, key),
+                                    to_text(read.region)));
+      }
       if (write.op > read.op || !before.ordered(write.op, read.op)) continue;
       for_each_index(intersect(read.region, write.region),
                      [&](const Index& index) { seen.at(index) = 1; });

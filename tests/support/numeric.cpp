@@ -102,6 +102,7 @@ Block forward(const PartInput& input) {
         if constexpr (std::is_same_v<Kind, Conv>) return conv_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Dense>) return dense_forward(input, kind);
         if constexpr (std::is_same_v<Kind, MatMul>) return matmul_forward(input);
+        if constexpr (std::is_same_v<Kind, Attention>) return attention_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Norm>) return norm_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Activation>) return activation_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Combine>) return combine_forward(input, kind);
@@ -122,6 +123,8 @@ PartGradients backward(const PartInput& input, const Block& gradient) {
         if constexpr (std::is_same_v<Kind, Conv>) return conv_backward(input, kind, gradient);
         if constexpr (std::is_same_v<Kind, Dense>) return dense_backward(input, kind, gradient);
         if constexpr (std::is_same_v<Kind, MatMul>) return matmul_backward(input, gradient);
+        if constexpr (std::is_same_v<Kind, Attention>)
+          return attention_backward(input, kind, gradient);
         if constexpr (std::is_same_v<Kind, Norm>) return norm_backward(input, kind, gradient);
         if constexpr (std::is_same_v<Kind, Activation>)
           return activation_backward(input, kind, gradient);

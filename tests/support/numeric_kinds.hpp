@@ -27,6 +27,11 @@ namespace parsim::testing {
 [[nodiscard]] Block matmul_forward(const PartInput& input);
 [[nodiscard]] PartGradients matmul_backward(const PartInput& input, const Block& out_gradient);
 
+// numeric_attention.cpp
+[[nodiscard]] Block attention_forward(const PartInput& input, const Attention& attention);
+[[nodiscard]] PartGradients attention_backward(const PartInput& input, const Attention& attention,
+                                               const Block& out_gradient);
+
 // numeric_norm.cpp
 [[nodiscard]] Block norm_forward(const PartInput& input, const Norm& norm);
 [[nodiscard]] PartGradients norm_backward(const PartInput& input, const Norm& norm,

@@ -152,16 +152,29 @@ Network tokens() {
   return net;
 }
 
-/// Attention as transformers have it: four heads in pairs that share keys and values, then a
-/// feed-forward part; the words' table scores them, too.
-Network heads() {
-  constexpr std::int64_t count = 3, width = 8, groups = 2, shared = 2, each = 2;
-  Network net{"heads", {}, {}, {}};
+/// Words whose table scores them, too.
+Network words() {
+  Network net{"words", {}, {}, {}};
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, 3}}});
+  const LayerId table = x = add_layer(net, "table", Embedding{6, 4}, {x});
+  x = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  x = add_layer(net, "lm_head", Dense{6, false}, {x}, net[table].parameters);
+  x = add_layer(net, "first", Slicing{0, 0, 1, 1}, {x});
+  x = add_layer(net, "vector", Flatten{}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
+/// Attention as transformers have it, four heads of which so many share keys and values, then a
+/// feed-forward part.
+Network heads(const char* name, std::int64_t shared) {
+  constexpr std::int64_t count = 3, width = 8, each = 2;
+  const std::int64_t groups = 4 / shared;
+  Network net{name, {}, {}, {}};
   const Axis token{Dim::token, count}, any{Dim::other, count}, channel{Dim::channel, each};
-  LayerId x = add_input(net, "ids", Shape{{token}});
-  const LayerId words = x = add_layer(net, "words", Embedding{6, width}, {x});
-  const auto moved = [&](const char* name, HeadMove move, LayerId from, std::vector<Axis> axes) {
-    return add_layer(net, name, Rearrange{std::string(to_text(move)), Shape{std::move(axes)}, true},
+  LayerId x = add_input(net, "vectors", Shape{{token, {Dim::channel, width}}});
+  const auto moved = [&](const char* what, HeadMove move, LayerId from, std::vector<Axis> axes) {
+    return add_layer(net, what, Rearrange{std::string(to_text(move)), Shape{std::move(axes)}, true},
                      {from});
   };
   const Axis head{Dim::head, groups}, pair{Dim::other, shared}, once{Dim::other, 1};
@@ -182,18 +195,30 @@ Network heads() {
   inner = add_layer(net, "gelu", Activation{"gelu"}, {inner});
   inner = add_layer(net, "down", Dense{width}, {inner});
   x = add_layer(net, "sum", Combine{"add"}, {x, inner});
-  x = add_layer(net, "lm_head", Dense{6, false}, {x}, net[words].parameters);
-  x = add_layer(net, "first", Slicing{0, 0, 1, 1}, {x});
-  x = add_layer(net, "vector", Flatten{}, {x});
-  add_layer(net, "loss", Loss{}, {x});
+  classify(net, x, 4);
+  return net;
+}
+
+/// Attention in one kernel, of pairs of heads that share keys, to what came before; then one to
+/// all.
+Network attention() {
+  Network net{"attention", {}, {}, {}};
+  LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 4}, {Dim::channel, 6}}});
+  const LayerId query = add_layer(net, "query", Dense{8}, {x});
+  const LayerId key = add_layer(net, "key", Dense{4}, {x});
+  const LayerId value = add_layer(net, "value", Dense{4}, {x});
+  x = add_layer(net, "causal", Attention{4, 2, true}, {query, key, value});
+  const LayerId all = add_layer(net, "all", Dense{8}, {x});
+  x = add_layer(net, "mixed", Attention{2, 2, false}, {all, x, all});
+  classify(net, x, 3);
   return net;
 }
 
 }  // namespace
 
 std::vector<Network> tiny_networks() {
-  return {plain(), residual(), grouped(), branches(), windows(),
-          tied(),  volume(),   tokens(),  heads()};
+  return {plain(),  residual(), grouped(), branches(),        windows(),         tied(),
+          volume(), tokens(),   words(),   heads("heads", 1), heads("pairs", 2), attention()};
 }
 
 Network tiny_network(std::string_view name) {

@@ -1,0 +1,68 @@
+// Attention in one kernel.
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+#include "core/layers/kinds.hpp"
+
+namespace parsim::layers {
+
+namespace {
+
+std::int64_t head_width(const Attention& kind, const Shape& queries) {
+  return queries.axes[1].extent / kind.heads;
+}
+
+/// Keys of the queries of a part: with a causal mask those up to the last query's, and on average
+/// half of the part's own.
+double keys_read(const Attention& kind, Shapes in, const Part& part) {
+  const auto keys = static_cast<double>(in[1].axes[0].extent);
+  if (!kind.causal) return keys;
+  return (static_cast<double>(part.out[1].begin + part.out[1].end) + 1) / 2;
+}
+
+}  // namespace
+
+Shape output_shape(const Attention& kind, Shapes in, std::string_view where) {
+  expect_inputs(in, 3, where);
+  bool fits = kind.heads > 0 && kind.key_heads > 0 && kind.heads % kind.key_heads == 0;
+  for (const Shape& shape : in) fits = fits && shape.axes.size() == 2;
+  fits = fits && in[0].axes[1].extent % kind.heads == 0 &&
+         in[1].axes[1].extent == head_width(kind, in[0]) * kind.key_heads &&
+         in[1].axes[0].extent == in[2].axes[0].extent &&
+         in[1].axes[1].extent == in[2].axes[1].extent &&
+         (!kind.causal || in[0].axes[0].extent == in[1].axes[0].extent);
+  if (!fits) {
+    throw InputError(where,
+                     fmt::format("{} heads over {} keys of shapes {}, {}, {}", kind.heads,
+                                 kind.key_heads, to_text(in[0]), to_text(in[1]), to_text(in[2])),
+                     "queries are tokens × (heads · width), keys and values tokens × (key heads · "
+                     "width), with as many tokens if causal; key heads divide heads");
+  }
+  return in[0];
+}
+
+Region input_region(const Attention& kind, Shapes in, const Shape&, std::size_t input,
+                    const Part& part) {
+  const Interval channels = part.out[2];
+  if (part.out.empty()) return {part.out[0], {}, {}};
+  const std::int64_t width = head_width(kind, in[0]);
+  const Interval heads{channels.begin / width, (channels.end + width - 1) / width};
+  if (input == 0) return {part.out[0], part.out[1], {heads.begin * width, heads.end * width}};
+  const std::int64_t group = kind.heads / kind.key_heads;
+  const Interval keys{heads.begin / group, (heads.end + group - 1) / group};
+  // A causal mask hides what comes after the part's last token.
+  const std::int64_t tokens = kind.causal ? part.out[1].end : in[1].axes[0].extent;
+  return {part.out[0], {0, tokens}, {keys.begin * width, keys.end * width}};
+}
+
+std::vector<Dim> cuttable_dims(const Attention&, Shapes, const Shape& out) {
+  return axes_as_dims(out);
+}
+
+/// Scores and their product with the values.
+Flops forward_flops(const Attention& kind, Shapes in, const Shape&, const Part& part) {
+  if (part.out.empty()) return {};
+  return {2 * 2 * static_cast<double>(part.out.volume()) * keys_read(kind, in, part)};
+}
+
+}  // namespace parsim::layers
