@@ -9,6 +9,7 @@
 #include "app/collective.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
+#include "app/published_plan.hpp"
 #include "app/published_training.hpp"
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
@@ -46,6 +47,21 @@ std::vector<std::string> keys_of(const Claim& claim) {
   }
   return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
           key_of(claim, {"gpu"})};
+}
+
+/// What the row's notes say after "unscored: ".
+std::string reason_not_to_score(const Claim& claim) {
+  constexpr std::string_view mark = "unscored: ";
+  const std::string notes = column(claim, "notes");
+  const std::size_t at = notes.find(mark);
+  return at == std::string::npos ? "library not modelled" : notes.substr(at + mark.size());
+}
+
+/// Then no device's rate is a part of the whole.
+bool shares_layers(const Claim& claim) {
+  if (!has_layout(claim)) return false;
+  const RunLayout layout = layout_of(claim);
+  return layout.tensor > 1 || layout.pipeline > 1;
 }
 
 // ------------------------------------------------------------------ one step on one device
@@ -241,8 +257,11 @@ void PublishedPredictor::fit_kernels(const std::vector<Claim>& claims) {
     try {
       if (claim.quantity == "throughput") {
         const Training training(claim);
-        fit.factor = fitted_factor(training, training.samples() / claim.expected);
-        fit.one_device = claim.expected / static_cast<double>(count_column(claim, "n_gpus", 1));
+        const double seconds =
+            claim.unit == "ms" ? 1e-3 * claim.expected : training.samples() / claim.expected;
+        fit.factor = fitted_factor(training, seconds);
+        fit.one_device =
+            training.samples() / seconds / static_cast<double>(count_column(claim, "n_gpus", 1));
       } else if (claim.quantity == "step-time") {
         const SingleStep step = single_step(claim);
         if (step.squares <= 0) continue;
@@ -261,7 +280,7 @@ void PublishedPredictor::fit_kernels(const std::vector<Claim>& claims) {
 
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
   if (split_of(claim) == Split::unscored) {
-    return {std::nullopt, std::nullopt, "library not modelled"};
+    return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
   }
   try {
     if (claim.quantity == "throughput") return throughput(claim);
@@ -285,14 +304,18 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     if (key == keys_of(claim).front()) one_device = found->second.front().one_device;
     break;
   }
+  const double value = in_unit_of(claim, training.samples(), training.step(factor));
+  if (shares_layers(claim)) return {value, std::nullopt, {}};
   const double devices = static_cast<double>(count_column(claim, "n_gpus", 1));
   if (!one_device) {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
+    alone.what["dp"] = alone.what["global_batch"] = "";
     const Training one(alone);
     one_device = one.samples() / one.step(factor);
   }
-  return {training.samples() / training.step(factor), devices * *one_device, {}};
+  const double seconds = training.samples() / (devices * *one_device);
+  return {value, in_unit_of(claim, training.samples(), seconds), {}};
 }
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {

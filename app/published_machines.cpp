@@ -150,6 +150,7 @@ std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_
 }
 
 std::string network_of(const Claim& claim) {
+  if (std::string call = column(claim, "network"); !call.empty()) return call;
   return resolved(AliasKind::network, claim, "model", networks());
 }
 

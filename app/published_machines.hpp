@@ -9,8 +9,8 @@
 
 namespace parsim {
 
-/// Our name of the network or GPU that the row names: an alias, or a name of ours in their
-/// spelling. Throws InputError naming the row for an unknown one.
+/// Our name of the network or GPU that the row names: what its column `network` says, an alias, or
+/// a name of ours in their spelling. Throws InputError naming the row for an unknown one.
 [[nodiscard]] std::string network_of(const Claim& claim);
 [[nodiscard]] std::string device_of(const Claim& claim);
 

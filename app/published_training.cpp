@@ -9,6 +9,7 @@
 
 #include "app/framework_step.hpp"
 #include "app/published_machines.hpp"
+#include "app/published_plan.hpp"
 #include "core/errors.hpp"
 #include "core/routes.hpp"
 #include "core/timeline.hpp"
@@ -22,10 +23,10 @@ namespace {
 
 /// A rate of anything but samples would be compared with samples.
 void check_unit(const Claim& claim) {
-  constexpr std::string_view known[] = {"", "images/s", "samples/s"};
+  constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
   if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
   throw InputError(place_in_row(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
-                   "accepted: images/s, samples/s, or nothing for images/s");
+                   "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
 }
 
 bool says(const Claim& claim, std::string_view name, std::string_view word) {
@@ -119,12 +120,19 @@ Training::Training(const Claim& claim)
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const Network network = load_network(network_of(claim), {}, claim.set);
-  const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
-  batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
   StrategyInput input{network, cluster_, *tiles_};
-  input.batch = batch_;
   input.precision = precision_of(claim);
   input.sync = Sync::Kind::ring;
+  if (has_layout(claim)) {
+    input.optimizer = Optimizer::adam;
+    const Plan plan = published_plan(claim, input);
+    batch_ = plan.batch;
+    dag_ = lower(network, cluster_, plan);
+    return;
+  }
+  const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
+  batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
+  input.batch = batch_;
   if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   // TensorFlow's gradients travel variable by variable.
   if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
@@ -134,7 +142,13 @@ Training::Training(const Claim& claim)
 
 double Training::step(double factor) const {
   const auto cost = make_scaled(*tiles_, factor);
-  return makespan(make_simgrid_executor(cluster_, *cost, options_)->run(dag_)).count();
+  SimOptions options = options_;
+  options.engine = Engine::automatic;
+  return makespan(make_simulator(cluster_, *cost, options)->run(dag_)).count();
+}
+
+double in_unit_of(const Claim& claim, double samples, double seconds) {
+  return claim.unit == "ms" ? 1e3 * seconds : samples / seconds;
 }
 
 double fitted_factor(const Training& training, double wanted) {

@@ -16,8 +16,10 @@ namespace parsim {
 /// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
-/// Data-parallel training as a row says: network, machine, precision, batch, optimizer, and where
-/// gradients are added up (app/framework_step.hpp). Throws InputError for what nobody understands.
+/// Training as a row says: network, machine, precision, batch, optimizer, and either how layers,
+/// stages and states are spread (app/published_plan.hpp; Adam, which all such rows used) or where
+/// the gradients of data parallelism are added up (app/framework_step.hpp). Throws InputError for
+/// what nobody understands.
 class Training {
  public:
   explicit Training(const Claim& claim);
@@ -36,6 +38,9 @@ class Training {
   std::int64_t batch_ = 0;
   ExecDag dag_;
 };
+
+/// What a row states of a step of so many samples: its time in ms, or samples per second.
+[[nodiscard]] double in_unit_of(const Claim& claim, double samples, double seconds);
 
 /// The factor with which a step takes `wanted` seconds. Kernels of one device are a sum, so that
 /// two steps of the secant method are more than enough; more devices wait for each other.

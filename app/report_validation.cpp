@@ -18,11 +18,14 @@ nlohmann::ordered_json optional_number(const std::optional<double>& value) {
 std::string json_of(const Validation& validation) {
   nlohmann::ordered_json sets = nlohmann::ordered_json::array();
   for (const ValidationSet& set : validation.sets) {
+    const auto error = [&](double value) {
+      return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
+    };
     sets.push_back({{"name", set.name},
                     {"rows", set.rows},
-                    {"mean_error", set.mean_error},
-                    {"median_error", set.median_error},
-                    {"max_error", set.max_error},
+                    {"mean_error", error(set.mean_error)},
+                    {"median_error", error(set.median_error)},
+                    {"max_error", error(set.max_error)},
                     {"baseline_mean_error", optional_number(set.baseline_mean_error)},
                     {"spearman", optional_number(set.spearman)}});
   }
@@ -66,7 +69,7 @@ Table table_of_sets(const std::vector<ValidationSet>& sets) {
   using S = ValidationSet;
   const auto error = [&](const char* title, const char* key, double S::*field) {
     add(table, sets, {title, key}, [field](const S& set) {
-      return TableCell{magnitude(set.*field), exact(set.*field)};
+      return maybe(set.rows > 0 ? std::optional(set.*field) : std::nullopt, magnitude);
     });
   };
   add(table, sets, {"set", "name", false}, [](const S& set) { return TableCell::word(set.name); });

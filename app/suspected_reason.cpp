@@ -4,6 +4,7 @@
 
 #include "app/predict_published.hpp"
 #include "app/published_machines.hpp"
+#include "app/published_plan.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
@@ -38,8 +39,43 @@ std::string of_script(const Claim& claim, double error) {
   return {};
 }
 
+/// Transformers under FSDP or Megatron's three ways, see app/published_plan.hpp; "" for others.
+std::string of_transformer(const Claim& claim, double error) {
+  if (!has_layout(claim)) return {};
+  const RunLayout run = layout_of(claim);
+  // Of an iteration's time, less is faster.
+  const bool too_fast = (error > 0) != (claim.unit == "ms");
+  if (column_says(claim, "parallelism", "FSDP")) {
+    constexpr std::int64_t many_tokens = 8192;
+    if (count_column(claim, "seq_len", 1) >= many_tokens) {
+      return "attention's kernel: which version ran is assumed, and that all cards do it as well "
+             "as "
+             "their products is a guess";
+    }
+    if (!too_fast) return "";
+    constexpr std::int64_t few_tokens = 8192;
+    if (run.micro_batch * count_column(claim, "seq_len", 1) <= few_tokens) {
+      return "FSDP scatters gradients after every micro-batch, many runs in 32 bits, and its "
+             "kernels take rate from the others; here they are scattered once, in 16 bits";
+    }
+    return "kernels borrow their efficiency from another card; memory that is nearly full, "
+           "clipping "
+           "and an optimizer of many kernels are not modelled";
+  }
+  if (too_fast && run.tensor > 1) {
+    return "blocks go forward again without the sums over their group, which Megatron makes again";
+  }
+  if (!too_fast && run.pipeline > 1) {
+    return "between stages every GPU of a group sends all that the next one needs, and gradients "
+           "of "
+           "two readers apart; Megatron-DeepSpeed sends a part from each, once";
+  }
+  return "kernels of fp16 are guessed for this card";
+}
+
 std::string of_throughput(const Claim& claim, double error, std::optional<double> baseline) {
   if (std::string reason = of_script(claim, error); !reason.empty()) return reason;
+  if (std::string reason = of_transformer(claim, error); !reason.empty()) return reason;
   const double linear = baseline ? claim.expected / *baseline : 1;
   const bool several = count_column(claim, "nodes", 1) > 1;
   if (error > 0 && !several && linear < 0.85) {

@@ -69,6 +69,7 @@ TEST_CASE("published: a precision or unit that nobody knows is named, not taken 
   };
   CHECK(reason("FP9", "images/s").starts_with("t:2:precision: unknown precision 'FP9'; accepted"));
   CHECK(reason("FP32", "s").starts_with("t:2:unit: unknown unit 's'; accepted: images/s"));
+  CHECK(reason("fp32", "ms").empty());
   CHECK(reason("fp16 mixed", "samples/s").empty());
   CHECK(reason("", "").empty());
 }
@@ -216,6 +217,19 @@ TEST_CASE("published: --data makes one set named after the file, with the contra
   CHECK(row["error"].get<double>() == doctest::Approx((predicted - expected) / expected));
   REQUIRE(result["unresolved"].size() == 3);
   CHECK(result["unresolved"][2]["reason"] == "library not modelled");
+}
+
+TEST_CASE("published: a set without a scored row has no errors, and its notes say why") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.write("mine.csv",
+                                        "model,gpu,value,unit,split,notes\n"
+                                        "LeNet,K80,1,images/s,unscored,slow; unscored: too odd\n");
+  const testing::Finished finished =
+      testing::run_program(PARSIM_PROGRAM, {"validate", "--published", "--data", file, "--json"});
+  const nlohmann::json result = nlohmann::json::parse(finished.out);
+  CHECK(result["sets"][0]["rows"] == 0);
+  CHECK(result["sets"][0]["mean_error"].is_null());
+  CHECK(result["unresolved"][0]["reason"] == "too odd");
 }
 
 }  // namespace parsim

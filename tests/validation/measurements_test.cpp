@@ -65,12 +65,15 @@ TEST_CASE("measurements: the published tables are whole") {
     CHECK(claim.source.size() > 20);
   }
   using Counts = std::map<Split, int>;
-  CHECK(counts.size() == 4);
+  CHECK(counts.size() == 7);
   CHECK(counts["tensorflow_cnn_2017"] == Counts{{Split::calibrate, 28}, {Split::validate, 70}});
   CHECK(counts["dlperf_resnet50_v100"] == Counts{{Split::calibrate, 33}, {Split::validate, 97}});
   CHECK(counts["single_gpu_cnn"] ==
         Counts{{Split::calibrate, 8}, {Split::validate, 91}, {Split::unscored, 58}});
   CHECK(counts["collectives"] == Counts{{Split::calibrate, 409}, {Split::validate, 237}});
+  CHECK(counts["llm_foundry_mpt"] == Counts{{Split::validate, 183}, {Split::unscored, 33}});
+  CHECK(counts["vtrain_a100_multi_node"] == Counts{{Split::validate, 18}, {Split::unscored, 91}});
+  CHECK(counts["vtrain_a100_single_node"] == Counts{{Split::unscored, 480}});
 }
 
 TEST_CASE("measurements: the longest alias wins, and a hint is asked for where one is needed") {
