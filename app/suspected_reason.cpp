@@ -48,9 +48,7 @@ std::string of_transformer(const Claim& claim, double error) {
   if (column_says(claim, "parallelism", "FSDP")) {
     constexpr std::int64_t many_tokens = 8192;
     if (count_column(claim, "seq_len", 1) >= many_tokens) {
-      return "attention's kernel: which version ran is assumed, and that all cards do it as well "
-             "as "
-             "their products is a guess";
+      return "attention's kernel: which version ran is assumed, and its pace is a guess";
     }
     if (!too_fast) return "";
     constexpr std::int64_t few_tokens = 8192;
@@ -58,9 +56,7 @@ std::string of_transformer(const Claim& claim, double error) {
       return "FSDP scatters gradients after every micro-batch, many runs in 32 bits, and its "
              "kernels take rate from the others; here they are scattered once, in 16 bits";
     }
-    return "kernels borrow their efficiency from another card; memory that is nearly full, "
-           "clipping "
-           "and an optimizer of many kernels are not modelled";
+    return "memory that is nearly full, clipping and an optimizer of many kernels are not modelled";
   }
   if (too_fast && run.tensor > 1) {
     return "blocks go forward again without the sums over their group, which Megatron makes again";

@@ -1,6 +1,7 @@
 // The cost model that knows shapes: matrix products and convolutions by whole tiles in waves
 // (sim/tiles.hpp), everything else by what it reads and writes.
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "sim/coefficients.hpp"
@@ -20,13 +21,19 @@ constexpr double walk_efficiency = 0.75;
 /// marked for calibration (validation/measurements).
 constexpr double old_norm_efficiency = 0.35;
 constexpr double first_fast_norms = 7.0;
-/// Part of the rate of products alone that attention in one kernel reaches, because exponents are
-/// taken between them. Guessed: Dao 2023 ("FlashAttention-2", section 4.1) reaches 50 to 73 % of
-/// what an A100 can do, products 80 to 90 %.
-constexpr double attention_pace = 0.7;
+/// Part of the peak that attention in one kernel reaches, because exponents are taken between its
+/// products. Guessed for all GPUs from FlashAttention-2: 50 to 73 % of an A100 (Dao 2023,
+/// abstract); 35 % of an H100, whose own instructions it does not use (Shah et al. 2024,
+/// "FlashAttention-3", abstract, which reaches up to 75 % with them).
+constexpr double attention_efficiency = 0.55, attention_efficiency_on_hopper = 0.35;
+constexpr double hopper = 9.0;
 /// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
 /// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
 constexpr double walk_overhead = 5e-6;
+
+bool is_since_hopper(const DeviceModel& model) {
+  return !model.architecture.empty() && std::strtod(model.architecture.c_str(), nullptr) >= hopper;
+}
 
 class TileCosts final : public CostModel {
  public:
@@ -80,7 +87,7 @@ class TileCosts final : public CostModel {
   struct OneDevice {
     std::optional<TileRates> tiles;    ///< nothing for CPUs
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
-    double peak = 1, walk = 1, norm = 1, walk_overhead = 0;
+    double peak = 1, walk = 1, norm = 1, attention = 1, walk_overhead = 0;
     Origin origin = Origin::guessed;
   };
 
@@ -105,6 +112,8 @@ class TileCosts final : public CostModel {
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.walk;
     device.walk_overhead = std::min(walk_overhead, row->tiles.overhead);
+    device.attention = device.peak * (is_since_hopper(model) ? attention_efficiency_on_hopper
+                                                             : attention_efficiency);
     device.origin = origin;
     return device;
   }
@@ -117,7 +126,8 @@ class TileCosts final : public CostModel {
     }
     if (device.tiles) {
       const Seconds products = product_time(kernel, *device.tiles, bytes);
-      return kernel.attends ? products / attention_pace : products;
+      if (!kernel.attends) return products;
+      return std::max(products, Seconds{kernel.flops / device.attention + device.walk_overhead});
     }
     const double products = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
     return Seconds{std::max(walk, products) + device.walk_overhead};
