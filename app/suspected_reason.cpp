@@ -59,7 +59,8 @@ std::string of_transformer(const Claim& claim, double error) {
     return "memory that is nearly full, clipping and an optimizer of many kernels are not modelled";
   }
   if (too_fast && run.tensor > 1) {
-    return "blocks go forward again without the sums over their group, which Megatron makes again";
+    return "blocks go forward again without the products that a group sums, which Megatron makes "
+           "again";
   }
   if (!too_fast && run.pipeline > 1) {
     return "between stages every GPU of a group sends all that the next one needs, and gradients "

@@ -1,7 +1,6 @@
 // The cost model that knows shapes: matrix products and convolutions by whole tiles in waves
 // (sim/tiles.hpp), everything else by what it reads and writes.
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "sim/coefficients.hpp"
@@ -30,10 +29,6 @@ constexpr double hopper = 9.0;
 /// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
 /// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
 constexpr double walk_overhead = 5e-6;
-
-bool is_since_hopper(const DeviceModel& model) {
-  return !model.architecture.empty() && std::strtod(model.architecture.c_str(), nullptr) >= hopper;
-}
 
 class TileCosts final : public CostModel {
  public:
@@ -112,8 +107,9 @@ class TileCosts final : public CostModel {
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.walk;
     device.walk_overhead = std::min(walk_overhead, row->tiles.overhead);
-    device.attention = device.peak * (is_since_hopper(model) ? attention_efficiency_on_hopper
-                                                             : attention_efficiency);
+    device.attention =
+        device.peak * (compute_capability(model) >= hopper ? attention_efficiency_on_hopper
+                                                           : attention_efficiency);
     device.origin = origin;
     return device;
   }

@@ -253,9 +253,10 @@ Plan plan_pipeline(const StrategyInput& input) {
   const std::vector<Plan> plans = finalists_of(input, candidates);
   Plan best = plans[best_by_simulation(input, plans)];
   const std::size_t used = best.schedule.lanes.size();
-  if (used < devices.size() && !input.parts) {
-    best.notes.push_back(
-        fmt::format("{} of {} devices: more stages would not be faster", used, devices.size()));
+  if (used < devices.size()) {
+    best.notes.push_back(fmt::format(
+        "{} of {} devices: {}", used, devices.size(),
+        input.parts ? "one for each of the parts asked for" : "more stages would not be faster"));
   }
   return best;
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -43,6 +44,37 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
                    "parts than layers");
 }
 
+/// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
+/// pipelines, and, because smaller ones need less memory, every half of them down to one sample
+/// each.
+std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages,
+                                  std::size_t replicas) {
+  if (input.micro_batches) return {*input.micro_batches};
+  std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, stages);
+  const auto each = static_cast<std::int64_t>(replicas);
+  for (std::int64_t more = 2; more <= std::min(input.batch / each, most_micro_batches); more *= 2) {
+    if (input.batch % more == 0) numbers.insert(static_cast<std::int32_t>(more));
+  }
+  return numbers;
+}
+
+/// Devices in the order in which they form groups: within machines, where groups fit into one;
+/// those that are left over in a machine are left out.
+std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<DeviceId>& devices,
+                                std::size_t ways) {
+  if (ways > largest_machine(input, devices)) return devices;
+  std::map<NodeId, std::vector<DeviceId>> of_machine;
+  std::vector<DeviceId> grouped;
+  for (const DeviceId device : devices) {
+    std::vector<DeviceId>& group = of_machine[input.cluster[device].node];
+    group.push_back(device);
+    if (group.size() < ways) continue;
+    grouped.insert(grouped.end(), group.begin(), group.end());
+    group.clear();
+  }
+  return grouped;
+}
+
 /// All ways in which groups, stages and replicas use all devices; with numbers asked for, as many
 /// devices as possible.
 std::vector<Ways> all_ways(const StrategyInput& input, const std::vector<DeviceId>& devices) {
@@ -55,12 +87,11 @@ std::vector<Ways> all_ways(const StrategyInput& input, const std::vector<DeviceI
   };
   for (std::size_t ways = 1; ways <= count; ++ways) {
     if (!worth_a_look(ways, input.tensor, count) || (!input.tensor && ways > most)) continue;
-    for (std::size_t stages = 1; stages <= std::min(count / ways, layers); ++stages) {
-      if (!worth_a_look(stages, input.parts, count / ways)) continue;
-      const std::size_t replicas = count / ways / stages;
-      const std::set<std::int32_t> numbers = input.micro_batches
-                                                 ? std::set{*input.micro_batches}
-                                                 : numbers_of_micro_batches(input.batch, stages);
+    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
+    for (std::size_t stages = 1; stages <= std::min(groups, layers); ++stages) {
+      if (!worth_a_look(stages, input.parts, groups)) continue;
+      const std::size_t replicas = groups / stages;
+      const std::set<std::int32_t> numbers = numbers_of(input, stages, replicas);
       for (const std::int32_t number : numbers) {
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         if (feeds_all || number == *numbers.begin())
@@ -85,10 +116,13 @@ std::string note_of(const Ways& ways) {
 
 /// The fastest by the closed form first; in single precision, because what adds up in another order
 /// is not another time.
-std::vector<Arrangement> arranged(Arranging& arranging, const std::vector<Ways>& all,
+std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arranging,
+                                  const std::vector<Ways>& all,
                                   const std::vector<DeviceId>& devices) {
   std::vector<Arrangement> arrangements;
-  for (const Ways& ways : all) arrangements.push_back(arranging.arrange(ways, devices));
+  for (const Ways& ways : all) {
+    arrangements.push_back(arranging.arrange(ways, in_groups(input, devices, ways.tensor)));
+  }
   std::stable_sort(arrangements.begin(), arrangements.end(),
                    [](const Arrangement& a, const Arrangement& b) {
                      return static_cast<float>(a.cut.step) < static_cast<float>(b.cut.step);
@@ -105,21 +139,21 @@ std::size_t work_of(const StrategyInput& input, const Ways& ways) {
 /// Estimates of the most promising arrangements; of more, until one fits, if none of them does.
 std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arranging,
                                       const std::vector<Arrangement>& arrangements) {
-  constexpr std::size_t few = 16, most = 64;
-  constexpr std::size_t most_work = 4'000'000;
+  constexpr std::size_t fewest = 4, few = 16, most = 64;
+  constexpr std::size_t much_work = 4'000'000;
   Estimator estimator(input);
   std::vector<Estimated> candidates;
   bool some_fits = false;
   std::size_t work = 0;
   for (const Arrangement& arrangement : arrangements) {
-    const bool enough = candidates.size() >= few || work > most_work;
+    const bool enough =
+        candidates.size() >= few || (work > much_work && candidates.size() >= fewest);
     if (!candidates.empty() && enough && (some_fits || candidates.size() >= most)) break;
     Estimated& one =
         candidates.emplace_back(Estimated{arrangement, arranging.plan_of(arrangement), {}});
     one.price.shortage = shortage(input, one.plan);
     some_fits = some_fits || one.price.fits();
-    one.price.step = arrangement.cut.step > 0 && work > most_work ? Seconds{arrangement.cut.step}
-                                                                  : estimator.step_time(one.plan);
+    one.price.step = estimator.step_time(one.plan);
     work += work_of(input, arrangement.ways);
   }
   std::stable_sort(
@@ -136,18 +170,29 @@ Plan plan_tensor(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
   Arranging arranging(input);
-  const std::vector<Estimated> candidates =
-      most_promising(input, arranging, arranged(arranging, all_ways(input, devices), devices));
+  const std::vector<Estimated> candidates = most_promising(
+      input, arranging, arranged(input, arranging, all_ways(input, devices), devices));
   constexpr std::size_t finalists = 4;
-  constexpr double hopeless = 2;  // times the fastest estimate
+  constexpr double hopeless = 2;              // times the fastest estimate
+  constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated
+  std::size_t work = 0;
   std::vector<Plan> plans;
   for (const Estimated& one : candidates) {
     const bool late = one.price.fits() != candidates[0].price.fits() ||
                       one.price.step > hopeless * candidates[0].price.step;
-    if (late || plans.size() == finalists) break;
+    work +=
+        input.network.layers.size() * static_cast<std::size_t>(one.arrangement.ways.micro_batches);
+    const bool long_enough = !plans.empty() && work > most_work;
+    if (late || plans.size() == finalists || long_enough) break;
     plans.push_back(one.plan);
     const Ways& ways = one.arrangement.ways;
     plans.back().notes.push_back(note_of(ways));
+    const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
+    if (idle > 0) {
+      plans.back().notes.push_back(
+          fmt::format("{} of {} replicas have nothing to do: a micro-batch has {} samples", idle,
+                      ways.data, input.batch / ways.micro_batches));
+    }
     const std::size_t used = ways.tensor * ways.pipeline * ways.data;
     if (used < devices.size()) {
       plans.back().notes.push_back(

@@ -59,10 +59,12 @@ std::vector<Dim> cuttable_dims(const Attention&, Shapes, const Shape& out) {
   return axes_as_dims(out);
 }
 
-/// Scores and their product with the values.
-Flops forward_flops(const Attention& kind, Shapes in, const Shape&, const Part& part) {
+/// Scores, along the whole width of every head that the part has channels of, and their product
+/// with the values.
+Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part) {
   if (part.out.empty()) return {};
-  return {2 * 2 * static_cast<double>(part.out.volume()) * keys_read(kind, in, part)};
+  const auto scored = static_cast<double>(input_region(kind, in, out, 0, part).volume());
+  return {2 * (scored + static_cast<double>(part.out.volume())) * keys_read(kind, in, part)};
 }
 
 }  // namespace parsim::layers

@@ -113,6 +113,7 @@ double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cut
   const Bytes payload{layer.out.elements() * samples * element_bytes(input_.precision)};
   bool parts_read = false, all_read = false;
   for (const Consumer& reader : readers_[id.index()]) {
+    if (input_.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // by sample
     const bool by_all = cuts[reader.layer.index()][0].dim == Dim::replica;
     (by_all ? all_read : parts_read) = true;
   }
@@ -191,11 +192,21 @@ Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) 
     costs.until.push_back(until(a, s));
     std::vector<double>& handed = costs.hand_over.emplace_back();
     if (s == 0) continue;
-    // Every device of a group hands over what all of them have.
+    // Every device of a group hands over what all of them have, and those of a machine share its
+    // ways to others.
     const DeviceId from = group_of(a, s - 1, 0)[0], to = group_of(a, s, 0)[0];
+    const NodeId machine = input_.cluster[from].node;
+    std::int64_t together = 1;
+    if (input_.cluster[to].node != machine) {
+      const std::size_t each = ways.data * ways.tensor;
+      const auto stage = std::span(a.devices).subspan((s - 1) * each, each);
+      together = std::count_if(stage.begin(), stage.end(), [&](DeviceId device) {
+        return input_.cluster[device].node == machine;
+      });
+    }
     const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
     for (const double bytes : boundary_) {
-      const Bytes payload{static_cast<std::int64_t>(bytes * static_cast<double>(most))};
+      const Bytes payload{static_cast<std::int64_t>(bytes) * most * together};
       handed.push_back(bytes > 0 ? input_.cost.transfer(from, to, payload).count() : dear);
     }
   }

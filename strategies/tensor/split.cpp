@@ -13,7 +13,10 @@ class Splitting {
  public:
   /// by_all   by layer: whether all must do it
   Splitting(const Network& network, std::size_t ways, const std::vector<bool>& by_all)
-      : network_(network), ways_(ways), must_by_all_(by_all) {}
+      : network_(network),
+        ways_(ways),
+        must_by_all_(by_all),
+        users_(users_of_parameters(network)) {}
 
   std::vector<std::vector<Cut>> run() {
     for (std::size_t l = 0; l < network_.layers.size(); ++l) {
@@ -53,9 +56,10 @@ class Splitting {
       return by_all();
     }
     const auto* table = layer.kind.as<Embedding>();
-    // A table smaller than what it makes is not worth a sum.
+    // A table smaller than what it makes is not worth a sum, unless scores are made with it, too.
     if (table != nullptr && suffices(table->rows) &&
-        table->rows * table->width > layer.out.elements()) {
+        (users_[layer.parameters[0].index()].size() > 1 ||
+         table->rows * table->width > layer.out.elements())) {
       return {Dim::in_channel, even_split(table->rows, ways_)};
     }
     const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
@@ -114,6 +118,7 @@ class Splitting {
   const Network& network_;
   std::size_t ways_;
   const std::vector<bool>& must_by_all_;
+  std::vector<std::vector<LayerId>> users_;  ///< by parameter
   std::vector<std::vector<Cut>> cuts_;
   std::vector<std::vector<Region>> held_;  ///< by layer and device, of one sample; none: all of it
 };
@@ -134,14 +139,55 @@ bool alike(const Network& network, const std::vector<std::vector<Cut>>& cuts,
   return all_alike;
 }
 
+bool by_parts(const std::vector<Cut>& cuts) {
+  return cuts[0].dim != Dim::replica && cuts[0].dim != Dim::in_channel;
+}
+
+/// Marks the smaller operands of a layer that reads parts but is done by all, back to where they
+/// began to be parts; whether there was one.
+bool mark_smaller_operands(const Network& network, LayerId id,
+                           const std::vector<std::vector<Cut>>& cuts, std::vector<bool>& by_all) {
+  const Layer& layer = network[id];
+  std::int64_t largest = 0;
+  for (const LayerId input : layer.inputs) {
+    largest = std::max(largest, network[input].out.elements());
+  }
+  bool marked = false;
+  for (LayerId input : layer.inputs) {
+    if (network[input].out.elements() == largest || !by_parts(cuts[input.index()])) continue;
+    for (bool more = true; more;) {
+      by_all[input.index()] = marked = true;
+      const std::vector<LayerId>& before = network[input].inputs;
+      more = before.size() == 1 && by_parts(cuts[before[0].index()]);
+      if (more) input = before[0];
+    }
+  }
+  return marked;
+}
+
+/// Products of activations that could follow their largest operand if all devices made the others:
+/// marks those, whether there were any. Each is tried once.
+bool relieve(const Network& network, const std::vector<std::vector<Cut>>& cuts,
+             std::vector<bool>& tried, std::vector<bool>& by_all) {
+  bool marked = false;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerKind& kind = network.layers[l].kind;
+    const bool multiplies = kind.as<Attention>() != nullptr || kind.as<MatMul>() != nullptr;
+    if (!multiplies || tried[l] || cuts[l][0].dim != Dim::replica) continue;
+    tried[l] = true;
+    if (mark_smaller_operands(network, LayerId{l}, cuts, by_all)) marked = true;
+  }
+  return marked;
+}
+
 }  // namespace
 
 std::vector<std::vector<Cut>> split(const Network& network, std::size_t ways) {
   if (ways < 2) return std::vector<std::vector<Cut>>(network.layers.size());
-  std::vector<bool> by_all(network.layers.size());
+  std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
   while (true) {
     std::vector<std::vector<Cut>> cuts = Splitting(network, ways, by_all).run();
-    if (alike(network, cuts, by_all)) return cuts;
+    if (alike(network, cuts, by_all) && !relieve(network, cuts, tried, by_all)) return cuts;
   }
 }
 

@@ -11,11 +11,13 @@ namespace parsim::tensor {
 /// By layer, its cut into `ways` parts:
 ///
 /// - A convolution or dense layer whose input is whole on every device is cut by channel ("column
-///   parallel"), a table of words by rows.
+///   parallel"), a table of words by rows if it is larger than what it makes, or shared.
 /// - What reads a cut tensor follows it, as long as every part needs only what its device has:
 ///   activations, norms by channel, attention by heads.
 /// - A convolution or dense layer whose input is cut by channel is cut along its contraction ("row
 ///   parallel"); its parts are summed by an all-reduce.
+/// - Where a smaller operand keeps a layer from following the others, all devices make it: keys and
+///   values of fewer heads than devices.
 /// - Everything else is done by all (replica), where need be after a gather.
 ///
 /// This is the split of Shoeybi et al. 2019 ("Megatron-LM", section 3) for transformers, found from

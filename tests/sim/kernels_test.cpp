@@ -154,6 +154,9 @@ TEST_CASE("kernels: attention in one kernel by hand") {
   CHECK(backward.elements == 2 * moved);
   // Token t attends to t + 1 keys: 64.5 of 128 on average.
   CHECK(only_one(past, Pass::forward).flops == forward.flops * 64.5 / 128);
+  // Half of a head's channels: all of its scores.
+  part.out[2] = {0, 32};
+  CHECK(only_one(all, Pass::forward).flops == 2.0 * 2 * 128 * 128 * (64 + 32));
   // Heads 3 and 4, which have a key each; tokens 32 to 96 attend to 33 to 96 keys.
   part.out = {{0, 2}, {32, 96}, {128, 256}};
   CHECK(sizes(only_one(past, Pass::forward)) == List{64, 64, 2 * 33 + 63, 4});

@@ -81,6 +81,41 @@ TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a g
   CHECK(dims.at("block0.mlp.down") == "in_channel");
 }
 
+TEST_CASE("tensor: keys and values of fewer heads than devices are made by all") {
+  const auto dims = dims_of(
+      load_network("gpt:layers=1,width=64,heads=8,key_heads=2,tokens=8,words=500", {}, "test"), 4);
+  CHECK(dims.at("block0.attention.query") == "channel");
+  CHECK(dims.at("block0.attention.key") == "replica");
+  CHECK(dims.at("block0.attention.value") == "replica");
+  CHECK(dims.at("block0.attention.fused") == "channel");
+  CHECK(dims.at("block0.attention.output") == "in_channel");
+}
+
+TEST_CASE("tensor: a shared table is cut by words, however few") {
+  const auto dims =
+      dims_of(load_network("gpt:layers=1,width=64,heads=8,tokens=512,words=100", {}, "test"), 4);
+  CHECK(dims.at("wte") == "in_channel");
+  CHECK(dims.at("lm_head") == "channel");
+}
+
+TEST_CASE("tensor: groups stay within machines, batches come in as many parts as memory wants") {
+  const World odd(gpt, "nodes:2x6,device=v100-sxm2,intra=130GB/s,inter=1GB/s");
+  const Plan plan = plan_tensor(asked(odd, 8, 4, 1, 1));
+  for (const LayerPlan& layer : plan.layers) {
+    for (const DeviceId device : layer.devices) {
+      CHECK(device.index() % 6 < 4);  // four of each machine
+    }
+  }
+  const World full("gpt:layers=4,width=1024,heads=8,tokens=2048,words=500",
+                   "star:2,device=t4,rate=12GB/s");
+  StrategyInput input = full.simulated(64);
+  input.tensor = 2;
+  input.parts = 1;
+  const Plan fitting = plan_tensor(input);
+  CHECK(fits(input, fitting));
+  CHECK(fitting.schedule.micro_batches > 1);
+}
+
 TEST_CASE("tensor: a group moves what Narayanan et al. 2021 count, and no more") {
   // Section 3.2: two all-reduces of b·s·h forward and two backward for every layer; and one for the
   // embedding and one before the scores of words, which go to whose samples they are.
