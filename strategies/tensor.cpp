@@ -153,8 +153,9 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
         candidates.emplace_back(Estimated{arrangement, arranging.plan_of(arrangement), {}});
     one.price.shortage = shortage(input, one.plan);
     some_fits = some_fits || one.price.fits();
-    one.price.step = estimator.step_time(one.plan);
-    work += work_of(input, arrangement.ways);
+    const bool worth_it = one.price.fits() || work <= much_work;
+    one.price.step = worth_it ? estimator.step_time(one.plan) : Seconds{arrangement.cut.step};
+    if (worth_it) work += work_of(input, arrangement.ways);
   }
   std::stable_sort(
       candidates.begin(), candidates.end(),

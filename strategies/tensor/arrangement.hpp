@@ -50,7 +50,7 @@ class Arranging {
   double time_on(DeviceId device);
   std::vector<std::int64_t> shares(const Ways& ways, const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
-  std::vector<double> until(const Arrangement& a, std::size_t stage);
+  const std::vector<double>& until(const Arrangement& a, std::size_t stage);
   double exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts, std::int64_t samples,
                    std::span<const DeviceId> group) const;
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
@@ -58,8 +58,9 @@ class Arranging {
   const StrategyInput& input_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
-  std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by ways
-  std::map<std::int32_t, double> time_on_;                     ///< by model: the whole network
+  std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;       ///< by ways
+  std::map<std::vector<std::int64_t>, std::vector<double>> until_;  ///< by what tells stages apart
+  std::map<std::int32_t, double> time_on_;                          ///< by model: the whole network
 };
 
 }  // namespace parsim::tensor
