@@ -217,12 +217,16 @@ Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                          const std::vector<ExecDag>& dags) {
   if (request.measured) return {measured_before(request, dags), {}, 0};
   Answer<Measurements> answer = ask("run", request, dags, measurements_from_json);
-  if (!answer.value || answer.exit_code != ExitCode::hardware) return answer;
+  const bool refused =
+      answer.exit_code == ExitCode::hardware || answer.exit_code == ExitCode::usage;
+  if (!answer.value || !refused) return answer;
   const std::vector<Measurement>& runs = answer.value->runs;
   const bool none = std::all_of(runs.begin(), runs.end(),
                                 [](const Measurement& run) { return !run.error.empty(); });
-  if (none) return {std::nullopt, runs.front().error, ExitCode::hardware};
-  return answer;
+  if (!none) return answer;
+  // What no machine can run is a wrong question.
+  if (answer.exit_code == ExitCode::usage) throw InputError("parsim-hw", runs.front().error);
+  return {std::nullopt, runs.front().error, ExitCode::hardware};
 }
 
 bool add_workspaces(const Cluster& cluster, Run& run) {

@@ -1,8 +1,8 @@
 // Tensor, pipeline and data parallelism together, as large transformers are trained: layers shared
 // within groups of devices (Shoeybi et al. 2019, "Megatron-LM"), groups in a pipeline, pipelines
 // side by side (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
-// Clusters Using Megatron-LM"). Beyond them: any network, devices of unequal speed, and the three
-// numbers are searched for.
+// Clusters Using Megatron-LM"). Beyond them: any network, replicas and stages of unequal speed, and
+// the three numbers are searched for.
 #include <fmt/format.h>
 
 #include <algorithm>
