@@ -6,6 +6,22 @@
 
 namespace parsim {
 
+std::vector<OpId> Lowering::emit_scatter_gather(
+    const Movement& movement, const Slice& sent, const Slice& gathered, bool add, Stream stream,
+    const std::function<std::vector<OpId>(const Leg&)>& after, std::vector<OpId>& legs) {
+  for (const Leg& leg : movement.legs) {
+    Slice from = sent, to = gathered;
+    from.region = to.region = dag_.intern(leg.region);
+    legs.push_back(dag_.add(Transfer{leg.from, leg.to, from, to, add}, stream, after(leg)));
+  }
+  if (movement.devices.size() == 1) return legs;
+  Shares shares;
+  for (const Region& region : movement.regions) shares.regions.push_back(dag_.intern(region));
+  return {dag_.add(
+      Collective{CollectiveKind::all_gather, dag_.intern(movement.devices), gathered, gathered},
+      shares, Stream::tensor, legs)};
+}
+
 OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader) {
   OpId& op = at(id, m).arrivals[index];
   if (op.valid()) return op;
@@ -18,6 +34,14 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
   Region all;
   for (const Region& region : movement.regions) all = hull(all, region);
   const Slice moved = slice(tensor, Role::activation, m, all);
+  if (movement.pattern == Pattern::scatter_gather) {
+    const auto holder = [&](const Leg& leg) {
+      return std::vector<OpId>{at(id, m).ready[static_cast<std::size_t>(leg.cell)]};
+    };
+    op =
+        emit_scatter_gather(movement, moved, moved, false, stream, holder, at(id, m).legs[index])[0];
+    return op;
+  }
   if (!is_collective(movement.pattern)) {
     op = dag_.add(Transfer{movement.devices[0], movement.devices[1], moved, moved, false}, stream,
                   after);
@@ -76,8 +100,14 @@ void Lowering::await_departures(LayerId id, std::int32_t cell, std::int32_t m,
   const std::vector<Movement>& movements = layers_[id.index()].layout.arrivals();
   const std::vector<OpId>& arrivals = at(id, m).arrivals;
   for (std::size_t a = 0; a < arrivals.size(); ++a) {
+    // Of a scatter_gather only the transfers read what is to be overwritten.
+    const std::vector<Leg>& legs = movements[a].legs;
+    for (std::size_t leg = 0; arrivals[a].valid() && leg < legs.size(); ++leg) {
+      if (legs[leg].cell == cell) after.push_back(at(id, m).legs[a][leg]);
+    }
     const std::vector<std::int32_t>& from = movements[a].producers;
-    if (arrivals[a].valid() && std::find(from.begin(), from.end(), cell) != from.end()) {
+    if (legs.empty() && arrivals[a].valid() &&
+        std::find(from.begin(), from.end(), cell) != from.end()) {
       after.push_back(arrivals[a]);
     }
   }
@@ -269,6 +299,30 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
     const Slice from = slice(store, Role::partial_sum, m, all);
     const Slice home_gradient = slice(home, Role::gradient, m, all);
     const Slice to = alone ? home_gradient : slice(store, Role::gradient, m, all);
+    if (movement.pattern == Pattern::scatter_gather) {
+      Slice sent = from;
+      std::vector<OpId> summed;
+      if (!movement.summing.empty()) {
+        for (const DeviceId device : movement.summing) {
+          const std::vector<OpId> ops = kernels_on(device);
+          summed.insert(summed.end(), ops.begin(), ops.end());
+        }
+        Shares shares;
+        for (const Region& region : movement.sums) shares.regions.push_back(dag_.intern(region));
+        sent = slice(store, Role::gradient, m, all);
+        summed = {dag_.add(
+            Collective{CollectiveKind::reduce_scatter, dag_.intern(movement.summing), from, sent},
+            shares, Stream::tensor, summed)};
+      }
+      std::vector<OpId> legs;
+      const std::vector<OpId> done = emit_scatter_gather(
+          movement, sent, to, true, stream,
+          [&](const Leg& leg) { return summed.empty() ? kernels_on(leg.from) : summed; }, legs);
+      for (const std::int32_t cell : movement.producers) {
+        for (const OpId op : done) alone ? feed(cell, op) : receive(cell, Role::gradient, all, op);
+      }
+      continue;
+    }
     std::vector<OpId> after;
     const std::size_t senders = is_collective(movement.pattern) ? movement.devices.size() : 1;
     for (std::size_t d = 0; d < senders; ++d) {

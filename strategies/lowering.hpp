@@ -2,6 +2,7 @@
 // the micro-batch), then the schedule slot by slot, then what remains of the synchronisation.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -59,8 +60,9 @@ struct Received {
 struct MicroBatchState {
   std::vector<OpId> ready;     ///< by cell: the operation after which its part is there
   std::vector<OpId> arrivals;  ///< by arrival; invalid until somebody asks
-  std::vector<std::vector<Received>> received;  ///< by canonical cell, not yet added
-  std::vector<std::vector<OpId>> gradients;     ///< by canonical cell: what completes its gradient
+  std::map<std::size_t, std::vector<OpId>> legs;  ///< by arrival that is a scatter_gather
+  std::vector<std::vector<Received>> received;    ///< by canonical cell, not yet added
+  std::vector<std::vector<OpId>> gradients;  ///< by canonical cell: what completes its gradient
   /// By edge of Together: its reader's kernels by cell, until the last one is there.
   std::map<EdgeId, std::vector<OpId>> contributions;
 };
@@ -86,6 +88,13 @@ class Lowering {
   void emit_together(LayerId producer, std::int32_t m);
   void emit_movements(LayerId producer, EdgeId edge, const GradientReturn& back, std::int32_t m,
                       const std::map<DeviceId, std::vector<OpId>>& contributed);
+  /// The transfers of a scatter_gather, appended to `legs`, then, with several members, the
+  /// all-gather. `after` tells what a leg waits for. Returns what must end until all of `gathered`
+  /// is there.
+  std::vector<OpId> emit_scatter_gather(const Movement& movement, const Slice& sent,
+                                        const Slice& gathered, bool add, Stream stream,
+                                        const std::function<std::vector<OpId>(const Leg&)>& after,
+                                        std::vector<OpId>& legs);
   OpId arrival(LayerId id, std::size_t index, std::int32_t m, LayerId reader);
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
   void analyse_shards(std::size_t group);

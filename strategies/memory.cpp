@@ -149,8 +149,9 @@ void Accounting::activations() {
             received = movement.needs[d].volume() -
                        intersect(movement.needs[d], movement.regions[d]).volume();
           }
-          const bool sender_only = d == 0 && (movement.pattern == Pattern::broadcast ||
-                                              !is_collective(movement.pattern));
+          const bool sender_only =
+              d == 0 && movement.legs.empty() &&
+              (movement.pattern == Pattern::broadcast || !is_collective(movement.pattern));
           if (sender_only) continue;
           Kept& kept = kept_[movement.devices[d].index()];
           kept.by_stage[stage] += received * element_;

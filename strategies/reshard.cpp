@@ -11,9 +11,9 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> pattern_names{
-    "all-gather", "reduce-scatter", "all-reduce",     "all-to-all",
-    "broadcast",  "halo exchange",  "point to point", "local addition"};
+constexpr std::array<std::string_view, 9> pattern_names{
+    "all-gather",    "reduce-scatter", "all-reduce",         "all-to-all",    "broadcast",
+    "halo exchange", "point to point", "scatter and gather", "local addition"};
 
 /// Which copy of an owner's part serves a device: its own node's first, then spread by device id.
 std::int32_t nearest_copy(const Owner& owner, const std::vector<Cell>& cells, DeviceId to,
@@ -25,6 +25,24 @@ std::int32_t nearest_copy(const Owner& owner, const std::vector<Cell>& cells, De
 }
 
 }  // namespace
+
+std::optional<std::vector<Region>> even_boxes(const Region& box, std::size_t parts) {
+  const auto count = static_cast<std::int64_t>(parts);
+  if (box.rank() == 0) return std::nullopt;
+  std::size_t axis = 0;
+  for (std::size_t a = 1; a < box.rank() && box[axis].size() % count != 0; ++a) {
+    if (box[a].size() % count == 0 || box[a].size() > box[axis].size()) axis = a;
+  }
+  if (box[axis].size() < count) return std::nullopt;
+  std::vector<Region> boxes;
+  std::int64_t begin = box[axis].begin;
+  for (const std::int64_t size : even_split(box[axis].size(), parts)) {
+    boxes.push_back(box);
+    boxes.back()[axis] = {begin, begin + size};
+    begin += size;
+  }
+  return boxes;
+}
 
 std::string_view to_text(Pattern pattern) {
   return pattern_names[static_cast<std::size_t>(pattern)];
@@ -86,7 +104,6 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
   if (aligned(needs)) return {true, {}};
   const std::vector<Owner>& parts = owners();
   std::vector<Missing> missing;
-  Components components;
   std::map<DeviceId, std::vector<Region>> asked;  // pieces already on the list, by device
   for (const Need& need : needs) {
     if (need.region.empty()) continue;
@@ -116,12 +133,17 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
       pieces.insert(pieces.end(), lacking.begin(), lacking.end());
       const std::int32_t source = nearest_copy(parts[o], cells_, need.device, cluster);
       for (const Region& part : lacking) missing.push_back({o, source, need.device, part});
-      components.join(cells_[static_cast<std::size_t>(source)].device, need.device);
     }
+  }
+  // What one device alone has may also be broadcast, or be a share of an all-gather.
+  scatter(missing, 2, cluster);
+  Components components;
+  for (const Missing& m : missing) {
+    components.join(cells_[static_cast<std::size_t>(m.source)].device, m.to);
   }
   for (const auto& component :
        group_by(missing, [&](const Missing& m) { return components.root(m.to); })) {
-    bring_component(component, needs);
+    bring_component(component, needs, cluster);
   }
   std::vector<std::vector<std::int32_t>> sources(needs.size());
   for (std::size_t i = 0; i < needs.size(); ++i) {
@@ -156,7 +178,50 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
   return {false, std::move(sources)};
 }
 
-void TensorLayout::bring_component(std::span<const Missing> missing, std::span<const Need> needs) {
+void TensorLayout::scatter(std::vector<Missing>& missing, std::size_t holders,
+                           const Cluster& cluster) {
+  const auto device_of = [&](std::int32_t cell) {
+    return cells_[static_cast<std::size_t>(cell)].device;
+  };
+  const auto outside = [&](const Missing& m) {
+    const std::vector<Held>& here = held(m.to);
+    return owners_[m.owner].cells.size() >= holders &&
+           std::none_of(here.begin(), here.end(), [](const Held& h) { return h.source >= 0; });
+  };
+  std::map<std::pair<std::size_t, Region>, std::vector<DeviceId>> groups;
+  for (const Missing& m : missing) {
+    if (outside(m)) groups[{m.owner, m.piece}].push_back(m.to);
+  }
+  std::erase_if(groups, [](const auto& group) { return group.second.size() < 2; });
+  for (auto& [key, members] : groups) {
+    const Owner& owner = owners_[key.first];
+    const auto shares = even_boxes(key.second, members.size());
+    if (!shares) {
+      members.clear();
+      continue;
+    }
+    Movement movement{Pattern::scatter_gather, members, *shares, {}, {}, {}, {}, {}};
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      std::vector<std::int32_t> near;
+      for (const std::int32_t cell : owner.cells) {
+        if (cluster[device_of(cell)].node == cluster[members[i]].node) near.push_back(cell);
+      }
+      const std::vector<std::int32_t>& from = near.empty() ? owner.cells : near;
+      const std::int32_t cell = from[i % from.size()];
+      movement.legs.push_back({device_of(cell), members[i], (*shares)[i], cell});
+      movement.producers.push_back(cell);
+    }
+    arrive(std::move(movement), members, std::vector<Region>(members.size(), key.second));
+  }
+  std::erase_if(missing, [&](const Missing& m) {
+    const auto group = groups.find({m.owner, m.piece});
+    return group != groups.end() &&
+           std::find(group->second.begin(), group->second.end(), m.to) != group->second.end();
+  });
+}
+
+void TensorLayout::bring_component(std::vector<Missing> missing, std::span<const Need> needs,
+                                   const Cluster& cluster) {
   std::set<DeviceId> devices;
   std::vector<std::int32_t> producers;
   for (const Missing& m : missing) {
@@ -175,7 +240,10 @@ void TensorLayout::bring_component(std::span<const Missing> missing, std::span<c
                       {cells_[static_cast<std::size_t>(missing[0].source)].device},
                       {missing[0].piece},
                       {},
-                      {missing[0].source}};
+                      {missing[0].source},
+                      {},
+                      {},
+                      {}};
     for (const Missing& m : missing) movement.devices.push_back(m.to);
     const std::vector<DeviceId> receivers(movement.devices.begin() + 1, movement.devices.end());
     const std::vector<Region> boxes(receivers.size(), missing[0].piece);
@@ -244,20 +312,24 @@ void TensorLayout::bring_component(std::span<const Missing> missing, std::span<c
                         members,
                         gather ? shares : has,
                         {},
-                        producers};
+                        producers,
+                        {},
+                        {},
+                        {}};
       if (!gather) movement.needs = wants;
       arrive(std::move(movement), members, wants);
       return;
     }
   }
 
+  scatter(missing, 1, cluster);
   for (const Missing& m : missing) {
     const DeviceId from = cells_[static_cast<std::size_t>(m.source)].device;
     const bool border = !have[m.to].empty() && m.piece != owners_[m.owner].region;
     const std::vector<DeviceId> receiver{m.to};
     const std::vector<Region> piece{m.piece};
-    arrive({border ? Pattern::halo : Pattern::point_to_point, {from, m.to}, piece, {}, {m.source}},
-           receiver, piece);
+    const Pattern pattern = border ? Pattern::halo : Pattern::point_to_point;
+    arrive({pattern, {from, m.to}, piece, {}, {m.source}, {}, {}, {}}, receiver, piece);
   }
 }
 

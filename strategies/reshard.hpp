@@ -23,12 +23,27 @@ enum class Pattern : std::uint8_t {
   broadcast,
   halo,            ///< a transfer of the border next to what the receiver has itself
   point_to_point,  ///< any other transfer
+  scatter_gather,  ///< each member receives its share from outside, then the members gather them
   local_add,       ///< no transfer: a device adds what it contributes to its own part
 };
 [[nodiscard]] std::string_view to_text(Pattern pattern);
 
+/// One transfer of a scatter_gather.
+struct Leg {
+  DeviceId from, to;
+  Region region;
+  std::int32_t cell = -1;  ///< forward: the tensor's cell that `from` sends a piece of
+  friend bool operator==(const Leg&, const Leg&) = default;
+};
+
 /// One operation on a tensor. `producers` are indices of the tensor's cells: forward those that
 /// must have finished, backward those whose gradient it completes.
+///
+/// A scatter_gather is several: what one group of devices holds (or has summed up) and another
+/// group wants whole is sent once, a share to each member, and gathered inside the receiving group:
+/// the scatter/gather optimization of Narayanan et al. 2021, section 4.1, and DeepSpeed's
+/// partitioned tensors between pipeline stages. Contributions that are partial sums are
+/// reduce-scattered among those who send them first.
 struct Movement {
   Pattern pattern = Pattern::point_to_point;
   std::vector<DeviceId>
@@ -36,6 +51,10 @@ struct Movement {
   std::vector<Region> regions;  ///< by member what it has; one region where it is the same for all
   std::vector<Region> needs;    ///< all_to_all: by member what it wants
   std::vector<std::int32_t> producers;
+  std::vector<Leg> legs;          ///< scatter_gather: the transfers before the members gather
+  std::vector<DeviceId> summing;  ///< scatter_gather backward: senders whose contributions are
+                                  ///< partial sums; empty: each contribution is complete
+  std::vector<Region> sums;       ///< what each of `summing` keeps of the reduce-scatter
   friend bool operator==(const Movement&, const Movement&) = default;
 };
 [[nodiscard]] bool is_collective(Pattern pattern);
@@ -91,9 +110,13 @@ class TensorLayout {
     DeviceId to;
     Region piece;
   };
+  /// Takes from `missing` what travels by scatter_gather: pieces with at least `holders` copies
+  /// that several devices want who have nothing of the tensor themselves.
+  void scatter(std::vector<Missing>& missing, std::size_t holders, const Cluster& cluster);
   void arrive(Movement movement, std::span<const DeviceId> receivers,
               std::span<const Region> boxes);
-  void bring_component(std::span<const Missing> missing, std::span<const Need> needs);
+  void bring_component(std::vector<Missing> missing, std::span<const Need> needs,
+                       const Cluster& cluster);
   [[nodiscard]] std::vector<Held>& held(DeviceId device);
 
   std::vector<Cell> cells_;
@@ -110,7 +133,8 @@ struct GradientReturn {
 };
 
 /// Contributions by the reader's cells (their needs) to the tensor's parts. Where the reader has
-/// replicas, a part takes the contributions of one replica only: its own device's, else the first.
+/// replicas, a part takes the contributions of one replica only: its own device's, else the first;
+/// if they travel by scatter_gather, replicas send a share each.
 [[nodiscard]] GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> needs);
 
 /// A reader whose contributions have to be moved.
@@ -127,7 +151,8 @@ struct Together {
   GradientReturn back;
 };
 
-/// Worth while only if fewer words move than apart; readers with replicas return apart.
+/// Worth while only if fewer words move than apart; readers whose replicas are on different devices
+/// return apart.
 [[nodiscard]] Together return_together(TensorLayout& tensor, std::span<const Returning> readers);
 
 }  // namespace parsim

@@ -72,6 +72,10 @@ namespace parsim {
   return result;
 }
 
+/// `parts` boxes that make up a box, as equal as possible: along its first axis that divides
+/// evenly, else its longest. Nothing if no axis is long enough.
+[[nodiscard]] std::optional<std::vector<Region>> even_boxes(const Region& box, std::size_t parts);
+
 /// Sets of devices that exchange something, by union-find.
 class Components {
  public:

@@ -73,11 +73,12 @@ std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& unt
       [](double a, double b) { return a + b; });
 }
 
-std::vector<double> boundary_bytes(const Network& network, Precision precision) {
+std::vector<double> boundary_bytes(const Network& network, Precision precision,
+                                   const std::function<bool(LayerId)>& counts) {
   std::vector<double> bytes(network.layers.size(), 0);
   const auto readers = consumers(network);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    if (network.layers[l].kind.as<Input>() != nullptr) continue;
+    if (network.layers[l].kind.as<Input>() != nullptr || !counts(LayerId{l})) continue;
     std::size_t last = l;
     for (const Consumer& reader : readers[l]) last = std::max(last, reader.layer.index());
     for (std::size_t at = l + 1; at <= last; ++at) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -28,8 +29,11 @@ namespace parsim {
                                                    const std::vector<double>& begin_cost,
                                                    double slack);
 
-/// By layer, bytes of a sample that cross from before it to it or a later one.
-[[nodiscard]] std::vector<double> boundary_bytes(const Network& network, Precision precision);
+/// By layer, bytes of a sample that cross from before it to it or a later one, of the outputs that
+/// `counts` says yes to.
+[[nodiscard]] std::vector<double> boundary_bytes(
+    const Network& network, Precision precision,
+    const std::function<bool(LayerId)>& counts = [](LayerId) { return true; });
 
 /// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or one of each in
 /// turn after a warm-up that fills the stages behind it (PipeDream-Flush, Narayanan et al. 2021,

@@ -118,6 +118,8 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
   return fragment;
 }
 
+Bytes Fragments::bytes_of(const Region& region) const { return {region.volume() * element_}; }
+
 std::vector<Need> Fragments::needs(const Consumer& reader, const LayerFragment& fragment) const {
   const Layer& layer = input_.network[reader.layer];
   const std::vector<Shape> inputs = input_shapes(input_.network, reader.layer);
@@ -202,7 +204,14 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   }
   count(together.back);
   for (const Movement& movement : layout.arrivals()) {
-    fan_out.arrivals.push_back({messages_.movement(movement, element_), movement.producers});
+    FanOut::Arrival arrival{
+        messages_.movement(movement, element_), movement.producers, {}, fan_out.legs};
+    fan_out.legs += movement.legs.size();
+    for (const Leg& leg : movement.legs) {
+      arrival.legs.push_back(
+          {messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {leg.cell}});
+    }
+    fan_out.arrivals.push_back(std::move(arrival));
   }
   if (!apart) {
     make_joint(fan_out.joint, together_readers, together, home, additions);
@@ -261,11 +270,24 @@ void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOu
   for (const Movement& movement : back.movements) {
     FanOut::Return way;
     way.message = messages_.movement(movement, element_);
+    const bool relayed = movement.pattern == Pattern::scatter_gather;
+    const auto wait_for = [&](DeviceId device, std::vector<std::int32_t>& after) {
+      const auto sender = senders.find(device);
+      if (sender == senders.end()) return;
+      after.insert(after.end(), sender->second.begin(), sender->second.end());
+    };
     const std::size_t count = is_collective(movement.pattern) ? movement.devices.size() : 1;
-    for (std::size_t d = 0; d < count; ++d) {
-      const auto sender = senders.find(movement.devices[d]);
-      if (sender == senders.end()) continue;
-      way.after.insert(way.after.end(), sender->second.begin(), sender->second.end());
+    for (std::size_t d = 0; d < count && !relayed; ++d) wait_for(movement.devices[d], way.after);
+    for (const DeviceId device : movement.summing) wait_for(device, way.after);
+    std::int64_t elements = 0;
+    for (const Region& region : movement.sums) elements += region.volume();
+    if (!movement.summing.empty()) {
+      way.sum = messages_.ring(CollectiveKind::reduce_scatter, movement.summing,
+                               Bytes{elements * element_});
+    }
+    for (const Leg& leg : movement.legs) {
+      way.legs.push_back({messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {}});
+      wait_for(leg.from, way.legs.back().after);
     }
     const auto canonical = [&](std::int32_t cell) {
       return home.canonical[static_cast<std::size_t>(cell)];
@@ -279,9 +301,12 @@ void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOu
         way.feeds.push_back(canonical(cell));
         continue;
       }
-      const Region& region = is_collective(movement.pattern)
-                                 ? home.cells[static_cast<std::size_t>(cell)].part.out
-                                 : movement.regions[0];
+      Region region = is_collective(movement.pattern)
+                          ? home.cells[static_cast<std::size_t>(cell)].part.out
+                          : movement.regions[0];
+      for (const Region& share : movement.regions) {
+        if (relayed) region = hull(region, share);
+      }
       const bool partial_sum = movement.pattern == Pattern::all_reduce;
       const auto same = [&](const Waiting& store) {
         return store.cell == canonical(cell) && store.partial_sum == partial_sum;

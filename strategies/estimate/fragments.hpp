@@ -33,11 +33,19 @@ struct LayerFragment {
 
 /// A tensor and its readers, under the layer plans of all of them.
 struct FanOut {
-  struct Arrival {
+  /// One transfer of a scatter_gather.
+  struct Leg {
     Message message;
+    std::vector<std::int32_t> after;  ///< as those of its arrival or return
+  };
+  struct Arrival {
+    Message message;                      ///< of a scatter_gather: the gathering
     std::vector<std::int32_t> producers;  ///< cells that must be ready
+    std::vector<Leg> legs;
+    std::size_t first_leg = 0;  ///< among those of all arrivals
   };
   std::vector<Arrival> arrivals;
+  std::size_t legs = 0;  ///< of all arrivals
   /// Contributions that wait on a device until they are added.
   struct Store {
     std::int32_t cell = 0;  ///< of the producer, canonical
@@ -45,7 +53,9 @@ struct FanOut {
   };
   /// One way of contributions home.
   struct Return {
-    Message message;
+    Message message;                   ///< of a scatter_gather: the gathering, if there is one
+    Message sum;                       ///< of a scatter_gather: the reduce-scatter before its legs
+    std::vector<Leg> legs;             ///< without a sum each waits for its own sender's cells
     std::vector<std::int32_t> after;   ///< cells of the reader
     std::vector<std::int32_t> feeds;   ///< canonical cells whose gradient it completes
     std::vector<std::int32_t> stores;  ///< or the stores that it fills
@@ -135,6 +145,7 @@ class Fragments {
                     const std::vector<std::int32_t>& additions);
   [[nodiscard]] std::vector<SumFragment> make_sums(const std::vector<ParameterId>& bucket,
                                                    const std::vector<std::int32_t>& numbers);
+  [[nodiscard]] Bytes bytes_of(const Region& region) const;
   [[nodiscard]] std::vector<Need> needs(const Consumer& reader,
                                         const LayerFragment& fragment) const;
 

@@ -104,12 +104,13 @@ void Estimator::State::lay_out() {
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::size_t cells = layers[l]->cells.size();
     const std::size_t arrivals = fans[l] == nullptr ? 0 : fans[l]->arrivals.size();
+    const std::size_t legs = fans[l] == nullptr ? 0 : fans[l]->legs;
     last_backward[l].assign(cells, 0);
     for (std::size_t m = 0; m < micro; ++m) {
-      places[l * micro + m] = {size, size + cells, size + 2 * cells};
+      places[l * micro + m] = {size, size + cells, size + 2 * cells, size + 2 * cells + arrivals};
       waiting_in[l * micro + m].clear();
       joined[l * micro + m].clear();
-      size += 2 * cells + arrivals;
+      size += 2 * cells + arrivals + legs;
     }
   }
   table.assign(size, not_yet);

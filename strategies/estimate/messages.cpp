@@ -141,6 +141,9 @@ Message Messages::movement(const Movement& movement, std::int64_t element) {
     case Pattern::halo:
     case Pattern::point_to_point:
       return transfer(movement.devices[0], movement.devices[1], whole);
+    case Pattern::scatter_gather:
+      if (movement.devices.size() < 2) return {};
+      return ring(CollectiveKind::all_gather, movement.devices, sum);
     case Pattern::local_add:
       return local(movement.devices[0], 3 * whole);
   }

@@ -39,6 +39,7 @@ class Messages {
   [[nodiscard]] Message all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
                                    std::span<const Region> needs, std::int64_t element);
   /// A movement of a tensor whose elements take `element` bytes.
+  /// Of a scatter_gather: the gathering alone, nothing if one device receives.
   [[nodiscard]] Message movement(const Movement& movement, std::int64_t element);
   /// Work on one device: seconds and the device's compute queue.
   [[nodiscard]] Message local(DeviceId device, Bytes touched) const;

@@ -52,11 +52,25 @@ double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32
   double& time = table[place.arrivals + index];
   if (time != not_yet) return time;
   const FanOut::Arrival& arrival = fans[producer.index()]->arrivals[index];
-  double after = 0;
-  for (const std::int32_t cell : arrival.producers) {
-    after = std::max(after, table[place.ready + static_cast<std::size_t>(cell)]);
+  const auto ready = [&](const std::vector<std::int32_t>& cells) {
+    double after = 0;
+    for (const std::int32_t cell : cells) {
+      after = std::max(after, table[place.ready + static_cast<std::size_t>(cell)]);
+    }
+    return after;
+  };
+  const Stream stream = stream_between(producer, reader, false);
+  if (arrival.legs.empty()) {
+    time = occupy(arrival.message, stream, ready(arrival.producers));
+    return time;
   }
-  time = occupy(arrival.message, stream_between(producer, reader, false), after);
+  double received = 0;
+  double* sent = &table[place.legs + arrival.first_leg];
+  for (const FanOut::Leg& leg : arrival.legs) {
+    *sent = occupy(leg.message, stream, ready(leg.after));
+    received = std::max(received, *sent++);
+  }
+  time = occupy(arrival.message, Stream::tensor, received);
   return time;
 }
 
@@ -116,7 +130,14 @@ void Estimator::State::await_departures(LayerId id, std::int32_t m) {
   const double* times = &table[places[at(id, m)].arrivals];
   for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
     if (times[a] == not_yet) continue;
-    for (const std::int32_t cell : fan->arrivals[a].producers) {
+    const FanOut::Arrival& arrival = fan->arrivals[a];
+    const double* sent = &table[places[at(id, m)].legs + arrival.first_leg];
+    for (const FanOut::Leg& leg : arrival.legs) {
+      double& after = by_cell[static_cast<std::size_t>(leg.after[0])];
+      after = std::max(after, *sent++);
+    }
+    if (!arrival.legs.empty()) continue;
+    for (const std::int32_t cell : arrival.producers) {
       double& after = by_cell[static_cast<std::size_t>(cell)];
       after = std::max(after, times[a]);
     }
@@ -226,11 +247,25 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
   const std::size_t first = waiting.size();
   for (const FanOut::Store& store : stores) waiting.push_back({store.cell, store.seconds, 0});
   for (const FanOut::Return& back : returns) {
-    double after = 0;
-    for (const std::int32_t c : back.after) {
-      after = std::max(after, times[static_cast<std::size_t>(c)]);
+    const auto given = [&](const std::vector<std::int32_t>& senders) {
+      double after = 0;
+      for (const std::int32_t c : senders) {
+        after = std::max(after, times[static_cast<std::size_t>(c)]);
+      }
+      return after;
+    };
+    const Stream stream = stream_between(producer, reader, true);
+    double end = 0;
+    if (back.legs.empty()) {
+      end = occupy(back.message, stream, given(back.after));
+    } else {
+      const bool sums = !back.sum.queues.empty();
+      const double summed = sums ? occupy(back.sum, Stream::tensor, given(back.after)) : 0;
+      for (const FanOut::Leg& leg : back.legs) {
+        end = std::max(end, occupy(leg.message, stream, sums ? summed : given(leg.after)));
+      }
+      if (!back.message.queues.empty()) end = occupy(back.message, Stream::tensor, end);
     }
-    const double end = occupy(back.message, stream_between(producer, reader, true), after);
     for (const std::int32_t cell : back.feeds) gradients[cell] = std::max(gradients[cell], end);
     for (const std::int32_t store : back.stores) {
       double& arrived = waiting[first + static_cast<std::size_t>(store)].arrived;

@@ -20,7 +20,7 @@ struct Waiting {
 
 /// State of a layer for one micro-batch: where its times begin in the walk's table.
 struct Place {
-  std::size_t ready = 0, gradients = 0, arrivals = 0;
+  std::size_t ready = 0, gradients = 0, arrivals = 0, legs = 0;
 };
 
 inline constexpr double not_yet = -1;  ///< a time that has not come

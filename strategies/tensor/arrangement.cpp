@@ -61,6 +61,16 @@ const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t ways) {
   return at->second;
 }
 
+const std::vector<double>& Arranging::gathered(std::size_t ways) {
+  const auto [at, fresh] = gathered_.try_emplace(ways);
+  if (fresh) {
+    const std::vector<std::vector<Cut>>& split = cuts(ways);
+    at->second = boundary_bytes(input_.network, input_.precision,
+                                [&](LayerId id) { return held_whole(split[id.index()]); });
+  }
+  return at->second;
+}
+
 double Arranging::time_on(DeviceId device) {
   const auto [at, fresh] = time_on_.try_emplace(input_.cluster[device].model);
   if (!fresh) return at->second;
@@ -205,9 +215,10 @@ Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) 
     costs.until.push_back(until(a, s));
     std::vector<double>& handed = costs.hand_over.emplace_back();
     if (s == 0) continue;
-    // Every device of a group hands over what all of them have, and those of a machine share its
-    // ways to others.
-    const DeviceId from = group_of(a, s - 1, 0)[0], to = group_of(a, s, 0)[0];
+    // Every device of a group hands over its share, the next group gathers the shares, and the
+    // devices of a machine share its ways to others.
+    const std::span<const DeviceId> next = group_of(a, s, 0);
+    const DeviceId from = group_of(a, s - 1, 0)[0], to = next[0];
     const NodeId machine = input_.cluster[from].node;
     std::int64_t together = 1;
     if (input_.cluster[to].node != machine) {
@@ -218,9 +229,18 @@ Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) 
       });
     }
     const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
-    for (const double bytes : boundary_) {
-      const Bytes payload{static_cast<std::int64_t>(bytes) * most * together};
-      handed.push_back(bytes > 0 ? input_.cost.transfer(from, to, payload).count() : dear);
+    const auto ways_across = static_cast<std::int64_t>(ways.tensor);
+    for (std::size_t l = 0; l < boundary_.size(); ++l) {
+      const auto bytes = [&](double of_sample) {
+        return static_cast<std::int64_t>(of_sample) * most;
+      };
+      const Bytes shares{bytes(boundary_[l]) * together / ways_across};
+      const Bytes whole{bytes(gathered(ways.tensor)[l])};
+      double time = shares.value > 0 ? input_.cost.transfer(from, to, shares).count() : dear;
+      if (shares.value > 0 && whole.value > 0 && ways_across > 1) {
+        time += input_.cost.collective(CollectiveKind::all_gather, next, whole).count();
+      }
+      handed.push_back(time);
     }
   }
   a.cut = pipeline_cut(costs, ways.micro_batches);

@@ -47,6 +47,7 @@ class Arranging {
   using Loads = std::vector<std::pair<DeviceId, std::int64_t>>;
 
   const std::vector<std::vector<Cut>>& cuts(std::size_t ways);
+  const std::vector<double>& gathered(std::size_t ways);
   double time_on(DeviceId device);
   std::vector<std::int64_t> shares(const Ways& ways, const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
@@ -58,6 +59,8 @@ class Arranging {
   const StrategyInput& input_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
+  /// By ways, then layer: those of them that every device of a group holds and wants.
+  std::map<std::size_t, std::vector<double>> gathered_;
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;       ///< by ways
   std::map<std::vector<std::int64_t>, std::vector<double>> until_;  ///< by what tells stages apart
   std::map<std::int32_t, double> time_on_;                          ///< by model: the whole network

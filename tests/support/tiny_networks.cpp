@@ -221,6 +221,33 @@ std::vector<Network> tiny_networks() {
           volume(), tokens(),   words(),   heads("heads", 1), heads("pairs", 2), attention()};
 }
 
+Network tiny_transformer(int blocks) {
+  constexpr std::int64_t tokens = 4, width = 12, heads = 6, classes = 5;
+  Network net{"tiny transformer", {}, {}, {}};
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, tokens}}});
+  x = add_layer(net, "embedding", Embedding{12, width}, {x});
+  for (int b = 0; b < blocks; ++b) {
+    const std::string block = "block" + std::to_string(b) + ".";
+    LayerId y = add_layer(net, block + "norm1", Norm{NormKind::layer, true, 0}, {x});
+    const LayerId query = add_layer(net, block + "query", Dense{width}, {y});
+    const LayerId key = add_layer(net, block + "key", Dense{width}, {y});
+    const LayerId value = add_layer(net, block + "value", Dense{width}, {y});
+    y = add_layer(net, block + "attention", Attention{heads, heads, true}, {query, key, value});
+    y = add_layer(net, block + "output", Dense{width}, {y});
+    x = add_layer(net, block + "sum1", Combine{"add"}, {x, y});
+    y = add_layer(net, block + "norm2", Norm{NormKind::layer, true, 0}, {x});
+    y = add_layer(net, block + "up", Dense{2 * width}, {y});
+    y = add_layer(net, block + "gelu", Activation{"gelu"}, {y});
+    y = add_layer(net, block + "down", Dense{width}, {y});
+    x = add_layer(net, block + "sum2", Combine{"add"}, {x, y});
+  }
+  x = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  x = add_layer(net, "mean", Reduce{"mean", {0}, false}, {x});
+  x = add_layer(net, "classes", Dense{classes}, {x});
+  add_layer(net, "loss", Loss{}, {x});
+  return net;
+}
+
 Network tiny_network(std::string_view name) {
   for (Network& net : tiny_networks()) {
     if (net.name == name) return std::move(net);

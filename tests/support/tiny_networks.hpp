@@ -11,6 +11,10 @@ namespace parsim::testing {
 
 /// Every tiny network: at most 8 channels, maps of at most 8 x 8, a Loss at the end.
 [[nodiscard]] std::vector<Network> tiny_networks();
+/// Pre-norm transformer blocks between an embedding and a classifier of the mean over tokens: four
+/// tokens of twelve channels, six heads.
+[[nodiscard]] Network tiny_transformer(int blocks);
+
 /// One of them by name. Throws BrokenInvariant if there is none.
 [[nodiscard]] Network tiny_network(std::string_view name);
 
