@@ -20,16 +20,16 @@ std::size_t walk_of(const Plan& plan) {
 
 Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged start,
                     const std::function<Plan(const std::vector<std::size_t>&)>& make) {
-  constexpr std::int64_t farthest = 4;          // layers: a convolution and what follows it
-  constexpr std::size_t most_work = 2'000'000;  // some tenths of a second of walking
+  constexpr std::int64_t farthest = 4;        // layers: a convolution and what follows it
+  constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
   constexpr double rounding_noise = 1e-9;
-  const auto price_of = [&](const Plan& plan) {
-    return Price{shortage(input, plan), estimator.step_time(with_savings(input, plan))};
+  const auto step_of = [&](const Plan& plan) {
+    return estimator.step_time(with_savings(input, plan));
   };
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
   if (start.first.size() < 2 || 2 * each > most_work) return start;
-  Price least = price_of(start.plan);
+  Price least{shortage(input, start.plan), step_of(start.plan)};
   std::size_t work = each;
   for (bool moved = true; moved;) {
     moved = false;
@@ -45,7 +45,10 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
         Staged other{from, {}};
         other.first[s] = static_cast<std::size_t>(border);
         other.plan = make(other.first);
-        const Price price = price_of(other.plan);
+        Price price{0, step_of(other.plan)};
+        // Memory is asked only of plans that are fast enough to matter.
+        if (least.fits() && price.step >= least.step) continue;
+        price.shortage = shortage(input, other.plan);
         if (!price.better_than({least.shortage, least.step * (1 - rounding_noise)})) continue;
         least = price;
         start = std::move(other);
