@@ -80,17 +80,13 @@ void cut_by_blocks(const Network& network, std::int32_t stages, Plan& plan) {
   }
 }
 
-/// Every block keeps its input only. What sums over a group of devices is kept, too: lower() makes
-/// no such sum again.
+/// Every block keeps its input only, and sums over a group of devices again what it summed forward.
 void recompute_blocks(const Network& network, Plan& plan) {
   const std::vector<std::int64_t> blocks = blocks_of(network);
   const auto readers = consumers(network);
   for (std::size_t l = 0; l < blocks.size(); ++l) {
-    LayerPlan& layer = plan.layers[l];
-    const bool summed = std::any_of(layer.cuts.begin(), layer.cuts.end(),
-                                    [](const Cut& cut) { return cut.dim == Dim::in_channel; });
-    layer.recompute =
-        block_of(network, LayerId{l}) && !summed &&
+    plan.layers[l].recompute =
+        block_of(network, LayerId{l}) &&
         std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
           return blocks[reader.layer.index()] == blocks[l];
         });

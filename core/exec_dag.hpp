@@ -76,7 +76,8 @@ struct Work {
 ///
 ///   forward, recompute   reads activation of each operand over input_region, weights over
 ///                        parameter_region; writes activation of the output over `out` — or, if the
-///                        contraction is cut, ADDS to partial_sum of the output
+///                        contraction is cut, to its partial_sum: forward ADDS, recompute
+///                        OVERWRITES
 ///   backward_data        reads gradient of the output over `out` (Loss: none, it starts the chain
 ///                        with 1/batch), the activations again, weights; ADDS over input_region to
 ///                        each operand's gradient, or to its edge's partial_sum (see Work)

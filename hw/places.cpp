@@ -157,7 +157,8 @@ ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
   const std::vector<Shape> shapes = input_shapes(dag.network, work.layer);
   const Part part = dag.part(op.work);
   ComputePlaces p;
-  p.adds = work.contraction_end > work.contraction_begin;
+  const bool partial = work.contraction_end > work.contraction_begin;
+  p.adds = partial && op.pass == Pass::forward;
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     const Region region = input_region(layer.kind, shapes, layer.out, i, part);
@@ -175,7 +176,7 @@ ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
     p.parameters.push_back({{op.device, tensor, Role::weight, 0}, region});
     p.parameter_gradients.push_back({{op.device, tensor, Role::weight_gradient, 0}, region});
   }
-  p.out = {{op.device, output_tensor(work.layer), p.adds ? Role::partial_sum : Role::activation,
+  p.out = {{op.device, output_tensor(work.layer), partial ? Role::partial_sum : Role::activation,
             op.micro_batch},
            part.out};
   p.out_gradient = {{op.device, output_tensor(work.layer), Role::gradient, op.micro_batch},

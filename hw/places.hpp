@@ -40,7 +40,7 @@ struct ComputePlaces {
   Place out_gradient;                      ///< empty region for a Loss
   std::vector<Place> input_gradients;      ///< by operand
   std::vector<Place> parameter_gradients;  ///< by parameter
-  bool adds = false;                       ///< the output is a partial sum
+  bool adds = false;                       ///< to a partial sum; else forward overwrites its output
 };
 /// By layer: true if its output depends on a parameter.
 [[nodiscard]] std::vector<bool> trained_layers(const Network& network);

@@ -145,23 +145,8 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
   return list;
 }
 
-/// The kernels that lowering makes for a layer: none for gradients that nobody wants.
-std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow, LayerId layer) {
-  const std::size_t l = layer.index();
-  std::vector<Pass> passes{Pass::forward};
-  if (!flow.wants[l]) return passes;
-  if (!flow.two_kernels[l]) {
-    passes.push_back(Pass::backward);
-    return passes;
-  }
-  if (flow.passes_on[l]) passes.push_back(Pass::backward_data);
-  if (!network[layer].parameters.empty()) passes.push_back(Pass::backward_weights);
-  return passes;
-}
-
 Seconds work_of(const StrategyInput& input, const Plan& plan, const GradientFlow& flow,
                 LayerId layer) {
-  if (input.network[layer].kind.as<Input>() != nullptr) return {};
   const std::vector<Pass> passes = passes_of(input.network, flow, layer);
   const std::int64_t micro = plan.schedule.micro_batches;
   std::map<DeviceId, Seconds> by_device;

@@ -30,4 +30,15 @@ GradientFlow gradient_flow(const Network& network) {
   return flow;
 }
 
+std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow, LayerId layer) {
+  const std::size_t l = layer.index();
+  if (flow.source[l]) return {};
+  if (!flow.wants[l]) return {Pass::forward};
+  if (!flow.two_kernels[l]) return {Pass::forward, Pass::backward};
+  std::vector<Pass> passes{Pass::forward};
+  if (flow.passes_on[l]) passes.push_back(Pass::backward_data);
+  if (!network[layer].parameters.empty()) passes.push_back(Pass::backward_weights);
+  return passes;
+}
+
 }  // namespace parsim

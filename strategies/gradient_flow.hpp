@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/exec_dag.hpp"
 #include "core/network.hpp"
 
 namespace parsim {
@@ -19,5 +20,10 @@ struct GradientFlow {
   std::vector<bool> two_kernels;
 };
 [[nodiscard]] GradientFlow gradient_flow(const Network& network);
+
+/// The kernels that a micro-batch runs of a layer, in the order of lower(): forward, and of
+/// backward only what leads to a parameter. None for an Input.
+[[nodiscard]] std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow,
+                                          LayerId layer);
 
 }  // namespace parsim

@@ -14,6 +14,7 @@
 
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
+#include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
@@ -64,7 +65,7 @@ std::vector<std::size_t> numbers_of_replicas(const StrategyInput& input, const C
   std::vector<std::pair<double, std::size_t>> kinds;  // time of the network, devices
   for (const auto& [kind, count] : of_kind) {
     double time = 0;
-    for (const hybrid::Affine& layer : chain.time_s[kind]) time += layer.at(1);
+    for (const hybrid::Affine& layer : chain.times(1, 1)[kind]) time += layer.at(1);
     kinds.emplace_back(time, count);
   }
   std::sort(kinds.begin(), kinds.end());
@@ -168,11 +169,10 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts,
   std::int32_t micro_batches = 0;
   Fitness least;
   const auto attempt = [&](std::int32_t number) {
-    const std::int64_t samples =
-        std::max<std::int64_t>(1, input.batch / number / static_cast<std::int64_t>(replicas));
+    const std::int64_t samples = hybrid::usual_samples(input, replicas, number);
     std::set<std::vector<std::size_t>> cuts;
     for (const double slack : slacks) {
-      const auto [cut, fresh] = cuts.insert(equal_load(chain, parts, samples, slack));
+      const auto [cut, fresh] = cuts.insert(equal_load(chain, parts, samples, number, slack));
       if (!fresh) continue;
       const Problem problem = make_problem(input, chain, *cut, replicas, number);
       const Fitness value = best_simple(problem, means);
@@ -238,9 +238,8 @@ std::vector<std::size_t> promising_replicas(const StrategyInput& input, const Ch
   const std::set<std::int32_t> numbers = numbers_of_micro_batches(input, parts);
   const std::int32_t number = parts == 1 ? *numbers.begin() : *numbers.rbegin();
   for (const std::size_t replicas : numbers_of_replicas(input, chain, parts)) {
-    const auto each = static_cast<std::int64_t>(replicas);
     const std::vector<std::size_t> first =
-        equal_load(chain, parts, std::max<std::int64_t>(1, input.batch / number / each), 0);
+        equal_load(chain, parts, hybrid::usual_samples(input, replicas, number), number, 0);
     const Fitness value = best_simple(make_problem(input, chain, first, replicas, number), means);
     if (least && !value.better_than(*least)) continue;
     least = value;
@@ -281,7 +280,7 @@ Plan plan_hybrid(const StrategyInput& input) {
   if (input.micro_batches) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "hybrid");
   }
-  const Chain chain = hybrid::make_chain(input, devices);
+  const Chain chain(input, devices);
   Means means{orders_of(input, devices),
               input.budget.value_or(std::numeric_limits<std::int64_t>::max())};
   std::vector<Choice> choices;
@@ -297,14 +296,24 @@ Plan plan_hybrid(const StrategyInput& input) {
   std::vector<Plan> plans;
   const std::size_t most = devices.size() > most_devices_to_search ? 1 : finalists;
   std::size_t on_all = 0, on_fewer = 0;
-  for (const Choice& choice : choices) {
+  Estimator estimator(input, LinkSharing::ignored);  // shared links are left to the simulator
+  for (Choice& choice : choices) {
     const std::size_t parts = choice.first.size();
     const bool fewer = choice.shares.size() < devices.size() / parts;
-    if (++(fewer ? on_fewer : on_all) <= most || parts == 1)
-      plans.push_back(describe(input, chain, choice));
+    if (++(fewer ? on_fewer : on_all) > most && parts > 1) continue;
+    const auto make = [&](const std::vector<std::size_t>& first) {
+      Choice other = choice;
+      other.first = first;
+      return make_plan(input, devices, other);
+    };
+    choice.first = move_borders(input, estimator, {choice.first, make(choice.first)}, make).first;
+    choice.fitness = hybrid::fitness(
+        make_problem(input, chain, choice.first, choice.shares.size(), choice.micro_batches),
+        choice.genes, choice.shares);
+    plans.push_back(describe(input, chain, choice));
   }
-  if (input.simulate && !input.parts) {
-    // One replica of as many parts as there are devices, cut otherwise.
+  if (input.simulate) {
+    // One replica, cut otherwise; of as many parts as there are devices, unless asked for fewer.
     Plan pipeline = plan_pipeline(input);
     pipeline.strategy = "hybrid";
     pipeline.notes.insert(

@@ -28,23 +28,10 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
 }
 
 ExecDag Lowering::run() {
-  refuse_recomputed_sums();
   analyse();
   for (const Slot& slot : issue_order(network_, plan_.schedule)) emit(slot);
   finish();
   return std::move(dag_);
-}
-
-void Lowering::refuse_recomputed_sums() const {
-  for (std::size_t l = 0; l < plan_.layers.size(); ++l) {
-    const LayerPlan& layer = plan_.layers[l];
-    const std::string where = fmt::format("plan: layer '{}'", network_.layers[l].name);
-    const bool contraction = std::any_of(layer.cuts.begin(), layer.cuts.end(),
-                                         [](const Cut& cut) { return cut.dim == Dim::in_channel; });
-    if (layer.recompute && contraction) {
-      throw InputError(where, "recompute of a layer whose contraction is cut", "one or the other");
-    }
-  }
 }
 
 void Lowering::analyse() {

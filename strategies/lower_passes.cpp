@@ -86,9 +86,17 @@ void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
   for (std::size_t c = 0; c < state.cells().size(); ++c) {
     const DeviceId device = state.cells()[c].device;
     std::vector<OpId> after = operands(id, c, m);
-    if (pass == Pass::recompute) await_departures(id, static_cast<std::int32_t>(c), m, after);
+    Pass own = pass;
+    if (pass == Pass::recompute) {
+      await_departures(id, static_cast<std::int32_t>(c), m, after);
+      if (state.partial_sums) {
+        after.push_back(now.ready[c]);  // the first sum has read what is overwritten here
+        // The first part of the contraction on a device overwrites, further ones are added to it.
+        if (state.canonical[c] != static_cast<std::int32_t>(c)) own = Pass::forward;
+      }
+    }
     await_weights(id, device, after);
-    now.ready[c] = dag_.add(Compute{state.works[c], pass, device, m}, after);
+    now.ready[c] = dag_.add(Compute{state.works[c], own, device, m}, after);
     used_weights(id, device, now.ready[c]);
   }
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
@@ -109,6 +117,24 @@ void Lowering::await_departures(LayerId id, std::int32_t cell, std::int32_t m,
     if (legs.empty() && arrivals[a].valid() &&
         std::find(from.begin(), from.end(), cell) != from.end()) {
       after.push_back(arrivals[a]);
+    }
+  }
+}
+
+/// A kernel that is repeated comes before what reads it in the device's stream; the sum behind it
+/// is in another stream.
+void Lowering::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
+                                   std::vector<OpId>& after) {
+  for (const Edge& edge : layers_[id.index()].edges) {
+    const std::size_t p = edge.producer.index();
+    if (!dropped_[p] || !layers_[p].partial_sums) continue;
+    const std::vector<OpId>& ready = at(edge.producer, m).ready;
+    if (edge.sources.aligned) {
+      after.push_back(ready[cell]);
+      continue;
+    }
+    for (const std::int32_t source : edge.sources.by_need[cell]) {
+      if (source >= 0) after.push_back(ready[static_cast<std::size_t>(source)]);
     }
   }
 }
@@ -155,6 +181,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     std::vector<OpId> after = now.gradients[static_cast<std::size_t>(state.canonical[c])];
     if (after.empty()) after.push_back(now.ready[c]);  // the loss starts the chain
     const DeviceId device = state.cells()[c].device;
+    await_repeated_sums(id, c, m, after);
     await_weights(id, device, after);
     await_room(id, device, after);
     const auto add = [&](Pass pass) {

@@ -73,7 +73,6 @@ class Lowering {
   [[nodiscard]] ExecDag run();
 
  private:
-  void refuse_recomputed_sums() const;
   void analyse();
   void analyse_edges(LayerId id);
   void analyse_returns(LayerId id, const std::vector<Consumer>& readers);
@@ -81,6 +80,7 @@ class Lowering {
   void emit(const Slot& slot);
   void emit_forward(LayerId id, std::int32_t m, Pass pass);
   void await_departures(LayerId id, std::int32_t cell, std::int32_t m, std::vector<OpId>& after);
+  void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, std::vector<OpId>& after);
   void emit_partial_sum_reduction(LayerId id, std::int32_t m);
   void emit_backward(LayerId id, std::int32_t m);
   void emit_received(LayerId id, std::size_t cell, std::int32_t m);

@@ -47,6 +47,7 @@ Part part_with(const StrategyInput& input, const Roles& roles, LayerId id, std::
 UnitShares shares_by_speed(const StrategyInput& input, const Roles& roles,
                            const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  const GradientFlow flow = gradient_flow(input.network);
   UnitShares shares;
   for (const Group& group : roles.groups) {
     const auto time = [&](std::size_t kind, std::int64_t units) {
@@ -56,7 +57,7 @@ UnitShares shares_by_speed(const StrategyInput& input, const Roles& roles,
       Seconds sum{0};
       for (std::size_t i = 0; i < layers; ++i) {
         const LayerId id = group.members[i];
-        sum += layer_time(input, id, part_with(input, roles, id, units), device);
+        sum += layer_time(input, flow, id, part_with(input, roles, id, units), device);
       }
       return sum;
     };
@@ -81,6 +82,7 @@ UnitShares equal_shares(const Roles& roles, std::size_t devices) {
 DeviceId last_device(const StrategyInput& input, const Roles& roles,
                      const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  const GradientFlow flow = gradient_flow(input.network);
   std::vector<Seconds> times(devices.size());
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const auto like = std::find(kinds.begin(), kinds.end(), kinds[d]) - kinds.begin();
@@ -91,7 +93,7 @@ DeviceId last_device(const StrategyInput& input, const Roles& roles,
     for (std::size_t l = 0; l < roles.layers.size(); ++l) {
       if (roles.layers[l].how != How::first_device) continue;
       const Part part{whole(input.network.layers[l].out, input.batch), {}};
-      times[d] += layer_time(input, LayerId{l}, part, devices[d]);
+      times[d] += layer_time(input, flow, LayerId{l}, part, devices[d]);
     }
   }
   return devices[static_cast<std::size_t>(std::min_element(times.begin(), times.end()) -
@@ -164,6 +166,7 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
 std::vector<std::vector<DeviceId>> choices_of_devices(const StrategyInput& input,
                                                       const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  const GradientFlow flow = gradient_flow(input.network);
   const std::size_t count = *std::max_element(kinds.begin(), kinds.end()) + 1;
   std::vector<std::pair<Seconds, std::size_t>> by_time(count);
   for (std::size_t kind = 0; kind < count; ++kind) {
@@ -172,7 +175,7 @@ std::vector<std::vector<DeviceId>> choices_of_devices(const StrategyInput& input
     for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
       const Part part{whole(input.network.layers[l].out, input.batch), {}};
       by_time[kind].first +=
-          layer_time(input, LayerId{l}, part, devices[static_cast<std::size_t>(like)]);
+          layer_time(input, flow, LayerId{l}, part, devices[static_cast<std::size_t>(like)]);
     }
   }
   std::sort(by_time.rbegin(), by_time.rend());  // slowest first

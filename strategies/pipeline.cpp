@@ -11,6 +11,7 @@
 
 #include "strategies/device_order.hpp"
 #include "strategies/estimate.hpp"
+#include "strategies/move_borders.hpp"
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -33,6 +34,7 @@ class Chains {
   Chains(const StrategyInput& input, std::int32_t micro_batches)
       : input_(input),
         micro_batches_(micro_batches),
+        flow_(gradient_flow(input.network)),
         boundary_(boundary_bytes(input.network, input.precision)) {}
 
   [[nodiscard]] Pipeline cut(const std::vector<DeviceId>& devices) {
@@ -56,16 +58,11 @@ class Chains {
     std::vector<double>& times = entry->second;
     times.push_back(0);
     const Network& network = input_.network;
-    std::set<ParameterId> seen;
+    const std::vector<Seconds> updates = update_times(input_, device);
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
       const Part part{whole(network.layers[l].out, input_.batch / micro_batches_), {}};
-      double time = layer_time(input_, LayerId{l}, part, device).count();
-      for (const ParameterId id : network.layers[l].parameters) {
-        if (!seen.insert(id).second) continue;
-        const Bytes touched = update_traffic(network[id].elements(), input_.optimizer);
-        time += input_.cost.memory(device, touched).time.count() / micro_batches_;
-      }
-      times.push_back(times.back() + time);
+      const Seconds time = layer_time(input_, flow_, LayerId{l}, part, device);
+      times.push_back(times.back() + (time + updates[l] / micro_batches_).count());
     }
     return times;
   }
@@ -84,6 +81,7 @@ class Chains {
 
   const StrategyInput& input_;
   std::int32_t micro_batches_;
+  GradientFlow flow_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
   std::map<std::int32_t, std::vector<double>> until_;  ///< by model
 };
@@ -148,6 +146,7 @@ std::vector<std::vector<DeviceId>> orders(const StrategyInput& input) {
 }
 
 struct Candidate {
+  Pipeline pipeline;
   Plan plan;
   Price price;
 };
@@ -180,7 +179,7 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
   for (const Pipeline& pipeline : pipelines) {
     if (candidates.size() >= few && (some_fits || candidates.size() == 2 * few)) break;
     Candidate& one =
-        candidates.emplace_back(Candidate{plan_of(input, pipeline, micro_batches), {}});
+        candidates.emplace_back(Candidate{pipeline, plan_of(input, pipeline, micro_batches), {}});
     one.price.shortage = shortage(input, one.plan);
     some_fits = some_fits || one.price.fits();
   }
@@ -189,12 +188,12 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
 
 /// Of the candidates, the fastest by estimate first, those that simulation is to choose among: the
 /// fastest few and the fastest of each number of stages, as long as that does not take long.
-std::vector<Plan> finalists_of(const StrategyInput& input,
-                               const std::vector<Candidate>& candidates) {
+std::vector<Candidate> finalists_of(const StrategyInput& input,
+                                    const std::vector<Candidate>& candidates) {
   constexpr double hopeless = 2;  // times the fastest estimate
   constexpr std::size_t few = 4, most = 10;
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches
-  std::vector<Plan> plans;
+  std::vector<Candidate> finalists;
   std::set<std::size_t> stages;
   std::size_t work = 0;
   for (const Candidate& one : candidates) {
@@ -203,12 +202,12 @@ std::vector<Plan> finalists_of(const StrategyInput& input,
     const std::size_t own =
         input.network.layers.size() * static_cast<std::size_t>(one.plan.schedule.micro_batches);
     const bool fresh = stages.insert(one.plan.schedule.lanes.size()).second;
-    const bool wanted = plans.size() < few || (fresh && plans.size() < most);
-    if (late || !wanted || (!plans.empty() && work + own > most_work)) continue;
-    plans.push_back(one.plan);
+    const bool wanted = finalists.size() < few || (fresh && finalists.size() < most);
+    if (late || !wanted || (!finalists.empty() && work + own > most_work)) continue;
+    finalists.push_back(one);
     work += own;
   }
-  return plans;
+  return finalists;
 }
 
 }  // namespace
@@ -224,7 +223,7 @@ Plan plan_pipeline(const StrategyInput& input) {
   Estimator estimator(input, LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
     for (Candidate& candidate : fastest_of(input, chains, number)) {
-      candidate.price.step = estimator.step_time(candidate.plan);
+      candidate.price.step = estimator.step_time(with_savings(input, candidate.plan));
       candidates.push_back(std::move(candidate));
     }
   };
@@ -250,7 +249,13 @@ Plan plan_pipeline(const StrategyInput& input) {
   std::stable_sort(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.price.better_than(b.price); });
-  const std::vector<Plan> plans = finalists_of(input, candidates);
+  std::vector<Plan> plans;
+  for (const Candidate& one : finalists_of(input, candidates)) {
+    const auto make = [&](const std::vector<std::size_t>& first) {
+      return plan_of(input, {one.pipeline.devices, {first, 0}}, one.plan.schedule.micro_batches);
+    };
+    plans.push_back(move_borders(input, estimator, {one.pipeline.cut.first, one.plan}, make).plan);
+  }
   Plan best = plans[best_by_simulation(input, plans)];
   const std::size_t used = best.schedule.lanes.size();
   if (used < devices.size()) {

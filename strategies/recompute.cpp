@@ -11,11 +11,6 @@ namespace parsim {
 
 namespace {
 
-bool cuts_contraction(const LayerPlan& plan) {
-  return std::any_of(plan.cuts.begin(), plan.cuts.end(),
-                     [](const Cut& cut) { return cut.dim == Dim::in_channel; });
-}
-
 struct Segments {
   std::vector<std::size_t> begins;  ///< empty: there are none
   double kept = 0;                  ///< bytes
@@ -194,8 +189,8 @@ void recompute_segments(const Network& network, Plan& plan) {
       const bool kept = last && turns_at_once(plan.schedule, static_cast<std::int32_t>(s));
       for (std::size_t p = begins[b]; p < end; ++p) {
         const std::size_t l = members[s][p];
-        plan.layers[l].recompute = !kept && !flow.source[l] && !cuts_contraction(plan.layers[l]) &&
-                                   chain[position[owner[l]]].last_reader < end;
+        plan.layers[l].recompute =
+            !kept && !flow.source[l] && chain[position[owner[l]]].last_reader < end;
       }
     }
   }
@@ -235,10 +230,7 @@ std::vector<LayerId> attention_maps(const Network& network) {
 
 void recompute_attention(const Network& network, Plan& plan) {
   for (LayerPlan& layer : plan.layers) layer.recompute = false;
-  for (const LayerId id : attention_maps(network)) {
-    LayerPlan& layer = plan.layers[id.index()];
-    layer.recompute = !cuts_contraction(layer);
-  }
+  for (const LayerId id : attention_maps(network)) plan.layers[id.index()].recompute = true;
 }
 
 }  // namespace parsim

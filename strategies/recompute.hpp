@@ -45,8 +45,8 @@ struct Checkpoint {
 
 /// Marks what to recompute: every stage in segments, by checkpoint_segments of the bytes of all
 /// devices together, of which only what later segments read is kept. The last segment of a stage
-/// that goes backward right after it went forward is kept, too. Layers whose contraction is cut are
-/// left out.
+/// that goes backward right after it went forward is kept, too. Layers whose contraction is cut sum
+/// over their group again.
 void recompute_segments(const Network& network, Plan& plan);
 
 /// The layers whose outputs are the maps of attention: from the product of queries and keys to what

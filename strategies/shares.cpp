@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/sync.hpp"
 
 namespace parsim {
 
@@ -148,24 +150,51 @@ std::vector<std::size_t> device_kinds(const Cluster& cluster,
   return kinds;
 }
 
-Seconds layer_time(const StrategyInput& input, LayerId layer, const Part& part, DeviceId device) {
-  if (input.network[layer].kind.as<Input>() != nullptr) return Seconds{0};
-  const auto pass = [&](Pass which) {
-    return input.cost.compute(input.network, layer, part, which, device, input.precision).time;
-  };
-  return pass(Pass::forward) + pass(Pass::backward);
+Seconds layer_time(const StrategyInput& input, const GradientFlow& flow, LayerId layer,
+                   const Part& part, DeviceId device) {
+  Seconds time{0};
+  for (const Pass pass : passes_of(input.network, flow, layer)) {
+    time += input.cost.compute(input.network, layer, part, pass, device, input.precision).time;
+  }
+  return time;
+}
+
+std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device, std::int64_t ways) {
+  const Network& network = input.network;
+  std::vector<Seconds> times(network.layers.size());
+  const GradientFlow flow = gradient_flow(network);
+  const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
+  for (const std::vector<ParameterId>& bucket : gradient_buckets(input)) {
+    bool updated = false;
+    std::int64_t elements = 0;
+    for (const ParameterId id : bucket) {
+      elements += network[id].elements();
+      for (const LayerId user : users[id.index()]) {
+        updated = updated || flow.reaches_loss[user.index()];
+      }
+    }
+    if (!updated || elements == 0) continue;
+    const Bytes touched = update_traffic(elements / ways, input.optimizer);
+    const Seconds each = input.cost.memory(device, touched).time / static_cast<double>(elements);
+    for (const ParameterId id : bucket) {
+      times[users[id.index()].front().index()] +=
+          each * static_cast<double>(network[id].elements());
+    }
+  }
+  return times;
 }
 
 std::vector<std::int64_t> sample_shares(const StrategyInput& input,
                                         const std::vector<DeviceId>& devices,
                                         std::int64_t samples) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  const GradientFlow flow = gradient_flow(input.network);
   return finish_together(samples, kinds, [&](std::size_t kind, std::int64_t units) {
     const auto like = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
     Seconds time{0};
     for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
       const Part part{whole(input.network.layers[l].out, units), {}};
-      time += layer_time(input, LayerId{l}, part, devices[static_cast<std::size_t>(like)]);
+      time += layer_time(input, flow, LayerId{l}, part, devices[static_cast<std::size_t>(like)]);
     }
     return time;
   });

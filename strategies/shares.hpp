@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "strategies/gradient_flow.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {
@@ -40,9 +41,18 @@ using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
 [[nodiscard]] std::vector<std::size_t> device_kinds(const Cluster& cluster,
                                                     const std::vector<DeviceId>& devices);
 
-/// Forward and backward of a part of a layer; an Input takes no time.
-[[nodiscard]] Seconds layer_time(const StrategyInput& input, LayerId layer, const Part& part,
-                                 DeviceId device);
+/// What a micro-batch runs of a part of a layer, forward and backward: the kernels that lower()
+/// would issue, without what recomputation repeats.
+///
+/// Checked: tests/strategies/planned_time_test.cpp, against simulated plans of one device.
+[[nodiscard]] Seconds layer_time(const StrategyInput& input, const GradientFlow& flow,
+                                 LayerId layer, const Part& part, DeviceId device);
+
+/// By layer: a step's update of its parameters on a device that has one of `ways` equal shares of
+/// each; tied parameters at their first layer. A bucket is one kernel, whose time its parameters
+/// share by their size.
+[[nodiscard]] std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device,
+                                                std::int64_t ways = 1);
 
 /// The samples of a micro-batch shared among devices that each compute the whole network, so that
 /// they finish together.

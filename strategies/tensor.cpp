@@ -13,6 +13,7 @@
 #include "core/errors.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/estimate.hpp"
+#include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/stages.hpp"
@@ -138,10 +139,10 @@ std::size_t work_of(const StrategyInput& input, const Ways& ways) {
 
 /// Estimates of the most promising arrangements; of more, until one fits, if none of them does.
 std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arranging,
+                                      Estimator& estimator,
                                       const std::vector<Arrangement>& arrangements) {
   constexpr std::size_t fewest = 4, few = 16, most = 64;
   constexpr std::size_t much_work = 4'000'000;
-  Estimator estimator(input);
   std::vector<Estimated> candidates;
   bool some_fits = false;
   std::size_t work = 0;
@@ -154,7 +155,8 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
     one.price.shortage = shortage(input, one.plan);
     some_fits = some_fits || one.price.fits();
     const bool worth_it = one.price.fits() || work <= much_work;
-    one.price.step = worth_it ? estimator.step_time(one.plan) : Seconds{arrangement.cut.step};
+    one.price.step = worth_it ? estimator.step_time(with_savings(input, one.plan))
+                              : Seconds{arrangement.cut.step};
     if (worth_it) work += work_of(input, arrangement.ways);
   }
   std::stable_sort(
@@ -171,8 +173,9 @@ Plan plan_tensor(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
   Arranging arranging(input);
+  Estimator estimator(input);
   const std::vector<Estimated> candidates = most_promising(
-      input, arranging, arranged(input, arranging, all_ways(input, devices), devices));
+      input, arranging, estimator, arranged(input, arranging, all_ways(input, devices), devices));
   constexpr std::size_t finalists = 4;
   constexpr double hopeless = 2;              // times the fastest estimate
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated
@@ -185,7 +188,13 @@ Plan plan_tensor(const StrategyInput& input) {
         input.network.layers.size() * static_cast<std::size_t>(one.arrangement.ways.micro_batches);
     const bool long_enough = !plans.empty() && work > most_work;
     if (late || plans.size() == finalists || long_enough) break;
-    plans.push_back(one.plan);
+    const auto make = [&](const std::vector<std::size_t>& first) {
+      Arrangement other = one.arrangement;
+      other.cut.first = first;
+      return arranging.plan_of(other);
+    };
+    plans.push_back(
+        move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan);
     const Ways& ways = one.arrangement.ways;
     plans.back().notes.push_back(note_of(ways));
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);

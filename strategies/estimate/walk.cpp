@@ -148,7 +148,15 @@ void Estimator::State::forward(LayerId id, std::int32_t m, bool again) {
   const LayerFragment& layer = *layers[id.index()];
   double* ready = &table[places[at(id, m)].ready];
   const bool others = aligned_operands(id, m);
-  if (again) await_departures(id, m);
+  if (again) {
+    await_departures(id, m);
+    for (const LayerFragment::Sum& sum : layer.sums) {
+      for (const std::int32_t c : sum.cells) {
+        const auto cell = static_cast<std::size_t>(c);
+        by_cell[cell] = std::max(by_cell[cell], ready[cell]);
+      }
+    }
+  }
   for (std::size_t c = 0; c < layer.devices.size(); ++c) {
     const double after = others ? std::max(by_cell[c], arrived_operands(id, c, m)) : by_cell[c];
     ready[c] = kernel(layer.devices[c], after, layer.forward[c]);
@@ -159,6 +167,25 @@ void Estimator::State::forward(LayerId id, std::int32_t m, bool again) {
     const double end = occupy(sum.message, Stream::tensor, after);
     for (const std::int32_t c : sum.cells) ready[c] = end;
   }
+}
+
+double Estimator::State::repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
+                                       double after) const {
+  const Layer& layer = input.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (!dropped[producer.index()] || layers[producer.index()]->sums.empty()) continue;
+    const double* ready = &table[places[at(producer, m)].ready];
+    const Sources& sources = edge(id, i).sources;
+    if (sources.aligned) {
+      after = std::max(after, ready[cell]);
+      continue;
+    }
+    for (const std::int32_t source : sources.by_need[cell]) {
+      if (source >= 0) after = std::max(after, ready[source]);
+    }
+  }
+  return after;
 }
 
 void Estimator::State::backward(LayerId id, std::int32_t m) {
@@ -174,7 +201,8 @@ void Estimator::State::backward(LayerId id, std::int32_t m) {
       gradients[c] =
           std::max(gradients[c], kernel(layer.devices[c], waiting.arrived, waiting.seconds));
     }
-    const double after = gradients[home] == not_yet ? ready[c] : gradients[home];
+    const double after =
+        repeated_sums(id, c, m, gradients[home] == not_yet ? ready[c] : gradients[home]);
     if (!structure.flow.two_kernels[l]) {
       by_cell[c] = last_backward[l][c] = kernel(layer.devices[c], after, layer.backward[c]);
       continue;

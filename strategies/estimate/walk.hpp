@@ -81,6 +81,9 @@ struct Estimator::State {
   void forward(LayerId id, std::int32_t m, bool again);
   void await_departures(LayerId id, std::int32_t m);
   void backward(LayerId id, std::int32_t m);
+  /// When the sums that a cell's operands repeat are made, or `after` if that is later.
+  [[nodiscard]] double repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
+                                     double after) const;
   void give_back(LayerId id, std::size_t input, std::int32_t m);
   void give_back_together(LayerId producer, std::int32_t m);
   void move_home(LayerId producer, LayerId reader, std::int32_t m,

@@ -17,9 +17,11 @@ namespace parsim::hybrid {
 
 namespace {
 
+/// Exact for m samples, neither falling nor negative.
 Affine line_through(std::int64_t n, double at_n, std::int64_t m, double at_m) {
-  const double slope = std::max(0.0, (at_m - at_n) / static_cast<double>(m - n));
-  return {std::max(0.0, at_n - slope * static_cast<double>(n)), slope};
+  const auto of_m = static_cast<double>(m);
+  const double slope = std::clamp((at_m - at_n) / static_cast<double>(m - n), 0.0, at_m / of_m);
+  return {at_m - slope * of_m, slope};
 }
 
 /// Part of a layer: between the first layers of two parts.
@@ -78,25 +80,19 @@ class Ways {
 
 }  // namespace
 
-Chain make_chain(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+Chain::Chain(const StrategyInput& input, const std::vector<DeviceId>& devices_)
+    : devices(devices_),
+      kinds(device_kinds(input.cluster, devices)),
+      boundary_bytes(parsim::boundary_bytes(input.network, input.precision)),
+      input_(&input),
+      flow_(gradient_flow(input.network)) {
   const Network& network = input.network;
-  const auto count = static_cast<std::int64_t>(devices.size());
-  Chain chain{devices, device_kinds(input.cluster, devices), {}, {}, {}};
-  const std::size_t kinds = *std::max_element(chain.kinds.begin(), chain.kinds.end()) + 1;
-  const std::int64_t few = 1, many = 1 + std::max<std::int64_t>(1, input.batch / count);
-  for (std::size_t kind = 0; kind < kinds; ++kind) {
-    const auto like = std::find(chain.kinds.begin(), chain.kinds.end(), kind) - chain.kinds.begin();
-    const DeviceId device = devices[static_cast<std::size_t>(like)];
-    std::vector<Affine>& times = chain.time_s.emplace_back();
-    for (std::size_t l = 0; l < network.layers.size(); ++l) {
-      const auto time = [&](std::int64_t samples) {
-        return layer_time(input, LayerId{l}, {whole(network.layers[l].out, samples), {}}, device)
-            .count();
-      };
-      times.push_back(line_through(few, time(few), many, time(many)));
-    }
+  const std::size_t count = *std::max_element(kinds.begin(), kinds.end()) + 1;
+  for (std::size_t kind = 0; kind < count; ++kind) {
+    const auto like = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
+    like_.push_back(devices[static_cast<std::size_t>(like)]);
+    updates_.push_back(update_times(input, like_.back()));
   }
-  chain.boundary_bytes = boundary_bytes(input.network, input.precision);
   std::set<ParameterId> seen;
   for (const Layer& layer : network.layers) {
     double bytes = 0;
@@ -104,17 +100,48 @@ Chain make_chain(const StrategyInput& input, const std::vector<DeviceId>& device
       if (!seen.insert(id).second) continue;
       bytes += static_cast<double>(network[id].elements() * element_bytes(input.precision));
     }
-    chain.weight_bytes.push_back(bytes);
+    weight_bytes.push_back(bytes);
   }
-  return chain;
+}
+
+Chain::Times Chain::measure(std::int64_t samples, std::int32_t micro_batches) const {
+  const Network& network = input_->network;
+  Times times;
+  for (std::size_t kind = 0; kind < like_.size(); ++kind) {
+    std::vector<Affine>& lines = times.emplace_back();
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const auto time = [&](std::int64_t number) {
+        const Part part{whole(network.layers[l].out, number), {}};
+        return layer_time(*input_, flow_, LayerId{l}, part, like_[kind]).count();
+      };
+      lines.push_back(samples == 1
+                          ? line_through(2, time(2), 1, time(1))
+                          : line_through(samples / 2, time(samples / 2), samples, time(samples)));
+      lines.back().fixed += updates_[kind][l].count() / micro_batches;
+    }
+  }
+  return times;
+}
+
+const Chain::Times& Chain::times(std::int64_t samples, std::int32_t micro_batches) const {
+  const auto [at, fresh] = known_.try_emplace({samples, micro_batches});
+  if (fresh) at->second = measure(samples, micro_batches);
+  return at->second;
+}
+
+std::int64_t usual_samples(const StrategyInput& input, std::size_t replicas,
+                           std::int32_t micro_batches) {
+  return std::max<std::int64_t>(1,
+                                input.batch / micro_batches / static_cast<std::int64_t>(replicas));
 }
 
 std::vector<std::size_t> equal_load(const Chain& chain, std::size_t parts, std::int64_t samples,
-                                    double slack) {
+                                    std::int32_t micro_batches, double slack) {
+  const Chain::Times& times = chain.times(samples, micro_batches);
   std::vector<double> until{0};
   for (std::size_t l = 0; l < chain.weight_bytes.size(); ++l) {
     double sum = 0;
-    for (const std::size_t kind : chain.kinds) sum += chain.time_s[kind][l].at(samples);
+    for (const std::size_t kind : chain.kinds) sum += times[kind][l].at(samples);
     until.push_back(until.back() + sum / static_cast<double>(chain.kinds.size()));
   }
   return chain_split(std::vector(parts, until), chain.boundary_bytes, slack);
@@ -122,6 +149,10 @@ std::vector<std::size_t> equal_load(const Chain& chain, std::size_t parts, std::
 
 std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice, double slack) {
   const std::size_t parts = choice.first.size();
+  const std::int64_t samples =
+      std::accumulate(choice.shares.begin(), choice.shares.end(), std::int64_t{0});
+  const Chain::Times& times = chain.times(
+      std::max<std::int64_t>(1, samples / std::ssize(choice.shares)), choice.micro_batches);
   std::vector<std::vector<double>> until;
   for (std::size_t i = 0; i < parts; ++i) {
     std::vector<double>& loads = until.emplace_back(1, 0.0);
@@ -130,7 +161,7 @@ std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice, d
       for (std::size_t r = 0; r < choice.shares.size(); ++r) {
         if (choice.shares[r] == 0) continue;
         const std::size_t kind = chain.kinds[choice.genes[r * parts + i]];
-        slowest = std::max(slowest, chain.time_s[kind][l].at(choice.shares[r]));
+        slowest = std::max(slowest, times[kind][l].at(choice.shares[r]));
       }
       loads.push_back(loads.back() + slowest);
     }
@@ -163,11 +194,13 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
     return memory_use(input, plan);
   };
   const std::vector<MemoryUse> with_one = memory(1), with_two = memory(2);
+  const Chain::Times& times =
+      chain.times(usual_samples(input, replicas, micro_batches), micro_batches);
   for (std::size_t i = 0; i < parts; ++i) {
     const auto [begin, end] = layers_of(first, i, layers);
-    std::vector<Affine>& times = problem.time_s.emplace_back();
-    for (const std::vector<Affine>& of_kind : chain.time_s) {
-      Affine& sum = times.emplace_back();
+    std::vector<Affine>& by_kind = problem.time_s.emplace_back();
+    for (const std::vector<Affine>& of_kind : times) {
+      Affine& sum = by_kind.emplace_back();
       for (std::size_t l = begin; l < end; ++l) {
         sum.fixed += of_kind[l].fixed;
         sum.per_sample += of_kind[l].per_sample;

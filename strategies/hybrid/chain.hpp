@@ -4,22 +4,45 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
+#include "strategies/gradient_flow.hpp"
 #include "strategies/hybrid/allocation.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim::hybrid {
 
-/// By layer, in the network's order. Times are straight lines through two numbers of samples.
-struct Chain {
+/// By layer, in the network's order.
+class Chain {
+ public:
+  /// `input` must outlive it.
+  Chain(const StrategyInput& input, const std::vector<DeviceId>& devices);
+
   std::vector<DeviceId> devices;
-  std::vector<std::size_t> kinds;           ///< by device
-  std::vector<std::vector<Affine>> time_s;  ///< by kind, layer: forward and backward
-  std::vector<double> boundary_bytes;       ///< by layer: a sample's, from before it to it or on
-  std::vector<double> weight_bytes;         ///< by layer; tied weights at their first layer
+  std::vector<std::size_t> kinds;      ///< by device
+  std::vector<double> boundary_bytes;  ///< by layer: a sample's, from before it to it or on
+  std::vector<double> weight_bytes;    ///< by layer; tied weights at their first layer
+
+  /// By kind, layer: forward, backward and a micro-batch's share of the update. Straight lines
+  /// through `samples`, where they are exact, and half of them.
+  using Times = std::vector<std::vector<Affine>>;
+  [[nodiscard]] const Times& times(std::int64_t samples, std::int32_t micro_batches) const;
+
+ private:
+  [[nodiscard]] Times measure(std::int64_t samples, std::int32_t micro_batches) const;
+
+  const StrategyInput* input_;
+  GradientFlow flow_;
+  std::vector<DeviceId> like_;                 ///< by kind: a device
+  std::vector<std::vector<Seconds>> updates_;  ///< by kind, layer
+  mutable std::map<std::pair<std::int64_t, std::int32_t>, Times> known_;
 };
-[[nodiscard]] Chain make_chain(const StrategyInput& input, const std::vector<DeviceId>& devices);
+
+/// Samples of a micro-batch for each of so many replicas, one at least.
+[[nodiscard]] std::int64_t usual_samples(const StrategyInput& input, std::size_t replicas,
+                                         std::int32_t micro_batches);
 
 /// Everything a hybrid plan is made from.
 struct Choice {
@@ -33,7 +56,8 @@ struct Choice {
 /// First layers of `parts` parts of equal load, up to a slack for which fewer bytes cross between
 /// parts: times are the mean over the devices.
 [[nodiscard]] std::vector<std::size_t> equal_load(const Chain& chain, std::size_t parts,
-                                                  std::int64_t samples, double slack);
+                                                  std::int64_t samples, std::int32_t micro_batches,
+                                                  double slack);
 /// First layers of parts such that the slowest device of a given allocation is as fast as possible,
 /// up to a slack.
 [[nodiscard]] std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice,

@@ -104,6 +104,7 @@ std::string megabytes(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e
 std::vector<std::vector<double>> times_on(const StrategyInput& input,
                                           const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
+  const GradientFlow flow = gradient_flow(input.network);
   std::vector<std::vector<double>> all;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const auto like = std::find(kinds.begin(), kinds.end(), kinds[d]) - kinds.begin();
@@ -111,7 +112,7 @@ std::vector<std::vector<double>> times_on(const StrategyInput& input,
     if (static_cast<std::size_t>(like) < d) times = all[static_cast<std::size_t>(like)];
     for (std::size_t l = times.size(); l < input.network.layers.size(); ++l) {
       const Part part{whole(input.network.layers[l].out, input.batch), {}};
-      times.push_back(layer_time(input, LayerId{l}, part, devices[d]).count());
+      times.push_back(layer_time(input, flow, LayerId{l}, part, devices[d]).count());
     }
     all.push_back(std::move(times));
   }

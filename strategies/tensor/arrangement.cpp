@@ -52,6 +52,7 @@ bool held_whole(const std::vector<Cut>& cuts) {
 
 Arranging::Arranging(const StrategyInput& input)
     : input_(input),
+      flow_(gradient_flow(input.network)),
       readers_(consumers(input.network)),
       boundary_(boundary_bytes(input.network, input.precision)) {}
 
@@ -76,7 +77,7 @@ double Arranging::time_on(DeviceId device) {
   if (!fresh) return at->second;
   for (std::size_t l = 0; l < input_.network.layers.size(); ++l) {
     const Part part{whole(input_.network.layers[l].out, 1), {}};
-    at->second += layer_time(input_, LayerId{l}, part, device).count();
+    at->second += layer_time(input_, flow_, LayerId{l}, part, device).count();
   }
   return at->second;
 }
@@ -158,22 +159,18 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   for (const auto& [device, samples] : busy) most = std::max(most, samples);
   std::vector<double>& times = known->second;
   times.push_back(0);
-  std::set<ParameterId> seen;
+  const std::vector<Seconds> updates =
+      update_times(input_, busy[0].first, static_cast<std::int64_t>(a.ways.tensor));
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
     double time = 0;
     for (const auto& [device, samples] : busy) {
       if (samples == 0) continue;
       const Part part = part_of(network, id, split[l], samples);
-      time = std::max(time, layer_time(input_, id, part, device).count());
+      time = std::max(time, layer_time(input_, flow_, id, part, device).count());
     }
     time += exchanges(id, split, most, group);
-    for (const ParameterId parameter : network.layers[l].parameters) {
-      if (!seen.insert(parameter).second) continue;
-      const auto share = network[parameter].elements() / static_cast<std::int64_t>(a.ways.tensor);
-      const Bytes touched = update_traffic(share, input_.optimizer);
-      time += input_.cost.memory(busy[0].first, touched).time.count() / a.ways.micro_batches;
-    }
+    time += updates[l].count() / a.ways.micro_batches;
     times.push_back(times.back() + time);
   }
   return times;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "strategies/gradient_flow.hpp"
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/strategies.hpp"
 
@@ -57,6 +58,7 @@ class Arranging {
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
 
   const StrategyInput& input_;
+  GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
   /// By ways, then layer: those of them that every device of a group holds and wants.

@@ -89,8 +89,8 @@ TEST_CASE("hybrid: memory by the closed form is what memory_use says, replicas i
   const World world("alexnet", "star:4,device=v100-sxm2,rate=10GB/s,latency=1us");
   const StrategyInput input = world.simulated(64);
   const std::vector<DeviceId> devices{DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
-  const hybrid::Chain chain = hybrid::make_chain(input, devices);
-  const std::vector<std::size_t> first = hybrid::equal_load(chain, 2, 8, 0);
+  const hybrid::Chain chain(input, devices);
+  const std::vector<std::size_t> first = hybrid::equal_load(chain, 2, 8, 4, 0);
   const hybrid::Problem problem = make_problem(input, chain, first, 2, 4);
   const hybrid::Choice choice{first, 4, {0, 1, 2, 3}, {10, 6}, {}};
   const auto use = memory_use(world.network, world.cluster, make_plan(input, devices, choice));

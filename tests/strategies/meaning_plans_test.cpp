@@ -170,6 +170,19 @@ TEST_CASE("meaning: a parameter server of a layer with replicas gets one replica
   }
 }
 
+// What was added up forward is still there: the first part on a device has to replace it.
+TEST_CASE("meaning: parts of a contraction that are computed again are not added to the old ones") {
+  const Network net = tiny_network("plain");
+  for (const std::vector<std::int32_t>& devices :
+       {std::vector<std::int32_t>{0, 1, 0}, {0, 0, 0}, {1, 0, 2}}) {
+    Plan plan = plan_of(net, 6,
+                        {{"hidden", {cut(Dim::in_channel, {9, 5, 10})}, devices},
+                         {"conv", {cut(Dim::in_channel, {1, 2})}, {2, 1}}});
+    for (LayerPlan& layer : plan.layers) layer.recompute = true;
+    CHECK(difference_on_star(net, plan) == "");
+  }
+}
+
 TEST_CASE("meaning: any valid plan computes what the unsplit network computes") {
   const std::vector<Network> networks = tiny_networks();
   std::set<CollectiveKind> collectives;

@@ -51,7 +51,12 @@ std::vector<StoreKey> Dropping::touched(OpId id) const {
     touch(transfer->from, transfer->slice);
     touch(transfer->to, transfer->target);
   } else if (const auto* collective = std::get_if<Collective>(&op)) {
-    for (const DeviceId device : dag_.group(collective->group)) touch(device, collective->slice);
+    for (const DeviceId device : dag_.group(collective->group)) {
+      touch(device, collective->slice);
+      if (collective->slice.role == Role::partial_sum) touch(device, collective->target);
+    }
+  } else if (const auto* local = std::get_if<Local>(&op)) {
+    if (local->from.role == Role::partial_sum) touch(local->device, local->to);
   }
   std::erase_if(keys, [&](const StoreKey& key) {
     const auto found = outputs_.find(key);

@@ -167,7 +167,8 @@ void Interpreter::forward_pass(const Compute& op, const PartInput& input) {
                     {Tensor::Kind::output, work.layer.value, -1},
                     partial ? Role::partial_sum : Role::activation,
                     op.micro_batch};
-  partial ? memory_.add(to, forward(input)) : memory_.write(to, forward(input));
+  const bool adds = partial && op.pass == Pass::forward;
+  adds ? memory_.add(to, forward(input)) : memory_.write(to, forward(input));
 }
 
 void Interpreter::backward_pass(const Compute& op, const PartInput& input, std::size_t operands) {

@@ -197,9 +197,19 @@ namespace {
 
 /// Whether an operation computes something again. While it does, its output need not be there.
 bool computes_again(const ExecDag& dag, OpId id) {
+  const auto recomputes = [&](OpId kernel) {
+    const Op op = dag.op(kernel);
+    const auto* compute = std::get_if<Compute>(&op);
+    return compute != nullptr && compute->pass == Pass::recompute;
+  };
   const Op op = dag.op(id);
-  const auto* compute = std::get_if<Compute>(&op);
-  return compute != nullptr && compute->pass == Pass::recompute;
+  const auto* sum = std::get_if<Collective>(&op);
+  const auto* copy = std::get_if<Local>(&op);
+  const bool sums_parts = (sum != nullptr && sum->slice.role == Role::partial_sum) ||
+                          (copy != nullptr && copy->from.role == Role::partial_sum);
+  if (!sums_parts) return recomputes(id);
+  const auto kernels = dag.predecessors(id);
+  return std::any_of(kernels.begin(), kernels.end(), recomputes);
 }
 
 /// Activations may be written again (a larger piece that overlaps one that has arrived), always

@@ -1,0 +1,62 @@
+#include "strategies/move_borders.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Operations of a layer in one walk through the step.
+std::size_t walk_of(const Plan& plan) {
+  std::size_t cells = 0;
+  for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
+  return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
+}
+
+}  // namespace
+
+Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged start,
+                    const std::function<Plan(const std::vector<std::size_t>&)>& make) {
+  constexpr std::int64_t farthest = 4;        // layers: a convolution and what follows it
+  constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
+  constexpr double rounding_noise = 1e-9;
+  const auto step_of = [&](const Plan& plan) {
+    return estimator.step_time(with_savings(input, plan));
+  };
+  const std::size_t each = walk_of(start.plan);
+  const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
+  if (start.first.size() < 2 || 2 * each > most_work) return start;
+  Price least{shortage(input, start.plan), step_of(start.plan)};
+  std::size_t work = each;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t s = 1; s < start.first.size(); ++s) {
+      const std::vector<std::size_t> from = start.first;
+      const auto at = [&](std::size_t stage) {
+        return stage < from.size() ? static_cast<std::int64_t>(from[stage]) : layers;
+      };
+      const std::int64_t begin = std::max(at(s - 1) + 1, at(s) - farthest);
+      const std::int64_t end = std::min(at(s + 1) - 1, at(s) + farthest);
+      for (std::int64_t border = begin; border <= end; ++border) {
+        if (border == at(s) || (work += each) > most_work) continue;
+        Staged other{from, {}};
+        other.first[s] = static_cast<std::size_t>(border);
+        other.plan = make(other.first);
+        Price price{0, step_of(other.plan)};
+        // Memory is asked only of plans that are fast enough to matter.
+        if (least.fits() && price.step >= least.step) continue;
+        price.shortage = shortage(input, other.plan);
+        if (!price.better_than({least.shortage, least.step * (1 - rounding_noise)})) continue;
+        least = price;
+        start = std::move(other);
+        moved = true;
+      }
+    }
+  }
+  return start;
+}
+
+}  // namespace parsim

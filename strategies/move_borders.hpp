@@ -1,0 +1,27 @@
+// The last touch to a pipeline: borders between stages moved while that shortens the estimate.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "strategies/estimate.hpp"
+
+namespace parsim {
+
+/// First layers of stages, and the plan that they make.
+struct Staged {
+  std::vector<std::size_t> first;
+  Plan plan;
+};
+
+/// Moves one border after the other by a few layers as long as that lets a plan fit or makes it
+/// faster, with the memory options of the input: closed forms know neither the gaps of a schedule
+/// nor what crosses while a stage works. Returns the start if nothing is better, or if there are
+/// too many operations to look again.
+///
+/// make   the plan of other first layers; stages stay non-empty and ascending
+[[nodiscard]] Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged start,
+                                  const std::function<Plan(const std::vector<std::size_t>&)>& make);
+
+}  // namespace parsim
