@@ -127,7 +127,7 @@ constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
 /// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
 SimOptions library_of(const Claim& claim) {
   const std::string text = column(claim, "settings"), place = claim.set + ":settings";
-  SimOptions options = nccl_of_no_system();
+  SimOptions options = nccl_of_no_system(claim);
   for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     std::string word = text.substr(at, end - at);

@@ -94,6 +94,8 @@ Json inputs(const Scene& scene) {
       request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
   json["protocol"] =
       request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
+  json["nccl_version"] =
+      request.sim.nccl_version ? Json(to_text(*request.sim.nccl_version)) : Json(nullptr);
   json["seed"] = request.seed;
   json["simgrid"] = nullptr;
   if (moves && request.sim.engine != Engine::fast) {

@@ -43,6 +43,13 @@ enum class CollectiveCost : std::uint8_t { ideal, nccl, measured };
 enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree, pat };
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 
+/// NCCL's version: which algorithms exist and how long they take by its own model
+/// (sim/nccl_tables.hpp).
+struct NcclVersion {
+  std::int32_t major = 2, minor = 28;
+  friend auto operator<=>(const NcclVersion&, const NcclVersion&) = default;
+};
+
 /// Time of a collective beyond NCCL's own model, payload in bytes: offset + per_root_byte ·
 /// √payload. The offset is mostly the launch by the host, the root what filling the pipeline costs.
 /// The defaults are one setting for all systems. Offset: guessed from published tables of five;
@@ -66,6 +73,7 @@ struct SimOptions {
   // Of nccl only:
   std::optional<NcclAlgorithm> algorithm{};
   std::optional<NcclProtocol> protocol{};
+  std::optional<NcclVersion> nccl_version{};  ///< the newest known if unset
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
