@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "app/attention.hpp"
 #include "app/collective.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
@@ -82,8 +83,10 @@ bool is_square_convolution(const LayerKind& kind) {
 }
 
 SingleStep single_step(const Claim& claim) {
-  const Network network = load_network(network_of(claim), {}, claim.set);
+  const std::string name = network_of(claim);
   const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
   const auto cost = make_tile_costs(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = count_column(claim, "batch", 1);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "app/attention.hpp"
 #include "app/framework_step.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
@@ -130,7 +131,9 @@ Training::Training(const Claim& claim)
       options_(options_of(claim)),
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
-  const Network network = load_network(network_of(claim), {}, claim.set);
+  const std::string name = network_of(claim);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
   StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.sync = Sync::Kind::ring;
