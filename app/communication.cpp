@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "app/files.hpp"
+#include "sim/nccl.hpp"
 
 namespace parsim {
 
@@ -53,8 +54,10 @@ std::string communication_model(const SimOptions& options) {
   const std::string_view alone = options.fidelity == Fidelity::p2p
                                      ? " (links only: NCCL's costs are of whole collectives)"
                                      : "";
-  return fmt::format("{}, {}{}; {}", to_text(options.collectives), to_text(options.fidelity), alone,
-                     simulated_by(options));
+  const std::string version =
+      options.nccl_version ? " as of " + to_text(*options.nccl_version) : std::string();
+  return fmt::format("{}{}, {}{}; {}", to_text(options.collectives), version,
+                     to_text(options.fidelity), alone, simulated_by(options));
 }
 
 std::string communication_line(const Scene& scene, std::span<const RunResult> results) {

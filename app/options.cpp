@@ -63,6 +63,8 @@ constexpr OptionSpec options[] = {
      "with --collectives measured: what a program of nccl-tests printed, or CSV", true},
     {"--algorithm", "ring|tree|nvls|nvls-tree|pat", "of collectives (default: the fastest)"},
     {"--protocol", "ll|ll128|simple", "of collectives (default: the fastest)"},
+    {"--nccl-version", "MAJOR.MINOR",
+     "whose algorithms and latencies collectives have, as in 2.18 (default: 2.28)"},
     {"--jitter", "PART",
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%"},
     {"--runs", "N", "with --jitter: so many steps (default: 20)"},

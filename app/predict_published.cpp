@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "app/attention.hpp"
 #include "app/collective.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
@@ -82,8 +83,10 @@ bool is_square_convolution(const LayerKind& kind) {
 }
 
 SingleStep single_step(const Claim& claim) {
-  const Network network = load_network(network_of(claim), {}, claim.set);
+  const std::string name = network_of(claim);
   const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
   const auto cost = make_tile_costs(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = count_column(claim, "batch", 1);
@@ -127,7 +130,7 @@ constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
 /// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
 SimOptions library_of(const Claim& claim) {
   const std::string text = column(claim, "settings"), place = claim.set + ":settings";
-  SimOptions options = nccl_of_no_system();
+  SimOptions options = nccl_of_no_system(claim);
   for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     std::string word = text.substr(at, end - at);

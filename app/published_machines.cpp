@@ -24,10 +24,18 @@ std::string plain(std::string_view text) {
     const auto byte = static_cast<unsigned char>(c);
     if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
   }
-  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
-    if (kept.starts_with(maker)) kept = kept.substr(maker.size());
-  }
   return kept;
+}
+
+/// Makers and their product lines are no part of our names.
+std::string_view without_maker(std::string_view text) {
+  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
+    const std::string_view head = text.substr(0, maker.size());
+    if (plain(head) != maker) continue;
+    text.remove_prefix(maker.size());
+    while (text.starts_with(' ') || text.starts_with('-')) text.remove_prefix(1);
+  }
+  return text;
 }
 
 bool says(std::string_view text, std::string_view word) {
@@ -39,21 +47,21 @@ template <class Catalogue>
 std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
                      const Catalogue& ours) {
   const std::string text = column(claim, key);
+  const std::string_view own = without_maker(text);
   std::string best;
   for (const auto& entry : ours) {
     const bool longer = plain(entry.name).size() > plain(best).size();
-    if (plain(text).starts_with(plain(entry.name)) && longer) best = entry.name;
+    if (longer && begins_with_name(kind, own, entry.name)) best = entry.name;
   }
-  // Makers' names are no part of the table.
   const std::string hint = fmt::format("{} {}", column(claim, "framework"), claim.source);
-  const std::optional<std::string> alias = resolve_alias(kind, plain(text), hint);
-  if (alias && (best.empty() || plain(best) != plain(text))) return *alias;
+  const std::optional<std::string> alias = resolve_alias(kind, own, hint);
+  if (alias && (best.empty() || plain(best) != plain(own))) return *alias;
   if (!best.empty()) return best;
   std::vector<std::string> names;
   for (const auto& entry : ours) names.push_back(entry.name);
   throw InputError(place_in_row(claim, key), fmt::format("unknown {} '{}'", key, text),
                    fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
-                               spelling_hint(text, names)));
+                               spelling_hint(plain(own), names)));
 }
 
 /// What NCCL counts on per GPU and direction (src/graph/topo.h: per link of the architecture, times

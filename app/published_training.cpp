@@ -7,9 +7,11 @@
 #include <cmath>
 #include <iterator>
 
+#include "app/attention.hpp"
 #include "app/framework_step.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
+#include "app/request.hpp"
 #include "core/errors.hpp"
 #include "core/routes.hpp"
 #include "core/timeline.hpp"
@@ -82,8 +84,17 @@ Cluster training_cluster(const Claim& claim) {
   return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
 }
 
+/// Of texts like "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
+std::optional<NcclVersion> nccl_version_of(const Claim& claim) {
+  std::string text = column(claim, "nccl_version");
+  if (text.starts_with("NCCL ")) text.erase(0, 5);
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return {};
+  return parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
+                            place_in_row(claim, "nccl_version"));
+}
+
 SimOptions options_of(const Claim& claim) {
-  SimOptions options = nccl_of_no_system();
+  SimOptions options = nccl_of_no_system(claim);
   if (exchange_of(claim) == Exchange::all_reduce) return options;
   // Without NCCL gradients are copied, which only the links tell of.
   if (!has_one_ring(claim)) return {};
@@ -94,9 +105,10 @@ SimOptions options_of(const Claim& claim) {
 
 }  // namespace
 
-SimOptions nccl_of_no_system() {
+SimOptions nccl_of_no_system(const Claim& claim) {
   SimOptions options;
   options.collectives = CollectiveCost::nccl;
+  options.nccl_version = nccl_version_of(claim);
   return options;
 }
 
@@ -119,7 +131,9 @@ Training::Training(const Claim& claim)
       options_(options_of(claim)),
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
-  const Network network = load_network(network_of(claim), {}, claim.set);
+  const std::string name = network_of(claim);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
   StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.sync = Sync::Kind::ring;

@@ -10,8 +10,9 @@
 
 namespace parsim {
 
-/// Collectives as NCCL runs them, with the terms of no system in particular.
-[[nodiscard]] SimOptions nccl_of_no_system();
+/// Collectives as NCCL runs them, in the version that the row's `nccl_version` says, with the terms
+/// of no system in particular.
+[[nodiscard]] SimOptions nccl_of_no_system(const Claim& claim);
 
 /// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
 [[nodiscard]] Precision precision_of(const Claim& claim);

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "app/attention.hpp"
 #include "app/communication.hpp"
 #include "app/files.hpp"
 #include "app/report_runs.hpp"
@@ -49,6 +50,10 @@ Json inputs(const Scene& scene) {
   json["command"] = without_files(request.command);
   json["verb"] = request.verb;
   json["network"] = source(request.network, scene.network.name);
+  const std::optional<std::string> attention = attention_of(scene.network);
+  json["attention"] =
+      attention ? Json{{"kernels", *attention}, {"by_default", scene.attention_by_default}}
+                : Json(nullptr);
   json["dims"] = Json::object();
   for (const auto& [name, value] : request.dims) json["dims"][name] = value;
   json["cluster"] = source(request.cluster, scene.cluster.name);
@@ -94,6 +99,8 @@ Json inputs(const Scene& scene) {
       request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
   json["protocol"] =
       request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
+  json["nccl_version"] =
+      request.sim.nccl_version ? Json(to_text(*request.sim.nccl_version)) : Json(nullptr);
   json["seed"] = request.seed;
   json["simgrid"] = nullptr;
   if (moves && request.sim.engine != Engine::fast) {

@@ -272,6 +272,18 @@ std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& t
   return dims;
 }
 
+NcclVersion parse_nccl_version(std::string_view text, std::string_view where) {
+  const std::size_t dot = text.find('.');
+  const std::size_t end = dot == text.npos ? dot : text.find('.', dot + 1);
+  if (dot == text.npos || text.substr(0, dot) != "2") {
+    throw InputError(std::string(where), fmt::format("'{}'", text),
+                     "accepted: a version from 2.0 on, as in 2.18 or 2.18.6");
+  }
+  constexpr std::int64_t most = 99;
+  const std::size_t length = end == text.npos ? text.npos : end - dot - 1;
+  return {2, static_cast<std::int32_t>(parse_whole(text.substr(dot + 1, length), where, 0, most))};
+}
+
 SimOptions parse_sim_options(const Arguments& arguments) {
   SimOptions sim;
   if (const auto word = arguments.text("--fidelity")) {
@@ -305,7 +317,10 @@ SimOptions parse_sim_options(const Arguments& arguments) {
   if (const auto word = arguments.text("--protocol")) {
     sim.protocol = parse_word(*word, "--protocol", nccl_protocols);
   }
-  for (const std::string_view flag : {"--algorithm", "--protocol"}) {
+  if (const auto word = arguments.text("--nccl-version")) {
+    sim.nccl_version = parse_nccl_version(*word, "--nccl-version");
+  }
+  for (const std::string_view flag : {"--algorithm", "--protocol", "--nccl-version"}) {
     if (arguments.has(flag) && sim.collectives != CollectiveCost::nccl) {
       throw InputError(flag, fmt::format("unused by {} collectives", to_text(sim.collectives)),
                        "accepted: with --collectives nccl");

@@ -86,6 +86,7 @@ class Scene {
 
   Request request;  ///< network and cluster named in any case
   Network network;
+  bool attention_by_default = false;  ///< fused or not because of the devices, nobody said so
   Cluster cluster;
   std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
   Stragglers stragglers;
@@ -100,9 +101,11 @@ class Scene {
 [[nodiscard]] Network load_network_with(const std::string& name,
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
-/// --fidelity, --engine, --collectives (with the files of --collective-times), --algorithm and
-/// --protocol. Throws InputError for those that exclude each other.
+/// --fidelity, --engine, --collectives (with the files of --collective-times), --algorithm,
+/// --protocol and --nccl-version. Throws InputError for those that exclude each other.
 [[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
+/// "2.18" or "2.18.6". Throws InputError for anything but a version of NCCL 2.
+[[nodiscard]] NcclVersion parse_nccl_version(std::string_view text, std::string_view where);
 /// "all-reduce", …
 [[nodiscard]] CollectiveKind parse_collective(std::string_view word, std::string_view where);
 /// The same, or nothing for "send-receive".

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/attention.hpp"
 #include "app/disturb.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
@@ -114,6 +115,10 @@ Scene::Scene(const Request& asked)
   if (request.first_gpus) {
     cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
+  NetworkOnDevices chosen =
+      on_devices(std::move(network), request.network, request.dims, cluster, plan);
+  network = std::move(chosen.network);
+  attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
   if (attention_maps(network).empty()) {
     if (request.recompute == Recompute::attention) {
@@ -124,9 +129,13 @@ Scene::Scene(const Request& asked)
                        "accepted: segments or none");
     }
   } else {
-    warnings.emplace_back(
-        "attention is not fused: its maps are written, read and kept for the backward pass (unless "
-        "--recompute drops them), which takes more time and memory than a fused kernel");
+    warnings.push_back(fmt::format(
+        "attention is not fused{}: its maps are written, read and kept for the backward pass "
+        "(unless --recompute drops them), which takes more time and memory than a fused kernel",
+        chosen.because == nullptr
+            ? ""
+            : fmt::format(", the default of {} (compute capability {}; fused kernels need 7.5)",
+                          chosen.because->name, chosen.because->architecture)));
   }
   if (plan) {
     if (plan->cluster != cluster.name) {

@@ -101,11 +101,13 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
   for (const std::string& network : networks) {
     const Request all = request_of(arguments, network, names, machine, options_of_cases());
     std::vector<Plan> plans;
+    Network planned_for;
     for (const std::string& name : names) {
       progress.next(name);
       Request request = case_request(arguments, network, name, machine);
       if (!profile.empty()) request.profile = profile;
       const Scene scene(request);
+      planned_for = scene.network;
       try {
         const Planned planned = make_plan(scene, strategy(name, "--strategy"));
         cases.push_back({scene.network.name, name, planned, run_plan(scene, planned)});
@@ -115,7 +117,7 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
       }
     }
     if (plans.size() == names.size()) {
-      check_used(all, load_network_with(network, {}, "--network"), plans);
+      check_used(all, planned_for, plans);
     }
   }
   return cases;

@@ -26,10 +26,10 @@ const std::vector<std::string_view>& planning_flags() {
 
 std::span<const Verb> verbs() {
   static const Flags question = {
-      "--network",  "--dim",        "--cluster",     "--override",         "--strategy",
-      "--batch",    "--precision",  "--optimizer",   "--fidelity",         "--engine",
-      "--seed",     "--no-timings", "--collectives", "--collective-times", "--algorithm",
-      "--protocol", "--every-rank"};
+      "--network",  "--dim",          "--cluster",     "--override",         "--strategy",
+      "--batch",    "--precision",    "--optimizer",   "--fidelity",         "--engine",
+      "--seed",     "--no-timings",   "--collectives", "--collective-times", "--algorithm",
+      "--protocol", "--nccl-version", "--every-rank"};
   const Flags& planning = planning_flags();
   static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
                                   "--launch-interval"};
@@ -79,7 +79,7 @@ std::span<const Verb> verbs() {
          {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all",
           "send-receive"}}},
        {"--cluster", "--override", "--devices", "--size", "--sizes", "--fidelity", "--engine",
-        "--collectives", "--collective-times", "--algorithm", "--protocol"},
+        "--collectives", "--collective-times", "--algorithm", "--protocol", "--nccl-version"},
        "parsim collective all-reduce --cluster dgx-v100 --sizes 1KiB..1GiB",
        run_collective},
       {"list",

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <set>
 
 #include "core/errors.hpp"
 #include "core/routes.hpp"
@@ -161,44 +163,174 @@ std::vector<Ring> cable_rings(const Cluster& cluster, std::span<const DeviceId> 
   return rings;
 }
 
-/// One machine's part of the group, along its own cables where they close to a cycle, so that a
-/// ring may begin anywhere in it.
-std::vector<DeviceId> machine_order(const Cluster& cluster, std::vector<DeviceId> devices) {
-  if (devices.size() < 3 || devices.size() > most_wired) return devices;
-  const std::vector<Cycle> cycles = find_cycles(direct_cables(cluster, devices), devices.size());
-  if (cycles.empty()) return devices;
-  std::vector<DeviceId> order;
-  for (const std::size_t i : cycles.front()) order.push_back(devices[i]);
-  return order;
+/// One machine's part of a group: the ways around it, for rings that come in and go out again.
+struct MachinePart {
+  std::vector<DeviceId> devices;
+  /// Along cables of its own where they close; else one, in id order, whose hops are left open.
+  std::vector<Ring> cycles;
+};
+
+MachinePart machine_of(const Cluster& cluster, std::vector<DeviceId> devices) {
+  MachinePart machine{std::move(devices), {}};
+  const std::size_t count = machine.devices.size();
+  if (count > 1 && count <= most_wired) machine.cycles = cable_rings(cluster, machine.devices);
+  if (machine.cycles.empty()) machine.cycles = {{machine.devices, {}}};
+  return machine;
 }
 
-/// The first link of a route that leaves the machine where the route begins: its network card.
-LinkId card_of(const Cluster& cluster, const Route& route, NodeId machine) {
+/// A place at which a ring may leave a machine, and the links of the machines that it then takes.
+struct WayOut {
+  std::size_t cycle = 0, position = 0;
+  LinkId out, in;   ///< the network cards here and there
+  double rate = 0;  ///< of the route to the next machine
+  std::size_t hops = 0;
+};
+
+/// The links by which a route leaves the first machine and enters the last: their network cards.
+std::pair<LinkId, LinkId> cards_of(const Cluster& cluster, const Route& route, NodeId from,
+                                   NodeId to) {
+  const auto node_of = [&](Port port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  std::pair<LinkId, LinkId> cards;
   for (const Hop& hop : route.hops) {
     const Link& link = cluster[hop.link];
-    const Port far = hop.backwards ? link.a : link.b;
-    const auto index = static_cast<std::size_t>(far.index);
-    const NodeId node =
-        far.kind == Port::Kind::device ? cluster.devices[index].node : cluster.switches[index].node;
-    if (node != machine) return hop.link;
+    const NodeId near = node_of(hop.backwards ? link.b : link.a);
+    const NodeId far = node_of(hop.backwards ? link.a : link.b);
+    if (near == from && far != from && !cards.first.valid()) cards.first = hop.link;
+    if (far == to && near != to) cards.second = hop.link;
   }
-  ensure(false, "a route to another machine leaves its own");
-  return {};
+  ensure(cards.first.valid() && cards.second.valid(), "a route to another machine leaves its own");
+  return cards;
 }
 
-/// Positions in `order` at which a ring may leave the machine for `next`: one for each card, by
-/// link id.
-std::vector<std::size_t> ways_out(const Cluster& cluster, Routes& routes,
-                                  const std::vector<DeviceId>& order,
-                                  const std::vector<DeviceId>& next) {
-  std::map<LinkId, std::size_t> last;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Route& route = routes.between(order[i], next[(i + 1) % next.size()]);
-    last[card_of(cluster, route, cluster[order[i]].node)] = i;
+/// All of them: behind each device of each cycle, towards the same place of the next machine.
+/// Those beside a network card, whose routes are the widest and then the shortest, stand first, of
+/// equal ones the last.
+std::vector<WayOut> ways_out_of(const Cluster& cluster, Routes& routes, const MachinePart& machine,
+                                const MachinePart& next) {
+  const NodeId here = cluster[machine.devices.front()].node;
+  const NodeId there = cluster[next.devices.front()].node;
+  std::vector<WayOut> ways;
+  for (std::size_t c = 0; c < machine.cycles.size(); ++c) {
+    const std::vector<DeviceId>& from = machine.cycles[c].devices;
+    const std::vector<DeviceId>& to = next.cycles[c % next.cycles.size()].devices;
+    for (std::size_t i = from.size(); i-- > 0;) {
+      const Route& route = routes.between(from[i], to[(i + 1) % to.size()]);
+      const auto [out, in] = cards_of(cluster, route, here, there);
+      ways.push_back({c, i, out, in, route.rate.value, route.hops.size()});
+    }
   }
-  std::vector<std::size_t> positions;
-  for (const auto& [card, position] : last) positions.push_back(position);
-  return positions;
+  std::stable_sort(ways.begin(), ways.end(), [](const WayOut& a, const WayOut& b) {
+    return a.rate != b.rate ? a.rate > b.rate : a.hops < b.hops;
+  });
+  return ways;
+}
+
+/// Chooses a way out for each ring of a machine, so that rings leave by the cards that are told and
+/// share neither the next machine's cards nor their cycles more than they must, by backtracking.
+class WayOutChoice {
+ public:
+  WayOutChoice(const MachinePart& machine, const std::vector<WayOut>& ways, std::vector<LinkId> out)
+      : ways_(ways), out_(std::move(out)), cycles_(machine.cycles.size()) {
+    std::set<LinkId> in;
+    for (const WayOut& way : ways_) in.insert(way.in);
+    const std::size_t rings = out_.size();
+    const std::size_t of_card = (rings + in.size() - 1) / in.size();
+    const std::size_t of_cycle = (rings + cycles_.size() - 1) / cycles_.size();
+    // Cards count for more: they are the slower ones.
+    const bool found =
+        choose_with(of_card, of_cycle) || choose_with(of_card, rings) || choose_with(rings, rings);
+    ensure(found, "every card that is told has a way to it");
+  }
+
+  [[nodiscard]] const std::vector<WayOut>& chosen() const { return chosen_; }
+
+ private:
+  // Machines have some ten cards and some fifty ways; what takes longer is hardly better.
+  static constexpr std::size_t most_steps = 10'000;
+
+  /// At most so many rings on each card and on each cycle.
+  bool choose_with(std::size_t of_card, std::size_t of_cycle) {
+    of_card_ = of_card;
+    of_cycle_ = of_cycle;
+    steps_ = 0;
+    return choose(0);
+  }
+
+  bool choose(std::size_t ring) {
+    if (ring == out_.size()) return true;
+    for (const WayOut& way : ways_) {
+      if (way.out != out_[ring] || cycles_[way.cycle] == of_cycle_) continue;
+      std::size_t& card = in_[way.in];
+      if (card == of_card_) continue;
+      if (++steps_ > most_steps + out_.size()) return false;
+      ++card;
+      ++cycles_[way.cycle];
+      chosen_.push_back(way);
+      if (choose(ring + 1)) return true;
+      chosen_.pop_back();
+      --cycles_[way.cycle];
+      --card;
+    }
+    return false;
+  }
+
+  const std::vector<WayOut>& ways_;
+  std::vector<LinkId> out_;
+  std::vector<std::size_t> cycles_;   ///< rings on each
+  std::map<LinkId, std::size_t> in_;  ///< rings on each
+  std::size_t of_card_ = 0, of_cycle_ = 0, steps_ = 0;
+  std::vector<WayOut> chosen_;
+};
+
+/// Appends the machine's devices, and the hops between them, from behind the way out up to it.
+void pass_through(const MachinePart& machine, const WayOut& way, Routes& routes, Ring& ring) {
+  const Ring& cycle = machine.cycles[way.cycle];
+  const std::size_t count = cycle.devices.size();
+  for (std::size_t k = 1; k <= count; ++k) {
+    const std::size_t at = (way.position + k) % count, after = (at + 1) % count;
+    ring.devices.push_back(cycle.devices[at]);
+    if (k == count) break;  // the way to the next machine follows
+    ring.hops.push_back(cycle.hops.empty() ? routes.between(cycle.devices[at], cycle.devices[after])
+                                           : cycle.hops[at]);
+  }
+}
+
+/// Rings through several machines, one for each card of the machine with the fewest.
+std::vector<Ring> rings_over(const Cluster& cluster, Routes& routes,
+                             const std::vector<MachinePart>& machines) {
+  std::vector<std::vector<WayOut>> ways;
+  std::vector<std::vector<LinkId>> cards;
+  std::size_t count = std::numeric_limits<std::size_t>::max();
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    ways.push_back(ways_out_of(cluster, routes, machines[i], machines[(i + 1) % machines.size()]));
+    std::set<LinkId> out;
+    for (const WayOut& way : ways.back()) out.insert(way.out);
+    cards.emplace_back(out.begin(), out.end());
+    count = std::min(count, out.size());
+  }
+  std::vector<Ring> rings(count);
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    std::vector<LinkId> out;
+    for (std::size_t j = 0; j < count; ++j) out.push_back(cards[i][j * cards[i].size() / count]);
+    const WayOutChoice choice(machines[i], ways[i], std::move(out));
+    for (std::size_t j = 0; j < count; ++j) {
+      Ring& ring = rings[j];
+      const std::size_t before = ring.devices.size();
+      if (before > 0) ring.hops.emplace_back();  // once the next device is known
+      pass_through(machines[i], choice.chosen()[j], routes, ring);
+      if (before > 0) {
+        ring.hops[before - 1] = routes.between(ring.devices[before - 1], ring.devices[before]);
+      }
+    }
+  }
+  for (Ring& ring : rings) {
+    ring.hops.push_back(routes.between(ring.devices.back(), ring.devices.front()));
+  }
+  return rings;
 }
 
 void close(Ring& ring, Routes& routes) {
@@ -233,25 +365,9 @@ std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
     close(ring, routes);
     return {std::move(ring)};
   }
-  for (auto& machine : machines) machine = machine_order(cluster, std::move(machine));
-  std::vector<std::vector<std::size_t>> leave;
-  for (std::size_t i = 0; i < machines.size(); ++i) {
-    leave.push_back(ways_out(cluster, routes, machines[i], machines[(i + 1) % machines.size()]));
-  }
-  std::size_t count = leave.front().size();
-  for (const auto& positions : leave) count = std::min(count, positions.size());
-  std::vector<Ring> rings(count);
-  for (std::size_t j = 0; j < count; ++j) {
-    for (std::size_t i = 0; i < machines.size(); ++i) {
-      const std::vector<DeviceId>& order = machines[i];
-      const std::size_t last = leave[i][j * leave[i].size() / count];
-      for (std::size_t k = 1; k <= order.size(); ++k) {
-        rings[j].devices.push_back(order[(last + k) % order.size()]);
-      }
-    }
-    close(rings[j], routes);
-  }
-  return rings;
+  std::vector<MachinePart> parts;
+  for (auto& machine : machines) parts.push_back(machine_of(cluster, std::move(machine)));
+  return rings_over(cluster, routes, parts);
 }
 
 }  // namespace parsim

@@ -20,7 +20,9 @@ constexpr Option options[] = {
     {"inner", "", "channels of the feed-forward; default 4 x width"},
     {"key_heads", "", "of keys and values; default heads"},
     {"dropout", "0.1", "after the embeddings, attention's weights and each part; 0: none"},
-    {"attention", "fused", "fused: in one kernel, or maps: with maps of weights that are kept"},
+    {"attention", "",
+     "fused: in one kernel, or maps: with maps of weights that are kept; default fused, but maps "
+     "where a GPU is older than fused kernels"},
     {"bias", "yes", "of dense layers, yes or no"},
     {"positions", "learned", "learned or none"}};
 
@@ -48,7 +50,7 @@ std::string gpt_summary() {
                      summary_of(options));
 }
 
-Network gpt(const std::string& call, const std::string& where) {
+Network gpt(const std::string& call, const std::string& where, const NetworkDefaults& defaults) {
   const CallOptions given(call, "gpt:", options, parts_of(call), where);
   check_given(given);
   Gpt design;
@@ -61,7 +63,8 @@ Network gpt(const std::string& call, const std::string& where) {
   attention.key_heads = given.integer_or("key_heads", attention.heads, 1, most_heads);
   check_key_heads(attention.key_heads, attention.heads, given.where("key_heads"));
   attention.head_width = blocks.width / attention.heads;
-  attention.fused = given.either("attention", "fused", "maps");
+  attention.fused = given.has("attention") ? given.either("attention", "fused", "maps")
+                                           : defaults.fused_attention;
   attention.causal = true;
   attention.bias = attention.out_bias = blocks.feed_forward.bias =
       given.either("bias", "yes", "no");

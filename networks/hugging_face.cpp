@@ -25,12 +25,13 @@ constexpr std::int64_t most_pixels = 1 << 14;  // far above any model there is
 
 /// What all models share.
 struct Design : Blocks {
-  Design(const Config& from, Network& to, std::int64_t asked)
-      : config(from), network(to), tokens(asked) {}
+  Design(const Config& from, Network& to, std::int64_t asked, const NetworkDefaults& otherwise)
+      : config(from), network(to), tokens(asked), defaults(otherwise) {}
 
   const Config& config;
   Network& network;
   std::int64_t tokens;  ///< asked for with --dim sequence=N; 0: the config's
+  NetworkDefaults defaults;
 };
 
 std::string activation_of(const Config& config, std::string_view key, std::string_view fallback) {
@@ -51,11 +52,13 @@ std::string activation_of(const Config& config, std::string_view key, std::strin
                    fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
 }
 
-/// In one kernel, as transformers does by itself, unless "attn_implementation" is "eager".
-bool attention_is_fused(const Config& config) {
+/// In one kernel, as transformers does by itself where it can, unless "attn_implementation" is
+/// "eager".
+bool attention_is_fused(const Config& config, const NetworkDefaults& defaults) {
   const std::string_view key =
       config.has("_attn_implementation") ? "_attn_implementation" : "attn_implementation";
-  const std::string name = config.text_or(key, "sdpa");
+  if (!config.has(key)) return defaults.fused_attention;
+  const std::string name = config.text(key);
   const std::vector<std::string> known{"eager", "sdpa", "flash_attention_2", "flash_attention_3",
                                        "flex_attention"};
   if (std::find(known.begin(), known.end(), name) != known.end()) return name != "eager";
@@ -71,7 +74,7 @@ void read_size(Design& design, std::string_view width, std::string_view blocks,
   design.width = config.count(width, most_width);
   design.blocks = config.count(blocks, most_blocks);
   SelfAttention& attention = design.attention;
-  attention.fused = attention_is_fused(config);
+  attention.fused = attention_is_fused(config, design.defaults);
   attention.heads = attention.key_heads = config.count(heads, most_heads);
   if (!config.has("head_dim")) check_heads(attention.heads, design.width, config.where(heads));
   attention.head_width = design.width / attention.heads;
@@ -282,8 +285,8 @@ std::string config_text(const std::string& path) {
 
 }  // namespace
 
-Network read_hugging_face(const std::string& path,
-                          const std::map<std::string, std::int64_t>& dims) {
+Network read_hugging_face(const std::string& path, const std::map<std::string, std::int64_t>& dims,
+                          const NetworkDefaults& defaults) {
   const Config config(config_text(path), path);
   std::int64_t tokens = 0;
   for (const auto& [name, value] : dims) {
@@ -303,7 +306,7 @@ Network read_hugging_face(const std::string& path,
     if (name == "config") name = file.parent_path().filename().string();
     if (name.empty() || name == "." || name == "..") name = type;
     Network network{name, {}, {}, {}};
-    Design design(config, network, tokens);
+    Design design(config, network, tokens, defaults);
     known.build(design);
     if (config.has("quantization_config")) {
       network.warnings.push_back(

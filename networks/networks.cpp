@@ -166,7 +166,8 @@ auto find_named(const Table& table, std::string_view name) {
 }  // namespace
 
 Network load_network(const std::string& name_or_path,
-                     const std::map<std::string, std::int64_t>& dims, std::string_view where) {
+                     const std::map<std::string, std::int64_t>& dims, std::string_view where,
+                     const NetworkDefaults& defaults) {
   if (const auto built_in = find_named(networks(), name_or_path); built_in != networks().end()) {
     if (!dims.empty()) refuse_dims(dims, "built-in network", built_in->name);
     return built_in->build();
@@ -180,12 +181,12 @@ Network load_network(const std::string& name_or_path,
   const bool folder = std::filesystem::is_regular_file(inside, ignored);
   if (by_formula && !(folder && word == name_or_path)) {
     if (!dims.empty()) refuse_dims(dims, "formula", name_or_path);
-    return formula->build(name_or_path, std::string(where));
+    return formula->build(name_or_path, std::string(where), defaults);
   }
-  if (folder) return read_hugging_face(inside.string(), dims);
+  if (folder) return read_hugging_face(inside.string(), dims, defaults);
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".onnx") ||
       name_or_path.ends_with(".json")) {
-    return is_json(name_or_path) ? read_hugging_face(name_or_path, dims)
+    return is_json(name_or_path) ? read_hugging_face(name_or_path, dims, defaults)
                                  : read_onnx(name_or_path, dims);
   }
   refuse_unknown(name_or_path, where);

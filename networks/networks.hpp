@@ -19,10 +19,16 @@ struct NetworkEntry {
 
 [[nodiscard]] const std::vector<NetworkEntry>& networks();
 
+/// What a network is like where its call or its config.json does not say.
+struct NetworkDefaults {
+  bool fused_attention = true;  ///< else with maps of weights that are written, read and kept
+};
+
 /// Networks of any size: called by name with options, "gpt:layers=24,width=1024,heads=16".
 struct NetworkFormula {
   std::string name, summary;  ///< the summary lists the options
-  Network (*build)(const std::string& call, const std::string& where);
+  Network (*build)(const std::string& call, const std::string& where,
+                   const NetworkDefaults& defaults);
 };
 
 [[nodiscard]] const std::vector<NetworkFormula>& network_formulas();
@@ -37,7 +43,7 @@ struct NetworkFormula {
 /// refuses.
 [[nodiscard]] Network load_network(const std::string& name_or_path,
                                    const std::map<std::string, std::int64_t>& dims,
-                                   std::string_view where);
+                                   std::string_view where, const NetworkDefaults& defaults = {});
 
 /// Reads an ONNX training or inference graph. Every unknown operator, unbound dimension or broken
 /// part is refused by name (InputError). A Loss is appended to the graph's first output.
@@ -49,6 +55,7 @@ struct NetworkFormula {
 /// Samples are as long as the model's positions allow unless dims["sequence"] is less. Throws
 /// InputError with file, line and key for an unknown model_type or a key that is missing or wrong.
 [[nodiscard]] Network read_hugging_face(const std::string& path,
-                                        const std::map<std::string, std::int64_t>& dims);
+                                        const std::map<std::string, std::int64_t>& dims,
+                                        const NetworkDefaults& defaults = {});
 
 }  // namespace parsim

@@ -7,6 +7,10 @@
 
 #include "core/network.hpp"
 
+namespace parsim {
+struct NetworkDefaults;
+}
+
 namespace parsim::zoo {
 
 /// LeNet-5, a multilayer perceptron: lenet.cpp.
@@ -57,7 +61,8 @@ LayerId basic_block(Network& network, const std::string& name, LayerId from, std
 
 /// A transformer from a call, "gpt:layers=24,width=1024,heads=16", and its options in a line:
 /// gpt.cpp. Throws InputError at `where` for a call that is no such thing.
-[[nodiscard]] Network gpt(const std::string& call, const std::string& where);
+[[nodiscard]] Network gpt(const std::string& call, const std::string& where,
+                          const NetworkDefaults& defaults);
 [[nodiscard]] std::string gpt_summary();
 
 }  // namespace parsim::zoo

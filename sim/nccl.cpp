@@ -10,18 +10,14 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "sim/nccl_tables.hpp"
 
 namespace parsim {
 
 namespace {
 
-// All constants: NCCL 2.28.9, src/graph/tuning.cc; microseconds and GB/s, by protocol: LL, LL128,
-// Simple.
-using ByProtocol = std::array<double, 3>;
-constexpr ByProtocol tree_base{6.8, 14.0, 8.4}, ring_base{6.6, 14.0, 8.4};
-constexpr ByProtocol tree_nvlink{0.6, 1.25, 4.0}, ring_nvlink{0.6, 1.9, 3.4};
-constexpr ByProtocol tree_pcie{1.0, 1.9, 4.0}, ring_pcie{1.0, 2.5, 5.7};
-constexpr ByProtocol tree_net{5.0, 8.5, 14.0}, ring_net{2.7, 4.0, 14.0};
+// Constants without another source: NCCL 2.28.9, src/graph/tuning.cc; microseconds and GB/s. What
+// depends on the version is in nccl_tables.cpp.
 constexpr double nvls_inside = 25, nvls_net = 18, nvls_tree_net = 20.9;
 /// PAT: a part of the network's hop for each doubling of the nodes, and a step for each rank.
 constexpr double pat_base = 8, pat_hops_at_once = 3.5, pat_step = 2.8, pat_efficiency = 0.75;
@@ -78,6 +74,7 @@ enum class Obstacle : std::uint8_t {
   other_collective,
   broadcast,
   too_old,
+  version,
   no_switch,
   few_gpus,
   several_gpus,
@@ -92,9 +89,11 @@ enum class Obstacle : std::uint8_t {
 
 class NcclModel {
  public:
-  NcclModel(CollectiveKind kind, const CommShape& shape, double bytes)
+  NcclModel(CollectiveKind kind, const CommShape& shape, double bytes, NcclVersion version)
       : kind_(kind),
         shape_(shape),
+        version_(version),
+        tables_(nccl_tables(version)),
         bytes_(bytes),
         ranks_(shape.ranks),
         nodes_(shape.nodes),
@@ -110,6 +109,7 @@ class NcclModel {
   /// Why the algorithm runs with no protocol.
   [[nodiscard]] Obstacle obstacle(NcclAlgorithm a) const {
     if (a == NcclAlgorithm::ring) return Obstacle::none;
+    if (version_ < first_with(a, nodes_ == 1)) return Obstacle::version;
     if (a == NcclAlgorithm::pat) return pat_obstacle();
     const bool sums = kind_ == CollectiveKind::all_reduce;
     if (a != NcclAlgorithm::nvls && !sums) return Obstacle::other_collective;
@@ -127,6 +127,7 @@ class NcclModel {
   [[nodiscard]] Obstacle obstacle(NcclAlgorithm a, NcclProtocol p) const {
     const bool has_all = a == NcclAlgorithm::ring || a == NcclAlgorithm::tree;
     if (!has_all && p != NcclProtocol::simple) return Obstacle::not_simple;
+    if (version_ < first_with(p)) return Obstacle::version;
     if (p != NcclProtocol::ll128) return Obstacle::none;
     // LL128 needs stores of 128 bytes that arrive whole: NVLink, and one kind of GPU from Volta on.
     if (shape_.architecture < 7) return Obstacle::before_volta;
@@ -134,7 +135,8 @@ class NcclModel {
     return shape_.one_kind ? Obstacle::none : Obstacle::mixed;
   }
 
-  [[nodiscard]] std::string text(Obstacle why, NcclAlgorithm a) const {
+  [[nodiscard]] std::string text(Obstacle why, NcclAlgorithm a,
+                                 std::optional<NcclProtocol> p = {}) const {
     switch (why) {
       case Obstacle::none:
         return {};
@@ -147,6 +149,11 @@ class NcclModel {
       case Obstacle::too_old:
         return fmt::format("{} needs GPUs of compute capability {} or more, here {:g}", to_text(a),
                            a == NcclAlgorithm::pat ? 6 : 9, shape_.architecture);
+      case Obstacle::version:
+        return fmt::format("{}{} needs NCCL {}, here {}", p ? to_text(*p) : to_text(a),
+                           a == NcclAlgorithm::tree && !p && nodes_ == 1 ? " within a node" : "",
+                           to_text(p ? first_with(*p) : first_with(a, nodes_ == 1)),
+                           to_text(version_));
       case Obstacle::no_switch:
         return fmt::format("{} needs NVLink through a switch", to_text(a));
       case Obstacle::few_gpus:
@@ -179,10 +186,10 @@ class NcclModel {
   [[nodiscard]] double latency(NcclAlgorithm a, NcclProtocol protocol) const {
     const auto p = static_cast<std::size_t>(protocol);
     const double far = std::max(0.0, shape_.inside_latency.count() / micro - machine_path);
-    const double ring_inside = (shape_.nvlink ? ring_nvlink : ring_pcie)[p] + far;
-    const double tree_inside = (shape_.nvlink ? tree_nvlink : tree_pcie)[p] + far;
+    const double ring_inside = (shape_.nvlink ? tables_.ring_nvlink : tables_.ring_pcie)[p] + far;
+    const double tree_inside = (shape_.nvlink ? tables_.tree_nvlink : tables_.tree_pcie)[p] + far;
     const double slow = std::max(0.0, shape_.network_latency.count() / micro - infiniband_path);
-    const double between = (per_node_ == 1 ? tree_net : ring_net)[p] + slow;
+    const double between = (per_node_ == 1 ? tables_.tree_net : tables_.ring_net)[p] + slow;
     const double levels = std::floor(std::log2(nodes_));
     switch (a) {
       case NcclAlgorithm::ring: {
@@ -190,12 +197,14 @@ class NcclModel {
         if (kind_ == CollectiveKind::broadcast) {
           const double inside = simple ? tree_inside : ring_inside;
           const double step = nodes_ > 1 ? std::max(inside, net_overhead) : inside;
-          return ring_base[p] + (steps_ - (nodes_ - 1)) * step + (nodes_ - 1) * between;
+          return tables_.ring_base[p] + (steps_ - (nodes_ - 1)) * step + (nodes_ - 1) * between;
         }
         const double overhead = nodes_ == 1 ? 0 : net_overhead * (simple ? 3 : 1);
-        const double outside = (kind_ == CollectiveKind::all_reduce ? 2 : 1) * (nodes_ - 1);
-        const double all =
-            ring_base[p] + (steps_ - outside) * std::max(ring_inside, overhead) + outside * between;
+        const double outside = tables_.all_steps_outside && nodes_ > 1
+                                   ? steps_
+                                   : (kind_ == CollectiveKind::all_reduce ? 2 : 1) * (nodes_ - 1);
+        const double all = tables_.ring_base[p] +
+                           (steps_ - outside) * std::max(ring_inside, overhead) + outside * between;
         // "Plateau effect" of rings between nodes.
         const bool sums = kind_ == CollectiveKind::all_reduce;
         const bool plateau =
@@ -203,14 +212,16 @@ class NcclModel {
         return plateau ? all * (shape_.architecture >= 8 ? 1.4 : 1.9) : all;
       }
       case NcclAlgorithm::tree:
-        return tree_base[p] + 2 * ((per_node_ - 1) * tree_inside + levels * (tree_net[p] + slow));
+        return tables_.tree_base[p] +
+               2 * ((per_node_ - 1) * tree_inside + levels * (tables_.tree_net[p] + slow));
       case NcclAlgorithm::nvls:
         return nvls_inside + far + (nodes_ > 1 ? nvls_net + slow : 0);
       case NcclAlgorithm::nvls_tree:
         return nvls_inside + far + 2 * levels * (nvls_tree_net + slow);
       case NcclAlgorithm::pat:
         // NCCL takes the hop of a tree, as for all groups with one GPU in a node.
-        return pat_base + levels * (tree_net[p] / pat_hops_at_once + slow) + pat_step * ranks_;
+        return pat_base + levels * (tables_.tree_net[p] / pat_hops_at_once + slow) +
+               pat_step * ranks_;
     }
     throw BrokenInvariant("an algorithm outside its enum");
   }
@@ -233,8 +244,9 @@ class NcclModel {
         }
         return bus * per_step;
       case NcclAlgorithm::tree: {
-        double tree =
-            std::min(0.92 * std::min(inside, 2 * between), channels * tree_most[row][column]);
+        const double all = tables_.tree_most[column];
+        const double most = std::isfinite(all) ? all : channels * tree_most[row][column];
+        double tree = std::min(tables_.tree_part * std::min(inside, 2 * between), most);
         if (p == NcclProtocol::ll) tree = std::min(tree / 3.8, ll);
         if (p == NcclProtocol::ll128) {
           tree = std::min(tree * (nodes_ == 1 ? 7.0 / 9 : 120.0 / 128),
@@ -292,6 +304,8 @@ class NcclModel {
 
   CollectiveKind kind_;
   const CommShape& shape_;
+  NcclVersion version_;
+  const NcclTables& tables_;
   double bytes_, ranks_, nodes_, per_node_, steps_;
 };
 
@@ -305,6 +319,10 @@ std::string_view to_text(NcclAlgorithm algorithm) {
 std::string_view to_text(NcclProtocol protocol) {
   constexpr std::array<std::string_view, 3> words{"ll", "ll128", "simple"};
   return words[static_cast<std::size_t>(protocol)];
+}
+
+std::string to_text(NcclVersion version) {
+  return fmt::format("{}.{}", version.major, version.minor);
 }
 
 Seconds launch_time(Bytes payload, const LibraryTerms& terms) {
@@ -322,9 +340,12 @@ Seconds covered_latency(bool inside) {
 
 Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms& terms) {
   const auto p = static_cast<std::size_t>(message_protocol(payload));
-  const ByProtocol& hop = !path.inside ? tree_net : path.nvlink ? ring_nvlink : ring_pcie;
+  const NcclTables& now = nccl_tables(NcclVersion{});
+  const ByProtocol& hop = !path.inside  ? now.tree_net
+                          : path.nvlink ? now.ring_nvlink
+                                        : now.ring_pcie;
   const Seconds far = std::max(Seconds{0}, path.latency - covered_latency(path.inside));
-  return Seconds{(ring_base[p] + hop[p]) * micro} + far + launch_time(payload, terms);
+  return Seconds{(now.ring_base[p] + hop[p]) * micro} + far + launch_time(payload, terms);
 }
 
 std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
@@ -339,7 +360,7 @@ std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& sh
   if (!shape.gpus) {
     return NcclRefusal{flag, "a group with a CPU does not use NCCL", "accepted: groups of GPUs"};
   }
-  const NcclModel model(kind, shape, 1);
+  const NcclModel model(kind, shape, 1, options.nccl_version.value_or(NcclVersion{}));
   std::vector<std::string> runs;
   std::string reason;
   for (std::size_t i = 0; i < nccl_algorithm_count; ++i) {
@@ -359,7 +380,7 @@ std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& sh
         if (wanted) return std::nullopt;
         protocols.emplace_back(to_text(p));
       } else if (wanted && reason.empty()) {
-        reason = model.text(not_so, a);
+        reason = model.text(not_so, a, p);
         flag = "--protocol";
       }
     }
@@ -372,7 +393,7 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
                              const SimOptions& options) {
   ensure(shape.ranks > 1 && kind != CollectiveKind::all_to_all, "a collective of several ranks");
   const auto bytes = static_cast<double>(payload.value);
-  const NcclModel model(kind, shape, bytes);
+  const NcclModel model(kind, shape, bytes, options.nccl_version.value_or(NcclVersion{}));
   CollectiveChoice best;
   double least = std::numeric_limits<double>::infinity();
   // What was asked for and does not exist here is left to the library, as NCCL does.

@@ -43,8 +43,8 @@ struct CollectiveChoice {
 ///
 ///     time = latency(algorithm, protocol) + payload / rate(algorithm, protocol)
 ///
-/// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc, for machines with Intel's CPUs. What
-/// differs:
+/// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc, for machines with Intel's CPUs; of an
+/// older version that the options name, what sim/nccl_tables.hpp has. What differs:
 ///   - rates of rings and multicasts come from our links instead of NCCL's graph search;
 ///   - a tree over nodes is held to what the cards of a node can carry for it,
 ///     payload · 2(nodes−1)/nodes per direction, where NCCL takes two nodes to be as fast as their
@@ -99,5 +99,7 @@ struct MessagePath {
 
 [[nodiscard]] std::string_view to_text(NcclAlgorithm algorithm);
 [[nodiscard]] std::string_view to_text(NcclProtocol protocol);
+/// "2.28".
+[[nodiscard]] std::string to_text(NcclVersion version);
 
 }  // namespace parsim

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -81,7 +82,7 @@ std::string letters_and_digits(std::string_view text) {
 }
 
 struct Alias {
-  std::string from, hint, to;
+  std::string from, plain, hint, to;
 };
 
 std::vector<Alias> read_aliases(const std::string& kind) {
@@ -94,7 +95,8 @@ std::vector<Alias> read_aliases(const std::string& kind) {
     for (const toml::node& node : *list) {
       const toml::array& entry = *node.as_array();
       ensure(entry.size() == 2 || entry.size() == 3, "an alias is [from, to] or [from, to, hint]");
-      all.push_back({letters_and_digits(entry[0].value_or(std::string())),
+      const std::string from = entry[0].value_or(std::string());
+      all.push_back({from, letters_and_digits(from),
                      letters_and_digits(entry.size() == 3 ? entry[2].value_or(std::string()) : ""),
                      entry[1].value_or(std::string())});
     }
@@ -150,17 +152,41 @@ std::vector<Claim> published_measurements() {
   return all;
 }
 
+bool begins_with_name(AliasKind kind, std::string_view text, std::string_view name) {
+  const std::string wanted = letters_and_digits(name);
+  std::size_t at = 0, matched = 0;
+  for (; at < text.size() && matched < wanted.size(); ++at) {
+    const std::string one = letters_and_digits(text.substr(at, 1));
+    if (one.empty()) continue;
+    if (one.front() != wanted[matched]) return false;
+    ++matched;
+  }
+  if (matched < wanted.size() || wanted.empty()) return false;
+  const auto is = [&](std::size_t i, auto of) {
+    return i < text.size() && of(static_cast<unsigned char>(text[i])) != 0;
+  };
+  const bool digit = is(at - 1, [](int c) { return std::isdigit(c); });
+  if (digit && is(at, [](int c) { return std::isdigit(c); })) return false;
+  if (kind != AliasKind::device) return true;
+  const std::string rest = letters_and_digits(text.substr(at));
+  if (is(at, [](int c) { return std::isalpha(c); }) && !rest.starts_with("gb")) return false;
+  constexpr std::string_view others[] = {"ti", "super", "laptop", "mobile"};
+  return std::none_of(std::begin(others), std::end(others),
+                      [&](std::string_view word) { return rest.starts_with(word); });
+}
+
 std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
                                          std::string_view hint) {
   static const std::vector<Alias> tables[] = {read_aliases("networks"), read_aliases("devices"),
                                               read_aliases("clusters")};
-  const std::string wanted = letters_and_digits(text), hints = letters_and_digits(hint);
+  const std::string hints = letters_and_digits(hint);
   const Alias* best = nullptr;
   for (const Alias& alias : tables[static_cast<std::size_t>(kind)]) {
-    const bool matches = wanted.starts_with(alias.from) && hints.find(alias.hint) != hints.npos;
+    const bool matches =
+        begins_with_name(kind, text, alias.from) && hints.find(alias.hint) != hints.npos;
     if (!matches) continue;
-    if (best == nullptr || std::pair(alias.from.size(), alias.hint.size()) >
-                               std::pair(best->from.size(), best->hint.size())) {
+    if (best == nullptr || std::pair(alias.plain.size(), alias.hint.size()) >
+                               std::pair(best->plain.size(), best->hint.size())) {
       best = &alias;
     }
   }

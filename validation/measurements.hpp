@@ -33,9 +33,13 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 
 /// Our names for what others call a thing (validation/aliases.toml).
 enum class AliasKind : std::uint8_t { network, device, cluster };
-/// Nothing if the table has no alias. Only letters and digits count, in any case; a name of the
-/// table matches texts that begin with it, the longest one wins. An alias may ask for words that
-/// must be found in `hint`, the rest of the row.
+/// True if the text begins with the name and goes on, if it does, with something else: "A100-SXM4"
+/// and "A100 80GB" begin with "A100", "A1000" does not. Only letters and digits count, in any case;
+/// a size of memory may stand right behind ("A100-SXM4-80" in "A100-SXM4-80GB"). A device's name
+/// goes on with no other letter ("L40S" is no "L40") and no word that makes it another card ("Ti").
+[[nodiscard]] bool begins_with_name(AliasKind kind, std::string_view text, std::string_view name);
+/// Nothing if the table has no alias. A name of the table matches texts that begin with it, the
+/// longest one wins. An alias may ask for words that must be found in `hint`, the rest of the row.
 [[nodiscard]] std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
                                                        std::string_view hint = {});
 

@@ -15,7 +15,12 @@ inline constexpr CollectiveKind all_reduce = CollectiveKind::all_reduce;
 
 inline SimOptions nccl(std::optional<NcclAlgorithm> algorithm = {},
                        std::optional<NcclProtocol> protocol = {}) {
-  return {Fidelity::hops, CollectiveCost::nccl, algorithm, protocol, {Seconds{0}, Seconds{0}}};
+  SimOptions options;
+  options.collectives = CollectiveCost::nccl;
+  options.algorithm = algorithm;
+  options.protocol = protocol;
+  options.terms = {Seconds{0}, Seconds{0}};
+  return options;
 }
 
 inline std::vector<DeviceId> gpus_of(const Cluster& cluster) {

@@ -77,6 +77,25 @@ TEST_CASE("nccl: what cannot run is refused with the reason and with what can") 
             .starts_with("--protocol: ll128 needs GPUs of one kind; "));
 }
 
+TEST_CASE("nccl: what a version does not have is refused with the first that has it") {
+  const auto reason = [](const std::string& call, NcclAlgorithm a, std::optional<NcclProtocol> p,
+                         std::int32_t minor) {
+    SimOptions options = nccl(a, p);
+    options.nccl_version = NcclVersion{2, minor};
+    const auto refusal = refused(call, all_reduce, options);
+    return refusal ? std::string(refusal->flag) + ": " + refusal->reason : std::string("runs");
+  };
+  CHECK(reason(h100x8, NcclAlgorithm::nvls, {}, 16) ==
+        "--algorithm: nvls needs NCCL 2.17, here 2.16");
+  CHECK(reason(h100x8, NcclAlgorithm::nvls, {}, 17) == "runs");
+  CHECK(reason(h100x16, NcclAlgorithm::tree, {}, 3) ==
+        "--algorithm: tree needs NCCL 2.4, here 2.3");
+  CHECK(reason("dgx-v100", NcclAlgorithm::tree, {}, 4) ==
+        "--algorithm: tree within a node needs NCCL 2.5, here 2.4");
+  CHECK(reason("dgx-v100", NcclAlgorithm::ring, NcclProtocol::ll128, 4) ==
+        "--protocol: ll128 needs NCCL 2.5, here 2.4");
+}
+
 TEST_CASE("nccl: exactly what is refused is left to the library") {
   for (const std::string& call :
        {std::string(a100x8), std::string(h100x8), std::string(h100x16),

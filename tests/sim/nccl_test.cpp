@@ -200,7 +200,7 @@ TEST_CASE("nccl: a message waits as one hop of a ring does, by hand") {
   // Paths of 20 us: 17.5 more than a machine's, 14 more than InfiniBand's. √1048576 = 1024.
   CHECK(wait({true, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 0.6 + 17.5));
   CHECK(wait({false, true, Seconds{20e-6}}, 64, none) == doctest::Approx(6.6 + 5.0 + 14));
-  CHECK(wait(nvlink, mega, {}) == doctest::Approx(8.4 + 3.4 + 20 + 16.384));
+  CHECK(wait(nvlink, mega, {}) == doctest::Approx(8.4 + 3.4 + 20 + 8.192));
 }
 
 TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their route's") {
@@ -238,6 +238,62 @@ TEST_CASE("nccl: a star of seconds takes seconds") {
     CHECK(wait > 14 * 2.0 * 0.9999);
     CHECK(wait < 14 * 2.0 * 1.0001);
   }
+}
+
+/// Two machines with 8 V100 and four cards of 12 GB/s each.
+constexpr const char* v100x16 = "nodes:2x8,device=v100-sxm2,intra=120GB/s,inter=12GB/s,nics=4";
+
+SimOptions of_version(std::int32_t minor) {
+  SimOptions options = nccl();
+  options.nccl_version = NcclVersion{2, minor};
+  return options;
+}
+
+TEST_CASE("nccl: the version decides which algorithms there are") {
+  const auto taken = [](const char* call, std::int32_t minor) {
+    return words(chosen(call, all_reduce, 8LL * giga, of_version(minor)));
+  };
+  CHECK(taken(v100x16, 3) == "ring simple");
+  CHECK(taken(v100x16, 4) == "tree simple");
+  CHECK(taken(h100x8, 16) == "ring simple");
+  CHECK(taken(h100x8, 17) == "nvls simple");
+  CHECK(taken(h100x16, 17) == "ring simple");
+  CHECK(taken(h100x16, 18) == "nvls-tree simple");
+  const auto gathers = [](std::int32_t minor) {
+    return words(chosen(lone_gpus(16), CollectiveKind::all_gather, 64 * 1024, of_version(minor)));
+  };
+  CHECK(gathers(22).starts_with("ring "));
+  CHECK(gathers(23) == "pat simple");
+  // LL128 came with 2.5; trees within a node, too.
+  for (const std::int64_t bytes : {std::int64_t{1} << 16, std::int64_t{1} << 20}) {
+    CHECK(words(chosen("dgx-v100", all_reduce, bytes, of_version(4))).find("128") ==
+          std::string::npos);
+    CHECK(words(chosen("dgx-v100", all_reduce, bytes, of_version(4))).starts_with("ring "));
+  }
+  CHECK(words(chosen("dgx-v100", all_reduce, 1 << 20, of_version(28))).find("128") !=
+        std::string::npos);
+}
+
+TEST_CASE("nccl: the version's own caps and latencies, by hand") {
+  // 2.5 lets a tree over nodes have 70 GB/s, half of it payload, where links give twice 48 x 0.9;
+  // it waits 2 · (7 · 28 + 50) us. In 2.28, twice 48 x 0.92 fit, 8.4 + 2 · (7 · 4 + 14) us.
+  const CollectiveChoice old = chosen(v100x16, all_reduce, 8LL * giga, of_version(5));
+  CHECK(words(old) == "tree simple");
+  CHECK(old.wait.count() == doctest::Approx(492e-6));
+  CHECK(old.least.count() == doctest::Approx(8.0 * giga / 35e9));
+  const CollectiveChoice now = chosen(v100x16, all_reduce, 8LL * giga);
+  CHECK(now.wait.count() == doctest::Approx(92.4e-6));
+  CHECK(now.least.count() == doctest::Approx(8.0 * giga / (0.92 * 48e9)));
+  // In 2.6 and before, all steps of a ring over nodes were taken for the network's: 8.4 + 30 · 6.6.
+  SimOptions ring = of_version(6);
+  ring.algorithm = NcclAlgorithm::ring;
+  ring.protocol = NcclProtocol::simple;
+  const double bytes = 64;
+  CHECK(chosen(v100x16, CollectiveKind::all_gather, static_cast<std::int64_t>(bytes), ring)
+            .wait.count() == doctest::Approx((8.4 + 15 * 6.6) * 1e-6));
+  // The newest is what one gets without asking.
+  CHECK(chosen(v100x16, all_reduce, mega, of_version(28)).wait ==
+        chosen(v100x16, all_reduce, mega).wait);
 }
 
 TEST_CASE("nccl: an offset and a square root come on top") {

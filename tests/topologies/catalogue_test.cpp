@@ -148,6 +148,7 @@ TEST_CASE("device table: the types of the contract, each number with label and s
                                  "a10",
                                  "a40",
                                  "l4",
+                                 "l40",
                                  "l40s",
                                  "a100-pcie",
                                  "a100-sxm4-40",

@@ -89,10 +89,32 @@ TEST_CASE("measurements: the longest alias wins, and a hint is asked for where o
   CHECK(network("VGG-A (11 layers)") == "vgg11");
   CHECK(network("Nonesuch") == std::nullopt);
   CHECK(resolve_alias(AliasKind::device, "V100-PCIe-32GB") == "v100-pcie");
+  CHECK(resolve_alias(AliasKind::device, "A100-80GB") == "a100-sxm4-80");
+  CHECK(resolve_alias(AliasKind::device, "H100 80GB HBM3") == "h100-sxm5");
+  CHECK(resolve_alias(AliasKind::device, "A1000") == std::nullopt);
   CHECK(resolve_alias(AliasKind::cluster, "AWS EC2 p2.8xlarge (8x K80)", "nodes=2") ==
         "k80-cloud-x2");
   CHECK(resolve_alias(AliasKind::cluster, "AWS EC2 p2.8xlarge (8x K80)", "nodes=4") ==
         std::nullopt);
+}
+
+TEST_CASE("measurements: a name does not begin with another that goes on in the same word") {
+  const auto begins = [](std::string_view text, std::string_view name) {
+    return begins_with_name(AliasKind::device, text, name);
+  };
+  CHECK(begins("L4", "l4"));
+  CHECK_FALSE(begins("L40", "l4"));
+  CHECK_FALSE(begins("L40S", "l40"));
+  CHECK(begins("L40-48GB", "l40"));
+  CHECK_FALSE(begins("A10G", "a10"));
+  CHECK_FALSE(begins("A100", "a10"));
+  CHECK(begins("A100-SXM4-80GB", "a100-sxm4-80"));
+  CHECK(begins("V100 SXM2 (16 GB)", "v100-sxm2"));
+  CHECK(begins("RTX 2080Ti", "rtx-2080ti"));
+  CHECK_FALSE(begins("RTX 2080 Ti", "rtx-2080"));
+  CHECK_FALSE(begins("RTX 2080 Super", "rtx-2080"));
+  CHECK(begins_with_name(AliasKind::network, "resnet 50 V1.5", "ResNet-50"));
+  CHECK_FALSE(begins_with_name(AliasKind::network, "ResNet-501", "ResNet-50"));
 }
 
 }  // namespace parsim

@@ -39,6 +39,7 @@ constexpr KnownGpu known_gpus[] = {
     {"0x2236", "A10", "a10"},
     {"0x2235", "A40", "a40"},
     {"0x27b8", "L4", "l4"},
+    {"0x26b5", "L40", "l40"},
     {"0x26b9", "L40S", "l40s"},
     {"0x20f1", "A100-PCIE-40GB", "a100-pcie", 40},
     {"0x20b5", "A100 80GB PCIe", "a100-pcie"},

@@ -1,0 +1,41 @@
+// Whether attention is one kernel: what a network leaves open, its devices decide.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/cluster.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim {
+
+/// The cluster's first type of GPU that is too old for fused attention, or null: below compute
+/// capability 7.5. FlashAttention 1 needs Turing (7.5), FlashAttention 2, PyTorch's flash kernels
+/// since 2.2 and cuDNN's Ampere (8.0; READMEs of Dao-AILab/flash-attention, PyTorch's
+/// sdp_utils.cpp, cuDNN's support matrix). On V100 and older, Megatron-LM, DeepSpeed and NVIDIA's
+/// BERT multiply, scale and normalise in kernels of their own. What runs there, too, is PyTorch's
+/// memory-efficient kernel (from 5.0 on, in scaled_dot_product_attention): attention=fused stands
+/// for it.
+[[nodiscard]] const DeviceModel* too_old_for_fused_attention(const Cluster& cluster);
+
+/// A network as it is trained on a cluster.
+struct NetworkOnDevices {
+  Network network;
+  bool by_default = false;               ///< how attention works was left open
+  const DeviceModel* because = nullptr;  ///< whose default is maps; of the cluster
+};
+
+/// `network` is what the name gives with fused attention where nothing is said. Where that was left
+/// open and a GPU is too old, attention has maps instead, on all devices; with a plan it is as the
+/// plan's.
+[[nodiscard]] NetworkOnDevices on_devices(Network network, const std::string& name,
+                                          const std::map<std::string, std::int64_t>& dims,
+                                          const Cluster& cluster, const std::optional<Plan>& plan);
+
+/// "fused" or "maps"; nothing for a network without attention.
+[[nodiscard]] std::optional<std::string> attention_of(const Network& network);
+
+}  // namespace parsim
