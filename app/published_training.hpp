@@ -24,10 +24,13 @@ class Training {
  public:
   explicit Training(const Claim& claim);
 
-  /// Seconds of one step with kernels that take `factor` times as long.
-  [[nodiscard]] double step(double factor) const;
+  /// Seconds of one step with kernels that take `kernels` times as long, and links between machines
+  /// that reach this part of their rate.
+  [[nodiscard]] double step(double kernels, double links = 1) const;
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
+  /// Whether every device can hold its part.
+  [[nodiscard]] bool fits() const { return fits_; }
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
@@ -36,8 +39,14 @@ class Training {
   SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
+  bool fits_ = true;
   ExecDag dag_;
 };
+
+/// How long the simulation of a row with a layout is, of the order of operations: layers x
+/// micro-batches x GPUs / stages; 0 for other rows, which are short. A million takes some three
+/// seconds. Throws InputError for what nobody understands.
+[[nodiscard]] double simulation_length(const Claim& claim);
 
 /// What a row states of a step of so many samples: its time in ms, or samples per second.
 [[nodiscard]] double in_unit_of(const Claim& claim, double samples, double seconds);
