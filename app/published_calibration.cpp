@@ -8,7 +8,6 @@ namespace parsim {
 namespace {
 
 constexpr double noise = 0.03;
-constexpr double largest_factor = 5;
 
 constexpr double nudge = 0.02;  // of logarithms, for slopes
 

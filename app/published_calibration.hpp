@@ -33,8 +33,7 @@ struct MeasuredStep {
 /// One step alone leaves open what is to blame: both terms give way in proportion to what each
 /// decides of the step, so that a step that hardly communicates says little of the links, and one
 /// that only communicates little of the kernels. Several steps tell them apart. 0.03: repeated runs
-/// differ by up to 2.5 % (validation/measurements/README.md). Neither term leaves 1/5 to 5: further
-/// off, the row is not understood, and its error shall be seen.
+/// differ by up to 2.5 % (validation/measurements/README.md). Neither term passes largest_factor.
 ///
 /// kernels   if a row that hardly communicates has fitted them: only the links are fitted
 [[nodiscard]] StepTerms fitted_step_terms(std::span<const MeasuredStep> steps,

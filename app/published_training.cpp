@@ -178,7 +178,7 @@ double fitted_factor(const Training& training, double wanted) {
     const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
     before = factor;
     time_before = time;
-    factor = std::clamp(next, 0.05, 20.0);
+    factor = std::clamp(next, 1 / largest_factor, largest_factor);
   }
   return factor;
 }

@@ -240,9 +240,12 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
       "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,1,1,8,1,32,"
       "\"gpt:layers=2,width=64,heads=8,tokens=32,words=128,dropout=0\",,ms,OOM,\n";
   const std::string file = folder.write("mine.csv", rows);
+  const std::string page = folder.path("page.html");
   const nlohmann::json result = nlohmann::json::parse(
-      testing::run_program(PARSIM_PROGRAM, {"validate", "--published", "--data", file, "--json"})
+      testing::run_program(PARSIM_PROGRAM,
+                           {"validate", "--published", "--data", file, "--json", "--report", page})
           .out);
+  CHECK(testing::read_text(page).find("<caption>which plan is the best") != std::string::npos);
   REQUIRE(result["groups"].size() == 1);
   const nlohmann::json& group = result["groups"][0];
   CHECK(group["plans"] == 4);
