@@ -11,16 +11,13 @@ constexpr double noise = 0.03;
 
 constexpr double nudge = 0.02;  // of logarithms, for slopes
 
+/// Downwards: at line rate, other links on the way are often as fast, so that more changes nothing.
 double link_share(const Training& training, const StepTerms& at, double step) {
-  return std::log(training.step(at.kernels, at.links * std::exp(nudge)) / step) / nudge;
+  return -std::log(training.step(at.kernels, at.links * std::exp(-nudge)) / step) / nudge;
 }
 
 double share_of_kernels(const Training& training, const StepTerms& at, double step) {
   return std::log(training.step(at.kernels * std::exp(nudge), at.links) / step) / nudge;
-}
-
-double within_bounds(double logarithm) {
-  return std::clamp(logarithm, -std::log(largest_factor), std::log(largest_factor));
 }
 
 }  // namespace
@@ -30,6 +27,7 @@ double kernel_share(const Training& training, const StepTerms& at) {
 }
 
 StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<double> kernels) {
+  const double most = std::log(largest_factor);
   StepTerms terms{kernels.value_or(1), 1};
   // Gauss and Newton's method in logarithms. Steps are nearly sums of powers: a few turns do.
   for (int turn = 0; turn < 10; ++turn) {
@@ -46,11 +44,12 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
       x0 += weight * slope[0] * rest;
       y0 += weight * slope[1] * rest;
     }
-    const double determinant = xx * yy - xy * xy;  // at least 1
-    const double dx = kernels ? 0 : (x0 * yy - y0 * xy) / determinant;
-    const double dy = kernels ? y0 / yy : (y0 * xx - x0 * xy) / determinant;
-    if (!kernels) terms.kernels = std::exp(within_bounds(x + dx));
-    terms.links = std::exp(within_bounds(y + dy));
+    const double free_dy = kernels ? y0 / yy : (y0 * xx - x0 * xy) / (xx * yy - xy * xy);
+    const double dy = std::clamp(y + free_dy, -most, 0.0) - y;
+    // The best beside a `dy` that may be at its bound.
+    const double dx = kernels ? 0 : std::clamp(x + (x0 - xy * dy) / xx, -most, most) - x;
+    terms.kernels *= std::exp(dx);
+    terms.links *= std::exp(dy);
     if (std::abs(dx) + std::abs(dy) < 1e-4) break;
   }
   return terms;

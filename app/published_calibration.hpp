@@ -33,7 +33,8 @@ struct MeasuredStep {
 /// One step alone leaves open what is to blame: both terms give way in proportion to what each
 /// decides of the step, so that a step that hardly communicates says little of the links, and one
 /// that only communicates little of the kernels. Several steps tell them apart. 0.03: repeated runs
-/// differ by up to 2.5 % (validation/measurements/README.md). Neither term passes largest_factor.
+/// differ by up to 2.5 % (validation/measurements/README.md). Neither term passes
+/// largest_factor, and no link is faster than its line rate.
 ///
 /// kernels   if a row that hardly communicates has fitted them: only the links are fitted
 [[nodiscard]] StepTerms fitted_step_terms(std::span<const MeasuredStep> steps,

@@ -71,6 +71,28 @@ TEST_CASE("calibration: two rows across machines tell kernels and links apart") 
   CHECK(known == doctest::Approx(true_links).epsilon(0.005));
 }
 
+TEST_CASE("calibration: links tell themselves where cards are no faster than what they stand on") {
+  // Four cards of 12.5 GB/s, each behind links of 12.5 GB/s within the machine.
+  const auto with_cards = [](int batch) {
+    Claim claim = row(2, 4, batch, "calibrate", "AlexNet");
+    claim.what["gpu"] = "A100-SXM4-80GB";
+    claim.what["interconnect"] = "NVSwitch + 4x100 Gb/s";
+    claim.expected = 1e3 * Training(claim).step(true_kernels, true_links);
+    return claim;
+  };
+  const Claim small = with_cards(16), large = with_cards(1024);
+  const Training a(small), b(large);
+  const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
+  const StepTerms terms = fitted_step_terms(steps, std::nullopt);
+  CHECK(terms.kernels == doctest::Approx(true_kernels).epsilon(0.02));
+  CHECK(terms.links == doctest::Approx(true_links).epsilon(0.03));
+  // What is faster than modelled does not make links faster than their rate.
+  const MeasuredStep fast{&a, 0.7 * a.step(1)};
+  const StepTerms faster = fitted_step_terms({&fast, 1}, std::nullopt);
+  CHECK(faster.links == doctest::Approx(1));
+  CHECK(faster.kernels < 1);
+}
+
 TEST_CASE("calibration: one row across machines does not blame the kernels for everything") {
   const Claim across = measured(2, 2, 64), alone = measured(1, 1, 64, "validate");
   const Training training(across);
