@@ -23,9 +23,10 @@ inline constexpr std::string_view uncalibrated = "uncalibrated";
 ///     machine,
 ///                       framework, precision, way to exchange gradients), so that its row on one
 ///                       machine comes out; a series without one takes that of its network, then
-///                       the median of its framework and precision on that card, else 1. Of several
-///                       rows those count that hardly communicate (published_calibration.hpp).
-///                       Rows across machines fit what their network reaches of its rate, too
+///                       the median of its framework and precision on that card, then, for
+///                       transformers, of any framework there, else 1. Of several rows those count
+///                       that hardly communicate (published_calibration.hpp). Rows across machines
+///                       fit which part of its rate their network reaches, too
 ///     step-time         one factor of 3x3 convolutions of stride 1 (Winograd's) per GPU and cuDNN
 ///                       version; without a row for it the median of the GPU's, else 1
 ///     collective-time   offset and square-root term (sim/sim.hpp, LibraryTerms) per table:
@@ -52,9 +53,9 @@ class PublishedPredictor {
  private:
   /// What one calibrating row says, or several together.
   struct Fit {
-    double factor = 1;      ///< of kernel times
-    double one_device = 0;  ///< published: rate of one device, or FLOP/s of a step
-    double kernel_share = 1;
+    double factor = 1;        ///< of kernel times
+    double one_device = 0;    ///< published: rate of one device, or FLOP/s of a step
+    double kernel_share = 1;  ///< of the step as modelled, see published_calibration.hpp
     std::vector<Calibration> rows;
   };
   /// What the calibrating rows of one source say.
