@@ -95,7 +95,11 @@ constexpr OptionSpec options[] = {
     {"--devices", "N", "the first N GPUs of the cluster (default: all)"},
     {"--papers", "", "the claims of the papers behind the strategies"},
     {"--published", "", "published measurements, each simulated from scratch"},
-    {"--data", "FILE", "with --published: the rows of this CSV file instead of the built-in ones"},
+    {"--data", "FILE",
+     "with --published: score the rows of this CSV file; built-in rows go on calibrating what it "
+     "does not",
+     true},
+    {"--quick", "", "with --published: leave out rows that take more than about a second each"},
     {"--seed", "N", "seed of everything random (default: 1)"},
     {"-o", "FILE",
      "write the plan to this file; as with other files to write, '-' is standard output, and the "

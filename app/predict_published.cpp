@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <memory>
+#include <set>
 
 #include "app/attention.hpp"
 #include "app/collective.hpp"
 #include "app/options.hpp"
+#include "app/published_calibration.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
 #include "app/published_training.hpp"
 #include "core/errors.hpp"
+#include "core/json.hpp"
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
@@ -33,14 +37,28 @@ std::string key_of(const Claim& claim, std::initializer_list<std::string_view> c
   return key;
 }
 
+/// Transformers on a card, whatever trains them: their matrix products and attention are the
+/// vendor's. Nothing for convolutional networks, whose frameworks differ several times.
+std::optional<std::string> key_of_card(const Claim& claim) {
+  if (!has_layout(claim)) return std::nullopt;
+  try {
+    return fmt::format("transformers|{}|{}", device_of(claim), to_text(precision_of(claim)));
+  } catch (const InputError&) {
+    return std::nullopt;  // the prediction says why
+  }
+}
+
 /// From the series itself to whatever is least unlike it.
 std::vector<std::string> keys_of(const Claim& claim) {
   if (claim.quantity == "throughput") {
-    return {key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework",
-                           "parallelism", "notes"}),
-            key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework"}),
-            key_of(claim, {"model", "gpu", "precision", "framework"}),
-            key_of(claim, {"gpu", "precision", "framework"})};
+    std::vector<std::string> keys = {
+        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework",
+                       "parallelism", "notes"}),
+        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework"}),
+        key_of(claim, {"model", "gpu", "precision", "framework"}),
+        key_of(claim, {"gpu", "precision", "framework"})};
+    if (std::optional<std::string> card = key_of_card(claim)) keys.push_back(std::move(*card));
+    return keys;
   }
   if (claim.quantity == "collective-time") {
     return {key_of(claim, {"machine", "gpu", "nodes", "n_gpus", "interconnect", "nccl_version",
@@ -50,12 +68,20 @@ std::vector<std::string> keys_of(const Claim& claim) {
           key_of(claim, {"gpu"})};
 }
 
-/// What the row's notes say after "unscored: ".
+/// Of what the network between machines reaches.
+std::string key_of_links(const Claim& claim) {
+  return key_of(claim, {"gpu", "machine", "interconnect"});
+}
+
+/// What the row's notes say after "unscored: ", or what it needs.
 std::string reason_not_to_score(const Claim& claim) {
   constexpr std::string_view mark = "unscored: ";
   const std::string notes = column(claim, "notes");
   const std::size_t at = notes.find(mark);
-  return at == std::string::npos ? "library not modelled" : notes.substr(at + mark.size());
+  if (at != std::string::npos) return notes.substr(at + mark.size());
+  if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
+  if (!column(claim, "host_bound").empty()) return "the host limits it, by its source's table";
+  return "library not modelled";
 }
 
 /// Then no device's rate is a part of the whole.
@@ -228,64 +254,232 @@ LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
 
 }  // namespace
 
-PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims) {
-  fit_kernels(claims);
-  fit_terms(claims);
+namespace {
+
+Calibration calibration_of(const Claim& claim) {
+  return {claim.set, claim.name, column(claim, "machine"), column(claim, "gpu"), {}, {}};
 }
 
-void PublishedPredictor::fit_terms(const std::vector<Claim>& claims) {
-  std::map<std::string, std::vector<TermPoint>> points;
+/// Rows that calibrate and share a key with a row to be predicted.
+std::vector<const Claim*> useful(const std::vector<Claim>& claims,
+                                 const std::set<std::string>& keys) {
+  std::vector<const Claim*> rows;
   for (const Claim& claim : claims) {
-    if (split_of(claim) != Split::calibrate || claim.quantity != "collective-time") continue;
+    if (split_of(claim) != Split::calibrate || !claim.ran) continue;
+    const std::vector<std::string> own = keys_of(claim);
+    if (std::any_of(own.begin(), own.end(), [&](const auto& key) { return keys.contains(key); })) {
+      rows.push_back(&claim);
+    }
+  }
+  return rows;
+}
+
+bool crosses_machines(const Claim& claim) { return count_column(claim, "nodes", 1) > 1; }
+
+double measured_seconds(const Claim& claim, const Training& training) {
+  return claim.unit == "ms" ? 1e-3 * claim.expected : training.samples() / claim.expected;
+}
+
+double devices_in(const Claim& claim) {
+  return static_cast<double>(count_column(claim, "n_gpus", 1));
+}
+
+}  // namespace
+
+PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
+                                       const std::vector<Claim>& others) {
+  std::set<std::string> keys;
+  for (const Claim& claim : claims) {
+    if (split_of(claim) == Split::calibrate) continue;
+    const std::vector<std::string> own = keys_of(claim);
+    keys.insert(own.begin(), own.end());
+  }
+  for (const std::vector<Claim>* source : {&claims, &others}) {
+    const std::vector<const Claim*> rows = useful(*source, keys);
+    Fits& fits = sources_.emplace_back();
+    fit_kernels(rows, fits);
+    fit_terms(rows, fits);
+  }
+}
+
+std::vector<Calibration> PublishedPredictor::Found::rows() const {
+  std::vector<Calibration> all;
+  for (const Fit& fit : fits) all.insert(all.end(), fit.rows.begin(), fit.rows.end());
+  return all;
+}
+
+std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fit> fits) {
+  constexpr double alike = 0.05;  // shares that make no difference beside the noise of runs
+  double most = 0;
+  for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
+  std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });
+  return fits;
+}
+
+double PublishedPredictor::factor_of(const std::vector<Fit>& fits) {
+  std::vector<double> factors;
+  for (const Fit& fit : fits) factors.push_back(fit.factor);
+  return factors.empty() ? 1 : median(factors);
+}
+
+PublishedPredictor::Found PublishedPredictor::found(const Claim& claim) const {
+  for (const Fits& source : sources_) {
+    for (const std::string& key : keys_of(claim)) {
+      const auto at = source.kernels.find(key);
+      if (at == source.kernels.end()) continue;
+      return {key, quietest(at->second)};
+    }
+  }
+  return {};
+}
+
+double PublishedPredictor::links_of(const Claim& claim) const {
+  if (!crosses_machines(claim)) return 1;
+  for (const Fits& source : sources_) {
+    const auto at = source.links.find(key_of_links(claim));
+    if (at != source.links.end()) return median(at->second);
+  }
+  return 1;
+}
+
+void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits& fits) {
+  std::map<std::string, std::vector<TermPoint>> points;
+  for (const Claim* claim : claims) {
+    if (claim->quantity != "collective-time") continue;
     try {
-      const Exchanged run(claim);
-      SimOptions bare = library_of(claim);
+      const Exchanged run(*claim);
+      SimOptions bare = library_of(*claim);
       bare.terms = {Seconds{0}, Seconds{0}};
-      points[keys_of(claim).front()].push_back(
-          {run.estimated(bare), run.root(), claim.expected * 1e-6});
+      const std::string key = keys_of(*claim).front();
+      points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
+      fits.rows_of_terms[key] = {{claim->set,
+                                  fmt::format("{} sizes", points[key].size()),
+                                  column(*claim, "machine"),
+                                  column(*claim, "gpu"),
+                                  {},
+                                  {}}};
     } catch (const InputError&) {
       continue;
     }
   }
-  for (const auto& [key, list] : points) {
-    const LibraryTerms terms = fitted_terms(list);
-    terms_[key] = {terms.offset.count(), terms.per_root_byte.count()};
-  }
+  for (const auto& [key, list] : points) fits.terms[key] = fitted_terms(list);
 }
 
-void PublishedPredictor::fit_kernels(const std::vector<Claim>& claims) {
-  for (const Claim& claim : claims) {
-    if (split_of(claim) != Split::calibrate) continue;
+void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fits& fits) {
+  std::map<std::string, std::vector<const Claim*>> across;
+  for (const Claim* claim : claims) {
     Fit fit;
+    fit.rows = {calibration_of(*claim)};
     try {
-      if (claim.quantity == "throughput") {
-        const Training training(claim);
-        const double seconds =
-            claim.unit == "ms" ? 1e-3 * claim.expected : training.samples() / claim.expected;
+      if (claim->quantity == "throughput" && crosses_machines(*claim)) {
+        across[key_of(*claim, {"model", "gpu", "precision", "framework"}) + key_of_links(*claim)]
+            .push_back(claim);
+        continue;
+      }
+      if (claim->quantity == "throughput") {
+        const Training training(*claim);
+        const double seconds = measured_seconds(*claim, training);
         fit.factor = fitted_factor(training, seconds);
-        fit.one_device =
-            training.samples() / seconds / static_cast<double>(count_column(claim, "n_gpus", 1));
-      } else if (claim.quantity == "step-time") {
-        const SingleStep step = single_step(claim);
+        fit.kernel_share = kernel_share(training, {});
+        fit.one_device = training.samples() / seconds / devices_in(*claim);
+      } else if (claim->quantity == "step-time") {
+        const SingleStep step = single_step(*claim);
         if (step.squares <= 0) continue;
-        const double left = claim.expected * 1e-3 - step.others;
+        const double left = claim->expected * 1e-3 - step.others;
         fit.factor = std::max(0.05, left / step.squares);
-        fit.one_device = step.flops / claim.expected;
+        fit.one_device = step.flops / claim->expected;
       } else {
         continue;
       }
     } catch (const InputError&) {
       continue;  // nothing to learn from a row that nobody understands; validate rows say so
     }
-    for (const std::string& key : keys_of(claim)) fits_[key].push_back(fit);
+    fit.rows.front().kernels = fit.factor;
+    for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
+  }
+  // After all rows on one machine, which tell their kernels.
+  std::vector<std::pair<std::string, Fit>> learned;
+  for (const auto& [key, rows] : across) fit_across(rows, fits, learned);
+  for (auto& [key, fit] : learned) fits.kernels[key].push_back(std::move(fit));
+}
+
+void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits& fits,
+                                    std::vector<std::pair<std::string, Fit>>& learned) {
+  std::vector<std::unique_ptr<Training>> trainings;
+  std::vector<MeasuredStep> steps;
+  std::vector<const Claim*> understood;
+  for (const Claim* claim : rows) {
+    try {
+      trainings.push_back(std::make_unique<Training>(*claim));
+    } catch (const InputError&) {
+      continue;
+    }
+    steps.push_back({trainings.back().get(), measured_seconds(*claim, *trainings.back())});
+    understood.push_back(claim);
+  }
+  if (steps.empty()) return;
+  std::optional<double> kernels;
+  for (const std::string& key : keys_of(*understood.front())) {
+    const auto at = fits.kernels.find(key);
+    // Another trainer's kernels do not overrule what this one's rows say.
+    if (at == fits.kernels.end() || key == key_of_card(*understood.front())) continue;
+    kernels = factor_of(quietest(at->second));
+    break;
+  }
+  const StepTerms terms = fitted_step_terms(steps, kernels);
+  fits.links[key_of_links(*understood.front())].push_back(terms.links);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Claim& claim = *understood[i];
+    Fit fit;
+    fit.factor = terms.kernels;
+    fit.kernel_share = kernel_share(*steps[i].training, {});
+    fit.one_device = steps[i].training->samples() / steps[i].seconds / devices_in(claim);
+    fit.rows = {calibration_of(claim)};
+    fit.rows.front().kernels = terms.kernels;
+    fit.rows.front().links = terms.links;
+    for (const std::string& key : keys_of(claim)) learned.emplace_back(key, fit);
   }
 }
 
+std::string PublishedPredictor::not_expressible(const Claim& claim) {
+  if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
+  try {
+    if (claim.quantity == "collective-time") {
+      static_cast<void>(kind_of(claim));
+      static_cast<void>(library_of(claim));
+      static_cast<void>(cluster_of(claim));
+      return {};
+    }
+    if (!column(claim, "layer").empty()) return "a single layer, not a network";
+    static_cast<void>(load_network(network_of(claim), {}, claim.set));
+    static_cast<void>(precision_of(claim));
+    if (claim.quantity == "step-time") {
+      static_cast<void>(device_of(claim));
+      return {};
+    }
+    static_cast<void>(cluster_of(claim));
+    if (has_layout(claim)) static_cast<void>(layout_of(claim));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
-  if (split_of(claim) == Split::unscored) {
+  if (split_of(claim) == Split::unscored && claim.ran) {
     return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
   }
   try {
+    if (!claim.ran) {
+      if (const std::string reason = not_expressible(claim); !reason.empty()) {
+        return {std::nullopt, std::nullopt, reason};
+      }
+      const bool fits = Training(claim).fits();
+      return {std::nullopt, std::nullopt,
+              fmt::format("no measurement ({}); predicted {}", column(claim, "status"),
+                          fits ? "to fit in memory" : "not to fit in memory"),
+              fits};
+    }
     if (claim.quantity == "throughput") return throughput(claim);
     if (claim.quantity == "step-time") return step_time(claim);
     return collective_time(claim);
@@ -296,20 +490,17 @@ Prediction PublishedPredictor::operator()(const Claim& claim) const {
 
 Prediction PublishedPredictor::throughput(const Claim& claim) const {
   const Training training(claim);
-  double factor = 1;
+  const Found calibrated = found(claim);
+  const double factor = factor_of(calibrated.fits);
+  Prediction prediction;
+  prediction.value = in_unit_of(claim, training.samples(), training.step(factor, links_of(claim)));
+  prediction.fits = training.fits();
+  prediction.calibrated_by = calibrated.rows();
+  if (shares_layers(claim)) return prediction;
   std::optional<double> one_device;
-  for (const std::string& key : keys_of(claim)) {
-    const auto found = fits_.find(key);
-    if (found == fits_.end()) continue;
-    std::vector<double> factors;
-    for (const Fit& fit : found->second) factors.push_back(fit.factor);
-    factor = median(factors);
-    if (key == keys_of(claim).front()) one_device = found->second.front().one_device;
-    break;
+  if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {
+    one_device = calibrated.fits.front().one_device;
   }
-  const double value = in_unit_of(claim, training.samples(), training.step(factor));
-  if (shares_layers(claim)) return {value, std::nullopt, {}};
-  const double devices = static_cast<double>(count_column(claim, "n_gpus", 1));
   if (!one_device) {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
@@ -317,18 +508,23 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     const Training one(alone);
     one_device = one.samples() / one.step(factor);
   }
-  const double seconds = training.samples() / (devices * *one_device);
-  return {value, in_unit_of(claim, training.samples(), seconds), {}};
+  const double seconds = training.samples() / (devices_in(claim) * *one_device);
+  prediction.baseline = in_unit_of(claim, training.samples(), seconds);
+  return prediction;
 }
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {
   const Exchanged run(claim);
   SimOptions options = library_of(claim);
-  const auto found = terms_.find(keys_of(claim).front());
-  if (found != terms_.end() && column(claim, uncalibrated).empty()) {
-    options.terms = {Seconds{found->second.first}, Seconds{found->second.second}};
+  std::vector<Calibration> rows;
+  for (const Fits& source : sources_) {
+    const auto at = source.terms.find(keys_of(claim).front());
+    if (at == source.terms.end() || !column(claim, uncalibrated).empty()) continue;
+    options.terms = at->second;
+    rows = source.rows_of_terms.at(at->first);
+    break;
   }
-  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}};
+  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::nullopt, std::move(rows)};
 }
 
 Prediction PublishedPredictor::step_time(const Claim& claim) const {
@@ -336,17 +532,15 @@ Prediction PublishedPredictor::step_time(const Claim& claim) const {
     return {std::nullopt, std::nullopt, "a single layer, not a network"};
   }
   const SingleStep step = single_step(claim);
-  for (const std::string& key : keys_of(claim)) {
-    const auto found = fits_.find(key);
-    if (found == fits_.end()) continue;
-    std::vector<double> factors, rates;
-    for (const Fit& fit : found->second) {
-      factors.push_back(fit.factor);
-      rates.push_back(fit.one_device);
-    }
-    return {(step.others + median(factors) * step.squares) * 1e3, step.flops / median(rates), {}};
-  }
-  return {(step.others + step.squares) * 1e3, std::nullopt, {}};
+  const Found calibrated = found(claim);
+  if (calibrated.fits.empty()) return {(step.others + step.squares) * 1e3, std::nullopt, {}};
+  std::vector<double> rates;
+  for (const Fit& fit : calibrated.fits) rates.push_back(fit.one_device);
+  return {(step.others + factor_of(calibrated.fits) * step.squares) * 1e3,
+          step.flops / median(rates),
+          {},
+          std::nullopt,
+          calibrated.rows()};
 }
 
 }  // namespace parsim

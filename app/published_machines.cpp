@@ -187,6 +187,19 @@ Cluster cluster_of(const Claim& claim) {
                     place_in_row(claim, "n_gpus"));
 }
 
+Cluster with_links_between_machines(Cluster cluster, double part) {
+  const auto node_of = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  for (Link& link : cluster.links) {
+    const NodeId a = node_of(link.a), b = node_of(link.b);
+    if (a != b || !a.valid()) link.rate = BytesPerSecond{link.rate.value * part};
+  }
+  return cluster;
+}
+
 namespace {
 
 void drop_blanks(std::string_view& text) {

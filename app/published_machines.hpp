@@ -19,6 +19,8 @@ namespace parsim {
 [[nodiscard]] std::string cluster_call(const Claim& claim);
 /// The cluster with the row's GPUs only.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
+/// The cluster with links between machines at this part of their rate.
+[[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);
 
 /// Where a column of a row stands, for errors: set:line:column.
 [[nodiscard]] std::string place_in_row(const Claim& claim, std::string_view key);

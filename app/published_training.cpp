@@ -17,6 +17,7 @@
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
 #include "strategies/lower.hpp"
+#include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {
@@ -141,6 +142,7 @@ Training::Training(const Claim& claim)
     input.optimizer = Optimizer::adam;
     const Plan plan = published_plan(claim, input);
     batch_ = plan.batch;
+    fits_ = parsim::fits(input, plan);
     dag_ = lower(network, cluster_, plan);
     return;
   }
@@ -150,15 +152,31 @@ Training::Training(const Claim& claim)
   if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   // TensorFlow's gradients travel variable by variable.
   if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
-  dag_ = with_exchange(lower(network, cluster_, plan_data(input)), cluster_, exchange_of(claim),
+  const Plan plan = plan_data(input);
+  fits_ = parsim::fits(input, plan);
+  dag_ = with_exchange(lower(network, cluster_, plan), cluster_, exchange_of(claim),
                        claim.set + ":parallelism");
 }
 
-double Training::step(double factor) const {
-  const auto cost = make_scaled(*tiles_, factor);
+double Training::step(double kernels, double links) const {
   SimOptions options = options_;
   options.engine = Engine::automatic;
-  return makespan(make_simulator(cluster_, *cost, options)->run(dag_)).count();
+  const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
+    const auto cost = make_scaled(tiles, kernels);
+    return makespan(make_simulator(cluster, *cost, options)->run(dag_)).count();
+  };
+  if (links == 1) return time(cluster_, *tiles_);
+  const Cluster changed = with_links_between_machines(cluster_, links);
+  return time(changed, *make_tile_costs(changed, options_));
+}
+
+double simulation_length(const Claim& claim) {
+  if (!has_layout(claim)) return 0;
+  const RunLayout run = layout_of(claim);
+  const auto layers =
+      static_cast<double>(load_network(network_of(claim), {}, claim.set).layers.size());
+  return layers * static_cast<double>(run.micro_batches) *
+         static_cast<double>(run.data * run.tensor);
 }
 
 double in_unit_of(const Claim& claim, double samples, double seconds) {
@@ -174,7 +192,7 @@ double fitted_factor(const Training& training, double wanted) {
     const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
     before = factor;
     time_before = time;
-    factor = std::clamp(next, 0.05, 20.0);
+    factor = std::clamp(next, 1 / largest_factor, largest_factor);
   }
   return factor;
 }

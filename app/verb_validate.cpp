@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 
 #include "app/files.hpp"
 #include "app/page/validation_page.hpp"
 #include "app/predict_claims.hpp"
 #include "app/predict_published.hpp"
 #include "app/progress.hpp"
+#include "app/published_groups.hpp"
+#include "app/published_training.hpp"
 #include "app/report_validation.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
@@ -19,14 +23,19 @@ namespace {
 
 Validation predicted(const std::vector<Claim>& claims, bool quiet, const Predict& predict) {
   Progress progress(claims.size(), quiet);
-  return validate_claims(claims, [&](const Claim& claim) -> Prediction {
+  std::vector<PlanRun> runs;
+  Validation validation = validate_claims(claims, [&](const Claim& claim) -> Prediction {
     progress.next(claim.set);
     try {
-      return predict(claim);
+      Prediction prediction = predict(claim);
+      if (std::optional<PlanRun> run = plan_run(claim, prediction)) runs.push_back(std::move(*run));
+      return prediction;
     } catch (const InputError& error) {
       return {std::nullopt, std::nullopt, error.what()};
     }
   });
+  validation.groups = plan_groups(runs);
+  return validation;
 }
 
 /// The rows of a file, as one set of its name.
@@ -61,19 +70,56 @@ std::vector<Claim> rows_to_predict(const std::vector<Claim>& claims) {
   return rows;
 }
 
+/// Every row of the files, or those that are built in. Files of one name are two sets.
+std::vector<Claim> rows_of(const std::vector<std::string>& files) {
+  if (files.empty()) return published_measurements();
+  std::vector<Claim> all;
+  std::set<std::string> sets;
+  for (const std::string& file : files) {
+    std::vector<Claim> rows = measurements_of(file);
+    if (!rows.empty() && !sets.insert(rows.front().set).second) {
+      throw InputError("--data", fmt::format("two files of the name '{}'", rows.front().set),
+                       "accepted: different names, which become names of sets");
+    }
+    std::move(rows.begin(), rows.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+/// Of every set, how many rows there are, and how many could be predicted, scored or not.
+void count_rows(const std::vector<Claim>& claims, std::vector<ValidationSet>& sets) {
+  for (const Claim& claim : claims) {
+    const auto set = std::find_if(sets.begin(), sets.end(),
+                                  [&](const ValidationSet& s) { return s.name == claim.set; });
+    if (set == sets.end()) continue;  // every row of it calibrates
+    ++set->all;
+    set->expressible += PublishedPredictor::not_expressible(claim).empty() ? 1 : 0;
+  }
+}
+
 /// From here on a suspicion is worth its line.
 constexpr double notable_error = 0.1;
+/// Longer simulations are left out by --quick: about a second.
+constexpr double quick_length = 3e5;
 
 Validation validate_published(const Arguments& arguments) {
-  const std::optional<std::string> file = arguments.text("--data");
-  const std::vector<Claim> claims = file ? measurements_of(*file) : published_measurements();
-  const PublishedPredictor predictor(claims);
-  std::vector<Claim> rows = rows_to_predict(claims);
-  if (!file) {
+  const std::vector<std::string> files = arguments.texts("--data");
+  std::vector<Claim> claims = rows_of(files);
+  const PublishedPredictor predictor(
+      claims, files.empty() ? std::vector<Claim>{} : published_measurements());
+  if (files.empty()) {
     const std::vector<Claim> again = uncalibrated_collectives(claims);
-    rows.insert(rows.begin(), again.begin(), again.end());
+    claims.insert(claims.begin(), again.begin(), again.end());
   }
-  Validation validation = predicted(rows, arguments.has("--quiet"), predictor);
+  const bool quick = arguments.has("--quick");
+  const auto predict = [&](const Claim& claim) -> Prediction {
+    if (quick && split_of(claim) == Split::validate && simulation_length(claim) > quick_length) {
+      return {std::nullopt, std::nullopt, "a long simulation, left out by --quick"};
+    }
+    return predictor(claim);
+  };
+  Validation validation = predicted(rows_to_predict(claims), arguments.has("--quiet"), predict);
+  count_rows(claims, validation.sets);
   for (ValidationRow& row : validation.rows) {
     if (std::abs(row.error()) < notable_error) continue;
     row.claim.reason = suspected_reason(row.claim, row.error(), row.baseline);
@@ -99,8 +145,10 @@ Outcome validated(const Arguments& arguments) {
         published ? "--papers given together with --published" : "nothing to validate against",
         "accepted: --papers, --published or --hw");
   }
-  if (arguments.has("--data") && !published) {
-    throw InputError("--data", "unused with --papers", "accepted: together with --published");
+  for (const std::string_view flag : {"--data", "--quick"}) {
+    if (arguments.has(flag) && !published) {
+      throw InputError(flag, "unused with --papers", "accepted: together with --published");
+    }
   }
   Outcome outcome;
   outcome.document =

@@ -100,7 +100,7 @@ std::span<const Verb> verbs() {
       {"validate",
        "compare predictions with published numbers, or with this machine",
        {},
-       joined({{"--papers", "--published", "--data", "--report"},
+       joined({{"--papers", "--published", "--data", "--quick", "--report"},
                hardware,
                planning,
                {"--network", "--strategy", "--batch", "--precision", "--optimizer", "--profile"}}),

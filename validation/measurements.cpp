@@ -46,6 +46,21 @@ double step_milliseconds(const CsvTable& table, const CsvTable::Row& row) {
   return table.number(row, "fwd_ms") + table.number(row, "bwd_ms");
 }
 
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// What sources call a run that ended, or did not begin, for want of memory.
+bool says_failed(const std::string& status) {
+  constexpr std::string_view words[] = {"oom", "out of memory", "out-of-memory", "failed",
+                                        "did not run"};
+  const std::string text = lower_case(status);
+  return std::any_of(std::begin(words), std::end(words),
+                     [&](std::string_view word) { return text.find(word) != text.npos; });
+}
+
 void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim) {
   if (table.has("size_bytes")) {
     claim.quantity = "collective-time";
@@ -59,6 +74,8 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   } else if (table.has("value")) {
     claim.quantity = "throughput";
     claim.unit = table.at(row, "unit");
+    claim.ran = !table.at(row, "value").empty() || !says_failed(table.at(row, "status"));
+    if (!claim.ran) return;
     claim.expected = table.number(row, "value");
   } else {
     throw InputError(table.file, "no column with a measurement",
@@ -79,6 +96,12 @@ std::string letters_and_digits(std::string_view text) {
     if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
   }
   return kept;
+}
+
+/// A column, or "".
+std::string text_of(const Claim& claim, std::string_view key) {
+  const auto found = claim.what.find(key);
+  return found == claim.what.end() ? std::string() : found->second;
 }
 
 struct Alias {
@@ -107,16 +130,35 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 
 }  // namespace
 
-Split split_of(const Claim& claim) {
-  const auto found = claim.what.find("split");
-  if (found == claim.what.end() || found->second.empty() || found->second == "validate") {
-    return Split::validate;
+std::string missing_needs(const Claim& claim) {
+  // Words of `needs` that stand for what could not be expressed once and can be now. "scale": a
+  // simulation that was too long.
+  constexpr std::string_view met[] = {"scale"};
+  const std::string needs = text_of(claim, "needs");
+  std::vector<std::string> missing;
+  for (std::size_t at = 0; at < needs.size();) {
+    const std::size_t end = std::min(needs.find(',', at), needs.size());
+    const std::string word = needs.substr(at, end - at);
+    if (std::find(std::begin(met), std::end(met), word) == std::end(met)) missing.push_back(word);
+    at = end + 1;
   }
-  if (found->second == "calibrate") return Split::calibrate;
-  if (found->second == "unscored") return Split::unscored;
-  throw InputError(fmt::format("{}:{}:split", claim.set, claim.at("line")),
-                   fmt::format("'{}'", found->second),
-                   "accepted: calibrate, validate, unscored, or nothing for validate");
+  return join(missing);
+}
+
+Split split_of(const Claim& claim) {
+  const auto parsed = [&](std::string_view key) {
+    const std::string text = text_of(claim, key);
+    if (text.empty() || text == "validate") return Split::validate;
+    if (text == "calibrate") return Split::calibrate;
+    if (text == "unscored") return Split::unscored;
+    throw InputError(fmt::format("{}:{}:{}", claim.set, claim.at("line"), key),
+                     fmt::format("'{}'", text),
+                     "accepted: calibrate, validate, unscored, or nothing for validate");
+  };
+  const Split split = parsed("split");
+  const bool waits = split == Split::unscored && !text_of(claim, "needs").empty() &&
+                     !text_of(claim, "split_when_ready").empty();
+  return waits && missing_needs(claim).empty() ? parsed("split_when_ready") : split;
 }
 
 std::vector<Claim> read_measurements(std::string_view csv, const std::string& file,

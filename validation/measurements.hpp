@@ -13,8 +13,13 @@ namespace parsim {
 
 /// What a row may be used for.
 enum class Split : std::uint8_t { calibrate, validate, unscored };
-/// Of its column `split`; without one, or empty: validate. Throws InputError for another word.
+/// Of its column `split`; without one, or empty: validate. An unscored row whose column `needs` is
+/// not empty becomes what `split_when_ready` says once nothing of it is missing. Throws InputError
+/// for another word.
 [[nodiscard]] Split split_of(const Claim& claim);
+/// What the row's column `needs` names and no prediction can express yet, as "vp, cp"; "" if
+/// nothing.
+[[nodiscard]] std::string missing_needs(const Claim& claim);
 
 /// The rows of a table as claims of one set, all of its columns in `what`, and the line as "line".
 /// The columns decide the quantity:
@@ -22,6 +27,9 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 ///     size_bytes                        "collective-time"   time_us_outofplace, else _inplace; us
 ///     fwd_ms, bwd_ms or total_ms        "step-time"         total_ms, else their sum; ms
 ///     value                             "throughput"        value, in `unit`
+///
+/// A run that failed for want of memory has no value, and a `status` that says so ("out of memory",
+/// "OOM", "failed", "did not run"): it did not run (Claim::ran), and only its memory is predicted.
 ///
 /// Throws InputError with file:line for a text that is no such table, or no number where one is
 /// needed.

@@ -54,6 +54,19 @@ ValidationSet summary_of(const std::string& name, const std::vector<ValidationRo
   return set;
 }
 
+void count_calibrations(const std::vector<Calibration>& calibrated_by, ValidationSet& set) {
+  if (calibrated_by.empty()) ++set.uncalibrated;
+  for (const Calibration& calibration : calibrated_by) {
+    const auto known = std::find_if(set.calibrated_by.begin(), set.calibrated_by.end(),
+                                    [&](const auto& entry) { return entry.first == calibration; });
+    if (known == set.calibrated_by.end()) {
+      set.calibrated_by.emplace_back(calibration, 1);
+    } else {
+      ++known->second;
+    }
+  }
+}
+
 }  // namespace
 
 const std::string& Claim::at(std::string_view key) const {
@@ -91,18 +104,25 @@ std::optional<double> spearman(const std::vector<double>& a, const std::vector<d
 Validation validate_claims(const std::vector<Claim>& claims, const Predict& predict) {
   Validation result;
   std::vector<std::string> names;
+  std::vector<std::pair<std::string, std::vector<Calibration>>> calibrations;  // of scored rows
   for (const Claim& claim : claims) {
     if (std::find(names.begin(), names.end(), claim.set) == names.end()) {
       names.push_back(claim.set);
     }
     const Prediction prediction = predict(claim);
     if (prediction.value) {
-      result.rows.push_back({claim, *prediction.value, prediction.baseline});
+      result.rows.push_back({claim, *prediction.value, prediction.baseline, prediction.fits});
+      calibrations.push_back({claim.set, prediction.calibrated_by});
     } else {
       result.unresolved.push_back({claim.set, claim.name, prediction.reason});
     }
   }
-  for (const std::string& name : names) result.sets.push_back(summary_of(name, result.rows));
+  for (const std::string& name : names) {
+    result.sets.push_back(summary_of(name, result.rows));
+    for (const auto& [set, calibration] : calibrations) {
+      if (set == name) count_calibrations(calibration, result.sets.back());
+    }
+  }
   return result;
 }
 

@@ -7,7 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "validation/groups.hpp"
 
 namespace parsim {
 
@@ -20,6 +23,7 @@ struct Claim {
   /// What the quantity needs to know, as text: network, cluster, strategy, devices, …
   std::map<std::string, std::string, std::less<>> what;
   double expected = 0;
+  bool ran = true;  ///< false: the run failed for want of memory, and `expected` means nothing
   /// Largest error, as a fraction, that this project promises; absent: the error is only reported.
   std::optional<double> within;
   std::string reason;  ///< why the error is large, as far as we suspect
@@ -37,11 +41,22 @@ struct Claim {
 /// The claims of the papers that this project implements (validation/papers).
 [[nodiscard]] std::vector<Claim> paper_claims();
 
+/// A measured row that something was fitted on, and what came out.
+struct Calibration {
+  std::string set, name;     ///< the row, or what several rows have in common
+  std::string machine, gpu;  ///< as its source calls them
+  /// Factor of kernel times, and part of their rate that links between machines reach.
+  std::optional<double> kernels{}, links{};
+  friend bool operator==(const Calibration&, const Calibration&) = default;
+};
+
 /// What we say of a claim's case: a value, or the reason why there is none.
 struct Prediction {
   std::optional<double> value;
   std::optional<double> baseline;  ///< the naive prediction, where there is one
   std::string reason;
+  std::optional<bool> fits{};                ///< in memory, where that is known
+  std::vector<Calibration> calibrated_by{};  ///< empty: nothing was fitted
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -49,6 +64,7 @@ struct ValidationRow {
   Claim claim;
   double predicted = 0;
   std::optional<double> baseline;
+  std::optional<bool> fits{};
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
@@ -62,6 +78,11 @@ struct ValidationSet {
   double mean_error = 0, median_error = 0, max_error = 0;
   std::optional<double> baseline_mean_error;  ///< if every row has a baseline
   std::optional<double> spearman;             ///< rank correlation; two different values at least
+  /// Rows that could be predicted, scored or not, and all rows; filled in by those who know them.
+  std::size_t expressible = 0, all = 0;
+  /// What calibrated scored rows, and how many of them, in order of first use.
+  std::vector<std::pair<Calibration, std::size_t>> calibrated_by{};
+  std::size_t uncalibrated = 0;  ///< scored rows for which nothing was fitted
 };
 
 struct Unresolved {
@@ -72,6 +93,7 @@ struct Validation {
   std::vector<ValidationSet> sets;  ///< in the order of the claims
   std::vector<ValidationRow> rows;
   std::vector<Unresolved> unresolved;
+  std::vector<PlanGroup> groups{};
 };
 [[nodiscard]] Validation validate_claims(const std::vector<Claim>& claims, const Predict& predict);
 

@@ -223,9 +223,10 @@ std::string render_validation_page(const Document& document, const std::string& 
   constexpr std::size_t most_open = 20;
   const Table* every_row = nullptr;
   for (const Table& table : document.tables) {
-    const bool is_first = &table == &document.tables.front();
-    if (!is_first && table.rows.size() == all_rows) every_row = &table;
-    if (is_first || table.rows.size() <= most_open) out += html_table(table);
+    const bool of_rows = std::any_of(table.columns.begin(), table.columns.end(),
+                                     [](const Column& column) { return column.key == "case"; });
+    if (of_rows && table.rows.size() == all_rows) every_row = &table;
+    if (!of_rows || table.rows.size() <= most_open) out += html_table(table);
   }
   if (!sets.empty()) {
     out +=

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "app/predict_published.hpp"
 #include "app/published_machines.hpp"
@@ -260,6 +261,92 @@ TEST_CASE("published: --data makes one set named after the file, with the contra
   CHECK(row["error"].get<double>() == doctest::Approx((predicted - expected) / expected));
   REQUIRE(result["unresolved"].size() == 3);
   CHECK(result["unresolved"][2]["reason"] == "library not modelled");
+}
+
+TEST_CASE("published: plans of one job are a group, with what following the prediction costs") {
+  const testing::TemporaryFolder folder;
+  std::string rows =
+      "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,parallelism,tp,dp,pp,"
+      "micro_batch,grad_accum,network,value,unit,status,split\n";
+  // The vocabulary is padded by degree, as Megatron-LM does: one job all the same. 10 ms for all,
+  // and the plan that needs least time of a GPU measured the slowest.
+  for (const auto& [degrees, words, milliseconds] :
+       {std::tuple{"1,8,1,1,4", 128, "20"}, std::tuple{"2,4,1,1,8", 256, "10"},
+        std::tuple{"4,2,1,1,16", 512, "10"}, std::tuple{"8,1,1,1,32", 1024, "10"}}) {
+    rows += fmt::format(
+        "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,{},"
+        "\"gpt:layers=2,width=64,heads=8,tokens=32,words={},dropout=0\",{},ms,measured,\n",
+        degrees, words, milliseconds);
+  }
+  rows +=
+      "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,1,1,8,1,32,"
+      "\"gpt:layers=2,width=64,heads=8,tokens=32,words=128,dropout=0\",,ms,OOM,\n";
+  const std::string file = folder.write("mine.csv", rows);
+  const std::string page = folder.path("page.html");
+  const nlohmann::json result = nlohmann::json::parse(
+      testing::run_program(PARSIM_PROGRAM,
+                           {"validate", "--published", "--data", file, "--json", "--report", page})
+          .out);
+  CHECK(testing::read_text(page).find("<caption>which plan is the best") != std::string::npos);
+  REQUIRE(result["groups"].size() == 1);
+  const nlohmann::json& group = result["groups"][0];
+  CHECK(group["plans"] == 4);
+  CHECK(group["regret"].get<double>() == doctest::Approx(1));
+  CHECK(group["chosen"].get<std::string>().find("(line 2)") != std::string::npos);
+  CHECK(group["best"].get<std::string>().find("(line 3)") != std::string::npos);
+  CHECK(group["over_wrongly"] == 0);
+  CHECK(group["fits_wrongly"] == 1);
+  const nlohmann::json& set = result["sets"][0];
+  CHECK(set["rows"] == 4);
+  CHECK(set["all"] == 5);
+  CHECK(result["rows"][0]["fits"] == true);
+  CHECK(result["unresolved"][0]["reason"] == "no measurement (OOM); predicted to fit in memory");
+}
+
+TEST_CASE("published: --data adds to the rows that calibrate, and each set says what did") {
+  const testing::TemporaryFolder folder;
+  // A card, library and script of which a built-in table has rows that calibrate, and one of which
+  // none has.
+  const std::string columns = "model,batch,gpu,precision,cudnn,total_ms\n";
+  const std::string known =
+      folder.write("known.csv", columns + "vgg16,16,GeForce GTX 1080 Ti,FP32,5110,130\n");
+  const std::string unknown = folder.write("unknown.csv", columns + "vgg16,16,T4,FP32,9,130\n");
+  const testing::Finished finished = testing::run_program(
+      PARSIM_PROGRAM,
+      {"validate", "--published", "--data", known, "--data", unknown, "--json", "--quiet"});
+  REQUIRE(finished.exit_code == 0);
+  const nlohmann::json result = nlohmann::json::parse(finished.out);
+  REQUIRE(result["sets"].size() == 2);
+  CHECK(result["sets"][0]["name"] == "known");
+  REQUIRE(result["sets"][0]["calibrated_by"].size() == 1);
+  CHECK(result["sets"][0]["calibrated_by"][0]["set"] == "single_gpu_cnn");
+  CHECK(result["sets"][0]["uncalibrated"] == 0);
+  CHECK(result["sets"][1]["name"] == "unknown");
+  CHECK(result["sets"][1]["calibrated_by"].empty());
+  CHECK(result["sets"][1]["uncalibrated"] == 1);
+  const testing::Finished text = testing::run_program(
+      PARSIM_PROGRAM, {"validate", "--published", "--data", unknown, "--quiet"});
+  CHECK(text.out.find("unknown: nothing calibrates it") != std::string::npos);
+  CHECK(testing::run_program(PARSIM_PROGRAM,
+                             {"validate", "--published", "--data", known, "--data", known})
+            .exit_code == 2);
+}
+
+TEST_CASE("published: --quick leaves long simulations out and says so") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.write(
+      "long.csv",
+      "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,tp,dp,pp,micro_batch,"
+      "grad_accum,network,value,unit\n"
+      "GPT,A100-SXM4-80GB,box,64,8,512,NVSwitch,BF16,8,8,8,1,512,"
+      "\"gpt:layers=96,width=128,heads=8,tokens=32,words=1024\",10,ms\n");
+  const nlohmann::json result = nlohmann::json::parse(
+      testing::run_program(PARSIM_PROGRAM,
+                           {"validate", "--published", "--data", file, "--quick", "--json"})
+          .out);
+  CHECK(result["sets"][0]["rows"] == 0);
+  CHECK(result["sets"][0]["expressible"] == 1);
+  CHECK(result["unresolved"][0]["reason"] == "a long simulation, left out by --quick");
 }
 
 TEST_CASE("published: a set without a scored row has no errors, and its notes say why") {

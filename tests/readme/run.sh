@@ -5,6 +5,8 @@
 #                                  `# exit code N`; every block marked `<!-- output of: COMMAND -->`
 #                                  shows what COMMAND prints
 #   tests/readme/run.sh --update   writes the marked blocks anew
+#   tests/readme/run.sh --long     also blocks marked `<!-- long output of: COMMAND -->`, which take
+#                                  many minutes; so does PARSIM_LONG=1, which ./test --all sets
 #
 # Lines that call ./test are left out: it is what runs this.
 tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
@@ -14,6 +16,15 @@ ln -s "$tree"/* "$place"
 rm -f "$place/build"
 cd "$place" || exit 1
 failures=0
+update=false
+long=${PARSIM_LONG:+true}
+for argument in "$@"; do
+  case $argument in
+    --update) update=true ;;
+    --long) long=true ;;
+    *) echo "unknown argument $argument" >&2 && exit 2 ;;
+  esac
+done
 
 # Prints the ```sh blocks of a file, each ended by a NUL.
 blocks_of() {
@@ -42,8 +53,9 @@ with_outputs() {
   local line command kept
   while IFS= read -r line; do
     printf '%s\n' "$line"
-    if [[ $line =~ ^'<!-- output of: '(.*)' -->'$ ]]; then
-      command=${BASH_REMATCH[1]}
+    if [[ $line =~ ^'<!-- '(long )?'output of: '(.*)' -->'$ ]] &&
+      [[ -z ${BASH_REMATCH[1]} || -n $long ]]; then
+      command=${BASH_REMATCH[2]}
       printf '```text\n'
       # Messages are shown when there is nothing else. What several files show is run once.
       kept=$place/.kept-$(cksum <<< "$command" | tr ' ' '-')
@@ -61,7 +73,7 @@ cd "$tree" && readmes=(README.md */README.md app/tutorial.md) && cd "$place" || 
 for file in "${readmes[@]}"; do
   run_blocks "$file"
   with_outputs "$file" > "$place/.readme"
-  if [[ ${1:-} == --update ]]; then
+  if $update; then
     cmp -s "$place/.readme" "$tree/$file" || cp "$place/.readme" "$tree/$file"
   elif ! diff -u --label "$file" --label "$file, run now" "$tree/$file" "$place/.readme"; then
     echo "$file shows other output than the program; see tests/readme/run.sh --update"

@@ -71,6 +71,8 @@ OUTPUTS = [
     ('calibrate', 0, ['calibrate', *HOST, '-o', 'profile.json', '--json']),
     ('validate', 0, ['validate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
                      '--json']),
+    ('validate', 0, ['validate', '--published', '--data', str(ROOT / 'tests/schemas/rows.csv'),
+                     '--quiet', '--json']),
     ('compare', 0, ['compare', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
                     '--json']),
     ('simulate', 0, ['simulate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',

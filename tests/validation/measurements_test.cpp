@@ -44,6 +44,37 @@ TEST_CASE("measurements: columns decide the quantity, and every column is kept")
   CHECK(split_of(both.at(1)) == Split::unscored);
 }
 
+TEST_CASE("measurements: a run that failed for want of memory has no value, others need one") {
+  const auto claim = [](const std::string& status) {
+    return read_measurements("model,value,unit,status\nx,," + std::string("ms,") + status + "\n",
+                             "f.csv", "f")
+        .at(0);
+  };
+  CHECK_FALSE(claim("OOM").ran);
+  CHECK_FALSE(claim("CUDA out of memory").ran);
+  CHECK_FALSE(claim("did not run (inf)").ran);
+  CHECK(claim("failed").quantity == "throughput");
+  CHECK(csv_refusal("model,value,unit,status\nx,,ms,measured\n") ==
+        "f.csv:2:value: ''; accepted: a number");
+  CHECK(
+      read_measurements("model,value,unit,status\nx,3,ms,failed later\n", "f.csv", "f").at(0).ran);
+}
+
+TEST_CASE("measurements: a row waits for what it needs, and no longer") {
+  const auto claim = [](const std::string& needs, const std::string& ready) {
+    return read_measurements("model,value,unit,split,needs,split_when_ready\nx,3,ms,unscored,\"" +
+                                 needs + "\"," + ready + "\n",
+                             "f.csv", "f")
+        .at(0);
+  };
+  CHECK(split_of(claim("scale", "validate")) == Split::validate);
+  CHECK(split_of(claim("scale", "")) == Split::unscored);
+  CHECK(split_of(claim("", "validate")) == Split::unscored);
+  CHECK(split_of(claim("nonesuch,scale", "validate")) == Split::unscored);
+  CHECK(missing_needs(claim("nonesuch,scale,another", "validate")) == "nonesuch, another");
+  CHECK(missing_needs(claim("scale", "validate")).empty());
+}
+
 TEST_CASE("measurements: what is wrong is said with its line") {
   CHECK(csv_refusal("model,speed\nx,1\n") ==
         "f.csv: no column with a measurement; accepted: size_bytes with time_us_outofplace, "
@@ -72,9 +103,8 @@ TEST_CASE("measurements: the published tables are whole") {
         Counts{{Split::calibrate, 8}, {Split::validate, 91}, {Split::unscored, 58}});
   CHECK(counts["collectives"] == Counts{{Split::calibrate, 409}, {Split::validate, 237}});
   CHECK(counts["llm_foundry_mpt"] ==
-        Counts{{Split::calibrate, 3}, {Split::validate, 180}, {Split::unscored, 33}});
-  CHECK(counts["vtrain_a100_multi_node"] ==
-        Counts{{Split::calibrate, 1}, {Split::validate, 17}, {Split::unscored, 91}});
+        Counts{{Split::calibrate, 3}, {Split::validate, 206}, {Split::unscored, 7}});
+  CHECK(counts["vtrain_a100_multi_node"] == Counts{{Split::calibrate, 1}, {Split::validate, 108}});
   CHECK(counts["vtrain_a100_single_node"] == Counts{{Split::unscored, 480}});
 }
 
