@@ -21,6 +21,10 @@ constexpr OptionSpec options[] = {
     {"--plan", "FILE", "simulate this plan instead of asking a strategy"},
     {"--batch", "N", "samples of one step over all devices (default: 32 x GPUs)"},
     {"--precision", "fp32|tf32|fp16|bf16", "number format of the training step (default: fp32)"},
+    {"--reduce-precision", "fp32|fp16|bf16",
+     "number format in which gradients add up and travel (default: fp32, as in Megatron-LM and "
+     "DeepSpeed with bf16 and in PyTorch's DDP with automatic mixed precision; with --hw that of "
+     "the weights)"},
     {"--optimizer", "sgd|momentum|adam", "decides the optimizer's memory (default: momentum)"},
     {"--sync", "ring|ps|auto", "how gradients are added up (default: auto)"},
     {"--server", "DEVICE", "the parameter server's device, with --sync ps"},

@@ -55,6 +55,7 @@ Json inputs(const Scene& scene) {
   json["overrides"] = request.overrides;
   json["batch"] = scene.batch;
   json["precision"] = to_text(request.precision);
+  json["reduce_precision"] = to_text(request.reduce_precision);
   json["optimizer"] = to_text(request.optimizer);
   if (scene.plan) {
     json["plan"] = source(request.plan_file, request.plan_file);

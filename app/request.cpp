@@ -17,6 +17,8 @@ constexpr std::pair<std::string_view, Precision> precisions[] = {{"fp32", Precis
                                                                  {"tf32", Precision::tf32},
                                                                  {"fp16", Precision::fp16},
                                                                  {"bf16", Precision::bf16}};
+constexpr std::pair<std::string_view, Precision> reduce_precisions[] = {
+    {"fp32", Precision::fp32}, {"fp16", Precision::fp16}, {"bf16", Precision::bf16}};
 constexpr std::pair<std::string_view, Optimizer> optimizers[] = {
     {"sgd", Optimizer::sgd}, {"momentum", Optimizer::momentum}, {"adam", Optimizer::adam}};
 constexpr std::pair<std::string_view, Sync::Kind> syncs[] = {
@@ -101,7 +103,7 @@ constexpr std::string_view decided_by_plan[] = {
     "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
     "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed",
     "--shares",   "--rounding", "--search-costs",  "--degrees",   "--parts",
-    "--tensor",   "--budget",   "--recompute",     "--zero"};
+    "--tensor",   "--budget",   "--recompute",     "--zero",      "--reduce-precision"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -198,6 +200,11 @@ Request make_request(const Arguments& arguments) {
   }
   if (const auto word = arguments.text("--schedule")) {
     request.schedule = parse_word(*word, "--schedule", schedules);
+  // Engines on real hardware add up in the type that they compute in.
+  if (arguments.has("--hw")) request.reduce_precision = storage_of(request.precision);
+  if (const auto word = arguments.text("--reduce-precision")) {
+    request.reduce_precision = parse_word(*word, "--reduce-precision", reduce_precisions);
+  }
   }
   if (const auto size = arguments.text("--bucket")) {
     request.bucket = parse_bytes(*size, "--bucket");

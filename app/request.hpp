@@ -31,6 +31,7 @@ struct Request {
   std::string plan_file;
   std::optional<std::int64_t> batch;
   Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   std::optional<Sync::Kind> sync;
   std::string server;

@@ -141,6 +141,7 @@ Scene::Scene(const Request& asked)
     }
     validate(*plan, network, cluster, request.plan_file);
     request.precision = plan->precision;
+    request.reduce_precision = plan->reduce_precision;
     request.optimizer = plan->optimizer;
     batch = plan->batch;
   } else {
@@ -209,6 +210,7 @@ StrategyInput Scene::strategy_input() const {
   StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   input.precision = request.precision;
+  input.reduce_precision = request.reduce_precision;
   input.optimizer = request.optimizer;
   input.server = server;
   input.micro_batches = request.micro_batches;

@@ -62,7 +62,8 @@ class Chains {
       double time = layer_time(input_, LayerId{l}, part, device).count();
       for (const ParameterId id : network.layers[l].parameters) {
         if (!seen.insert(id).second) continue;
-        const Bytes touched = update_traffic(network[id].elements(), input_.optimizer);
+        const Bytes touched =
+            update_traffic(network[id].elements(), input_.optimizer, input_.reduce_precision);
         time += input_.cost.memory(device, touched).time.count() / micro_batches_;
       }
       times.push_back(times.back() + time);

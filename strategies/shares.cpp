@@ -151,7 +151,9 @@ std::vector<std::size_t> device_kinds(const Cluster& cluster,
 Seconds layer_time(const StrategyInput& input, LayerId layer, const Part& part, DeviceId device) {
   if (input.network[layer].kind.as<Input>() != nullptr) return Seconds{0};
   const auto pass = [&](Pass which) {
-    return input.cost.compute(input.network, layer, part, which, device, input.precision).time;
+    return kernel_time(input.cost, input.network, layer, part, which, device, input.precision,
+                       input.reduce_precision)
+        .time;
   };
   return pass(Pass::forward) + pass(Pass::backward);
 }

@@ -41,6 +41,7 @@ struct StrategyInput {
   std::int64_t batch = 0;  ///< global
   Precision precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
+  Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Sync::Kind sync = Sync::Kind::automatic;
   /// Who adds up with Sync::Kind::server; invalid = the first CPU, or the first GPU if there is
   /// none.

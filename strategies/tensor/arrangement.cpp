@@ -161,7 +161,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
     for (const ParameterId parameter : network.layers[l].parameters) {
       if (!seen.insert(parameter).second) continue;
       const auto share = network[parameter].elements() / static_cast<std::int64_t>(a.ways.tensor);
-      const Bytes touched = update_traffic(share, input_.optimizer);
+      const Bytes touched = update_traffic(share, input_.optimizer, input_.reduce_precision);
       time += input_.cost.memory(busy[0].first, touched).time.count() / a.ways.micro_batches;
     }
     times.push_back(times.back() + time);
@@ -189,7 +189,7 @@ double Arranging::sums_left_over(const Arrangement& a,
     std::vector<DeviceId> group;
     for (std::size_t r = 0; r < a.ways.data; ++r) group.push_back(group_of(a, s, r)[0]);
     const Bytes payload{elements / static_cast<std::int64_t>(a.ways.tensor) *
-                        element_bytes(input_.precision)};
+                        element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
     most = std::max(most, sums - 2.0 / 3 * (until[s][end] - until[s][first]));
   }
