@@ -49,6 +49,9 @@ constexpr OptionSpec options[] = {
      "save memory: drop the maps of attention, or all activations but a few, and compute them "
      "again "
      "for backward (default: none)"},
+    {"--headroom", "SHARE|SIZE",
+     "memory of every device that plans leave free for CUDA, NCCL, libraries and fragmentation "
+     "(default: 6%)"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "

@@ -135,6 +135,7 @@ Table result_table(const std::vector<RunResult>& results) {
   for_programs("messages",
                [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
   for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
+  for_programs("verdict", [](R r) { return to_text(r.verdict()); });
   for_programs("busiest_link",
                [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
   for_programs("busiest_link_utilisation",

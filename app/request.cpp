@@ -150,6 +150,18 @@ void check_combinations(const Arguments& arguments, const Request& request) {
   }
 }
 
+/// A size has a unit, a share is a bare number or in percent.
+Headroom parse_headroom(const std::string& text) {
+  constexpr double most = 0.9;
+  Headroom headroom;
+  if (text.ends_with('B')) {
+    headroom.bytes = parse_bytes(text, "--headroom");
+  } else {
+    headroom.share = parse_share(text, "--headroom", 0, most);
+  }
+  return headroom;
+}
+
 /// An option that none of the strategies asked for reads is a misunderstanding.
 void check_strategy_options(const Arguments& arguments, const Request& request) {
   for (const std::string_view flag : strategy_options) {
@@ -188,6 +200,11 @@ Request make_request(const Arguments& arguments) {
   if (const auto word = arguments.text("--precision")) {
     request.precision = parse_word(*word, "--precision", precisions);
   }
+  // Engines on real hardware add up in the type that they compute in.
+  if (arguments.has("--hw")) request.reduce_precision = storage_of(request.precision);
+  if (const auto word = arguments.text("--reduce-precision")) {
+    request.reduce_precision = parse_word(*word, "--reduce-precision", reduce_precisions);
+  }
   if (const auto word = arguments.text("--optimizer")) {
     request.optimizer = parse_word(*word, "--optimizer", optimizers);
   }
@@ -200,11 +217,6 @@ Request make_request(const Arguments& arguments) {
   }
   if (const auto word = arguments.text("--schedule")) {
     request.schedule = parse_word(*word, "--schedule", schedules);
-  // Engines on real hardware add up in the type that they compute in.
-  if (arguments.has("--hw")) request.reduce_precision = storage_of(request.precision);
-  if (const auto word = arguments.text("--reduce-precision")) {
-    request.reduce_precision = parse_word(*word, "--reduce-precision", reduce_precisions);
-  }
   }
   if (const auto size = arguments.text("--bucket")) {
     request.bucket = parse_bytes(*size, "--bucket");
@@ -215,6 +227,7 @@ Request make_request(const Arguments& arguments) {
   if (const auto stage = arguments.number("--zero", 0, 3)) {
     request.zero_stage = static_cast<std::int32_t>(*stage);
   }
+  if (const auto text = arguments.text("--headroom")) request.headroom = parse_headroom(*text);
   if (const auto word = arguments.text("--shares")) {
     request.shares = parse_word(*word, "--shares", share_rules);
   }

@@ -47,6 +47,7 @@ struct Request {
   std::optional<std::int64_t> budget;
   std::int32_t zero_stage = 0;
   Recompute recompute = Recompute::none;
+  Headroom headroom{};
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
   std::vector<std::string> collective_times;  ///< as given

@@ -211,6 +211,7 @@ StrategyInput Scene::strategy_input() const {
   input.batch = batch;
   input.precision = request.precision;
   input.reduce_precision = request.reduce_precision;
+  input.headroom = request.headroom;
   input.optimizer = request.optimizer;
   input.server = server;
   input.micro_batches = request.micro_batches;

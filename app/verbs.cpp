@@ -20,7 +20,7 @@ const std::vector<std::string_view>& planning_flags() {
   static const Flags flags = {"--sync",    "--server", "--micro-batches", "--schedule",
                               "--bucket",  "--shares", "--rounding",      "--search-costs",
                               "--degrees", "--parts",  "--tensor",        "--budget",
-                              "--costs",   "--zero",   "--recompute"};
+                              "--costs",   "--zero",   "--recompute",     "--headroom"};
   return flags;
 }
 

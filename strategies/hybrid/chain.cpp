@@ -155,7 +155,7 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
   problem.way = [ways = std::make_shared<Ways>(input.cost, chain.devices)](
                     std::size_t a, std::size_t b) { return (*ways)(a, b); };
   for (const DeviceId device : chain.devices) {
-    problem.capacity_bytes.push_back(static_cast<double>(input.cluster[device].memory.value));
+    problem.capacity_bytes.push_back(static_cast<double>(input.usable_memory(device).value));
   }
   // Memory of a part grows linearly with its samples: two plans of one replica tell how.
   Genes one(parts);
