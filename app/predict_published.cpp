@@ -11,6 +11,7 @@
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
 #include "app/published_training.hpp"
+#include "app/run.hpp"
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
@@ -62,6 +63,24 @@ bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
   const RunLayout layout = layout_of(claim);
   return layout.tensor > 1 || layout.pipeline > 1;
+}
+
+double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }
+
+/// A run that did not come to an end has no time, but its plan has a memory.
+Prediction memory_of_failure(const Claim& claim) {
+  Prediction prediction;
+  prediction.reason = column(claim, "status");
+  try {
+    const PeakMemory memory = Training(claim).memory();
+    prediction.peak_memory_gib = gib(memory.needed);
+    prediction.verdict = to_text(memory.verdict);
+    prediction.reason += fmt::format("; memory {}: {} of {}", prediction.verdict,
+                                     to_text(memory.needed), to_text(memory.memory));
+  } catch (const InputError& error) {
+    prediction.reason += fmt::format("; memory not predicted: {}", error.what());
+  }
+  return prediction;
 }
 
 // ------------------------------------------------------------------ one step on one device
@@ -279,6 +298,7 @@ void PublishedPredictor::fit_kernels(const std::vector<Claim>& claims) {
 }
 
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
+  if (!ran(claim)) return memory_of_failure(claim);
   if (split_of(claim) == Split::unscored) {
     return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
   }
@@ -304,8 +324,10 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     if (key == keys_of(claim).front()) one_device = found->second.front().one_device;
     break;
   }
-  const double value = in_unit_of(claim, training.samples(), training.step(factor));
-  if (shares_layers(claim)) return {value, std::nullopt, {}};
+  Prediction prediction{in_unit_of(claim, training.samples(), training.step(factor)), {}, {}};
+  prediction.peak_memory_gib = gib(training.memory().needed);
+  prediction.verdict = to_text(training.memory().verdict);
+  if (shares_layers(claim)) return prediction;
   const double devices = static_cast<double>(count_column(claim, "n_gpus", 1));
   if (!one_device) {
     Claim alone = claim;
@@ -315,7 +337,8 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     one_device = one.samples() / one.step(factor);
   }
   const double seconds = training.samples() / (devices * *one_device);
-  return {value, in_unit_of(claim, training.samples(), seconds), {}};
+  prediction.baseline = in_unit_of(claim, training.samples(), seconds);
+  return prediction;
 }
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {

@@ -6,6 +6,7 @@
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
 #include "sim/sim.hpp"
+#include "strategies/headroom.hpp"
 #include "validation/validation.hpp"
 
 namespace parsim {
@@ -16,7 +17,17 @@ namespace parsim {
 /// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
-/// Training as a row says: network, machine, precision, batch, optimizer, and either how layers,
+/// In which a row sums gradients: its `reduce_precision`, or the default of the command line.
+/// Throws InputError for other words than FP32, FP16 and BF16.
+[[nodiscard]] Precision reduce_precision_of(const Claim& claim);
+
+/// What a device needs of its memory.
+struct PeakMemory {
+  Bytes needed{}, memory{};
+  Verdict verdict = Verdict::fits;
+};
+
+/// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
 /// stages and states are spread (app/published_plan.hpp; Adam, which all such rows used) or where
 /// the gradients of data parallelism are added up (app/framework_step.hpp). Throws InputError for
 /// what nobody understands.
@@ -29,6 +40,9 @@ class Training {
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
+  /// Of the device that uses the largest part of what it may fill, with the headroom that users
+  /// get.
+  [[nodiscard]] const PeakMemory& memory() const { return memory_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
@@ -37,6 +51,7 @@ class Training {
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
   ExecDag dag_;
+  PeakMemory memory_;
 };
 
 /// What a row states of a step of so many samples: its time in ms, or samples per second.

@@ -15,6 +15,10 @@ nlohmann::ordered_json optional_number(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
+nlohmann::ordered_json optional_text(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
+
 std::string json_of(const Validation& validation) {
   nlohmann::ordered_json sets = nlohmann::ordered_json::array();
   for (const ValidationSet& set : validation.sets) {
@@ -27,7 +31,8 @@ std::string json_of(const Validation& validation) {
                     {"median_error", error(set.median_error)},
                     {"max_error", error(set.max_error)},
                     {"baseline_mean_error", optional_number(set.baseline_mean_error)},
-                    {"spearman", optional_number(set.spearman)}});
+                    {"spearman", optional_number(set.spearman)},
+                    {"peak_memory_error", optional_number(set.peak_memory_error)}});
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const ValidationRow& row : validation.rows) {
@@ -39,11 +44,17 @@ std::string json_of(const Validation& validation) {
                     {"error", row.error()},
                     {"promised", optional_number(row.claim.within)},
                     {"source", row.claim.source},
-                    {"reason", row.claim.reason}});
+                    {"reason", row.claim.reason},
+                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
+                    {"peak_memory_error", optional_number(row.peak_memory_error())},
+                    {"verdict", optional_text(row.verdict)}});
   }
   nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
   for (const Unresolved& item : validation.unresolved) {
-    unresolved.push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
+    unresolved.push_back({{"set", item.set},
+                          {"case", item.name},
+                          {"reason", item.reason},
+                          {"verdict", optional_text(item.verdict)}});
   }
   return nlohmann::ordered_json{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}}.dump(2);
 }
@@ -82,6 +93,11 @@ Table table_of_sets(const std::vector<ValidationSet>& sets) {
       [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
   add(table, sets, {"rank correlation", "spearman"},
       [](const S& set) { return maybe(set.spearman, three_digits); });
+  if (std::any_of(sets.begin(), sets.end(),
+                  [](const S& set) { return set.peak_memory_error.has_value(); })) {
+    add(table, sets, {"peak memory", "peak_memory_error"},
+        [](const S& set) { return maybe(set.peak_memory_error, magnitude); });
+  }
   return table;
 }
 

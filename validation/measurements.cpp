@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -58,6 +59,7 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   } else if (table.has("value")) {
     claim.quantity = "throughput";
     claim.unit = table.at(row, "unit");
+    if (!ran(claim) && table.at(row, "value").empty()) return;
     claim.expected = table.number(row, "value");
   } else {
     throw InputError(table.file, "no column with a measurement",
@@ -115,6 +117,15 @@ Split split_of(const Claim& claim) {
   throw InputError(fmt::format("{}:{}:split", claim.set, claim.at("line")),
                    fmt::format("'{}'", found->second),
                    "accepted: calibrate, validate, unscored, or nothing for validate");
+}
+
+bool ran(const Claim& claim) {
+  const auto status = claim.what.find("status");
+  if (status == claim.what.end()) return true;
+  constexpr std::string_view failures[] = {"did not run", "out of memory", "OOM"};
+  return std::none_of(std::begin(failures), std::end(failures), [&](std::string_view words) {
+    return status->second.find(words) != std::string::npos;
+  });
 }
 
 std::vector<Claim> read_measurements(std::string_view csv, const std::string& file,

@@ -16,6 +16,10 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 /// Of its column `split`; without one, or empty: validate. Throws InputError for another word.
 [[nodiscard]] Split split_of(const Claim& claim);
 
+/// Whether the run came to an end: not where `status` says that it "did not run" or ran out of
+/// memory ("OOM"). Such a row needs no value, and its claim expects nothing.
+[[nodiscard]] bool ran(const Claim& claim);
+
 /// The rows of a table as claims of one set, all of its columns in `what`, and the line as "line".
 /// The columns decide the quantity:
 ///

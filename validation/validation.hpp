@@ -42,6 +42,8 @@ struct Prediction {
   std::optional<double> value;
   std::optional<double> baseline;  ///< the naive prediction, where there is one
   std::string reason;
+  std::optional<double> peak_memory_gib{};  ///< of the fullest device
+  std::string verdict{};                    ///< "fits", "tight", "over"; "" if nobody asked
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -49,10 +51,14 @@ struct ValidationRow {
   Claim claim;
   double predicted = 0;
   std::optional<double> baseline;
+  std::optional<double> peak_memory_gib{};  ///< predicted
+  std::string verdict{};
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
   [[nodiscard]] bool promise_broken() const;
+  /// The same of the memory, where the claim's `peak_memory_gib` says what was measured.
+  [[nodiscard]] std::optional<double> peak_memory_error() const;
 };
 
 /// Errors of a set: magnitudes, as fractions.
@@ -62,10 +68,12 @@ struct ValidationSet {
   double mean_error = 0, median_error = 0, max_error = 0;
   std::optional<double> baseline_mean_error;  ///< if every row has a baseline
   std::optional<double> spearman;             ///< rank correlation; two different values at least
+  std::optional<double> peak_memory_error{};  ///< mean over the rows that have one
 };
 
 struct Unresolved {
   std::string set, name, reason;
+  std::string verdict{};  ///< on memory, where that is predicted
 };
 
 struct Validation {

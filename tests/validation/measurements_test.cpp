@@ -44,6 +44,18 @@ TEST_CASE("measurements: columns decide the quantity, and every column is kept")
   CHECK(split_of(both.at(1)) == Split::unscored);
 }
 
+TEST_CASE("measurements: a run that did not come to an end needs no value") {
+  const auto claims = read_measurements(
+      "model,value,unit,status\nx,,ms,did not run (inf)\nx,,ms,OOM\nx,3,ms,measured\n", "f.csv",
+      "f");
+  CHECK_FALSE(ran(claims.at(0)));
+  CHECK_FALSE(ran(claims.at(1)));
+  CHECK(claims.at(0).expected == 0);
+  CHECK(ran(claims.at(2)));
+  CHECK(csv_refusal("model,value,unit,status\nx,,ms,measured\n") ==
+        "f.csv:2:value: ''; accepted: a number");
+}
+
 TEST_CASE("measurements: what is wrong is said with its line") {
   CHECK(csv_refusal("model,speed\nx,1\n") ==
         "f.csv: no column with a measurement; accepted: size_bytes with time_us_outofplace, "
