@@ -26,7 +26,7 @@ struct Traffic {
 Traffic traffic(const ExecDag& dag, OpId id, const Collective& collective) {
   const std::size_t members = dag.group(collective.group).size();
   const Shares& shares = dag.shares(id);
-  const auto element = static_cast<double>(element_bytes(dag.precision));
+  const auto element = static_cast<double>(dag.element_bytes(collective.slice.role));
   Traffic bytes{std::vector<double>(members), std::vector<double>(members)};
   for (std::size_t i = 0; i < members; ++i) {
     for (std::size_t j = 0; j < members; ++j) {

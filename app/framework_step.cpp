@@ -28,7 +28,7 @@ Script::Script(const ExecDag& plain, const Cluster& cluster, Exchange exchange,
     : plain_(plain),
       cluster_(cluster),
       exchange_(exchange),
-      out_(plain.network, plain.batch, plain.precision, plain.optimizer),
+      out_(plain.network, plain.batch, plain.precision, plain.optimizer, plain.reduce_precision),
       gpus_(devices_of(cluster, DeviceKind::gpu)),
       numbers_(cluster.devices.size()) {
   out_.strategy = plain.strategy;

@@ -21,6 +21,10 @@ constexpr OptionSpec options[] = {
     {"--plan", "FILE", "simulate this plan instead of asking a strategy"},
     {"--batch", "N", "samples of one step over all devices (default: 32 x GPUs)"},
     {"--precision", "fp32|tf32|fp16|bf16", "number format of the training step (default: fp32)"},
+    {"--reduce-precision", "fp32|fp16|bf16",
+     "number format in which gradients add up and travel (default: fp32, as in Megatron-LM and "
+     "DeepSpeed with bf16 and in PyTorch's DDP with automatic mixed precision; with --hw that of "
+     "the weights)"},
     {"--optimizer", "sgd|momentum|adam", "decides the optimizer's memory (default: momentum)"},
     {"--sync", "ring|ps|auto", "how gradients are added up (default: auto)"},
     {"--server", "DEVICE", "the parameter server's device, with --sync ps"},
@@ -45,6 +49,9 @@ constexpr OptionSpec options[] = {
      "save memory: drop the maps of attention, or all activations but a few, and compute them "
      "again "
      "for backward (default: none)"},
+    {"--headroom", "SHARE|SIZE",
+     "memory of every device that plans leave free for CUDA, NCCL, libraries and fragmentation "
+     "(default: 6%)"},
     {"--costs", "tiles|constant", "where the times of kernels come from (default: tiles)"},
     {"--fidelity", "p2p|hops|macro|analytic",
      "a collective is every message (with --collectives ideal only), one flow per hop, one flow in "

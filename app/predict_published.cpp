@@ -15,6 +15,7 @@
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
 #include "app/published_training.hpp"
+#include "app/run.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "core/timeline.hpp"
@@ -89,6 +90,28 @@ bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
   const RunLayout layout = layout_of(claim);
   return layout.tensor > 1 || layout.pipeline > 1;
+}
+
+double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }
+
+/// A run that did not come to an end has no time, but its plan has a memory.
+Prediction memory_of_failure(const Claim& claim) {
+  Prediction prediction;
+  prediction.reason = column(claim, "status");
+  if (const std::string reason = missing_needs(claim); !reason.empty()) {
+    prediction.reason += fmt::format("; needs {}", reason);
+    return prediction;
+  }
+  try {
+    const PeakMemory memory = Training(claim).memory();
+    prediction.peak_memory_gib = gib(memory.needed);
+    prediction.verdict = to_text(memory.verdict);
+    prediction.reason += fmt::format("; memory {}: {} of {}", prediction.verdict,
+                                     to_text(memory.needed), to_text(memory.memory));
+  } catch (const InputError& error) {
+    prediction.reason += fmt::format("; memory not predicted: {}", error.what());
+  }
+  return prediction;
 }
 
 // ------------------------------------------------------------------ one step on one device
@@ -466,20 +489,11 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
 }
 
 Prediction PublishedPredictor::operator()(const Claim& claim) const {
-  if (split_of(claim) == Split::unscored && claim.ran) {
+  if (!claim.ran) return memory_of_failure(claim);
+  if (split_of(claim) == Split::unscored) {
     return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
   }
   try {
-    if (!claim.ran) {
-      if (const std::string reason = not_expressible(claim); !reason.empty()) {
-        return {std::nullopt, std::nullopt, reason};
-      }
-      const bool fits = Training(claim).fits();
-      return {std::nullopt, std::nullopt,
-              fmt::format("no measurement ({}); predicted {}", column(claim, "status"),
-                          fits ? "to fit in memory" : "not to fit in memory"),
-              fits};
-    }
     if (claim.quantity == "throughput") return throughput(claim);
     if (claim.quantity == "step-time") return step_time(claim);
     return collective_time(claim);
@@ -494,13 +508,14 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   const double factor = factor_of(calibrated.fits);
   Prediction prediction;
   prediction.value = in_unit_of(claim, training.samples(), training.step(factor, links_of(claim)));
-  prediction.fits = training.fits();
   prediction.calibrated_by = calibrated.rows();
-  if (shares_layers(claim)) return prediction;
   std::optional<double> one_device;
   if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {
     one_device = calibrated.fits.front().one_device;
   }
+  prediction.peak_memory_gib = gib(training.memory().needed);
+  prediction.verdict = to_text(training.memory().verdict);
+  if (shares_layers(claim)) return prediction;
   if (!one_device) {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";

@@ -60,7 +60,7 @@ double seconds_of(const Claim& claim, double value) {
 
 std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction) {
   if (claim.quantity != "throughput") return std::nullopt;
-  if (claim.ran ? !prediction.value : !prediction.fits) return std::nullopt;
+  if (claim.ran ? !prediction.value : prediction.verdict.empty()) return std::nullopt;
   PlanRun run;
   const std::string length = column(claim, "seq_len");
   run.group =
@@ -70,7 +70,7 @@ std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction
                   batch_of(claim), to_text(precision_of(claim)), column(claim, "framework"));
   run.name = claim.name;
   for (const std::string_view name : plan_columns) run.plan += column(claim, name) + "|";
-  run.fits = prediction.fits.value_or(true);
+  run.fits = prediction.verdict != "over";
   if (claim.ran) {
     run.measured_s = seconds_of(claim, claim.expected);
     run.predicted_s = seconds_of(claim, *prediction.value);

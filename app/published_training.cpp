@@ -9,6 +9,7 @@
 
 #include "app/attention.hpp"
 #include "app/framework_step.hpp"
+#include "app/options.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
 #include "app/request.hpp"
@@ -17,7 +18,7 @@
 #include "core/timeline.hpp"
 #include "networks/networks.hpp"
 #include "strategies/lower.hpp"
-#include "strategies/price.hpp"
+#include "strategies/memory.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {
@@ -80,8 +81,38 @@ Cluster on_one_ring(const Cluster& cluster) {
   return ring;
 }
 
+/// A card is sold with other sizes of memory, too. What its own size is called (16 GB of which
+/// error correction takes one) is no other size.
+void set_memory(const Claim& claim, Cluster& cluster) {
+  constexpr double another_size = 1.1;
+  const auto gib = static_cast<double>(count_column(claim, "gpu_mem_gb", 0));
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    Bytes& memory = cluster.devices[gpu.index()].memory;
+    const Bytes said{std::llround(gib * 1024 * 1024 * 1024)};
+    const auto [less, more] = std::minmax(said.value, memory.value);
+    if (gib > 0 && static_cast<double>(more) > another_size * static_cast<double>(less)) {
+      memory = said;
+    }
+  }
+}
+
+PeakMemory peak_memory(const StrategyInput& input, const Plan& plan) {
+  const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+  PeakMemory fullest;
+  double most = -1;
+  for (const DeviceId gpu : devices_of(input.cluster, DeviceKind::gpu)) {
+    const Bytes needed = uses[gpu.index()].total(), memory = input.cluster[gpu].memory;
+    const double part = static_cast<double>(needed.value) / static_cast<double>(memory.value);
+    if (part <= most) continue;
+    most = part;
+    fullest = {needed, memory, input.headroom.verdict(needed, memory)};
+  }
+  return fullest;
+}
+
 Cluster training_cluster(const Claim& claim) {
   Cluster cluster = cluster_of(claim);
+  set_memory(claim, cluster);
   return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
 }
 
@@ -127,6 +158,14 @@ Precision precision_of(const Claim& claim) {
                    "accepted: FP32, TF32, FP16, BF16, AMP, mixed, or nothing for FP32");
 }
 
+Precision reduce_precision_of(const Claim& claim) {
+  constexpr std::pair<std::string_view, Precision> words[] = {
+      {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
+  const std::string text = column(claim, "reduce_precision");
+  if (text.empty()) return Precision::fp32;
+  return parse_word(text, place_in_row(claim, "reduce_precision"), words);
+}
+
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
       options_(options_of(claim)),
@@ -137,12 +176,13 @@ Training::Training(const Claim& claim)
       on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
   StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
+  input.reduce_precision = reduce_precision_of(claim);
   input.sync = Sync::Kind::ring;
   if (has_layout(claim)) {
     input.optimizer = Optimizer::adam;
     const Plan plan = published_plan(claim, input);
     batch_ = plan.batch;
-    fits_ = parsim::fits(input, plan);
+    memory_ = peak_memory(input, plan);
     dag_ = lower(network, cluster_, plan);
     return;
   }
@@ -153,7 +193,7 @@ Training::Training(const Claim& claim)
   // TensorFlow's gradients travel variable by variable.
   if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
   const Plan plan = plan_data(input);
-  fits_ = parsim::fits(input, plan);
+  memory_ = peak_memory(input, plan);
   dag_ = with_exchange(lower(network, cluster_, plan), cluster_, exchange_of(claim),
                        claim.set + ":parallelism");
 }

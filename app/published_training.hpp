@@ -6,6 +6,7 @@
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
 #include "sim/sim.hpp"
+#include "strategies/headroom.hpp"
 #include "validation/validation.hpp"
 
 namespace parsim {
@@ -17,7 +18,17 @@ namespace parsim {
 /// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
-/// Training as a row says: network, machine, precision, batch, optimizer, and either how layers,
+/// In which a row sums gradients: its `reduce_precision`, or the default of the command line.
+/// Throws InputError for other words than FP32, FP16 and BF16.
+[[nodiscard]] Precision reduce_precision_of(const Claim& claim);
+
+/// What a device needs of its memory.
+struct PeakMemory {
+  Bytes needed{}, memory{};
+  Verdict verdict = Verdict::fits;
+};
+
+/// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
 /// stages and states are spread (app/published_plan.hpp; Adam, which all such rows used) or where
 /// the gradients of data parallelism are added up (app/framework_step.hpp). Throws InputError for
 /// what nobody understands.
@@ -30,9 +41,10 @@ class Training {
   [[nodiscard]] double step(double kernels, double links = 1) const;
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
-  /// Whether every device can hold its part.
-  [[nodiscard]] bool fits() const { return fits_; }
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
+  /// Of the device that uses the largest part of what it may fill, with the headroom that users
+  /// get.
+  [[nodiscard]] const PeakMemory& memory() const { return memory_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
@@ -40,8 +52,8 @@ class Training {
   SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
-  bool fits_ = true;
   ExecDag dag_;
+  PeakMemory memory_;
 };
 
 /// How long the simulation of a row with a layout is, of the order of operations: layers x

@@ -60,7 +60,11 @@ Json inputs(const Scene& scene) {
   json["overrides"] = request.overrides;
   json["batch"] = scene.batch;
   json["precision"] = to_text(request.precision);
+  json["reduce_precision"] = to_text(request.reduce_precision);
   json["optimizer"] = to_text(request.optimizer);
+  const Headroom& free = request.headroom;
+  json["headroom"] = {{"share", free.bytes ? Json(nullptr) : Json(free.share)},
+                      {"bytes", free.bytes ? Json(free.bytes->value) : Json(nullptr)}};
   if (scene.plan) {
     json["plan"] = source(request.plan_file, request.plan_file);
   } else {
@@ -119,6 +123,8 @@ Json device_json(const DeviceResult& device) {
   json["peak_memory_bytes"] = device.peak().value;
   json["memory_bytes"] = device.capacity.value;
   json["lacking_memory_bytes"] = device.lacking().value;
+  json["headroom_bytes"] = device.headroom.of(device.capacity).value;
+  json["verdict"] = to_text(device.verdict());
   json["memory"] = {{"weights_bytes", device.memory.weights.value},
                     {"gradients_bytes", device.memory.gradients.value},
                     {"optimizer_state_bytes", device.memory.optimizer_state.value},
@@ -155,8 +161,9 @@ Json failed_json(const RunResult& result) {
   }
   json["devices"] = Json::array();
   json["fits"] = false;
-  for (const char* key : {"bottleneck", "search_time_s", "simulation_time_s", "cost_sources",
-                          "communication_sources", "bounds", "workspaces"}) {
+  for (const char* key :
+       {"verdict", "headroom_bytes", "bottleneck", "search_time_s", "simulation_time_s",
+        "cost_sources", "communication_sources", "bounds", "workspaces"}) {
     json[key] = nullptr;
   }
   json["notes"] = Json::array();
@@ -186,6 +193,11 @@ Json succeeded_json(const RunResult& result) {
     json["devices"].push_back(device_json(device));
   }
   json["fits"] = result.fits();
+  json["verdict"] = to_text(result.verdict());
+  json["headroom_bytes"] = nullptr;
+  if (const DeviceResult* fullest = result.fullest()) {
+    json["headroom_bytes"] = fullest->headroom.of(fullest->capacity).value;
+  }
   json["bottleneck"] = {
       {"link", nullptr}, {"from", nullptr}, {"to", nullptr}, {"utilisation", 0.0}};
   if (result.bottleneck) {

@@ -33,6 +33,13 @@ std::string device_mix(const Cluster& cluster) {
   return join(words);
 }
 
+/// "fp32", or "bf16 with gradients in fp32".
+std::string arithmetic_of(const Request& request) {
+  const std::string kernels = to_text(request.precision);
+  if (request.reduce_precision == storage_of(request.precision)) return kernels;
+  return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
+}
+
 std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& results) {
   const Request& request = scene.request;
   const std::size_t gpus = devices_of(scene.cluster, DeviceKind::gpu).size();
@@ -40,8 +47,8 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", scene.network.name,
                               scene.cluster.name, device_mix(scene.cluster), scene.batch,
-                              chosen ? fmt::format(" (32 x {})", gpus) : "",
-                              to_text(request.precision), to_text(request.optimizer)));
+                              chosen ? fmt::format(" (32 x {})", gpus) : "", arithmetic_of(request),
+                              to_text(request.optimizer)));
   for (const RunResult& result : results) {
     if (!result.error.empty()) continue;
     std::vector<std::string> shares;
@@ -128,6 +135,7 @@ Table result_table(const std::vector<RunResult>& results) {
   for_programs("messages",
                [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
   for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
+  for_programs("verdict", [](R r) { return to_text(r.verdict()); });
   for_programs("busiest_link",
                [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
   for_programs("busiest_link_utilisation",

@@ -16,15 +16,16 @@ nlohmann::ordered_json optional_number(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
+nlohmann::ordered_json optional_text(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
+
 nlohmann::ordered_json json_of(const std::vector<PlanGroup>& groups) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  const auto name = [](const std::string& text) {
-    return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
-  };
   for (const PlanGroup& group : groups) {
     list.push_back({{"group", group.group},
                     {"plans", group.plans},
-                    {"chosen", name(group.chosen)},
+                    {"chosen", optional_text(group.chosen)},
                     {"best", group.best},
                     {"regret", optional_number(group.regret)},
                     {"spearman", optional_number(group.spearman)},
@@ -59,6 +60,7 @@ std::string json_of(const Validation& validation, bool published) {
                                {"links", optional_number(calibration.links)},
                                {"rows", count}});
     }
+    sets.back()["peak_memory_error"] = optional_number(set.peak_memory_error);
     sets.back()["expressible"] = set.expressible;
     sets.back()["all"] = set.all;
     sets.back()["calibrated_by"] = std::move(calibrated_by);
@@ -74,15 +76,17 @@ std::string json_of(const Validation& validation, bool published) {
                     {"error", row.error()},
                     {"promised", optional_number(row.claim.within)},
                     {"source", row.claim.source},
-                    {"reason", row.claim.reason}});
-    if (published) {
-      rows.back()["fits"] =
-          row.fits ? nlohmann::ordered_json(*row.fits) : nlohmann::ordered_json(nullptr);
-    }
+                    {"reason", row.claim.reason},
+                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
+                    {"peak_memory_error", optional_number(row.peak_memory_error())},
+                    {"verdict", optional_text(row.verdict)}});
   }
   nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
   for (const Unresolved& item : validation.unresolved) {
-    unresolved.push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
+    unresolved.push_back({{"set", item.set},
+                          {"case", item.name},
+                          {"reason", item.reason},
+                          {"verdict", optional_text(item.verdict)}});
   }
   nlohmann::ordered_json all{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}};
   if (published) all["groups"] = json_of(validation.groups);
@@ -130,6 +134,11 @@ Table table_of_sets(const std::vector<ValidationSet>& sets, bool published) {
       [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
   add(table, sets, {"rank correlation", "spearman"},
       [](const S& set) { return maybe(set.spearman, three_digits); });
+  if (std::any_of(sets.begin(), sets.end(),
+                  [](const S& set) { return set.peak_memory_error.has_value(); })) {
+    add(table, sets, {"peak memory", "peak_memory_error"},
+        [](const S& set) { return maybe(set.peak_memory_error, magnitude); });
+  }
   return table;
 }
 

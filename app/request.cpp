@@ -17,6 +17,8 @@ constexpr std::pair<std::string_view, Precision> precisions[] = {{"fp32", Precis
                                                                  {"tf32", Precision::tf32},
                                                                  {"fp16", Precision::fp16},
                                                                  {"bf16", Precision::bf16}};
+constexpr std::pair<std::string_view, Precision> reduce_precisions[] = {
+    {"fp32", Precision::fp32}, {"fp16", Precision::fp16}, {"bf16", Precision::bf16}};
 constexpr std::pair<std::string_view, Optimizer> optimizers[] = {
     {"sgd", Optimizer::sgd}, {"momentum", Optimizer::momentum}, {"adam", Optimizer::adam}};
 constexpr std::pair<std::string_view, Sync::Kind> syncs[] = {
@@ -101,7 +103,7 @@ constexpr std::string_view decided_by_plan[] = {
     "--strategy", "--batch",    "--precision",     "--optimizer", "--sync",
     "--server",   "--schedule", "--micro-batches", "--bucket",    "--seed",
     "--shares",   "--rounding", "--search-costs",  "--degrees",   "--parts",
-    "--tensor",   "--budget",   "--recompute",     "--zero"};
+    "--tensor",   "--budget",   "--recompute",     "--zero",      "--reduce-precision"};
 
 void check_combinations(const Arguments& arguments, const Request& request) {
   const bool planned = arguments.has("--plan");
@@ -148,6 +150,18 @@ void check_combinations(const Arguments& arguments, const Request& request) {
   }
 }
 
+/// A size has a unit, a share is a bare number or in percent.
+Headroom parse_headroom(const std::string& text) {
+  constexpr double most = 0.9;
+  Headroom headroom;
+  if (text.ends_with('B')) {
+    headroom.bytes = parse_bytes(text, "--headroom");
+  } else {
+    headroom.share = parse_share(text, "--headroom", 0, most);
+  }
+  return headroom;
+}
+
 /// An option that none of the strategies asked for reads is a misunderstanding.
 void check_strategy_options(const Arguments& arguments, const Request& request) {
   for (const std::string_view flag : strategy_options) {
@@ -186,6 +200,11 @@ Request make_request(const Arguments& arguments) {
   if (const auto word = arguments.text("--precision")) {
     request.precision = parse_word(*word, "--precision", precisions);
   }
+  // Engines on real hardware add up in the type that they compute in.
+  if (arguments.has("--hw")) request.reduce_precision = storage_of(request.precision);
+  if (const auto word = arguments.text("--reduce-precision")) {
+    request.reduce_precision = parse_word(*word, "--reduce-precision", reduce_precisions);
+  }
   if (const auto word = arguments.text("--optimizer")) {
     request.optimizer = parse_word(*word, "--optimizer", optimizers);
   }
@@ -208,6 +227,7 @@ Request make_request(const Arguments& arguments) {
   if (const auto stage = arguments.number("--zero", 0, 3)) {
     request.zero_stage = static_cast<std::int32_t>(*stage);
   }
+  if (const auto text = arguments.text("--headroom")) request.headroom = parse_headroom(*text);
   if (const auto word = arguments.text("--shares")) {
     request.shares = parse_word(*word, "--shares", share_rules);
   }

@@ -31,6 +31,7 @@ struct Request {
   std::string plan_file;
   std::optional<std::int64_t> batch;
   Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   std::optional<Sync::Kind> sync;
   std::string server;
@@ -46,6 +47,7 @@ struct Request {
   std::optional<std::int64_t> budget;
   std::int32_t zero_stage = 0;
   Recompute recompute = Recompute::none;
+  Headroom headroom{};
   std::string costs = cost_sources().front().name;  ///< of kernels
   SimOptions sim;
   std::vector<std::string> collective_times;  ///< as given

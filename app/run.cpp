@@ -69,7 +69,7 @@ std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, c
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
     const DeviceModel& model = cluster.model(DeviceId{i});
     devices.push_back({cluster.devices[i].name, model.name, model.kind, use[i], memory[i],
-                       cluster.devices[i].memory});
+                       cluster.devices[i].memory, scene.request.headroom});
   }
   return devices;
 }
@@ -93,9 +93,36 @@ Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
 
 }  // namespace
 
-bool RunResult::fits() const {
-  return error.empty() && std::all_of(devices.begin(), devices.end(),
-                                      [](const DeviceResult& d) { return d.lacking().value == 0; });
+bool RunResult::fits() const { return verdict() != Verdict::over; }
+
+Verdict RunResult::verdict() const {
+  Verdict worst = error.empty() ? Verdict::fits : Verdict::over;
+  for (const DeviceResult& device : devices) worst = std::max(worst, device.verdict());
+  return worst;
+}
+
+const DeviceResult* RunResult::fullest() const {
+  const auto part = [](const DeviceResult& device) {
+    const Bytes usable = device.headroom.usable(device.capacity);
+    return static_cast<double>(device.peak().value) /
+           static_cast<double>(std::max<std::int64_t>(1, usable.value));
+  };
+  const auto most = std::max_element(
+      devices.begin(), devices.end(),
+      [&](const DeviceResult& a, const DeviceResult& b) { return part(a) < part(b); });
+  return most == devices.end() ? nullptr : &*most;
+}
+
+std::string to_text(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fits:
+      return "fits";
+    case Verdict::tight:
+      return "tight";
+    case Verdict::over:
+      return "over";
+  }
+  throw BrokenInvariant("a verdict outside its enum");
 }
 
 Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
@@ -212,7 +239,7 @@ std::string memory_verdict(const RunResult& result) {
       lacking.push_back(fmt::format("{} lacks {}", device.name, to_text(device.lacking())));
     }
   }
-  if (lacking.empty()) return "fits";
+  if (lacking.empty()) return to_text(result.verdict());
   return join(lacking) + (more > 0 ? fmt::format(" and {} more", more) : "");
 }
 

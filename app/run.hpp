@@ -25,11 +25,15 @@ struct DeviceResult {
   DeviceUse use;
   MemoryUse memory;
   Bytes capacity{};
+  Headroom headroom{};
   std::optional<Bytes> workspace{};  ///< of the library's convolutions, with --workspaces
 
   [[nodiscard]] Bytes peak() const { return memory.total() + workspace.value_or(Bytes{}); }
+  [[nodiscard]] Verdict verdict() const { return headroom.verdict(peak(), capacity); }
   /// What is missing; 0 if the plan fits.
-  [[nodiscard]] Bytes lacking() const { return peak() > capacity ? peak() - capacity : Bytes{}; }
+  [[nodiscard]] Bytes lacking() const {
+    return verdict() == Verdict::over ? peak() - headroom.usable(capacity) : Bytes{};
+  }
 };
 
 /// The directed link that works the largest part of the step.
@@ -64,6 +68,11 @@ struct RunResult {
   std::string measured_note;       ///< why there is none
 
   [[nodiscard]] bool fits() const;
+  /// Of the device that is worst off; `over` if there is no plan.
+  [[nodiscard]] Verdict verdict() const;
+  /// The device that uses the largest part of what it may fill, ties to the lower id; null if there
+  /// is none.
+  [[nodiscard]] const DeviceResult* fullest() const;
 };
 
 /// A run with what it was made from, for traces and files.
@@ -92,7 +101,10 @@ struct Planned {
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);
 
-/// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits".
+/// "fits", "tight" or "over".
+[[nodiscard]] std::string to_text(Verdict verdict);
+
+/// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits" or "tight".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);
 
 /// Name of the device or switch at one end of a link.

@@ -150,6 +150,7 @@ Scene::Scene(const Request& asked)
     }
     validate(*plan, network, cluster, request.plan_file);
     request.precision = plan->precision;
+    request.reduce_precision = plan->reduce_precision;
     request.optimizer = plan->optimizer;
     batch = plan->batch;
   } else {
@@ -218,6 +219,8 @@ StrategyInput Scene::strategy_input() const {
   StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   input.precision = request.precision;
+  input.reduce_precision = request.reduce_precision;
+  input.headroom = request.headroom;
   input.optimizer = request.optimizer;
   input.server = server;
   input.micro_batches = request.micro_batches;

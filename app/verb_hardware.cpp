@@ -73,7 +73,8 @@ Request request_of(const Arguments& arguments, const std::string& network,
 
 std::vector<std::string_view> options_of_cases() {
   std::vector<std::string_view> options = planning_flags();
-  options.insert(options.end(), {"--batch", "--precision", "--optimizer", "--profile"});
+  options.insert(options.end(),
+                 {"--batch", "--precision", "--reduce-precision", "--optimizer", "--profile"});
   return options;
 }
 

@@ -130,9 +130,10 @@ Validation validate_published(const Arguments& arguments) {
 Outcome validated(const Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
   std::vector<std::string_view> of_hardware = planning_flags();
-  of_hardware.insert(of_hardware.end(),
-                     {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network",
-                      "--strategy", "--batch", "--precision", "--optimizer", "--profile"});
+  of_hardware.insert(
+      of_hardware.end(),
+      {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network", "--strategy",
+       "--batch", "--precision", "--reduce-precision", "--optimizer", "--profile"});
   for (const std::string_view flag : of_hardware) {
     if (arguments.has(flag)) {
       throw InputError(flag, "unused without --hw", "accepted: together with --hw");

@@ -20,16 +20,16 @@ const std::vector<std::string_view>& planning_flags() {
   static const Flags flags = {"--sync",    "--server", "--micro-batches", "--schedule",
                               "--bucket",  "--shares", "--rounding",      "--search-costs",
                               "--degrees", "--parts",  "--tensor",        "--budget",
-                              "--costs",   "--zero",   "--recompute"};
+                              "--costs",   "--zero",   "--recompute",     "--headroom"};
   return flags;
 }
 
 std::span<const Verb> verbs() {
   static const Flags question = {
-      "--network",  "--dim",          "--cluster",     "--override",         "--strategy",
-      "--batch",    "--precision",    "--optimizer",   "--fidelity",         "--engine",
-      "--seed",     "--no-timings",   "--collectives", "--collective-times", "--algorithm",
-      "--protocol", "--nccl-version", "--every-rank"};
+      "--network",   "--dim",       "--cluster",          "--override",    "--strategy",
+      "--batch",     "--precision", "--reduce-precision", "--optimizer",   "--fidelity",
+      "--engine",    "--seed",      "--no-timings",       "--collectives", "--collective-times",
+      "--algorithm", "--protocol",  "--nccl-version",     "--every-rank"};
   const Flags& planning = planning_flags();
   static const Flags disturbed = {"--jitter", "--runs", "--slow", "--interference",
                                   "--launch-interval"};
@@ -103,7 +103,8 @@ std::span<const Verb> verbs() {
        joined({{"--papers", "--published", "--data", "--quick", "--report"},
                hardware,
                planning,
-               {"--network", "--strategy", "--batch", "--precision", "--optimizer", "--profile"}}),
+               {"--network", "--strategy", "--batch", "--precision", "--reduce-precision",
+                "--optimizer", "--profile"}}),
        "parsim validate --papers",
        run_validate},
       {"calibrate",
@@ -111,7 +112,7 @@ std::span<const Verb> verbs() {
        {},
        joined({planning,
                {"-o", "--hw-backend", "--hw-partition", "--hw-link", "--network", "--strategy",
-                "--batch", "--precision", "--optimizer"}}),
+                "--batch", "--precision", "--reduce-precision", "--optimizer"}}),
        "parsim calibrate -o profile.json --hw-backend host --network lenet5 --strategy data",
        run_calibrate},
       {"rerun",

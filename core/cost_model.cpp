@@ -6,8 +6,34 @@
 
 namespace parsim {
 
-Bytes update_traffic(std::int64_t elements, Optimizer optimizer) {
-  return {elements * 4 * (3 + 2 * state_per_parameter(optimizer))};
+Bytes update_traffic(std::int64_t elements, Optimizer optimizer, Precision reduce) {
+  return {elements * (4 * (2 + 2 * state_per_parameter(optimizer)) + element_bytes(reduce))};
+}
+
+Bytes sum_traffic(const Network& network, LayerId id, const Part& part, Pass pass,
+                  Precision precision, Precision reduce) {
+  const std::int64_t more = element_bytes(reduce) - element_bytes(precision);
+  const Layer& layer = network[id];
+  const bool sums = pass == Pass::backward || pass == Pass::backward_weights;
+  if (more == 0 || !sums || layer.parameters.empty()) return {};
+  if (layer.kind.as<Embedding>() != nullptr) return {2 * more * part.out.volume()};
+  const std::vector<Shape> inputs = input_shapes(network, id);
+  std::int64_t elements = 0;
+  for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
+    elements += parameter_region(layer.kind, inputs, layer.out, p, part).volume();
+  }
+  return {2 * more * elements};
+}
+
+Cost kernel_time(const CostModel& cost, const Network& network, LayerId layer, const Part& part,
+                 Pass pass, DeviceId device, Precision precision, Precision reduce) {
+  Cost kernel = cost.compute(network, layer, part, pass, device, precision);
+  const Bytes more = sum_traffic(network, layer, part, pass, precision, reduce);
+  // What sums of half the size save hides behind the kernel's arithmetic.
+  if (more.value > 0) {
+    kernel.time += cost.memory(device, more).time - cost.memory(device, {}).time;  // no launch
+  }
+  return kernel;
 }
 
 std::string to_text(Origin origin) {
@@ -28,13 +54,13 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
   switch (dag.kind(id)) {
     case OpKind::compute: {
       const Compute compute = std::get<Compute>(dag.op(id));
-      return cost.compute(dag.network, dag.work(compute.work).layer, dag.part(compute.work),
-                          compute.pass, compute.device, dag.precision);
+      return kernel_time(cost, dag.network, dag.work(compute.work).layer, dag.part(compute.work),
+                         compute.pass, compute.device, dag.precision, dag.reduce_precision);
     }
     case OpKind::update:
-      return cost.memory(
-          DeviceId{dag.record(id).device},
-          update_traffic(dag.payload(id).value / element_bytes(dag.precision), dag.optimizer));
+      return cost.memory(DeviceId{dag.record(id).device},
+                         update_traffic(dag.payload(id).value / element_bytes(dag.precision),
+                                        dag.optimizer, dag.reduce_precision));
     case OpKind::local:
       return cost.memory(DeviceId{dag.record(id).device}, dag.payload(id));
     case OpKind::delay:

@@ -53,9 +53,23 @@ class CostModel {
 };
 
 /// Memory traffic of an optimizer step on so many parameters: it reads weight and gradient, writes
-/// the weight, and reads and writes every state; all in four bytes, because reduced precision keeps
-/// a full copy of them (Micikevicius et al. 2018, "Mixed precision training").
-[[nodiscard]] Bytes update_traffic(std::int64_t elements, Optimizer optimizer);
+/// the weight, and reads and writes every state; weight and states in four bytes, because reduced
+/// precision keeps a full copy of them (Micikevicius et al. 2018, "Mixed precision training"), the
+/// gradient in the precision that it is summed in.
+[[nodiscard]] Bytes update_traffic(std::int64_t elements, Optimizer optimizer, Precision reduce);
+
+/// What a kernel that makes weight gradients reads and writes beyond what cost models price,
+/// because it adds into sums of another size than its operands: each element twice, once to read
+/// the sum and once to write it (Megatron-LM's fused gradient accumulation). 0 for other passes,
+/// for layers without parameters and where both have the same size; less than 0 where sums are
+/// smaller. A look-up adds to as many elements as it writes.
+[[nodiscard]] Bytes sum_traffic(const Network& network, LayerId layer, const Part& part, Pass pass,
+                                Precision precision, Precision reduce);
+
+/// CostModel::compute with the traffic of sums at the rate of memory.
+[[nodiscard]] Cost kernel_time(const CostModel& cost, const Network& network, LayerId layer,
+                               const Part& part, Pass pass, DeviceId device, Precision precision,
+                               Precision reduce);
 
 /// Time of a compute, update, local or delay of the DAG; zero for communication.
 [[nodiscard]] Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost);

@@ -164,7 +164,7 @@ OpId ExecDag::add(const Update& op, std::span<const OpId> after, std::int16_t pr
   record.kind = bits(OpKind::update) & 15U;
   record.device = op.device.value;
   record.what = intern(op.slice);
-  record.payload = elements(op.slice) * element_bytes(precision);
+  record.payload = elements(op.slice) * element_bytes(op.slice.role);
   record.priority = priority;
   return append(record, after);
 }
@@ -178,7 +178,7 @@ OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t pri
   record.target = intern(op.to);
   // A copy reads and writes, an addition reads twice and writes, zeroing writes.
   const std::int64_t touches = op.kind == LocalKind::copy ? 2 : op.kind == LocalKind::add ? 3 : 1;
-  record.payload = touches * elements(op.to) * element_bytes(precision);
+  record.payload = touches * elements(op.to) * element_bytes(op.to.role);
   record.priority = priority;
   return append(record, after);
 }
@@ -193,7 +193,7 @@ OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after
   record.to = op.to.value;
   record.what = intern(op.slice);
   record.target = intern(op.target);
-  record.payload = elements(op.slice) * element_bytes(precision);
+  record.payload = elements(op.slice) * element_bytes(op.slice.role);
   record.priority = priority;
   return append(record, after);
 }
@@ -234,7 +234,7 @@ OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
     if (at == shares_.size()) shares_.push_back(shares);
     record.to = static_cast<std::int32_t>(at);
   }
-  record.payload = sum * element_bytes(precision);
+  record.payload = sum * element_bytes(op.slice.role);
   return append(record, after);
 }
 
@@ -306,13 +306,14 @@ ExecDag::Tables ExecDag::tables() const {
   std::vector<Work> works;
   works.reserve(works_.size());
   for (std::size_t w = 0; w < works_.size(); ++w) works.push_back(work(WorkId{w}));
-  return {network,          batch,    precision,     optimizer, strategy,
-          cluster,          records_, predecessors_, regions_,  tensors_,
-          std::move(works), slices_,  groups_,       buckets_,  shares_};
+  return {network, batch,    precision,     reduce_precision, optimizer, strategy,
+          cluster, records_, predecessors_, regions_,         tensors_,  std::move(works),
+          slices_, groups_,  buckets_,      shares_};
 }
 
 ExecDag ExecDag::from_tables(Tables tables) {
-  ExecDag dag(std::move(tables.network), tables.batch, tables.precision, tables.optimizer);
+  ExecDag dag(std::move(tables.network), tables.batch, tables.precision, tables.optimizer,
+              tables.reduce_precision);
   dag.strategy = std::move(tables.strategy);
   dag.cluster = std::move(tables.cluster);
   dag.records_ = std::move(tables.records);
@@ -337,11 +338,11 @@ ExecDag ExecDag::from_tables(Tables tables) {
 
 bool operator==(const ExecDag& a, const ExecDag& b) {
   return a.network == b.network && a.batch == b.batch && a.precision == b.precision &&
-         a.optimizer == b.optimizer && a.strategy == b.strategy && a.cluster == b.cluster &&
-         a.records_ == b.records_ && a.predecessors_ == b.predecessors_ &&
-         a.regions_ == b.regions_ && a.tensors_ == b.tensors_ && a.works_ == b.works_ &&
-         a.slices_ == b.slices_ && a.groups_ == b.groups_ && a.buckets_ == b.buckets_ &&
-         a.shares_ == b.shares_;
+         a.reduce_precision == b.reduce_precision && a.optimizer == b.optimizer &&
+         a.strategy == b.strategy && a.cluster == b.cluster && a.records_ == b.records_ &&
+         a.predecessors_ == b.predecessors_ && a.regions_ == b.regions_ &&
+         a.tensors_ == b.tensors_ && a.works_ == b.works_ && a.slices_ == b.slices_ &&
+         a.groups_ == b.groups_ && a.buckets_ == b.buckets_ && a.shares_ == b.shares_;
 }
 
 namespace {

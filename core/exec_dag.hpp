@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -194,12 +195,19 @@ static_assert(sizeof(OpRecord) <= 48);
 class ExecDag {
  public:
   ExecDag() = default;
-  ExecDag(Network network_, std::int64_t batch_, Precision precision_, Optimizer optimizer_)
-      : network(std::move(network_)), batch(batch_), precision(precision_), optimizer(optimizer_) {}
+  /// Gradients add up in `reduce_precision_`, if absent in the one that stores the weights.
+  ExecDag(Network network_, std::int64_t batch_, Precision precision_, Optimizer optimizer_,
+          std::optional<Precision> reduce_precision_ = {})
+      : network(std::move(network_)),
+        batch(batch_),
+        precision(precision_),
+        reduce_precision(reduce_precision_.value_or(storage_of(precision_))),
+        optimizer(optimizer_) {}
 
   Network network;         ///< the layers the operations refer to
   std::int64_t batch = 0;  ///< global: what the loss is averaged over
   Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;  ///< of weight gradients
   Optimizer optimizer = Optimizer::momentum;
   std::string strategy, cluster;
 
@@ -240,6 +248,10 @@ class ExecDag {
   [[nodiscard]] std::span<const OpId> predecessors(OpId id) const;
   /// Bytes as explained at Collective and OpRecord::payload.
   [[nodiscard]] Bytes payload(OpId id) const { return {records_[id.index()].payload}; }
+  /// Of what a transfer or collective reads.
+  [[nodiscard]] Role role(OpId id) const {
+    return slices_[static_cast<std::size_t>(records_[id.index()].what)].role;
+  }
   /// Regions by member; empty lists for kinds without.
   [[nodiscard]] const Shares& shares(OpId id) const;
 
@@ -255,6 +267,10 @@ class ExecDag {
   /// The parts of a bucket; of a range of its elements if that is valid, see Slice.
   [[nodiscard]] std::vector<std::pair<ParameterId, Region>> bucket_parts(std::int32_t index,
                                                                          RegionId range) const;
+  /// Bytes of an element of a tensor in this role.
+  [[nodiscard]] std::int64_t element_bytes(Role role) const {
+    return parsim::element_bytes(role == Role::weight_gradient ? reduce_precision : precision);
+  }
   /// Elements of a slice: its region's volume, or the sum over a bucket.
   [[nodiscard]] std::int64_t elements(const Slice& slice) const;
   /// Memory the table takes, for the benchmark that prints bytes per operation.
@@ -306,7 +322,7 @@ class ExecDag {
 struct ExecDag::Tables {
   Network network;
   std::int64_t batch = 0;
-  Precision precision = Precision::fp32;
+  Precision precision = Precision::fp32, reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   std::string strategy, cluster;
   std::vector<OpRecord> records;

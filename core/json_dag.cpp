@@ -294,6 +294,10 @@ std::string to_json(const ExecDag& dag) {
   out.key("batch").integer(dag.batch);
   out.key("precision");
   json::put(out, dag.precision);
+  if (dag.reduce_precision != storage_of(dag.precision)) {
+    out.key("reduce_precision");
+    json::put(out, dag.reduce_precision);
+  }
   out.key("optimizer");
   json::put(out, dag.optimizer);
   out.key("network").open_object();
@@ -316,16 +320,21 @@ std::string to_json(const ExecDag& dag) {
 ExecDag dag_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::dag_format, json::dag_version);
-  root.only({"format", "version", "strategy", "cluster", "batch", "precision", "optimizer",
-             "network", "regions", "tensors", "buckets", "works", "slices", "groups", "shares",
-             "ops"});
+  root.only({"format", "version", "strategy", "cluster", "batch", "precision", "reduce_precision",
+             "optimizer", "network", "regions", "tensors", "buckets", "works", "slices", "groups",
+             "shares", "ops"});
   std::int64_t batch = 0;
   Precision precision{};
   Optimizer optimizer{};
   json::get(root["batch"], batch);
   json::get(root["precision"], precision);
   json::get(root["optimizer"], optimizer);
-  ExecDag dag(json::get_network(root["network"]), batch, precision, optimizer);
+  Precision reduce = storage_of(precision);
+  if (const auto given = root.find("reduce_precision")) {
+    json::get(*given, reduce);
+    if (reduce == Precision::tf32) given->refuse("accepted: fp32, fp16, bf16");
+  }
+  ExecDag dag(json::get_network(root["network"]), batch, precision, optimizer, reduce);
   json::get(root["strategy"], dag.strategy);
   json::get(root["cluster"], dag.cluster);
   const std::vector<Slice> slices = json::get_tables(root, dag);

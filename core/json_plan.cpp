@@ -90,6 +90,7 @@ struct Fields<Plan> {
     visit("cluster", plan.cluster);
     visit("batch", plan.batch);
     visit("precision", plan.precision);
+    visit.optional("reduce_precision", plan.reduce_precision, storage_of(plan.precision));
     visit("optimizer", plan.optimizer);
     visit("layers", plan.layers);
     visit("schedule", plan.schedule);
@@ -127,7 +128,11 @@ std::string to_json(const Plan& plan) {
 Plan plan_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   Plan plan;
-  json::get_fields(document.root(plan_format, plan_version), plan, json::heading_keys);
+  const json::Node root = document.root(plan_format, plan_version);
+  json::get_fields(root, plan, json::heading_keys);
+  if (plan.reduce_precision == Precision::tf32) {
+    root["reduce_precision"].refuse("accepted: fp32, fp16, bf16");
+  }
   return plan;
 }
 

@@ -58,7 +58,8 @@ inline constexpr Limits extents{1, std::int64_t{1} << 44};
 
 /// Fields<T>::list(visit, value) calls `visit(key, member)` for a required member,
 /// `visit(key, member, limits)` for one with a range of its own, and `visit.optional(key, member)`
-/// for one that is left out where it has its default.
+/// for one that is left out where it has its default, or `visit.optional(key, member, otherwise)`
+/// where that follows from the members before.
 template <class T>
 struct Fields;
 
@@ -119,7 +120,11 @@ class FieldWriter {
   }
   template <class T>
   void optional(std::string_view key, const T& member) {
-    if (!(member == T{})) (*this)(key, member);
+    optional(key, member, T{});
+  }
+  template <class T>
+  void optional(std::string_view key, const T& member, const T& otherwise) {
+    if (!(member == otherwise)) (*this)(key, member);
   }
 
  private:
@@ -133,7 +138,7 @@ class FieldNames {
     names.push_back(key);
   }
   template <class T>
-  void optional(std::string_view key, const T&) {
+  void optional(std::string_view key, const T&, const T& = {}) {
     names.push_back(key);
   }
   std::vector<std::string_view> names;
@@ -149,6 +154,11 @@ class FieldReader {
   template <class T>
   void optional(std::string_view key, T& member) {
     if (const auto found = node_.find(key)) get(*found, member);
+  }
+  template <class T>
+  void optional(std::string_view key, T& member, const T& otherwise) {
+    member = otherwise;
+    optional(key, member);
   }
 
  private:

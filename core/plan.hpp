@@ -82,6 +82,8 @@ struct Plan {
   std::string strategy, network, cluster;
   std::int64_t batch = 0;  ///< samples of one step over all devices; a multiple of micro_batches
   Precision precision = Precision::fp32;
+  /// In which gradients of parameters add up and travel: fp32, fp16 or bf16.
+  Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   std::vector<LayerPlan> layers;  ///< by LayerId
   Schedule schedule;

@@ -46,7 +46,8 @@ std::string difference(const Machine& profile, const Machine& here) {
 
 Bytes touched_bytes(const ExecDag& dag, OpId id) {
   if (dag.kind(id) != OpKind::update) return dag.payload(id);
-  return update_traffic(dag.payload(id).value / element_bytes(dag.precision), dag.optimizer);
+  return update_traffic(dag.payload(id).value / element_bytes(dag.precision), dag.optimizer,
+                        dag.reduce_precision);
 }
 
 namespace {

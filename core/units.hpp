@@ -50,6 +50,11 @@ enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16 };
   return precision == Precision::fp32 || precision == Precision::tf32 ? 4 : 2;
 }
 
+/// The format in which a precision stores its tensors: tf32 is a way to multiply fp32.
+[[nodiscard]] constexpr Precision storage_of(Precision precision) {
+  return precision == Precision::tf32 ? Precision::fp32 : precision;
+}
+
 /// Parses `"400 Gbit/s"`, `"25GB/s"`, `"936 ns"`, `"80 GiB"`, `"10.6 TFLOP/s"`. k/M/G/T are powers
 /// of 1000, Ki/Mi/Gi/Ti powers of 1024; bits are understood for rates only. A bare number is
 /// refused.

@@ -189,7 +189,7 @@ Stores stores(const ExecDag& dag) { return Collector(dag).run(); }
 std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores) {
   std::vector<Bytes> held(static_cast<std::size_t>(stores.devices));
   for (const auto& [key, store] : stores.all) {
-    const std::int64_t each = key.role == Role::optimizer_state ? 4 : element_bytes(dag.precision);
+    const std::int64_t each = key.role == Role::optimizer_state ? 4 : dag.element_bytes(key.role);
     held[key.device.index()] += Bytes{store.box.volume() * each};
   }
   return held;

@@ -62,7 +62,7 @@ struct Stores {
 };
 [[nodiscard]] Stores stores(const ExecDag& dag);
 
-/// Bytes by device: elements in the DAG's precision, optimizer states in four bytes.
+/// Bytes by device: elements in the DAG's precisions, optimizer states in four bytes.
 [[nodiscard]] std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores);
 
 /// Optimizer states that an update of the DAG keeps.

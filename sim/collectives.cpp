@@ -286,24 +286,24 @@ std::vector<RingMessages> ring_messages(const CollectivePayload& payload, const 
   return all;
 }
 
-std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares) {
+std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares, Role role) {
   std::vector<PairFlow> flows;
   for (std::size_t to = 0; to < shares.needs.size(); ++to) {
     for (std::size_t from = 0; from < shares.regions.size(); ++from) {
       if (from == to) continue;
       const std::int64_t volume =
           intersect(dag.region(shares.needs[to]), dag.region(shares.regions[from])).volume();
-      if (volume > 0) flows.push_back({from, to, Bytes{volume * element_bytes(dag.precision)}});
+      if (volume > 0) flows.push_back({from, to, Bytes{volume * dag.element_bytes(role)}});
     }
   }
   return flows;
 }
 
-std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares) {
+std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares, Role role) {
   std::vector<Bytes> bytes;
   bytes.reserve(shares.regions.size());
   for (const RegionId id : shares.regions) {
-    bytes.push_back({dag.region(id).volume() * element_bytes(dag.precision)});
+    bytes.push_back({dag.region(id).volume() * dag.element_bytes(role)});
   }
   return bytes;
 }

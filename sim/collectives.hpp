@@ -115,10 +115,10 @@ struct PairFlow {
 };
 /// needs_to ∩ regions_from for every pair of different members that is not empty, by receiver, then
 /// sender.
-[[nodiscard]] std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares);
+[[nodiscard]] std::vector<PairFlow> pair_flows(const ExecDag& dag, const Shares& shares, Role role);
 
 /// Bytes of each member's region.
-[[nodiscard]] std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares);
+[[nodiscard]] std::vector<Bytes> share_bytes(const ExecDag& dag, const Shares& shares, Role role);
 
 /// A flow among others that start together.
 struct LoneFlow {

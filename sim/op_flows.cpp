@@ -84,7 +84,7 @@ std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared) {
 
 CollectivePayload payload_of(const ExecDag& dag, OpId op) {
   return {static_cast<CollectiveKind>(dag.record(op).sub), dag.payload(op),
-          share_bytes(dag, dag.shares(op))};
+          share_bytes(dag, dag.shares(op), dag.role(op))};
 }
 
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
@@ -116,7 +116,7 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
   } else if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
     const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
     const CollectiveChoice choice = choice_of(prepared, op);
-    for (const PairFlow& flow : pair_flows(dag, dag.shares(op))) {
+    for (const PairFlow& flow : pair_flows(dag, dag.shares(op), dag.role(op))) {
       add_pair(group[flow.from], group[flow.to], flow.payload, choice);
     }
   } else {

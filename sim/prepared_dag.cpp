@@ -114,7 +114,7 @@ void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, Rout
   }
   const std::vector<DeviceId>& group = dag.group(GroupId{record.device});
   if (static_cast<CollectiveKind>(record.sub) == CollectiveKind::all_to_all) {
-    for (const PairFlow& flow : pair_flows(dag, dag.shares(id))) {
+    for (const PairFlow& flow : pair_flows(dag, dag.shares(id), dag.role(id))) {
       add_pair(group[flow.from], group[flow.to]);
     }
     return;
@@ -160,7 +160,11 @@ double memory_traffic(const ExecDag& dag, OpId id) {
                                              static_cast<Pass>(record.sub))) {
         elements += kernel.elements;
       }
-      return elements * static_cast<double>(element_bytes(dag.precision));
+      const Bytes sums =
+          sum_traffic(dag.network, dag.work(work).layer, dag.part(work),
+                      static_cast<Pass>(record.sub), dag.precision, dag.reduce_precision);
+      return elements * static_cast<double>(element_bytes(dag.precision)) +
+             static_cast<double>(std::max<std::int64_t>(0, sums.value));
     }
     case OpKind::transfer:
       return static_cast<double>(bytes_within(dag, id).value);

@@ -31,8 +31,9 @@ class Estimator {
   Estimator(const Estimator&) = delete;
   Estimator& operator=(const Estimator&) = delete;
 
-  /// Time of one step. The plan must be valid for the network and cluster; its precision and
-  /// optimizer are taken to be the input's. Throws InputError for a plan that cannot be lowered.
+  /// Time of one step. The plan must be valid for the network and cluster; its precisions
+  /// and optimizer are taken to be the input's. Throws InputError for a plan that cannot be
+  /// lowered.
   [[nodiscard]] Seconds step_time(const Plan& plan);
 
  private:

@@ -153,9 +153,9 @@ Seconds work_of(const StrategyInput& input, const Plan& plan, const GradientFlow
   for (const Cell& cell :
        cells(input.network, layer, plan.layers[layer.index()], plan.batch / micro)) {
     for (const Pass pass : passes) {
-      by_device[cell.device] +=
-          input.cost.compute(input.network, layer, cell.part, pass, cell.device, plan.precision)
-              .time;
+      by_device[cell.device] += kernel_time(input.cost, input.network, layer, cell.part, pass,
+                                            cell.device, plan.precision, plan.reduce_precision)
+                                    .time;
     }
   }
   Seconds most{};
@@ -192,6 +192,7 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
                     std::size_t layers) {
   StrategyInput same = input;
   same.precision = plan.precision;
+  same.reduce_precision = plan.reduce_precision;
   same.optimizer = plan.optimizer;
   Estimator estimator(same);
   const auto readers = consumers(input.network);

@@ -1,4 +1,5 @@
 // What of a layer's output the backward pass reads.
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -62,9 +63,12 @@ std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t elemen
   for (std::size_t l = 0; l < count; ++l) {
     const Layer& layer = network.layers[l];
     owner[l] = works_in_place(layer.kind) ? owner[layer.inputs[0].index()] : l;
-    if (reads_output(layer.kind)) bytes[owner[l]] = element;
+    if (reads_output(layer.kind)) bytes[owner[l]] = std::max(bytes[owner[l]], element);
+    constexpr std::int64_t single = 4;
+    const bool loss = layer.kind.as<Loss>() != nullptr;
     for (const LayerId producer : layer.inputs) {
-      if (reads_operands(layer.kind)) bytes[owner[producer.index()]] = element;
+      std::int64_t& kept = bytes[owner[producer.index()]];
+      if (reads_operands(layer.kind)) kept = std::max({kept, element, loss ? single : 0});
     }
   }
   for (std::size_t l = 0; l < count; ++l) {

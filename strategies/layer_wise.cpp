@@ -173,7 +173,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
     const std::vector<MemoryUse> uses = memory_use(input, plan);
     std::int64_t bytes = 0;
     for (std::size_t d = 0; d < uses.size(); ++d) {
-      const std::int64_t over = uses[d].total().value - input.cluster.devices[d].memory.value;
+      const std::int64_t over = uses[d].total().value - input.usable_memory(DeviceId{d}).value;
       bytes += std::max<std::int64_t>(0, over);
     }
     return bytes;
@@ -186,7 +186,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
   for (std::size_t d = 0; d < now.size(); ++d) {
     if (input.cluster.model(DeviceId{d}).kind != DeviceKind::gpu) continue;
     used += static_cast<double>(now[d].total().value);
-    there += static_cast<double>(input.cluster.devices[d].memory.value);
+    there += static_cast<double>(input.usable_memory(DeviceId{d}).value);
   }
   if (used > hopeless * there) return false;
   const layer_wise::Problem problem = tables.problem(1, 0);

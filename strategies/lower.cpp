@@ -22,7 +22,7 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
       samples_(plan.batch / plan.schedule.micro_batches),
       flow_(gradient_flow(network)),
       dropped_(dropped_outputs(network, plan)),
-      dag_(network, plan.batch, plan.precision, plan.optimizer) {
+      dag_(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision) {
   dag_.strategy = plan.strategy;
   dag_.cluster = plan.cluster;
 }

@@ -28,6 +28,7 @@ class Accounting {
         cluster_(cluster),
         plan_(plan),
         element_(element_bytes(plan.precision)),
+        gradient_(gradient_bytes(plan.precision, plan.reduce_precision)),
         dropped_(dropped_outputs(network, plan)),
         drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
         bytes_(kept_bytes(network, element_)),
@@ -60,7 +61,7 @@ class Accounting {
   const Network& network_;
   const Cluster& cluster_;
   const Plan& plan_;
-  std::int64_t element_;
+  std::int64_t element_, gradient_;  ///< bytes of an element, of a parameter's gradient
   std::vector<bool> dropped_;
   bool drops_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
@@ -163,9 +164,8 @@ void Accounting::activations() {
 }
 
 void Accounting::states() {
-  constexpr std::int64_t state_bytes = 4;  // optimizer states are fp32 whatever the precision
-  const std::int64_t master =
-      element_ < state_bytes ? 1 : 0;  // and so is a master copy of 16-bit weights
+  const std::int64_t states = optimizer_bytes(plan_.precision, plan_.optimizer);
+  const std::int64_t travelling = element_bytes(plan_.reduce_precision);
   std::vector<std::vector<std::int64_t>> buckets(use_.size());
   std::vector<std::span<const Cell>> cells;
   for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
@@ -184,18 +184,19 @@ void Accounting::states() {
       MemoryUse& use = use_[device.index()];
       const std::int64_t share = group.zero_stage > 0 ? group.shard_of(device) : elements;
       use.weights += Bytes{(group.zero_stage == 3 ? share : elements) * element_};
-      use.gradients += Bytes{(lets_go ? share : elements) * element_};
+      use.gradients += Bytes{(lets_go ? share : elements) * gradient_};
       if (!served || device == group.sync.server) {
-        use.optimizer_state +=
-            Bytes{share * state_bytes * (state_per_parameter(plan_.optimizer) + master)};
+        use.optimizer_state += Bytes{share * states};
       }
-      if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * element_);
+      if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * travelling);
     }
   }
   for (std::size_t d = 0; d < use_.size(); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = kept_[d].largest_arrival;
-    for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()); ++b)
+    // All gradients in one bucket are summed where they lie, if they travel as they are.
+    const bool in_place = buckets[d].size() == 1 && travelling == gradient_;
+    for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()) && !in_place; ++b)
       bytes += buckets[d][b];
     use_[d].communication = Bytes{bytes};
   }
@@ -206,12 +207,12 @@ void Accounting::states() {
 void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumulates) {
   const auto gathered = split_together(groups, 3), filled = split_together(groups, 2);
   if (filled.empty()) return;
-  std::vector<std::int64_t> bytes;
+  std::vector<std::int64_t> weights, gradients;
   for (const SyncGroup& group : groups) {
-    bytes.push_back(0);
-    for (const auto& [parameter, region] : group.contents) {
-      bytes.back() += region.volume() * element_;
-    }
+    std::int64_t elements = 0;
+    for (const auto& [parameter, region] : group.contents) elements += region.volume();
+    weights.push_back(elements * element_);
+    gradients.push_back(elements * gradient_);
   }
   const auto add = [&](const std::vector<std::size_t>& units, std::int64_t whole) {
     for (const DeviceId device : groups[units[0]].devices) {
@@ -221,7 +222,7 @@ void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumul
   for (const std::vector<std::size_t>& units : gathered) {
     for (std::size_t stage = 0; stage < turns_.size(); ++stage) {
       add(units, most_gathered(units_by_turn(forward_turns_[stage], groups, units),
-                               units_by_turn(turns_[stage], groups, units), bytes));
+                               units_by_turn(turns_[stage], groups, units), weights));
     }
   }
   if (accumulates) return;
@@ -230,7 +231,7 @@ void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumul
     back.insert(back.end(), stage->begin(), stage->end());
   }
   for (const std::vector<std::size_t>& units : filled) {
-    add(units, most_filled(filled_by_turn(back, groups, units), bytes));
+    add(units, most_filled(filled_by_turn(back, groups, units), gradients));
   }
 }
 
@@ -286,6 +287,16 @@ void Accounting::in_flight(const Lane& lane, DeviceId device) {
 }
 
 }  // namespace
+
+std::int64_t gradient_bytes(Precision precision, Precision reduce) {
+  return std::max(element_bytes(precision), element_bytes(reduce));
+}
+
+std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer) {
+  constexpr std::int64_t state = 4;
+  const std::int64_t master = element_bytes(precision) < state ? 1 : 0;
+  return state * (state_per_parameter(optimizer) + master);
+}
 
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                   const Plan& plan) {

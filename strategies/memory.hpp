@@ -21,27 +21,38 @@ struct MemoryUse {
 /// need not be kept beside it, as softmax's, or it is a view of it.
 [[nodiscard]] bool works_in_place(const LayerKind& kind);
 
+/// Bytes of a parameter's gradient: those of its sum, of the kernels' precision if that is larger.
+/// Kernels add into sums of another size themselves, as Megatron-LM's do with FP32 sums, which has
+/// 2 + 4 + 12 bytes a parameter in 16 bits with Adam (Megatron Core User Guide, "Distributed
+/// Optimizer").
+[[nodiscard]] std::int64_t gradient_bytes(Precision precision, Precision reduce);
+/// Bytes of a parameter's optimizer states: fp32 numbers, and an fp32 copy of a 16-bit weight.
+[[nodiscard]] std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer);
+
 /// By layer, bytes of an element that the backward pass keeps: of its output, if its own gradient
 /// or that of a layer that reads it follows from it, and a byte of a dropout's mask. Functions that
-/// work in place keep nothing of their own: what they need counts where their memory is.
+/// work in place keep nothing of their own: what they need counts where their memory is. A loss
+/// keeps its operand in at least four bytes: trainers compute it in fp32 (PyTorch's automatic mixed
+/// precision, operations that autocast to float32; Megatron-LM's cross entropy).
 [[nodiscard]] std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t element);
 
 /// By device id.
 ///
-///     weights, gradients   the parts that a device's cells use, at the plan's element size, or its
-///                          share of them if they are split; gradients of several micro-batches
-///                          are whole until they are summed
-///     optimizer_state      0, 1 or 2 fp32 numbers each, and an fp32 copy of 16-bit weights
+///     weights, gradients   the parts that a device's cells use, at the plan's element size and at
+///                          gradient_bytes, or its share of them if they are split; gradients of
+///                          several micro-batches are whole until they are summed
+///     optimizer_state      optimizer_bytes each
 ///     activations          outputs that the backward pass reads, and received pieces, from forward
 ///                          to backward, for as many micro-batches as the schedule has in flight,
 ///                          and the largest gradient with its input's. Activation functions and
 ///                          views take their input's place. Dropped outputs count from when they
 ///                          are computed again to their backward, and keep what they are made of
-///     communication        the largest received piece, the two largest buckets, and what of split
-///                          weights and gradients is whole at a time (split_states.hpp)
+///     communication        the largest received piece, the two largest buckets of several (an only
+///                          one is summed where it lies), and what of split weights and gradients
+///                          is whole at a time (split_states.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
-/// libraries (see --workspaces) and fragmentation are not counted.
+/// libraries (see --workspaces), their buffers and fragmentation are not counted (headroom.hpp).
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
 

@@ -16,6 +16,7 @@ Plan empty_plan(const StrategyInput& input, std::string_view strategy,
   plan.cluster = input.cluster.name;
   plan.batch = input.batch;
   plan.precision = input.precision;
+  plan.reduce_precision = input.reduce_precision;
   plan.optimizer = input.optimizer;
   plan.layers.resize(input.network.layers.size());
   plan.schedule.stage_of_layer.assign(input.network.layers.size(), 0);
@@ -63,7 +64,7 @@ std::vector<std::vector<ParameterId>> gradient_buckets(const StrategyInput& inpu
       }
       opened = true;
       buckets.back().push_back(id);
-      filled += input.network[id].elements() * element_bytes(input.precision);
+      filled += input.network[id].elements() * element_bytes(input.reduce_precision);
     }
   }
   return buckets;

@@ -97,7 +97,7 @@ std::int32_t shortage(const StrategyInput& input, const Plan& plan) {
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const std::int64_t needed = uses[i].total().value;
-    const std::int64_t there = std::max<std::int64_t>(1, input.cluster.devices[i].memory.value);
+    const std::int64_t there = std::max<std::int64_t>(1, input.usable_memory(DeviceId{i}).value);
     if (needed <= there) continue;
     const double times = static_cast<double>(needed) / static_cast<double>(there);
     most = std::max(most, std::max(1, static_cast<std::int32_t>(std::ceil(std::log2(times)))));

@@ -33,8 +33,9 @@ struct Price {
 /// By device, of the plan with savings.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
-/// 0 if every device can hold its part of the plan; n if one needs up to 2^n times its memory, and
-/// none more: a byte too much is not what should decide between plans.
+/// 0 if every device can hold its part of the plan beside its headroom; n if one needs up to 2^n
+/// times the memory that is left, and none more: a byte too much is not what should decide between
+/// plans.
 [[nodiscard]] std::int32_t shortage(const StrategyInput& input, const Plan& plan);
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);

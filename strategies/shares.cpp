@@ -154,7 +154,9 @@ Seconds layer_time(const StrategyInput& input, const GradientFlow& flow, LayerId
                    const Part& part, DeviceId device) {
   Seconds time{0};
   for (const Pass pass : passes_of(input.network, flow, layer)) {
-    time += input.cost.compute(input.network, layer, part, pass, device, input.precision).time;
+    time += kernel_time(input.cost, input.network, layer, part, pass, device, input.precision,
+                        input.reduce_precision)
+                .time;
   }
   return time;
 }
@@ -174,7 +176,7 @@ std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device, s
       }
     }
     if (!updated || elements == 0) continue;
-    const Bytes touched = update_traffic(elements / ways, input.optimizer);
+    const Bytes touched = update_traffic(elements / ways, input.optimizer, input.reduce_precision);
     const Seconds each = input.cost.memory(device, touched).time / static_cast<double>(elements);
     for (const ParameterId id : bucket) {
       times[users[id.index()].front().index()] +=

@@ -12,6 +12,7 @@
 
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
+#include "strategies/headroom.hpp"
 
 namespace parsim {
 
@@ -40,6 +41,7 @@ struct StrategyInput {
   const CostModel& cost;
   std::int64_t batch = 0;  ///< global
   Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   Sync::Kind sync = Sync::Kind::automatic;
   /// Who adds up with Sync::Kind::server; invalid = the first CPU, or the first GPU if there is
@@ -50,6 +52,7 @@ struct StrategyInput {
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
   Recompute recompute = Recompute::none;
+  Headroom headroom{};  ///< memory that plans leave free
   std::uint64_t seed = 1;
   ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
   Rounding rounding = Rounding::largest_remainder;
@@ -65,6 +68,11 @@ struct StrategyInput {
   std::function<void(double)> progress{};
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};
+
+  /// Memory of a device that a plan may fill.
+  [[nodiscard]] Bytes usable_memory(DeviceId device) const {
+    return headroom.usable(cluster[device].memory);
+  }
 };
 
 struct Strategy {

@@ -1,6 +1,7 @@
 #include "validation/validation.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -28,6 +29,11 @@ std::vector<double> ranks(const std::vector<double>& values) {
   return rank;
 }
 
+std::string set_and_line(const Claim& claim) {
+  const auto line = claim.what.find("line");
+  return line == claim.what.end() ? claim.set : claim.set + ":" + line->second;
+}
+
 ValidationSet summary_of(const std::string& name, const std::vector<ValidationRow>& all) {
   ValidationSet set{name, 0, 0, 0, 0, std::nullopt, std::nullopt};
   std::vector<double> errors, expected, predicted;
@@ -42,6 +48,15 @@ ValidationSet summary_of(const std::string& name, const std::vector<ValidationRo
     if (row.baseline) {
       baselines += std::abs(*row.baseline - row.claim.expected) / std::abs(row.claim.expected);
     }
+  }
+  std::vector<double> memory;
+  for (const ValidationRow& row : all) {
+    if (row.claim.set != name) continue;
+    if (const auto error = row.peak_memory_error()) memory.push_back(std::abs(*error));
+  }
+  if (!memory.empty()) {
+    set.peak_memory_error =
+        std::accumulate(memory.begin(), memory.end(), 0.0) / static_cast<double>(memory.size());
   }
   if (errors.empty()) return set;
   const auto count = static_cast<double>(errors.size());
@@ -80,6 +95,20 @@ bool ValidationRow::promise_broken() const {
   return claim.within && !(std::abs(error()) <= *claim.within);
 }
 
+std::optional<double> ValidationRow::peak_memory_error() const {
+  const auto measured = claim.what.find("peak_memory_gib");
+  if (measured == claim.what.end() || measured->second.empty() || !peak_memory_gib) {
+    return std::nullopt;
+  }
+  double gib = 0;
+  const char* end = measured->second.data() + measured->second.size();
+  if (std::from_chars(measured->second.data(), end, gib).ptr != end || !(gib > 0)) {
+    throw InputError(set_and_line(claim) + ":peak_memory_gib", "'" + measured->second + "'",
+                     "accepted: a number above 0, or nothing");
+  }
+  return (*peak_memory_gib - gib) / gib;
+}
+
 double median(std::vector<double> values) {
   ensure(!values.empty(), "a median is one of something");
   std::sort(values.begin(), values.end());
@@ -111,10 +140,11 @@ Validation validate_claims(const std::vector<Claim>& claims, const Predict& pred
     }
     const Prediction prediction = predict(claim);
     if (prediction.value) {
-      result.rows.push_back({claim, *prediction.value, prediction.baseline, prediction.fits});
+      result.rows.push_back({claim, *prediction.value, prediction.baseline,
+                             prediction.peak_memory_gib, prediction.verdict});
       calibrations.push_back({claim.set, prediction.calibrated_by});
     } else {
-      result.unresolved.push_back({claim.set, claim.name, prediction.reason});
+      result.unresolved.push_back({claim.set, claim.name, prediction.reason, prediction.verdict});
     }
   }
   for (const std::string& name : names) {

@@ -55,8 +55,9 @@ struct Prediction {
   std::optional<double> value;
   std::optional<double> baseline;  ///< the naive prediction, where there is one
   std::string reason;
-  std::optional<bool> fits{};                ///< in memory, where that is known
   std::vector<Calibration> calibrated_by{};  ///< empty: nothing was fitted
+  std::optional<double> peak_memory_gib{};   ///< of the fullest device
+  std::string verdict{};                     ///< "fits", "tight", "over"; "" if memory is not known
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -64,11 +65,14 @@ struct ValidationRow {
   Claim claim;
   double predicted = 0;
   std::optional<double> baseline;
-  std::optional<bool> fits{};
+  std::optional<double> peak_memory_gib{};  ///< predicted
+  std::string verdict{};
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
   [[nodiscard]] bool promise_broken() const;
+  /// The same of the memory, where the claim's `peak_memory_gib` says what was measured.
+  [[nodiscard]] std::optional<double> peak_memory_error() const;
 };
 
 /// Errors of a set: magnitudes, as fractions.
@@ -82,11 +86,13 @@ struct ValidationSet {
   std::size_t expressible = 0, all = 0;
   /// What calibrated scored rows, and how many of them, in order of first use.
   std::vector<std::pair<Calibration, std::size_t>> calibrated_by{};
-  std::size_t uncalibrated = 0;  ///< scored rows for which nothing was fitted
+  std::size_t uncalibrated = 0;               ///< scored rows for which nothing was fitted
+  std::optional<double> peak_memory_error{};  ///< mean over the rows that have one
 };
 
 struct Unresolved {
   std::string set, name, reason;
+  std::string verdict{};  ///< on memory, where that is predicted
 };
 
 struct Validation {

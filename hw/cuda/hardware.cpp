@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "core/errors.hpp"
+#include "core/json.hpp"
 #include "hw/cuda/devices.hpp"
 #include "hw/cuda/run.hpp"
 
@@ -12,6 +13,12 @@ namespace {
 CudaRuns runs_for(const ExecDag& dag) {
   if (dag.precision == Precision::fp16) {
     throw InputError("--precision", "fp16", "accepted on CUDA: fp32, tf32, bf16");
+  }
+  // Its kernels and collectives add up in the type that stores the weights.
+  if (dag.reduce_precision != storage_of(dag.precision)) {
+    throw InputError("--reduce-precision",
+                     to_text(dag.reduce_precision) + " with " + to_text(dag.precision),
+                     "accepted on CUDA: " + to_text(storage_of(dag.precision)));
   }
   return dag.precision == Precision::bf16 ? bf16_runs() : f32_runs();
 }

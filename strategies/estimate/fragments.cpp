@@ -89,7 +89,8 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
     fragment.canonical.push_back(
         first.try_emplace({cell.device, cell.part.out}, number).first->second);
     const auto time = [&](Pass pass) {
-      return input_.cost.compute(network, id, cell.part, pass, cell.device, input_.precision)
+      return kernel_time(input_.cost, network, id, cell.part, pass, cell.device, input_.precision,
+                         input_.reduce_precision)
           .time.count();
     };
     fragment.forward.push_back(time(Pass::forward));
@@ -353,20 +354,21 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
     SumFragment sum;
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
-    const Bytes payload{elements * element_};
+    const Bytes weights{elements * element_};
+    const Bytes gradients{elements * element_bytes(input_.reduce_precision)};
     // As core/cost_model.cpp counts an update's memory traffic.
-    const Bytes touched = update_traffic(elements, input_.optimizer);
+    const Bytes touched = update_traffic(elements, input_.optimizer, input_.reduce_precision);
     if (group.served()) {
       for (const DeviceId device : group.devices) {
-        sum.pushes.push_back(messages_.transfer(device, group.sync.server, payload));
-        sum.pulls.push_back(messages_.transfer(group.sync.server, device, payload));
+        sum.pushes.push_back(messages_.transfer(device, group.sync.server, gradients));
+        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
       }
       for (const DeviceId device : group.mirrors) {
-        sum.pulls.push_back(messages_.transfer(group.sync.server, device, payload));
+        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
       }
       sum.updates.push_back(input_.cost.memory(group.sync.server, touched).time.count());
     } else {
-      sum.all_reduce = messages_.ring(CollectiveKind::all_reduce, group.devices, payload);
+      sum.all_reduce = messages_.ring(CollectiveKind::all_reduce, group.devices, gradients);
       for (const DeviceId device : group.devices) {
         sum.updates.push_back(input_.cost.memory(device, touched).time.count());
       }

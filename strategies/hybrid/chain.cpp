@@ -44,10 +44,14 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
     for (const ParameterId id : bucket) {
       if (own.contains(id)) elements += input.network[id].elements();
     }
-    sizes.push_back(static_cast<double>(elements * element_bytes(input.precision)));
+    sizes.push_back(static_cast<double>(elements * element_bytes(input.reduce_precision)));
   }
   std::sort(sizes.rbegin(), sizes.rend());
-  return sizes[0] + sizes[1];
+  // An only one is summed where it lies.
+  const bool in_place =
+      sizes[1] == 0 && element_bytes(input.reduce_precision) ==
+                           gradient_bytes(input.precision, input.reduce_precision);
+  return in_place ? 0 : sizes[0] + sizes[1];
 }
 
 /// Remembers ways between devices, unless there are very many; asks for them when first needed.
@@ -98,7 +102,7 @@ Chain::Chain(const StrategyInput& input, const std::vector<DeviceId>& devices_)
     double bytes = 0;
     for (const ParameterId id : layer.parameters) {
       if (!seen.insert(id).second) continue;
-      bytes += static_cast<double>(network[id].elements() * element_bytes(input.precision));
+      bytes += static_cast<double>(network[id].elements() * element_bytes(input.reduce_precision));
     }
     weight_bytes.push_back(bytes);
   }
@@ -182,7 +186,7 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
   problem.way = [ways = std::make_shared<Ways>(input.cost, chain.devices)](
                     std::size_t a, std::size_t b) { return (*ways)(a, b); };
   for (const DeviceId device : chain.devices) {
-    problem.capacity_bytes.push_back(static_cast<double>(input.cluster[device].memory.value));
+    problem.capacity_bytes.push_back(static_cast<double>(input.usable_memory(device).value));
   }
   // Memory of a part grows linearly with its samples: two plans of one replica tell how.
   Genes one(parts);

@@ -69,7 +69,8 @@ std::vector<Stage> described(const StrategyInput& input, const std::vector<Layer
       double& backward = stage.backward[cell.device];
       if (source) continue;
       const auto time = [&](Pass pass) {
-        return input.cost.compute(input.network, id, cell.part, pass, cell.device, input.precision)
+        return kernel_time(input.cost, input.network, id, cell.part, pass, cell.device,
+                           input.precision, input.reduce_precision)
             .time.count();
       };
       forward += time(Pass::forward);

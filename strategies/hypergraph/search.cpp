@@ -200,13 +200,13 @@ std::vector<double> targets_of(const StrategyInput& input, const Recipe& recipe,
   if (recipe.balance != Balance::work_and_memory) return speeds;
   double memory = 0, speed = 0;
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    memory += static_cast<double>(input.cluster[devices[d]].memory.value);
+    memory += static_cast<double>(input.usable_memory(devices[d]).value);
     speed += speeds[d];
   }
   std::vector<double> targets;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     targets.push_back(speeds[d] / speed);
-    const auto own = static_cast<double>(input.cluster[devices[d]].memory.value);
+    const auto own = static_cast<double>(input.usable_memory(devices[d]).value);
     targets.push_back(memory > 0 ? own / memory : 1 / static_cast<double>(devices.size()));
   }
   return targets;

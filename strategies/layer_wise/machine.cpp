@@ -15,7 +15,9 @@ Seconds part_time(const StrategyInput& input, LayerId id, const Region& part, De
                   bool data) {
   const Layer& layer = input.network[id];
   const auto kernel = [&](Pass pass) {
-    return input.cost.compute(input.network, id, {part, {}}, pass, device, input.precision).time;
+    return kernel_time(input.cost, input.network, id, {part, {}}, pass, device, input.precision,
+                       input.reduce_precision)
+        .time;
   };
   Seconds time = kernel(Pass::forward);
   const bool two_kernels = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "strategies/layer_wise/tables.hpp"
+#include "strategies/memory.hpp"
 
 namespace parsim::layer_wise {
 
@@ -29,12 +30,12 @@ double update_time(const StrategyInput& input, const std::vector<Copies>& copies
   std::map<DeviceId, std::int64_t> elements;
   for (const Copies& part : copies) {
     for (const DeviceId device : part.devices) {
-      elements[device] += part.payload.value / element_bytes(input.precision);
+      elements[device] += part.elements(input);
     }
   }
   double longest = 0;
   for (const auto& [device, count] : elements) {
-    const Bytes touched{count * 4 * (3 + 2 * state_per_parameter(input.optimizer))};
+    const Bytes touched = update_traffic(count, input.optimizer, input.reduce_precision);
     const Seconds time =
         input.cost.memory(device, touched).time - input.cost.memory(device, {}).time;
     longest = std::max(longest, time.count());
@@ -46,13 +47,16 @@ double memory_of(const StrategyInput& input, LayerId layer, std::span<const Shar
                  const std::vector<Copies>& copies) {
   const LayerKind& kind = input.network[layer].kind;
   const bool in_place = kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr;
+  const std::int64_t each = element_bytes(input.precision) +
+                            gradient_bytes(input.precision, input.reduce_precision) +
+                            optimizer_bytes(input.precision, input.optimizer);
   std::map<DeviceId, std::int64_t> bytes;
   for (const Share& share : shares) {
     if (!in_place) bytes[share.device] += share.box.volume() * element_bytes(input.precision);
   }
   for (const Copies& part : copies) {
     for (const DeviceId device : part.devices) {
-      bytes[device] += part.payload.value * (2 + state_per_parameter(input.optimizer));
+      bytes[device] += part.elements(input) * each;
     }
   }
   std::int64_t most = 0;
@@ -114,7 +118,7 @@ std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
         elements += parameter_region(layer.kind, inputs, layer.out, p, part).volume();
       }
       regions.push_back(first);
-      result.push_back({{}, Bytes{elements * element_bytes(input.precision)}});
+      result.push_back({{}, Bytes{elements * element_bytes(input.reduce_precision)}});
     }
     std::vector<DeviceId>& devices = result[index].devices;
     if (std::find(devices.begin(), devices.end(), share.device) == devices.end()) {

@@ -82,7 +82,10 @@ struct Share {
 /// Parameters of one layer that a set of devices holds in common.
 struct Copies {
   std::vector<DeviceId> devices;
-  Bytes payload;
+  Bytes payload;  ///< of their gradients
+  [[nodiscard]] std::int64_t elements(const StrategyInput& input) const {
+    return payload.value / element_bytes(input.reduce_precision);
+  }
 };
 [[nodiscard]] std::vector<Copies> copies_of(const StrategyInput& input, LayerId layer,
                                             std::span<const Share> shares);

@@ -196,7 +196,7 @@ double Arranging::sums_left_over(const Arrangement& a,
     std::vector<DeviceId> group;
     for (std::size_t r = 0; r < a.ways.data; ++r) group.push_back(group_of(a, s, r)[0]);
     const Bytes payload{elements / static_cast<std::int64_t>(a.ways.tensor) *
-                        element_bytes(input_.precision)};
+                        element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
     most = std::max(most, sums - 2.0 / 3 * (until[s][end] - until[s][first]));
   }

@@ -106,4 +106,38 @@ TEST_CASE("published plan: a time is compared with a time, a rate with a rate") 
   CHECK(predictor(row("3D,3,2,2,4,3,24,,")).reason.starts_with("f:2:n_gpus"));
 }
 
+TEST_CASE("published plan: gradients are summed as the row says, by default in fp32") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  CHECK(reduce_precision_of(claim) == Precision::fp32);
+  claim.what["reduce_precision"] = "BF16";
+  CHECK(reduce_precision_of(claim) == Precision::bf16);
+  CHECK(Training(claim).dag().reduce_precision == Precision::bf16);
+  claim.what["reduce_precision"] = "int8";
+  CHECK(testing::refusal_of([&] { static_cast<void>(reduce_precision_of(claim)); }) ==
+        "f:2:reduce_precision: 'int8'; accepted: FP32, FP16, BF16");
+}
+
+TEST_CASE("published plan: memory is that of the fullest GPU, of the size that the row says") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  const PeakMemory memory = Training(claim).memory();
+  CHECK(memory.verdict == Verdict::fits);
+  CHECK(memory.memory == Bytes{std::int64_t{80} << 30});
+  CHECK(memory.needed.value > 0);
+  claim.what["gpu_mem_gb"] = "40";
+  CHECK(Training(claim).memory().memory == Bytes{std::int64_t{40} << 30});
+  claim.what["gpu_mem_gb"] = "82";  // no other card
+  CHECK(Training(claim).memory().memory == Bytes{std::int64_t{80} << 30});
+}
+
+TEST_CASE("published plan: of a run that failed there is a verdict on its memory") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  claim.what["status"] = "did not run";
+  claim.what["split"] = "unscored";
+  const Prediction prediction = PublishedPredictor({})(claim);
+  CHECK_FALSE(prediction.value);
+  CHECK(prediction.verdict == "fits");
+  CHECK(prediction.reason.starts_with("did not run; memory fits: "));
+  CHECK(prediction.peak_memory_gib.value() > 0);
+}
+
 }  // namespace parsim

@@ -106,6 +106,49 @@ TEST_CASE("savings: recomputing takes about a third longer, splitting states no 
   CHECK(peak(split) < 0.8 * peak(plain));
 }
 
+TEST_CASE("savings: memory that is kept free decides what fits, and reports say it") {
+  const auto result = [](const std::string& options) {
+    return json::parse(step("--json --batch 8 " + options).out);
+  };
+  const json plain = result("");
+  const double share = 0.06, memory = 16.0 * 1024 * 1024 * 1024;
+  CHECK(plain["headroom_bytes"].get<double>() == doctest::Approx(share * memory));
+  CHECK(plain["devices"][0]["headroom_bytes"] == plain["headroom_bytes"]);
+  CHECK(plain["inputs"]["headroom"]["share"] == share);
+  const auto peak = plain["devices"][0]["peak_memory_bytes"].get<std::int64_t>();
+  const auto keep = [&](double part) {  // so much is left as makes the peak that part of it
+    const auto left = static_cast<std::int64_t>(static_cast<double>(peak) / part);
+    return "--headroom " + std::to_string((std::int64_t{16} << 30) - left) + "B";
+  };
+  for (const auto& [part, verdict] :
+       {std::pair{0.89, "fits"}, {0.91, "tight"}, {0.999, "tight"}, {1.001, "over"}}) {
+    CAPTURE(part);
+    const json one = result(keep(part));
+    CHECK(one["verdict"] == verdict);
+    CHECK(one["fits"] == (one["verdict"] != "over"));
+    const bool lacks = one["devices"][0]["lacking_memory_bytes"].get<double>() > 0;
+    CHECK(lacks == (part > 1));
+    CHECK(step("--batch 8 " + keep(part)).exit_code == (part > 1 ? 5 : 0));
+  }
+  CHECK(result("--headroom 25%")["headroom_bytes"] == std::int64_t{4} << 30);
+  CHECK(step("--headroom 2").exit_code == 2);
+}
+
+TEST_CASE("savings: gradients travel in the precision that they are summed in") {
+  const auto moved = [](const std::string& options) {
+    const json result = json::parse(step("--json --batch 8 " + options).out);
+    return std::pair{result["bytes_moved"].get<std::int64_t>(),
+                     result["inputs"]["reduce_precision"].get<std::string>()};
+  };
+  const auto [whole, fp32] = moved("--precision fp16");
+  const auto [half, fp16] = moved("--precision fp16 --reduce-precision fp16");
+  CHECK(fp32 == "fp32");
+  CHECK(fp16 == "fp16");
+  CHECK(whole == 2 * half);
+  CHECK(moved("").first == whole);
+  CHECK(step("--reduce-precision tf32").exit_code == 2);
+}
+
 TEST_CASE("savings: best is no slower than the others, and fits if one of them does") {
   const Finished all =
       step("--batch 64 --json --budget 50 --zero 1 --recompute segments",

@@ -29,8 +29,9 @@ class Echo : public CostModel {
   std::string summary() const override { return "echo"; }
 };
 
-ExecDag dag_with(Optimizer optimizer) {
-  return ExecDag(testing::network_of("x: vector 5; dense 4; loss"), 8, Precision::fp16, optimizer);
+ExecDag dag_with(Optimizer optimizer, Precision reduce = Precision::fp32) {
+  return ExecDag(testing::network_of("x: vector 5; dense 4; loss"), 8, Precision::fp16, optimizer,
+                 reduce);
 }
 
 /// Weights and gradients of the dense layer's 4 x 5 matrix.
@@ -42,12 +43,41 @@ Slice weights(ExecDag& dag) {
 }  // namespace
 
 TEST_CASE("cost model: a kernel costs what the model says of its part") {
-  ExecDag dag = dag_with(Optimizer::sgd);
+  ExecDag dag = dag_with(Optimizer::sgd, Precision::fp16);
   const WorkId work = dag.intern(Work{LayerId{1}, dag.intern(Region{{2, 8}, {0, 4}}), 0, 0, 0});
   const OpId id = dag.add(Compute{work, Pass::backward, DeviceId{3}, 0}, {});
   const Cost cost = device_time(dag, id, Echo{});
   CHECK(cost.time == Seconds{6});
   CHECK(cost.origin == Origin::measured);
+}
+
+TEST_CASE("cost model: a kernel of fp16 that adds to fp32 sums touches two more bytes twice") {
+  // 24 weights and biases, read and written in 4 instead of 2 bytes; one second a byte, beside the
+  // six seconds of six samples. Sums of fp16 take no time of their own.
+  for (const auto& [reduce, more] : {std::pair{Precision::fp32, 2 * 2 * 24},
+                                     std::pair{Precision::bf16, 0},
+                                     {Precision::fp16, 0}}) {
+    ExecDag dag = dag_with(Optimizer::sgd, reduce);
+    const WorkId work = dag.intern(Work{LayerId{1}, dag.intern(Region{{2, 8}, {0, 4}}), 0, 0, 0});
+    const OpId id = dag.add(Compute{work, Pass::backward, DeviceId{3}, 0}, {});
+    CHECK(device_time(dag, id, Echo{}).time == Seconds{6 + more});
+  }
+  const Network network = testing::network_of("x: vector 5; dense 4; loss");
+  const Part part{Region{{2, 8}, {0, 4}}, {}};
+  const auto traffic = [&](std::size_t layer, Pass pass) {
+    return sum_traffic(network, LayerId{layer}, part, pass, Precision::bf16, Precision::fp32).value;
+  };
+  CHECK(traffic(1, Pass::backward_weights) == 96);
+  CHECK(traffic(1, Pass::backward_data) == 0);
+  CHECK(traffic(1, Pass::forward) == 0);
+  CHECK(traffic(2, Pass::backward) == 0);  // a loss has no parameters
+}
+
+TEST_CASE("cost model: an update reads gradients in the precision of their sums") {
+  // 20 numbers: weight read and written in 4 bytes, gradient in 2.
+  ExecDag dag = dag_with(Optimizer::sgd, Precision::bf16);
+  const OpId id = dag.add(Update{DeviceId{3}, weights(dag)}, {});
+  CHECK(device_time(dag, id, Echo{}).time == Seconds{20 * (4 + 4 + 2)});
 }
 
 TEST_CASE("cost model: an update touches weight, gradient and states in four bytes each") {

@@ -56,6 +56,31 @@ TEST_CASE("exec dag: equal works that stand close together are one") {
   CHECK(dag.work(WorkId{1}) == summed);
 }
 
+TEST_CASE("exec dag: gradients of weights travel in the precision of their sums") {
+  // 24 weights of a dense layer, in bf16: gradients take 4 bytes each if they are summed in fp32.
+  for (const auto& [reduce, each] :
+       {std::pair{Precision::fp32, 4}, {Precision::fp16, 2}, {Precision::bf16, 2}}) {
+    ExecDag dag(network_of("x: vector 6; fc: dense 4; loss: loss"), 8, Precision::bf16,
+                Optimizer::sgd, reduce);
+    const RegionId all = dag.intern(Region{{0, 4}, {0, 6}});
+    const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
+    const Slice gradient{tensor, Role::weight_gradient, 0, all},
+        weight{tensor, Role::weight, 0, all};
+    const GroupId pair = dag.intern(std::vector{DeviceId{0}, DeviceId{1}});
+    const auto payload = [&](OpId id) { return dag.payload(id).value; };
+    CHECK(payload(dag.add(Collective{CollectiveKind::all_reduce, pair, gradient, gradient}, {},
+                          Stream::gradient, {})) == 24 * each);
+    CHECK(payload(dag.add(Collective{CollectiveKind::broadcast, pair, weight, weight}, {},
+                          Stream::gradient, {})) == 24 * 2);
+    CHECK(payload(dag.add(Transfer{DeviceId{0}, DeviceId{1}, gradient, gradient, true},
+                          Stream::gradient, {})) == 24 * each);
+    CHECK(payload(dag.add(Local{LocalKind::add, DeviceId{0}, gradient, gradient}, {})) ==
+          3 * 24 * each);
+  }
+  CHECK(dense_dag(Precision::bf16).reduce_precision == Precision::bf16);
+  CHECK(dense_dag(Precision::tf32).reduce_precision == Precision::fp32);
+}
+
 TEST_CASE("exec dag: operations are read as they were added") {
   ExecDag dag = dense_dag();
   const Slice slice = output_slice(dag, {{0, 8}, {0, 4}});

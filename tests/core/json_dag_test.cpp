@@ -18,7 +18,7 @@ std::string dag_refusal(const std::string& text) {
 /// Every kind of operation, pass, stream, local kind and collective.
 ExecDag every_op() {
   ExecDag dag(testing::network_of("x: vector 6; fc: dense 4; loss: loss"), 8, Precision::bf16,
-              Optimizer::adam);
+              Optimizer::adam, Precision::fp32);
   dag.strategy = "by hand";
   dag.cluster = "star";
   const RegionId half = dag.intern(Region{{0, 4}, {0, 4}}),

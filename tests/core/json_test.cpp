@@ -97,6 +97,8 @@ Plan any_plan() {
     return layer;
   });
   plan.schedule.micro_batches = 1 + any_number();
+  plan.reduce_precision = std::array{Precision::fp32, Precision::fp16,
+                                     Precision::bf16}[static_cast<std::size_t>(any_number()) % 3];
   plan.schedule.stage_of_layer = any_list(any_number);
   plan.schedule.lanes = any_list([&] {
     return Lane{any_list(device), any_list([] {
@@ -148,6 +150,22 @@ TEST_CASE("json: a plan file by hand") {
 "notes": []
 }
 )");
+}
+
+TEST_CASE("json: a plan that says nothing of its sums has them in the type of its weights") {
+  const auto with = [](const std::string& precision, const std::string& more) {
+    std::string text = plan_text();
+    text.replace(text.find("\"fp32\""), 6, "\"" + precision + "\"" + more);
+    return text;
+  };
+  CHECK(plan_from_json(with("bf16", ""), "").reduce_precision == Precision::bf16);
+  CHECK(plan_from_json(with("tf32", ""), "").reduce_precision == Precision::fp32);
+  const Plan sums = plan_from_json(with("bf16", ",\n\"reduce_precision\": \"fp32\""), "");
+  CHECK(sums.reduce_precision == Precision::fp32);
+  CHECK(plan_from_json(to_json(sums), "") == sums);
+  CHECK(testing::refusal_of([&] {
+          static_cast<void>(plan_from_json(with("bf16", ",\"reduce_precision\": \"tf32\""), "p"));
+        }) == "p:/reduce_precision: 'tf32'; accepted: fp32, fp16, bf16");
 }
 
 TEST_CASE("json: any plan is read back equal") {
@@ -211,7 +229,8 @@ TEST_CASE("json: unknown, missing and repeated keys are refused") {
   CHECK(
       json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\"", "\"bacth\"")) ==
       "f.json: unknown key 'bacth'; accepted: format, version, strategy, network, cluster, batch, "
-      "precision, optimizer, layers, schedule, buckets, notes; did you mean 'batch'?");
+      "precision, reduce_precision, optimizer, layers, schedule, buckets, notes; did you mean "
+      "'batch'?");
   CHECK(json_refusal(plan_from_json, testing::with(plan_text(), "\"batch\": 8,\n", "")) ==
         "f.json: key 'batch' is missing");
   CHECK(

@@ -16,6 +16,7 @@
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/random_plans.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {
@@ -130,6 +131,15 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
   }
 }
 
+TEST_CASE("cuda: sums of another type than the weights' are refused, not done otherwise") {
+  const Emulated machine({.gpus = 1});
+  const auto hardware = hw::cuda_hardware(std::vector<int>{});
+  const Network network = tiny_network("residual");
+  const ExecDag dag(network, 8, Precision::bf16, Optimizer::sgd, Precision::fp32);
+  CHECK(refusal_of([&] { static_cast<void>(hardware.check(dag, 1)); }) ==
+        "--reduce-precision: fp32 with bf16; accepted on CUDA: bf16");
+}
+
 TEST_CASE("cuda: every strategy's step in every precision equals the host's numbers") {
   const Cluster cluster =
       star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),
@@ -148,6 +158,7 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
         dag.precision = precision;
+        dag.reduce_precision = storage_of(precision);
         CAPTURE(name);
         CAPTURE(strategy.name);
         CAPTURE(static_cast<int>(precision));

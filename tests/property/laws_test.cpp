@@ -168,10 +168,14 @@ TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any clus
     const auto devices = static_cast<std::int64_t>(scene.cluster.devices.size());
     RC_PRE(scene.batch >= devices);
     const Run run = run_plan(scene, make_plan(scene, strategy("data", "test")));
-    const Bytes model{parameter_count(scene.network) * element_bytes(request.precision)};
+    const std::int64_t parameters = parameter_count(scene.network);
+    const Bytes gradients{parameters * element_bytes(request.reduce_precision)};
+    const Bytes weights{parameters * element_bytes(request.precision)};
     const std::int64_t copies = request.sync == Sync::Kind::ring ? devices - 1 : devices;
     // A single device has nobody to agree with.
-    RC_ASSERT(run.result.moved == (devices == 1 ? Bytes{} : model * (2 * copies)));
+    // A ring carries sums on their way twice, a server returns weights.
+    const Bytes moved = gradients + (request.sync == Sync::Kind::ring ? gradients : weights);
+    RC_ASSERT(run.result.moved == (devices == 1 ? Bytes{} : moved * copies));
   }));
 }
 

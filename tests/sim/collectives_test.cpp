@@ -200,7 +200,7 @@ TEST_CASE("all-to-all: every pair's common part travels, all at once") {
   shares.regions = {slice_of(dag, 16, 0).region, slice_of(dag, 32, 16).region,
                     slice_of(dag, 0, 48).region};
   shares.needs = {shares.regions[1], shares.regions[0], slice_of(dag, 48, 0).region};
-  CHECK(pair_flows(dag, shares) ==
+  CHECK(pair_flows(dag, shares, Role::activation) ==
         std::vector<PairFlow>{
             {1, 0, Bytes{32}}, {0, 1, Bytes{16}}, {0, 2, Bytes{16}}, {1, 2, Bytes{32}}});
   const Slice all = slice_of(dag, 48, 0);

@@ -48,6 +48,31 @@ TEST_CASE("estimate: equals the list schedule of the lowered plan on random plan
   CHECK(compared > 100);
 }
 
+TEST_CASE("estimate: sums of another size than the kernels' are priced as lower() makes them") {
+  const Cluster cluster = load_cluster("star:5,device=v100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  for (const Network& network : tiny_networks()) {
+    for (const auto& [precision, reduce] : {std::pair{Precision::fp16, Precision::fp32},
+                                            {Precision::bf16, Precision::bf16},
+                                            {Precision::fp32, Precision::fp16}}) {
+      StrategyInput input{network, cluster, *cost};
+      input.batch = batch;
+      input.precision = precision;
+      input.reduce_precision = reduce;
+      Estimator estimator(input, LinkSharing::ignored);
+      for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        Plan plan = random_plan(network, 4, batch, seed);
+        plan.precision = precision;
+        plan.reduce_precision = reduce;
+        const double expected = list_scheduled(lower(network, cluster, plan), *cost).count();
+        CAPTURE(network.name);
+        CAPTURE(seed);
+        CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+      }
+    }
+  }
+}
+
 TEST_CASE("estimate: what is remembered changes nothing") {
   const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
   const auto cost = make_constant_efficiency(cluster);

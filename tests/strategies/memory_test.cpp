@@ -63,5 +63,63 @@ TEST_CASE("memory: sums and copies keep nothing, products what they read, by han
   CHECK(kept_bytes(net, 4) == std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
 }
 
+/// Bytes a parameter of weights, gradients and states on each of two devices that sum gradients.
+std::array<double, 3> bytes_each(Precision precision, Precision reduce, Optimizer optimizer) {
+  const World world(network_of("x: vector 100; a: dense 50; b: dense 20; loss"),
+                    star_of(2, "10 GB/s", "1us"));
+  StrategyInput input = world.input(4);
+  input.precision = precision;
+  input.reduce_precision = reduce;
+  input.optimizer = optimizer;
+  const MemoryUse use = memory_use(input, plan_data(input))[1];
+  const double parameters = 100 * 50 + 50 + 50 * 20 + 20;
+  const auto each = [&](Bytes bytes) { return static_cast<double>(bytes.value) / parameters; };
+  // Its only bucket is summed where the gradients are, unless it travels in another type.
+  const bool converted = element_bytes(reduce) < element_bytes(precision);
+  CHECK(each(use.communication) == (converted ? 2 : 0));
+  return {each(use.weights), each(use.gradients), each(use.optimizer_state)};
+}
+
+TEST_CASE("memory: bytes a parameter of each precision, sum and optimizer, by hand") {
+  using P = Precision;
+  using Each = std::array<double, 3>;
+  // Weights, gradients, states. 16 bits keep a copy of the weights in fp32: 2 + 2 + 4·3 with Adam
+  // (Rajbhandari et al. 2020), 2 + 4 + 4·3 = 18 with sums in fp32 (Megatron Core, "Distributed
+  // Optimizer").
+  CHECK(bytes_each(P::fp32, P::fp32, Optimizer::adam) == Each{4, 4, 8});
+  CHECK(bytes_each(P::tf32, P::fp32, Optimizer::momentum) == Each{4, 4, 4});
+  CHECK(bytes_each(P::fp32, P::fp32, Optimizer::sgd) == Each{4, 4, 0});
+  for (const P half : {P::fp16, P::bf16}) {
+    CHECK(bytes_each(half, half, Optimizer::adam) == Each{2, 2, 12});
+    CHECK(bytes_each(half, P::fp32, Optimizer::adam) == Each{2, 4, 12});
+    CHECK(bytes_each(half, half, Optimizer::momentum) == Each{2, 2, 8});
+    CHECK(bytes_each(half, P::fp32, Optimizer::momentum) == Each{2, 4, 8});
+    CHECK(bytes_each(half, half, Optimizer::sgd) == Each{2, 2, 4});
+    CHECK(bytes_each(half, P::fp32, Optimizer::sgd) == Each{2, 4, 4});
+  }
+  // Gradients that travel shorter than they are.
+  CHECK(bytes_each(P::fp32, P::bf16, Optimizer::adam) == Each{4, 4, 8});
+}
+
+TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes a parameter") {
+  const World world(network_of("x: vector 100; a: dense 48; b: dense 24; loss"),
+                    star_of(4, "10 GB/s", "1us"));
+  StrategyInput input = world.input(8);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.zero_stage = 1;
+  const MemoryUse use = memory_use(input, plan_data(input))[0];
+  const std::int64_t parameters = 100 * 48 + 48 + 48 * 24 + 24;
+  CHECK((use.weights + use.gradients).value == 6 * parameters);
+  CHECK(use.optimizer_state.value == 12 * parameters / 4);
+}
+
+TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
+  Network net;
+  const LayerId in = add_input(net, "in", vector_shape(4));
+  (void)add_layer(net, "loss", Loss{}, {add_layer(net, "scores", Dense{6}, {in})});
+  CHECK(kept_bytes(net, 2) == std::vector<std::int64_t>{2, 4, 0});
+}
+
 }  // namespace
 }  // namespace parsim::testing

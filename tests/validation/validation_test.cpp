@@ -83,6 +83,27 @@ TEST_CASE("validation: errors of a set by hand") {
   CHECK(!validation.rows[2].promise_broken());  // nothing promised
 }
 
+TEST_CASE("validation: memory is compared where a row says what was measured") {
+  std::vector<Claim> claims(3);
+  for (Claim& claim : claims) {
+    claim.set = "s";
+    claim.expected = 1;
+  }
+  claims[0].what["peak_memory_gib"] = "20";
+  claims[1].what["peak_memory_gib"] = "";
+  const Validation validation = validate_claims(claims, [](const Claim&) {
+    Prediction prediction{1.0, {}, {}};
+    prediction.peak_memory_gib = 15;
+    prediction.verdict = "fits";
+    return prediction;
+  });
+  CHECK(validation.rows[0].peak_memory_error() == -0.25);
+  CHECK_FALSE(validation.rows[1].peak_memory_error());
+  CHECK_FALSE(validation.rows[2].peak_memory_error());
+  CHECK(validation.rows[0].verdict == "fits");
+  CHECK(validation.sets[0].peak_memory_error == 0.25);
+}
+
 TEST_CASE("validation: rank correlation by hand, with ties") {
   CHECK(spearman({1, 2, 3}, {10, 20, 30}) == doctest::Approx(1));
   CHECK(spearman({1, 2, 3}, {3, 2, 1}) == doctest::Approx(-1));
