@@ -56,6 +56,8 @@ Json inputs(const Scene& scene) {
   json["batch"] = scene.batch;
   json["precision"] = to_text(request.precision);
   json["optimizer"] = to_text(request.optimizer);
+  json["layout"] = request.layout_file.empty() ? Json(nullptr)
+                                               : source(request.layout_file, request.layout_file);
   if (scene.plan) {
     json["plan"] = source(request.plan_file, request.plan_file);
   } else {
