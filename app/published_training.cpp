@@ -7,7 +7,9 @@
 #include <cmath>
 #include <iterator>
 
+#include "app/files.hpp"
 #include "app/framework_step.hpp"
+#include "app/layer_times.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
 #include "core/errors.hpp"
@@ -120,6 +122,12 @@ Training::Training(const Claim& claim)
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const Network network = load_network(network_of(claim), {}, claim.set);
+  if (const std::string file = column(claim, "profile"); !file.empty()) {
+    const std::string where = place_in_row(claim, "profile");
+    const std::vector<LayerTime> times = read_layer_times(read_file(file, where), file);
+    const Profile kernels = profile_of(times, network, cluster_, *tiles_, options_, file);
+    tiles_ = make_profiled(cluster_, std::move(tiles_), kernels, where);
+  }
   StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.sync = Sync::Kind::ring;
