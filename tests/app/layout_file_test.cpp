@@ -140,7 +140,8 @@ TEST_CASE("layout file: simulate, compare, plan and explain run what it says") {
       run(folder, {"compare"}, {"--strategy", "data", "--batch", "16", "--json", "--no-timings"});
   REQUIRE(compared.exit_code == 0);
   bool found = false;
-  for (const json& row : json::parse(compared.out)["results"]) {
+  const json comparison = json::parse(compared.out);
+  for (const json& row : comparison["results"]) {
     if (row["strategy"] != "layout") continue;
     found = true;
     CHECK(row["step_time_s"] == result["step_time_s"]);

@@ -81,7 +81,7 @@ TEST_CASE("published plan: stages of unequal blocks, as the row says") {
   const auto blocks = [](const std::string& layout) {
     Claim claim = row("3D,1,4,2,4,3,48,,");
     claim.what["layout"] = layout;
-    const Planned both = planned(claim);
+    const auto both = planned(claim);
     std::size_t first_of_second = 0;
     while (both.plan.schedule.stage_of_layer[first_of_second] == 0) ++first_of_second;
     return both.network.layers[first_of_second].name;
@@ -101,7 +101,7 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
                                            "[[stages]]\nblocks = \"0-2\"\n"
                                            "groups = [[\"gpu1\", \"gpu2\"]]\n"
                                            "[[stages]]\nblocks = \"3\"\ngroups = [[\"gpu0\"]]\n");
-  const Planned both = planned(claim);
+  const auto both = planned(claim);
   CHECK(both.plan.schedule.micro_batches == 3);
   CHECK(both.plan.batch == 24);
   CHECK(both.plan.layers.back().devices == std::vector{DeviceId{0}});
