@@ -19,6 +19,9 @@ constexpr OptionSpec options[] = {
     {"--override", "devices.NAME.memory=SIZE", "change one number of the cluster", true},
     {"--strategy", "NAME", "parallelization strategy (see 'parsim list strategies')", true},
     {"--plan", "FILE", "simulate this plan instead of asking a strategy"},
+    {"--layout", "FILE",
+     "these stages, devices and samples, from a TOML file, instead of a strategy's ('compare': "
+     "beside them)"},
     {"--batch", "N", "samples of one step over all devices (default: 32 x GPUs)"},
     {"--precision", "fp32|tf32|fp16|bf16", "number format of the training step (default: fp32)"},
     {"--reduce-precision", "fp32|fp16|bf16",
@@ -85,7 +88,10 @@ constexpr OptionSpec options[] = {
      true},
     {"--launch-interval", "TIME",
      "a device's host issues an operation each so often (default: the profile's, or at once)"},
-    {"--profile", "FILE", "measured times of 'parsim calibrate' instead of modelled ones"},
+    {"--profile", "FILE",
+     "measured times instead of modelled ones: of kernels, by 'parsim calibrate', or of whole "
+     "layers "
+     "(.csv)"},
     {"--hw", "", "run the plans on the hardware of this machine, too, and compare"},
     {"--hw-backend", "auto|cuda|host",
      "what runs them: GPUs, or threads that only sleep (default: auto, which never picks host)"},

@@ -88,6 +88,7 @@ std::string reason_not_to_score(const Claim& claim) {
 /// Then no device's rate is a part of the whole.
 bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
+  if (has_layout_file(claim)) return true;
   const RunLayout layout = layout_of(claim);
   return layout.tensor > 1 || layout.pipeline > 1;
 }
@@ -519,7 +520,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   if (!one_device) {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
-    alone.what["dp"] = alone.what["global_batch"] = "";
+    alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
     const Training one(alone);
     one_device = one.samples() / one.step(factor);
   }

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "app/options.hpp"
 #include "core/errors.hpp"
@@ -99,13 +102,31 @@ Between between_machines(std::string_view interconnect, const DeviceModel& model
   return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
 }
 
+/// GPUs by machine, of a column like "1+1+4+3"; nothing if they are equal or not told.
+std::vector<std::size_t> uneven_placement(const Claim& claim) {
+  const std::string text = column(claim, "placement");
+  std::vector<std::size_t> counts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('+', at), text.size());
+    counts.push_back(static_cast<std::size_t>(
+        parse_whole(text.substr(at, end - at), place_in_row(claim, "placement"), 1, 1 << 20)));
+    at = end + 1;
+  }
+  const bool even =
+      std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  return even ? std::vector<std::size_t>{} : counts;
+}
+
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
   const DeviceModel& model = device_model(device, place_in_row(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
-  const std::int64_t nodes = count_column(claim, "nodes", 1);
-  const std::int64_t each =
-      count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
+  std::int64_t nodes = count_column(claim, "nodes", 1);
+  std::int64_t each = count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
+  if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
+    nodes = static_cast<std::int64_t>(placed.size());
+    each = static_cast<std::int64_t>(*std::max_element(placed.begin(), placed.end()));
+  }
   const bool nvlink = (says(interconnect, "nvlink") || says(interconnect, "nvswitch")) &&
                       !says(interconnect, "without nvlink");
   const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
@@ -167,6 +188,7 @@ std::string device_of(const Claim& claim) {
 }
 
 std::string cluster_call(const Claim& claim) {
+  if (std::string named = column(claim, "cluster"); !named.empty()) return named;
   const std::string machine = column(claim, "machine");
   const std::string hint = fmt::format("nodes={}", count_column(claim, "nodes", 1));
   const std::optional<std::string> alias = resolve_alias(AliasKind::cluster, machine, hint);
@@ -176,7 +198,23 @@ std::string cluster_call(const Claim& claim) {
 Cluster cluster_of(const Claim& claim) {
   const std::int64_t gpus = count_column(
       claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
+  if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
+    const std::size_t sum = std::accumulate(placed.begin(), placed.end(), std::size_t{0});
+    const std::string where = place_in_row(claim, "placement");
+    if (static_cast<std::int64_t>(sum) != gpus) {
+      throw InputError(where, fmt::format("{} GPUs, but {} by n_gpus", sum, gpus),
+                       "accepted: GPUs by machine, as in 1+1+4+3");
+    }
+    return first_gpus_of_nodes(load_cluster(built_call(claim), where), placed, where);
+  }
   std::string call = cluster_call(claim);
+  if (!column(claim, "cluster").empty()) {
+    Cluster named = load_cluster(call, place_in_row(claim, "cluster"));
+    // A layout names the devices that it uses.
+    if (!column(claim, "layout_file").empty()) return named;
+    return first_gpus(std::move(named), static_cast<std::size_t>(gpus),
+                      place_in_row(claim, "n_gpus"));
+  }
   Cluster cluster = load_cluster(call, place_in_row(claim, "machine"));
   const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
   if (all != gpus && count_column(claim, "nodes", 1) > 1) {

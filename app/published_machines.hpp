@@ -14,10 +14,11 @@ namespace parsim {
 [[nodiscard]] std::string network_of(const Claim& claim);
 [[nodiscard]] std::string device_of(const Claim& claim);
 
-/// What --cluster would be given: a name, or a generator call made from gpu, nodes, gpus_per_node
-/// and interconnect.
+/// What --cluster would be given: what column `cluster` says, a name, or a generator call made from
+/// gpu, nodes, gpus_per_node and interconnect.
 [[nodiscard]] std::string cluster_call(const Claim& claim);
-/// The cluster with the row's GPUs only.
+/// The cluster with the row's GPUs only: the first ones, or by machine as column `placement` says
+/// ("1+1+4+3"). Of a named cluster with a layout file all, the layout chooses.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
 /// The cluster with links between machines at this part of their rate.
 [[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);

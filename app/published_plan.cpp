@@ -7,41 +7,18 @@
 #include <optional>
 #include <string_view>
 
+#include "app/files.hpp"
+#include "app/layout_file.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
 #include "core/errors.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/layout.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim {
 
 namespace {
-
-/// Networks built from blocks name their layers "block3.mlp.up"; nothing for what is around them.
-std::optional<std::int64_t> block_of(const Network& network, LayerId layer) {
-  constexpr std::string_view prefix = "block";
-  const std::string_view name = network[layer].name;
-  const std::size_t dot = name.find('.');
-  if (!name.starts_with(prefix) || dot == std::string_view::npos) return std::nullopt;
-  const std::string_view digits = name.substr(prefix.size(), dot - prefix.size());
-  if (digits.empty() || digits.find_first_not_of("0123456789") != digits.npos) return std::nullopt;
-  return parse_whole(std::string(digits), network.name, 0, std::int64_t{1} << 30);
-}
-
-/// By layer; what comes before the first block is -1, what comes after the last one as if it were
-/// one more.
-std::vector<std::int64_t> blocks_of(const Network& network) {
-  std::vector<std::int64_t> blocks;
-  std::int64_t now = -1, most = -1;
-  bool inside = false;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    const std::optional<std::int64_t> block = block_of(network, LayerId{l});
-    if (block) most = now = *block;
-    if (!block && inside) now = most + 1;
-    inside = block.has_value();
-    blocks.push_back(now);
-  }
-  return blocks;
-}
 
 /// Units of fully sharded data parallelism: a block each, last one first, and what is left over.
 std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
@@ -61,23 +38,36 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
   return units;
 }
 
-/// Moves layers between stages so that each has the same number of whole blocks, what is around
-/// them on the first and the last, as Megatron-LM does. Needs blocks that divide.
-void cut_by_blocks(const Network& network, std::int32_t stages, Plan& plan) {
-  const std::vector<std::int64_t> blocks = blocks_of(network);
-  const std::int64_t count = *std::max_element(blocks.begin(), blocks.end());
-  if (stages == 1 || count % stages != 0) return;
-  std::vector<std::int32_t>& stage_of = plan.schedule.stage_of_layer;
-  std::vector<std::vector<DeviceId>> devices(static_cast<std::size_t>(stages));
-  for (std::size_t l = 0; l < stage_of.size(); ++l) {
-    devices.at(static_cast<std::size_t>(stage_of[l])) = plan.layers[l].devices;
+/// First layers of the row's stages: of as many blocks as column `layout` says ("13/11"; what
+/// follows a blank is a remark), else of equally many, as Megatron-LM cuts. Nothing if the blocks
+/// do not divide.
+std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
+                                                     std::int32_t stages) {
+  const std::vector<std::size_t> blocks = first_layers_of_blocks(network);
+  const std::string where = place_in_row(claim, "layout");
+  const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
+  const auto count = static_cast<std::size_t>(stages);
+  if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
+  if (text.empty() && (blocks.empty() || blocks.size() % count != 0)) return std::nullopt;
+  std::vector<std::size_t> sizes(text.empty() ? count : 0, blocks.size() / count);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('/', at), text.size());
+    sizes.push_back(
+        static_cast<std::size_t>(parse_whole(text.substr(at, end - at), where, 1, 1 << 20)));
+    at = end + 1;
   }
-  for (std::size_t l = 0; l < stage_of.size(); ++l) {
-    const std::int64_t block = std::clamp<std::int64_t>(blocks[l], 0, count - 1);
-    const auto stage = static_cast<std::size_t>(block / (count / stages));
-    stage_of[l] = static_cast<std::int32_t>(stage);
-    plan.layers[l].devices = devices[stage];
+  std::vector<std::size_t> first;
+  std::size_t block = 0;
+  for (const std::size_t size : sizes) {
+    first.push_back(block < blocks.size() ? blocks[block] : 0);
+    block += size;
   }
+  if (block != blocks.size() || sizes.size() != count) {
+    throw InputError(
+        where, fmt::format("'{}', {} blocks in {} stages", text, block, sizes.size()),
+        fmt::format("accepted: {} blocks in {} stages, as in 13/11", blocks.size(), stages));
+  }
+  return first;
 }
 
 /// Every block keeps its input only, and sums over a group of devices again what it summed forward.
@@ -108,9 +98,39 @@ void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) 
                    "accepted: n_gpus = tp x dp x pp, global_batch = micro_batch x grad_accum x dp");
 }
 
+/// Stages of blocks, groups of neighbours, then replicas; of networks without blocks, or whose
+/// blocks do not divide, the stages that strategy tensor finds.
+Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
+  const RunLayout layout = layout_of(claim);
+  input.batch = layout.batch();
+  input.micro_batches = layout.micro_batches;
+  input.tensor = layout.tensor;
+  input.parts = layout.pipeline;
+  const auto first = first_layers(claim, input.network, layout.pipeline);
+  if (!first) return plan_tensor(input);
+  return plan_layout(input, even_layout(*first, static_cast<std::size_t>(layout.tensor),
+                                        static_cast<std::size_t>(layout.data),
+                                        devices_of(input.cluster, DeviceKind::gpu)));
+}
+
+Plan plan_of_file(const Claim& claim, StrategyInput& input) {
+  const std::string path = column(claim, "layout_file");
+  const LayoutFile file = read_layout(read_file(path, place_in_row(claim, "layout_file")), path,
+                                      input.network, input.cluster);
+  input.micro_batches = small_column(claim, "grad_accum");
+  take_decisions(file, input);
+  input.batch = count_column(claim, "global_batch",
+                             file.samples.value_or(1) * input.micro_batches.value_or(1));
+  return plan_layout(input, file.layout);
+}
+
 }  // namespace
 
-bool has_layout(const Claim& claim) { return !column(claim, "micro_batch").empty(); }
+bool has_layout(const Claim& claim) {
+  return !column(claim, "micro_batch").empty() || has_layout_file(claim);
+}
+
+bool has_layout_file(const Claim& claim) { return !column(claim, "layout_file").empty(); }
 
 RunLayout layout_of(const Claim& claim) {
   RunLayout layout;
@@ -131,19 +151,13 @@ RunLayout layout_of(const Claim& claim) {
 }
 
 Plan published_plan(const Claim& claim, StrategyInput& input) {
-  const RunLayout layout = layout_of(claim);
-  input.batch = layout.batch();
-  input.micro_batches = layout.micro_batches;
-  input.tensor = layout.tensor;
-  input.parts = layout.pipeline;
   input.bucket = Bytes{std::numeric_limits<std::int64_t>::max()};
   const std::string stage = column(claim, "zero_stage");
   if (!stage.empty()) {
     input.zero_stage =
         static_cast<std::int32_t>(parse_whole(stage, place_in_row(claim, "zero_stage"), 0, 3));
   }
-  Plan plan = plan_tensor(input);
-  cut_by_blocks(input.network, layout.pipeline, plan);
+  Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   if (column_says(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
   plan = with_savings(input, std::move(plan));
   if (column(claim, "recompute") == "yes") recompute_blocks(input.network, plan);

@@ -8,7 +8,9 @@
 #include <iterator>
 
 #include "app/attention.hpp"
+#include "app/files.hpp"
 #include "app/framework_step.hpp"
+#include "app/layer_times.hpp"
 #include "app/options.hpp"
 #include "app/published_machines.hpp"
 #include "app/published_plan.hpp"
@@ -174,6 +176,12 @@ Training::Training(const Claim& claim)
   const std::string name = network_of(claim);
   const Network network =
       on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
+  if (const std::string file = column(claim, "profile"); !file.empty()) {
+    const std::string where = place_in_row(claim, "profile");
+    const std::vector<LayerTime> times = read_layer_times(read_file(file, where), file);
+    const Profile kernels = profile_of(times, network, cluster_, *tiles_, options_, file);
+    tiles_ = make_profiled(cluster_, std::move(tiles_), kernels, where);
+  }
   StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.reduce_precision = reduce_precision_of(claim);

@@ -30,8 +30,9 @@ struct PeakMemory {
 
 /// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
 /// stages and states are spread (app/published_plan.hpp; Adam, which all such rows used) or where
-/// the gradients of data parallelism are added up (app/framework_step.hpp). Throws InputError for
-/// what nobody understands.
+/// the gradients of data parallelism are added up (app/framework_step.hpp). Column `profile` names
+/// a file of measured times of layers (app/layer_times.hpp). Throws InputError for what nobody
+/// understands.
 class Training {
  public:
   explicit Training(const Claim& claim);

@@ -65,6 +65,8 @@ Json inputs(const Scene& scene) {
   const Headroom& free = request.headroom;
   json["headroom"] = {{"share", free.bytes ? Json(nullptr) : Json(free.share)},
                       {"bytes", free.bytes ? Json(free.bytes->value) : Json(nullptr)}};
+  json["layout"] = request.layout_file.empty() ? Json(nullptr)
+                                               : source(request.layout_file, request.layout_file);
   if (scene.plan) {
     json["plan"] = source(request.plan_file, request.plan_file);
   } else {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/communication.hpp"
+#include "app/layer_times.hpp"
 
 namespace parsim {
 
@@ -105,7 +106,34 @@ constexpr std::string_view decided_by_plan[] = {
     "--shares",   "--rounding", "--search-costs",  "--degrees",   "--parts",
     "--tensor",   "--budget",   "--recompute",     "--zero",      "--reduce-precision"};
 
+/// Options that a layout file may decide; both at once is a misunderstanding.
+constexpr std::string_view decided_by_layout[] = {"--micro-batches", "--schedule", "--zero",
+                                                  "--recompute", "--shares"};
+
+/// A layout leaves strategies nothing to choose, but 'compare' may have both.
+void check_layout(const Arguments& arguments) {
+  if (!arguments.has("--layout")) return;
+  if (arguments.text("--layout") == "") {
+    throw InputError("--layout", "the name is empty", "accepted: a TOML file");
+  }
+  for (const std::string_view flag : {"--plan", "--scaling"}) {
+    if (arguments.has(flag)) {
+      throw InputError("--layout", fmt::format("given together with {}", flag),
+                       "accepted: one of the two");
+    }
+  }
+  if (arguments.verb == "compare") return;
+  for (const std::string_view flag : {"--strategy", "--rounding", "--search-costs", "--degrees",
+                                      "--parts", "--tensor", "--budget"}) {
+    if (arguments.has(flag)) {
+      throw InputError(flag, "given together with --layout",
+                       "accepted: one of the two, the layout decides it already");
+    }
+  }
+}
+
 void check_combinations(const Arguments& arguments, const Request& request) {
+  check_layout(arguments);
   const bool planned = arguments.has("--plan");
   for (const std::string_view flag : decided_by_plan) {
     if (planned && arguments.has(flag)) {
@@ -117,7 +145,9 @@ void check_combinations(const Arguments& arguments, const Request& request) {
     throw InputError("--network", "missing",
                      "accepted: a name (see 'parsim list networks') or an ONNX file");
   }
-  if (!planned && request.cluster.empty() && !request.hardware && request.profile.empty()) {
+  // A profile of kernels names its machine.
+  const bool by_profile = !request.profile.empty() && !is_layer_times(request.profile);
+  if (!planned && request.cluster.empty() && !request.hardware && !by_profile) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
@@ -177,6 +207,7 @@ void check_strategy_options(const Arguments& arguments, const Request& request) 
               std::find(request.strategies.begin(), request.strategies.end(), entry.name) !=
                   request.strategies.end();
     }
+    used |= !request.layout_file.empty() && flag == "--shares";
     if (!used) {
       throw InputError(flag, "unused by every strategy asked for",
                        fmt::format("accepted: with strategy {}", join(readers)));
@@ -196,6 +227,10 @@ Request make_request(const Arguments& arguments) {
   request.overrides = arguments.texts("--override");
   request.strategies = arguments.texts("--strategy");
   request.plan_file = arguments.text("--plan").value_or("");
+  request.layout_file = arguments.text("--layout").value_or("");
+  for (const std::string_view flag : decided_by_layout) {
+    if (arguments.has(flag)) request.given.insert(flag);
+  }
   request.batch = arguments.number("--batch", 1, largest_batch);
   if (const auto word = arguments.text("--precision")) {
     request.precision = parse_word(*word, "--precision", precisions);
@@ -395,6 +430,16 @@ std::optional<CollectiveKind> parse_exchange(std::string_view word, std::string_
   std::copy(std::begin(collective_kinds), std::end(collective_kinds), exchanges);
   exchanges[count] = {"send-receive", std::nullopt};
   return parse_word(word, where, exchanges);
+}
+
+PipelineSchedule parse_schedule(std::string_view word, std::string_view where) {
+  return parse_word(word, where, schedules);
+}
+Recompute parse_recompute(std::string_view word, std::string_view where) {
+  return parse_word(word, where, recomputations);
+}
+ShareRule parse_share_rule(std::string_view word, std::string_view where) {
+  return parse_word(word, where, share_rules);
 }
 
 std::string to_text(Sync::Kind kind) { return word_of(kind, syncs); }

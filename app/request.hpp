@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "app/disturb.hpp"
+#include "app/layout_file.hpp"
 #include "app/options.hpp"
 #include "core/cluster.hpp"
 #include "core/cost_model.hpp"
@@ -29,6 +31,8 @@ struct Request {
   std::vector<std::string> overrides;   ///< "devices.gpu3.memory=8GiB"
   std::vector<std::string> strategies;  ///< empty: all of the table
   std::string plan_file;
+  std::string layout_file;           ///< of --layout
+  std::set<std::string_view> given;  ///< of the options that a layout file may decide, too
   std::optional<std::int64_t> batch;
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;
@@ -93,10 +97,14 @@ class Scene {
   std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
   Stragglers stragglers;
   std::optional<Plan> plan;           ///< of the plan file
+  std::optional<LayoutFile> layout;   ///< of the layout file
   std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
   DeviceId server;                    ///< invalid unless named
   std::vector<std::string> warnings;  ///< what was not taken at face value
   Seconds preparation{};              ///< wall clock of building the cost model
+
+ private:
+  void read_layout_file();
 };
 
 /// `load_network`, but values for dimensions that a built-in network does not have are refused.
@@ -124,12 +132,20 @@ class Scene {
 /// unknown device or a size without a unit.
 void apply_override(Cluster& cluster, const std::string& text);
 
+/// Throws InputError with a "did you mean" if the cluster has no device of that name.
+[[nodiscard]] DeviceId find_device(const Cluster& cluster, std::string_view name,
+                                   std::string_view where);
+
 /// Throws InputError if an option of the request made no difference to any of the plans: an option
 /// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
 void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans);
 
 /// "auto", "ring" or "ps", as on the command line.
 [[nodiscard]] std::string to_text(Sync::Kind kind);
+/// The words of --schedule, --recompute and --shares.
+[[nodiscard]] PipelineSchedule parse_schedule(std::string_view word, std::string_view where);
+[[nodiscard]] Recompute parse_recompute(std::string_view word, std::string_view where);
+[[nodiscard]] ShareRule parse_share_rule(std::string_view word, std::string_view where);
 /// "gpipe" or "1f1b".
 [[nodiscard]] std::string to_text(PipelineSchedule schedule);
 /// "equal" or "proportional".

@@ -125,6 +125,11 @@ std::string to_text(Verdict verdict) {
   throw BrokenInvariant("a verdict outside its enum");
 }
 
+const Strategy& layout_strategy() {
+  static const Strategy strategy{"layout", "the stages, groups and samples of --layout", nullptr};
+  return strategy;
+}
+
 Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
                   Progress* progress) {
   const Clock::time_point start = Clock::now();
@@ -144,7 +149,10 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   };
   input.known = known;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
-  Plan plan = with_savings(input, strategy.plan(input));
+  const bool laid_out = &strategy == &layout_strategy();
+  if (laid_out) take_decisions(*scene.layout, input);
+  Plan plan = with_savings(
+      input, laid_out ? plan_layout(input, scene.layout->layout) : strategy.plan(input));
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};

@@ -89,6 +89,8 @@ struct Planned {
   Plan plan;
   Seconds search_time{}, simulation_time{};
 };
+/// The strategy that the scene's layout file stands for: it is not in the table.
+[[nodiscard]] const Strategy& layout_strategy();
 /// Asks a strategy. `known` are plans of other strategies for the same scene. Throws InputError if
 /// it has no plan for the input.
 [[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy,

@@ -7,6 +7,7 @@
 #include "app/disturb.hpp"
 #include "app/files.hpp"
 #include "app/hardware.hpp"
+#include "app/layer_times.hpp"
 #include "app/request.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -21,19 +22,6 @@ namespace {
 // A weak-scaling habit of the measurements in the literature: 32 samples a GPU.
 constexpr std::int64_t samples_per_gpu = 32;
 
-DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
-    if (cluster.devices[i].name == name) return DeviceId{i};
-    names.push_back(cluster.devices[i].name);
-  }
-  constexpr std::size_t listed = 16;
-  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
-  throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
-                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
-}
-
 Plan read_plan(const Request& request) {
   return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
 }
@@ -47,7 +35,35 @@ Request with_names(Request request, const std::optional<Plan>& plan) {
   return request;
 }
 
+/// An option and the layout file that both decide something.
+void check_decided_once(const Request& request, const LayoutFile& layout) {
+  const std::pair<std::string_view, bool> decided[] = {
+      {"--micro-batches", layout.micro_batches.has_value()},
+      {"--schedule", layout.schedule.has_value()},
+      {"--zero", layout.zero_stage.has_value()},
+      {"--recompute", layout.recompute.has_value()},
+      {"--shares", layout.shares.has_value()}};
+  for (const auto& [flag, by_file] : decided) {
+    if (!by_file || !request.given.contains(flag)) continue;
+    throw InputError(flag, fmt::format("{} decides it, too", request.layout_file),
+                     "accepted: one of the two");
+  }
+}
+
 }  // namespace
+
+DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    if (cluster.devices[i].name == name) return DeviceId{i};
+    names.push_back(cluster.devices[i].name);
+  }
+  constexpr std::size_t listed = 16;
+  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
+  throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
+                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
+                               spelling_hint(name, names)));
+}
 
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
                           std::string_view where) {
@@ -100,7 +116,10 @@ Scene::Scene(const Request& asked)
   request = with_names(std::move(request), plan);
   network = load_network_with(request.network, request.dims, "--network");
   std::optional<Profile> profile;
-  if (!request.profile.empty()) profile = read_profile(request.profile, request.machine);
+  const bool of_layers = is_layer_times(request.profile);
+  if (!request.profile.empty() && !of_layers) {
+    profile = read_profile(request.profile, request.machine);
+  }
   // The machine that a profile was measured on knows its links better than one just looked at.
   const Machine* machine = profile           ? &profile->machine
                            : request.machine ? &*request.machine
@@ -160,6 +179,7 @@ Scene::Scene(const Request& asked)
                        "accepted: a cluster with at least one GPU");
     }
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
+    if (!request.layout_file.empty()) read_layout_file();
   }
   for (const DeviceModel& model : cluster.models) {
     if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {
@@ -184,6 +204,13 @@ Scene::Scene(const Request& asked)
     request.sim.launch_interval = profile->launch.median;
   }
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
+  if (of_layers) {
+    const std::vector<LayerTime> times =
+        read_layer_times(read_file(request.profile, "--profile"), request.profile);
+    const Profile kernels =
+        profile_of(times, network, cluster, *cost, request.sim, request.profile);
+    cost = make_profiled(cluster, std::move(cost), kernels, "--profile");
+  }
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_slow(cluster, request.slow);
@@ -191,6 +218,39 @@ Scene::Scene(const Request& asked)
   if (!stragglers.slow.links.empty() && request.sim.fidelity == Fidelity::analytic) {
     throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
                      "accepted: with --fidelity p2p, hops or macro");
+  }
+}
+
+void Scene::read_layout_file() {
+  layout = read_layout(read_file(request.layout_file, "--layout"), request.layout_file, network,
+                       cluster);
+  check_decided_once(request, *layout);
+  const std::string& file = request.layout_file;
+  if (layout->recompute == Recompute::attention && attention_maps(network).empty()) {
+    throw InputError(file + ":recompute", "'attention', whose maps the network does not have",
+                     "accepted: segments or none");
+  }
+  if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {
+    throw InputError(file + ":zero", "together with --sync ps, whose server has all states",
+                     "accepted: one of them");
+  }
+  const std::int64_t micro_batches =
+      layout->micro_batches.value_or(request.micro_batches.value_or(1));
+  if (layout->samples) {
+    const std::int64_t wanted = *layout->samples * micro_batches;
+    if (request.batch && batch != wanted) {
+      throw InputError(
+          layout->samples_at,
+          fmt::format("{} samples in each of {} micro-batches, but a batch of {}", *layout->samples,
+                      micro_batches, batch),
+          fmt::format("accepted: samples that add up to the batch, or --batch {}", wanted));
+    }
+    request.batch = batch = wanted;
+  }
+  if (batch % micro_batches != 0) {
+    throw InputError(layout->micro_batches ? file + ":micro_batches" : "--micro-batches",
+                     fmt::format("batch {} in {} micro-batches", batch, micro_batches),
+                     "accepted: a number of micro-batches that divides the batch");
   }
 }
 

@@ -42,6 +42,7 @@ std::string of_script(const Claim& claim, double error) {
 /// Transformers under FSDP or Megatron's three ways, see app/published_plan.hpp; "" for others.
 std::string of_transformer(const Claim& claim, double error) {
   if (!has_layout(claim)) return {};
+  if (has_layout_file(claim)) return {};
   const RunLayout run = layout_of(claim);
   // Of an iteration's time, less is faster.
   const bool too_fast = (error > 0) != (claim.unit == "ms");

@@ -16,7 +16,7 @@ namespace parsim {
 
 namespace {
 
-/// The strategies asked for, in the order of the table; all if none is named.
+/// The strategies asked for, in the order of the table, all if none is named; then the layout.
 std::vector<const Strategy*> chosen_strategies(const Request& request) {
   std::vector<const Strategy*> named;
   for (const std::string& name : request.strategies) {
@@ -30,6 +30,7 @@ std::vector<const Strategy*> chosen_strategies(const Request& request) {
     }
     if (times == 1 || named.empty()) chosen.push_back(&entry);
   }
+  if (!request.layout_file.empty()) chosen.push_back(&layout_strategy());
   return chosen;
 }
 
@@ -54,8 +55,9 @@ std::vector<Candidate> plan_all(const Scene& scene, const std::vector<const Stra
     try {
       candidate.planned = make_plan(
           scene, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{}, &progress);
-      known.push_back(candidate.planned.plan);
+      if (strategy != &layout_strategy()) known.push_back(candidate.planned.plan);
     } catch (const InputError& error) {
+      if (strategy == &layout_strategy()) throw;  // the user's own plan
       candidate.error = error.what();
       if (!first) first = std::current_exception();
     }

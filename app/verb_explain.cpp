@@ -186,7 +186,9 @@ Outcome run_explain(const Arguments& arguments) {
                      "accepted: one name");
   }
   const std::string name = request.strategies.empty() ? "best" : request.strategies.front();
-  const Strategy* chosen = request.plan_file.empty() ? &strategy(name, "--strategy") : nullptr;
+  const Strategy* chosen = !request.layout_file.empty() ? &layout_strategy()
+                           : request.plan_file.empty()  ? &strategy(name, "--strategy")
+                                                        : nullptr;
   const Scene scene(request);
   std::vector<Plan> others;
   Progress progress(strategies().size(), arguments.has("--quiet"));

@@ -23,6 +23,7 @@ namespace {
 
 /// The one strategy that simulate and plan want.
 const Strategy& only_strategy(const Request& request) {
+  if (!request.layout_file.empty()) return layout_strategy();
   if (request.strategies.size() != 1) {
     throw InputError("--strategy",
                      request.strategies.empty()

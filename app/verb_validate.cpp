@@ -38,12 +38,25 @@ Validation predicted(const std::vector<Claim>& claims, bool quiet, const Predict
   return validation;
 }
 
+/// Files that rows name are looked for beside the table.
+void find_files_of_rows(const std::string& folder, std::vector<Claim>& claims) {
+  for (Claim& claim : claims) {
+    for (const char* name : {"network", "layout_file", "cluster", "profile"}) {
+      const auto found = claim.what.find(name);
+      if (found == claim.what.end() || found->second.starts_with('/')) continue;
+      if (file_exists(folder + found->second)) found->second = folder + found->second;
+    }
+  }
+}
+
 /// The rows of a file, as one set of its name.
 std::vector<Claim> measurements_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
   if (set.ends_with(".csv")) set.resize(set.size() - 4);
-  return read_measurements(read_file(path, "--data"), path, set);
+  std::vector<Claim> claims = read_measurements(read_file(path, "--data"), path, set);
+  find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
+  return claims;
 }
 
 /// Large collectives once more, as a set of their own, without what is fitted on their system.

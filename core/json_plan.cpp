@@ -53,6 +53,7 @@ struct Fields<LayerPlan> {
     visit.optional("optimizer", plan.optimizer);
     visit.optional("recompute", plan.recompute);
     visit.optional("sync", plan.sync);
+    visit.optional("joined", plan.joined);
   }
 };
 
@@ -79,6 +80,7 @@ struct Fields<Schedule> {
     visit("micro_batches", schedule.micro_batches, Limits{1});
     visit("stage_of_layer", schedule.stage_of_layer);
     visit("lanes", schedule.lanes);
+    visit.optional("blocking_sends", schedule.blocking_sends);
   }
 };
 

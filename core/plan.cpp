@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "core/errors.hpp"
@@ -41,6 +42,35 @@ std::vector<std::int64_t> proportional_split(std::int64_t extent,
   return sizes;
 }
 
+namespace {
+
+/// Makes `cell` a part of the one before it along the last cut, if they touch.
+bool joined(Cell& before, const Cell& cell, const Cut& last, const Shape& out) {
+  if (last.dim == Dim::replica) {
+    if (before.replica + before.replicas != cell.replica) return false;
+    ++before.replicas;
+    return true;
+  }
+  const bool contraction = last.dim == Dim::in_channel;
+  const std::size_t axis = last.dim == Dim::sample || contraction ? 0 : out.region_axis(last.dim);
+  Interval& known = contraction ? before.part.contraction : before.part.out[axis];
+  const Interval more = contraction ? cell.part.contraction : cell.part.out[axis];
+  if (known.end != more.begin) return false;
+  known.end = more.end;
+  return true;
+}
+
+/// The extent of a contraction that is cut into several parts.
+std::optional<std::int64_t> cut_contraction(const LayerPlan& plan) {
+  for (const Cut& cut : plan.cuts) {
+    if (cut.dim != Dim::in_channel || cut.sizes.size() < 2) continue;
+    return std::accumulate(cut.sizes.begin(), cut.sizes.end(), std::int64_t{0});
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
                         std::int64_t samples) {
   const Shape& out = network[layer].out;
@@ -52,8 +82,11 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
     std::vector<std::int64_t>& offset = offsets.emplace_back(1, 0);
     for (const std::int64_t size : cut.sizes) offset.push_back(offset.back() + size);
   }
+  const std::optional<std::int64_t> whole_contraction =
+      plan.joined ? cut_contraction(plan) : std::nullopt;
+  std::size_t in_row = 0;  // cells so far with the same place along all cuts but the last
   for (const DeviceId device : plan.devices) {
-    Cell cell{device, {whole(out, samples), {}}, 0, 0};
+    Cell cell{device, {whole(out, samples), {}}, 0, 0, 1};
     bool idle = false;
     for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
       const Interval share{offsets[c][index[c]], offsets[c][index[c] + 1]};
@@ -73,10 +106,20 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
       }
       idle = idle || share.empty();
     }
-    if (!idle) all.push_back(cell);
+    if (!idle) {
+      const bool neighbours = plan.joined && in_row > 0 && all.back().device == device;
+      if (!neighbours || !joined(all.back(), cell, plan.cuts.back(), out)) all.push_back(cell);
+      ++in_row;
+    }
     for (std::size_t c = plan.cuts.size(); c-- > 0;) {  // the last cut runs fastest
       if (++index[c] < plan.cuts[c].sizes.size()) break;
       index[c] = 0;
+      in_row = 0;
+    }
+  }
+  for (Cell& cell : all) {
+    if (whole_contraction && cell.part.contraction == Interval{0, *whole_contraction}) {
+      cell.part.contraction = {};
     }
   }
   return all;
@@ -181,6 +224,11 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
       throw InputError(place, fmt::format("device {}", device.value),
                        fmt::format("0 to {}", devices - 1));
     }
+  }
+  for (std::size_t c = 0; plan.joined && c + 1 < plan.cuts.size(); ++c) {
+    if (plan.cuts[c].dim != Dim::in_channel) continue;
+    throw InputError(place, "joined cells whose contraction is cut, but not by the last cut",
+                     "the cut along in_channel as the last one");
   }
   std::map<DeviceId, std::int64_t> replica_of;
   for (const Cell& cell : cells(network, id, plan, samples)) {

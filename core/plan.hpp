@@ -43,6 +43,9 @@ struct LayerPlan {
   StatePlacement weights, gradients, optimizer;
   bool recompute = false;  ///< drop the output after forward and compute it again before backward
   Sync sync;
+  /// Neighbours along the last cut that lie on one device are one cell: replicas of a layer may
+  /// then be shared by groups of different size. No other cut is of the contraction.
+  bool joined = false;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
@@ -69,6 +72,9 @@ struct Schedule {
   std::int32_t micro_batches = 1;
   std::vector<std::int32_t> stage_of_layer;  ///< by LayerId
   std::vector<Lane> lanes;
+  /// A device sends and receives between stages one thing at a time, and computes nothing until
+  /// what it sends has arrived.
+  bool blocking_sends = false;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
@@ -102,12 +108,14 @@ struct Plan {
 struct Cell {
   DeviceId device;
   Part part;
-  std::int32_t replica = 0;      ///< index along the replica cut
-  std::int32_t contraction = 0;  ///< index along the in_channel cut
+  std::int32_t replica = 0;      ///< (first) index along the replica cut
+  std::int32_t contraction = 0;  ///< (first) index along the in_channel cut
+  std::int32_t replicas = 1;     ///< how many indices along the replica cut it stands for
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
-/// The non-empty cells of a layer for one micro-batch of `samples`, in grid order.
+/// The non-empty cells of a layer for one micro-batch of `samples`, in grid order; joined ones as
+/// one, without contraction if they have all of it.
 /// `plan` must be valid for the layer (see validate).
 [[nodiscard]] std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& plan,
                                       std::int64_t samples);

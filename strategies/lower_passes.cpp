@@ -6,13 +6,58 @@
 
 namespace parsim {
 
+namespace {
+
+/// How many of a movement's devices send, the first ones.
+std::size_t sending(const Movement& movement) {
+  const bool one = !is_collective(movement.pattern) || movement.pattern == Pattern::broadcast;
+  return one ? 1 : movement.devices.size();
+}
+
+}  // namespace
+
+void Lowering::await_turn(Stream stream, const Movement& movement, std::vector<OpId>& after) const {
+  if (!blocks(stream)) return;
+  const std::size_t senders = sending(movement);
+  for (std::size_t d = 0; d < movement.devices.size(); ++d) {
+    const auto add = [&](const std::map<DeviceId, OpId>& last) {
+      const auto found = last.find(movement.devices[d]);
+      if (found != last.end()) after.push_back(found->second);
+    };
+    add(last_movement_);
+    if (d >= senders) add(last_kernel_);
+  }
+  std::sort(after.begin(), after.end());
+  after.erase(std::unique(after.begin(), after.end()), after.end());
+}
+
+void Lowering::took_turn(Stream stream, const Movement& movement, OpId op) {
+  if (!blocks(stream)) return;
+  for (const DeviceId device : movement.devices) last_movement_[device] = op;
+  for (std::size_t d = 0; d < sending(movement); ++d) sending_[movement.devices[d]].push_back(op);
+}
+
+void Lowering::await_sent(DeviceId device, std::vector<OpId>& after) {
+  if (!plan_.schedule.blocking_sends) return;
+  std::vector<OpId>& sent = sending_[device];
+  for (const OpId op : sent) {
+    if (std::find(after.begin(), after.end(), op) == after.end()) after.push_back(op);
+  }
+  sent.clear();
+}
+
 std::vector<OpId> Lowering::emit_scatter_gather(
     const Movement& movement, const Slice& sent, const Slice& gathered, bool add, Stream stream,
     const std::function<std::vector<OpId>(const Leg&)>& after, std::vector<OpId>& legs) {
   for (const Leg& leg : movement.legs) {
     Slice from = sent, to = gathered;
     from.region = to.region = dag_.intern(leg.region);
-    legs.push_back(dag_.add(Transfer{leg.from, leg.to, from, to, add}, stream, after(leg)));
+    const Movement alone{
+        Pattern::point_to_point, {leg.from, leg.to}, {leg.region}, {}, {}, {}, {}, {}};
+    std::vector<OpId> behind = after(leg);
+    await_turn(stream, alone, behind);
+    legs.push_back(dag_.add(Transfer{leg.from, leg.to, from, to, add}, stream, behind));
+    took_turn(stream, alone, legs.back());
   }
   if (movement.devices.size() == 1) return legs;
   Shares shares;
@@ -38,13 +83,15 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
     const auto holder = [&](const Leg& leg) {
       return std::vector<OpId>{at(id, m).ready[static_cast<std::size_t>(leg.cell)]};
     };
-    op =
-        emit_scatter_gather(movement, moved, moved, false, stream, holder, at(id, m).legs[index])[0];
+    op = emit_scatter_gather(movement, moved, moved, false, stream, holder,
+                             at(id, m).legs[index])[0];
     return op;
   }
+  await_turn(stream, movement, after);
   if (!is_collective(movement.pattern)) {
     op = dag_.add(Transfer{movement.devices[0], movement.devices[1], moved, moved, false}, stream,
                   after);
+    took_turn(stream, movement, op);
     return op;
   }
   Shares shares;
@@ -57,6 +104,7 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
                                                                         : CollectiveKind::broadcast;
   op = dag_.add(Collective{kind, dag_.intern(movement.devices), moved, moved}, shares, stream,
                 after);
+  took_turn(stream, movement, op);
   return op;
 }
 
@@ -96,7 +144,9 @@ void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
       }
     }
     await_weights(id, device, after);
+    await_sent(device, after);
     now.ready[c] = dag_.add(Compute{state.works[c], own, device, m}, after);
+    if (plan_.schedule.blocking_sends) last_kernel_[device] = now.ready[c];
     used_weights(id, device, now.ready[c]);
   }
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
@@ -148,6 +198,8 @@ void Lowering::emit_partial_sum_reduction(LayerId id, std::int32_t m) {
     sums[{state.cells()[c].replica, state.cells()[c].part.out}].push_back(c);
   }
   for (const auto& [key, members] : sums) {
+    // A group of one device beside larger ones has the whole contraction: nothing to sum.
+    if (state.cells()[members[0]].part.contraction.empty()) continue;
     std::vector<DeviceId> devices;
     std::vector<OpId> after;
     for (const std::size_t c : members) {
@@ -184,8 +236,10 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     await_repeated_sums(id, c, m, after);
     await_weights(id, device, after);
     await_room(id, device, after);
+    await_sent(device, after);
     const auto add = [&](Pass pass) {
       const OpId op = dag_.add(Compute{state.works[c], pass, device, m}, after);
+      if (plan_.schedule.blocking_sends) last_kernel_[device] = op;
       used_weights(id, device, op);
       return op;
     };
@@ -361,6 +415,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
            dag_.add(Local{LocalKind::add, movement.devices[0], from, home_gradient}, after));
       continue;
     }
+    await_turn(stream, movement, after);
     OpId op;
     Role role = Role::gradient;
     if (!is_collective(movement.pattern)) {
@@ -382,6 +437,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
       op = dag_.add(Collective{kind, dag_.intern(movement.devices), from, to}, shares, stream,
                     after);
     }
+    took_turn(stream, movement, op);
     for (const std::int32_t cell : movement.producers) {
       if (alone) {
         feed(cell, op);

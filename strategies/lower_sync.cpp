@@ -5,6 +5,17 @@
 
 namespace parsim {
 
+namespace {
+
+/// The devices that have the group's parameters, those that sum first.
+std::vector<DeviceId> holders_of(const SyncGroup& group) {
+  std::vector<DeviceId> all = group.devices;
+  all.insert(all.end(), group.mirrors.begin(), group.mirrors.end());
+  return all;
+}
+
+}  // namespace
+
 void Lowering::analyse_shards(std::size_t g) {
   const SyncGroup& group = groups_[g];
   if (group.zero_stage == 0) return;
@@ -130,6 +141,19 @@ void Lowering::emit_sync(std::size_t g) {
                              state.shares, Stream::gradient, after);
     state.summed.assign(group.devices.size(), op);
   }
+  if (group.served()) return;
+  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
+    const DeviceId mirror = group.mirrors[d];
+    const auto near = std::find_if(
+        group.devices.begin(), group.devices.end(),
+        [&](DeviceId device) { return cluster_[device].node == cluster_[mirror].node; });
+    const auto from = near == group.devices.end()
+                          ? std::size_t{0}
+                          : static_cast<std::size_t>(near - group.devices.begin());
+    state.summed.push_back(
+        dag_.add(Transfer{group.devices[from], mirror, gradient, gradient, false}, Stream::gradient,
+                 std::vector<OpId>{state.summed[from], state.mirrors_done[d]}));
+  }
 }
 
 void Lowering::emit_server_return(std::size_t g) {
@@ -154,10 +178,11 @@ void Lowering::finish() {
   std::map<DeviceId, OpId> last_sum;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     // What one device has alone is summed by kernels, which its stream puts before the update.
-    const bool sums = !groups_[g].served() && groups_[g].devices.size() > 1;
+    const std::vector<DeviceId> holders = holders_of(groups_[g]);
+    const bool sums = !groups_[g].served() && holders.size() > 1;
     if (!sums || group_states_[g].summed.empty()) continue;
-    for (std::size_t d = 0; d < groups_[g].devices.size(); ++d) {
-      OpId& last = last_sum[groups_[g].devices[d]];
+    for (std::size_t d = 0; d < holders.size(); ++d) {
+      OpId& last = last_sum[holders[d]];
       last = std::max(last, group_states_[g].summed[d]);
     }
   }
@@ -171,16 +196,17 @@ void Lowering::finish() {
     }
     Slice weight{state.bucket, Role::weight, 0, {}};
     std::vector<OpId> updates;
-    for (std::size_t d = 0; d < group.devices.size(); ++d) {
+    const std::vector<DeviceId> holders = holders_of(group);
+    for (std::size_t d = 0; d < holders.size(); ++d) {
       if (group.zero_stage > 0) weight.region = state.shares.regions[d];
       if (group.zero_stage > 0 && group.shards[d] == 0) continue;
       std::vector<OpId> after{state.summed[d]};
       // Only a device's first update waits for the last sum: the others come after it in its
       // stream.
-      OpId& last = last_sum[group.devices[d]];
+      OpId& last = last_sum[holders[d]];
       if (last.valid() && last != after[0]) after.push_back(last);
       last = {};
-      updates.push_back(dag_.add(Update{group.devices[d], weight}, after));
+      updates.push_back(dag_.add(Update{holders[d], weight}, after));
     }
     // Weights that stay whole; what is split is gathered when it is needed.
     if (group.zero_stage == 0 || group.zero_stage == 3) continue;

@@ -111,12 +111,25 @@ class Lowering {
   void finish();
   void emit_server_return(std::size_t group);
 
+  /// With blocking sends, adds what a movement between stages waits for beside its operands: its
+  /// devices' last movement, and the last kernel of those that receive. (DeepSpeed's pipeline
+  /// engine sends and receives by blocking calls, one after another:
+  /// deepspeed/runtime/pipe/p2p.py.)
+  void await_turn(Stream stream, const Movement& movement, std::vector<OpId>& after) const;
+  void took_turn(Stream stream, const Movement& movement, OpId op);
+  /// Adds what a kernel must wait for because its device sends.
+  void await_sent(DeviceId device, std::vector<OpId>& after);
+
   [[nodiscard]] bool is_source(LayerId id) const { return flow_.source[id.index()]; }
   /// Between stages, values (or gradients, if `back`) have a stream of their own.
   [[nodiscard]] Stream stream_between(LayerId a, LayerId b, bool back) const {
     const auto& stage = plan_.schedule.stage_of_layer;
     if (stage[a.index()] == stage[b.index()]) return Stream::tensor;
     return back ? Stream::pipeline_back : Stream::pipeline;
+  }
+  [[nodiscard]] bool blocks(Stream stream) const {
+    return plan_.schedule.blocking_sends &&
+           (stream == Stream::pipeline || stream == Stream::pipeline_back);
   }
   [[nodiscard]] MicroBatchState& at(LayerId id, std::int32_t m) {
     return micro_[id.index()][static_cast<std::size_t>(m)];
@@ -143,7 +156,8 @@ class Lowering {
   struct GroupState {
     std::int64_t backward_left = 0;
     TensorId bucket;
-    std::vector<OpId> summed;        ///< by device of the group, or pushes to the server
+    /// By device of the group, then of its mirrors; or pushes to the server.
+    std::vector<OpId> summed;
     std::vector<OpId> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
     Shares shares;                   ///< of the bucket, if states are split
     OpId gathered;                   ///< its weights for the last time, if they are split
@@ -154,6 +168,9 @@ class Lowering {
     bool returned = false;
   };
   std::vector<GroupState> group_states_;
+  /// With blocking sends, by device: the last kernel and movement so far, and what it still sends.
+  std::map<DeviceId, OpId> last_kernel_, last_movement_;
+  std::map<DeviceId, std::vector<OpId>> sending_;
   std::vector<std::vector<std::size_t>> split_weights_;  ///< by layer: groups
   /// Groups with split weights, and with split gradients, that take room from each other.
   std::vector<std::vector<std::size_t>> gathered_together_, filled_together_;

@@ -20,6 +20,14 @@ struct Use {
   std::int64_t replica = 0;
 };
 
+/// Those of one parameter.
+struct Uses {
+  std::vector<Use> all;
+  /// Only the first replica has contributions to all of it: layers or their groups of devices
+  /// differ in the number of replicas.
+  bool first_only = false;
+};
+
 /// Cuts regions that overlap without being equal (tied weights split differently) along each
 /// other's borders, so that the pieces are equal or disjoint.
 std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
@@ -78,11 +86,40 @@ struct ParameterSum {
   std::vector<DeviceId> devices, mirrors;
 };
 
+/// The first replica sums, all others get its sum.
+std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
+                                        const std::string& where) {
+  std::map<Region, ParameterSum> by_piece;
+  for (const auto& [key, devices] : all) {
+    ParameterSum& sum = by_piece[key.second];
+    std::vector<DeviceId>& list = key.first == 0 ? sum.devices : sum.mirrors;
+    list.insert(list.end(), devices.begin(), devices.end());
+  }
+  std::vector<ParameterSum> result;
+  for (auto& [piece, sum] : by_piece) {
+    ensure(!sum.devices.empty(), "the first replica has every piece");
+    sum.piece = piece;
+    std::erase_if(sum.mirrors, [&](DeviceId device) {
+      return std::binary_search(sum.devices.begin(), sum.devices.end(), device);
+    });
+    std::sort(sum.mirrors.begin(), sum.mirrors.end());
+    const bool serves = std::binary_search(sum.mirrors.begin(), sum.mirrors.end(), sync.server);
+    if (sync.kind == Sync::Kind::server && serves) {
+      throw InputError(where,
+                       "a parameter server that is a further replica of groups of other size",
+                       "a server that is no such device");
+    }
+    result.push_back(std::move(sum));
+  }
+  return result;
+}
+
 /// Every replica sums for itself. But a server has one store for a piece: of several replicas only
 /// one sends it gradients, the server's own if it has one (its contributions are in that store
 /// already), else the first.
-std::vector<ParameterSum> sums(const std::vector<Use>& uses, const Sync& sync) {
-  const Holders all = holders(uses);
+std::vector<ParameterSum> sums(const Uses& uses, const Sync& sync, const std::string& where) {
+  const Holders all = holders(uses.all);
+  if (uses.first_only) return sums_of_first(all, sync, where);
   std::map<Region, std::vector<const std::vector<DeviceId>*>> replicas_of;
   for (const auto& [key, devices] : all) replicas_of[key.second].push_back(&devices);
   std::vector<ParameterSum> result;
@@ -108,19 +145,25 @@ std::vector<ParameterSum> sums(const std::vector<Use>& uses, const Sync& sync) {
 }
 
 /// What the cells of the layers that have a parameter use of it.
-std::vector<Use> uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
-                         const std::function<std::span<const Cell>(LayerId)>& cells_of) {
-  std::vector<Use> uses;
+Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
+             const std::function<std::span<const Cell>(LayerId)>& cells_of) {
+  Uses uses;
+  std::int32_t replicas = 0;  // of the layers so far
   std::map<DeviceId, std::int64_t> replica_of;
   for (const LayerId user : users) {
     const Layer& layer = network[user];
     const std::vector<Shape> inputs = input_shapes(network, user);
     for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
       if (layer.parameters[p] != id) continue;
+      std::int32_t own = 0;
+      for (const Cell& cell : cells_of(user)) own = std::max(own, cell.replica + cell.replicas);
+      uses.first_only |= replicas > 0 && own != replicas;
+      replicas = own;
       for (const Cell& cell : cells_of(user)) {
         const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
         if (region.empty()) continue;
-        uses.push_back({region, cell.device, cell.replica});
+        uses.all.push_back({region, cell.device, cell.replica});
+        uses.first_only |= cell.replicas > 1;
         if (replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
           continue;
         throw InputError(fmt::format("parameter '{}'", network[id].name),
@@ -134,7 +177,8 @@ std::vector<Use> uses_of(const Network& network, ParameterId id, std::span<const
 
 /// From relative shares to elements; nothing is split on one device.
 void split_states(const Network& network, SyncGroup& group) {
-  if (group.devices.size() == 1 || group.served()) group.zero_stage = 0;
+  const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
+  if (alone || group.served()) group.zero_stage = 0;
   if (group.zero_stage == 0) {
     group.shards.clear();
     return;
@@ -197,12 +241,13 @@ std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const Par
       index;
   for (const ParameterId id : bucket) {
     const std::vector<LayerId>& layers = users[id.index()];
-    const std::vector<Use> uses = uses_of(network, id, layers, cells_of);
-    if (uses.empty()) continue;
+    const Uses uses = uses_of(network, id, layers, cells_of);
+    if (uses.all.empty()) continue;
     const LayerPlan& plan = plan_of(layers[0]);
     const Sync& sync = plan.sync;
     const States states{zero_stage(plan), plan.optimizer.shares};
-    for (const auto& [piece, devices, mirrors] : sums(uses, sync)) {
+    const std::string where = fmt::format("parameter '{}'", network[id].name);
+    for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
       const auto [at, fresh] = index.try_emplace(
           {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
       if (fresh) groups.push_back({devices, mirrors, sync, states.first, states.second, {}, {}});

@@ -16,8 +16,9 @@ namespace parsim {
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {
   std::vector<DeviceId> devices;  ///< ascending; one device: nothing to sum
-  /// Under a parameter server: holders that belong to further replicas. Their sum is the same, so
-  /// they send nothing and only get the new weights.
+  /// Holders that belong to further replicas and do not sum for themselves: under a parameter
+  /// server, which sends them the new weights, or where groups of different size share the layer,
+  /// so that only the first replica has all contributions. They get its sum.
   std::vector<DeviceId> mirrors;
   Sync sync;
   std::int32_t zero_stage =
@@ -53,12 +54,13 @@ struct SyncGroup {
 /// The groups of a plan in the order of its buckets, then by parameter. Weights that layers of
 /// several stages use are not split. Different devices may hold
 /// different parts of a parameter; each part forms its own group. Replicas are not summed with each
-/// other: each has the full gradient already.
+/// other: each has the full gradient already, or is a mirror.
 ///
 /// cells_of_layer   cells(…) of every layer
 ///
-/// Throws InputError if tied parameters are replicated differently by their layers, or if states
-/// are to be split into shares for another number of devices.
+/// Throws InputError if tied parameters are replicated differently by their layers, if states are
+/// to be split into shares for another number of devices, or for a parameter server that is a
+/// mirror.
 [[nodiscard]] std::vector<SyncGroup> sync_groups(
     const Network& network, const Plan& plan,
     const std::vector<std::span<const Cell>>& cells_of_layer);

@@ -8,18 +8,15 @@
 
 namespace parsim {
 
-Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where) {
+namespace {
+
+/// Without the devices that are not kept, and their links.
+Cluster with_devices(Cluster cluster, const std::vector<bool>& keep) {
   std::vector<std::int32_t> renumbered;
   std::vector<Device> kept;
-  std::size_t gpus = 0;
   for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-    const bool drop = cluster.model(DeviceId{d}).kind == DeviceKind::gpu && gpus++ >= count;
-    renumbered.push_back(drop ? -1 : static_cast<std::int32_t>(kept.size()));
-    if (!drop) kept.push_back(cluster.devices[d]);
-  }
-  if (count == 0 || gpus < count) {
-    throw InputError(where, fmt::format("{} GPUs of '{}', which has {}", count, cluster.name, gpus),
-                     fmt::format("accepted: 1 to {}", gpus));
+    renumbered.push_back(keep[d] ? static_cast<std::int32_t>(kept.size()) : -1);
+    if (keep[d]) kept.push_back(cluster.devices[d]);
   }
   const auto dropped = [&](Port& port) {
     if (port.kind != Port::Kind::device) return false;
@@ -32,6 +29,41 @@ Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where)
   });
   cluster.devices = std::move(kept);
   return cluster;
+}
+
+}  // namespace
+
+Cluster first_gpus(Cluster cluster, std::size_t count, const std::string& where) {
+  std::vector<bool> keep;
+  std::size_t gpus = 0;
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    keep.push_back(cluster.model(DeviceId{d}).kind != DeviceKind::gpu || gpus++ < count);
+  }
+  if (count == 0 || gpus < count) {
+    throw InputError(where, fmt::format("{} GPUs of '{}', which has {}", count, cluster.name, gpus),
+                     fmt::format("accepted: 1 to {}", gpus));
+  }
+  return with_devices(std::move(cluster), keep);
+}
+
+Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& counts,
+                            const std::string& where) {
+  std::vector<bool> keep;
+  std::vector<std::size_t> seen(std::max(cluster.nodes.size(), counts.size()), 0);
+  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+    const std::size_t node = cluster.devices[d].node.index();
+    const bool gpu = cluster.model(DeviceId{d}).kind == DeviceKind::gpu;
+    keep.push_back(!gpu || (node < counts.size() && seen[node] < counts[node]));
+    if (gpu) ++seen[node];
+  }
+  for (std::size_t n = 0; n < counts.size(); ++n) {
+    if (counts[n] > 0 && counts[n] <= seen[n]) continue;
+    throw InputError(where,
+                     fmt::format("{} GPUs of machine {} of '{}', which has {}", counts[n], n,
+                                 cluster.name, seen[n]),
+                     fmt::format("accepted: 1 to {}", seen[n]));
+  }
+  return with_devices(std::move(cluster), keep);
 }
 
 }  // namespace parsim

@@ -133,7 +133,7 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 std::string missing_needs(const Claim& claim) {
   // Words of `needs` that stand for what could not be expressed once and can be now. "scale": a
   // simulation that was too long.
-  constexpr std::string_view met[] = {"scale"};
+  constexpr std::string_view met[] = {"scale", "layout", "uneven-placement"};
   const std::string needs = text_of(claim, "needs");
   std::vector<std::string> missing;
   for (std::size_t at = 0; at < needs.size();) {

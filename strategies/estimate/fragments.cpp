@@ -20,6 +20,7 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   for (const DeviceId device : plan.devices) key.push_back(device.value);
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
+  key.push_back(plan.joined ? 1 : 0);
 }
 
 }  // namespace
@@ -104,6 +105,8 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
   }
   if (!partial_sums) return fragment;
   for (const auto& [key, members] : sums) {
+    const auto one = static_cast<std::size_t>(members[0]);
+    if (fragment.cells[one].part.contraction.empty()) continue;  // nothing to sum
     std::vector<DeviceId> devices;
     for (const std::int32_t c : members) {
       devices.push_back(fragment.cells[static_cast<std::size_t>(c)].device);

@@ -10,6 +10,7 @@
 #include "app/published_training.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
 
@@ -74,6 +75,50 @@ TEST_CASE("published plan: stages of whole blocks, all gradients after the last 
     CHECK(plan.schedule.stage_of_layer[l] == (late ? 1 : 0));
     CHECK_FALSE(plan.layers[l].recompute);
   }
+}
+
+TEST_CASE("published plan: stages of unequal blocks, as the row says") {
+  const auto blocks = [](const std::string& layout) {
+    Claim claim = row("3D,1,4,2,4,3,48,,");
+    claim.what["layout"] = layout;
+    const auto both = planned(claim);
+    std::size_t first_of_second = 0;
+    while (both.plan.schedule.stage_of_layer[first_of_second] == 0) ++first_of_second;
+    return both.network.layers[first_of_second].name;
+  };
+  CHECK(blocks("").starts_with("block2."));
+  CHECK(blocks("3/1").starts_with("block3."));
+  CHECK(blocks("1/3 (embedding and head count as a layer)").starts_with("block1."));
+  CHECK(testing::refusal_of([&] { return blocks("2/3"); }) ==
+        "f:2:layout: '2/3', 5 blocks in 2 stages; accepted: 4 blocks in 2 stages, as in 13/11");
+}
+
+TEST_CASE("published plan: a row may name a layout file, a cluster and devices by machine") {
+  const testing::TemporaryFolder folder;
+  Claim claim = row("3D,,,,,3,24,,");
+  claim.what["cluster"] = "star:3,device=t4*1+v100-sxm2*2,rate=10GB/s,latency=1us";
+  claim.what["layout_file"] = folder.write("l.toml",
+                                           "[[stages]]\nblocks = \"0-2\"\n"
+                                           "groups = [[\"gpu1\", \"gpu2\"]]\n"
+                                           "[[stages]]\nblocks = \"3\"\ngroups = [[\"gpu0\"]]\n");
+  const auto both = planned(claim);
+  CHECK(both.plan.schedule.micro_batches == 3);
+  CHECK(both.plan.batch == 24);
+  CHECK(both.plan.layers.back().devices == std::vector{DeviceId{0}});
+  CHECK(both.plan.schedule.lanes.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
+
+  Claim placed = row("DP,,,,4,1,,,");
+  placed.what["placement"] = "3+1+2";
+  placed.what["n_gpus"] = "6";
+  const Cluster cluster = cluster_of(placed);
+  std::vector<std::size_t> counts(cluster.nodes.size());
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    ++counts[cluster[gpu].node.index()];
+  }
+  CHECK(counts == std::vector<std::size_t>{3, 1, 2});
+  placed.what["n_gpus"] = "7";
+  CHECK(testing::refusal_of([&] { return cluster_of(placed); }) ==
+        "f:2:placement: 6 GPUs, but 7 by n_gpus; accepted: GPUs by machine, as in 1+1+4+3");
 }
 
 TEST_CASE("published plan: FSDP's units are blocks, which keep their input only") {

@@ -102,6 +102,29 @@ TEST_CASE("plan: cells are the grid's, row-major, the last cut fastest") {
                           {DeviceId{0}, {{{5, 8}, {4, 6}, {0, 4}, {0, 4}}, {}}, 0, 0}});
 }
 
+TEST_CASE("plan: joined neighbours along the last cut on one device are one cell") {
+  const Network network = network_of("x: vector 6; dense 4");
+  LayerPlan plan;
+  plan.joined = true;
+  plan.cuts = {{Dim::sample, {5, 3}}, {Dim::channel, {1, 1, 2}}};
+  plan.devices = devices({0, 1, 1, 2, 2, 2});
+  CHECK(cells(network, LayerId{1}, plan, 8) ==
+        std::vector<Cell>{{DeviceId{0}, {{{0, 5}, {0, 1}}, {}}, 0, 0},
+                          {DeviceId{1}, {{{0, 5}, {1, 4}}, {}}, 0, 0},
+                          {DeviceId{2}, {{{5, 8}, {0, 4}}, {}}, 0, 0}});
+  plan.cuts[1] = {Dim::replica, {1, 1, 1}};
+  CHECK(cells(network, LayerId{1}, plan, 8) ==
+        std::vector<Cell>{{DeviceId{0}, {{{0, 5}, {0, 4}}, {}}, 0, 0},
+                          {DeviceId{1}, {{{0, 5}, {0, 4}}, {}}, 1, 0, 2},
+                          {DeviceId{2}, {{{5, 8}, {0, 4}}, {}}, 0, 0, 3}});
+  // Who has all of a contraction has no part of it to be summed.
+  plan.cuts[1] = {Dim::in_channel, {2, 2, 2}};
+  CHECK(cells(network, LayerId{1}, plan, 8) ==
+        std::vector<Cell>{{DeviceId{0}, {{{0, 5}, {0, 4}}, {0, 2}}, 0, 0},
+                          {DeviceId{1}, {{{0, 5}, {0, 4}}, {2, 6}}, 0, 1},
+                          {DeviceId{2}, {{{5, 8}, {0, 4}}, {}}, 0, 0}});
+}
+
 TEST_CASE("plan: parts of size zero are no cells") {
   const Network network = network_of("x: vector 6; dense 4");
   const std::vector<Cell> all =

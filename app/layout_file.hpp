@@ -1,0 +1,48 @@
+// Files of --layout: which blocks, devices and samples the stages of a plan have.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "strategies/layout.hpp"
+
+namespace parsim {
+
+/// A file with what it decides beyond the layout; what it leaves open, options decide.
+struct LayoutFile {
+  Layout layout;
+  std::optional<std::int32_t> micro_batches, zero_stage;
+  std::optional<PipelineSchedule> schedule;
+  std::optional<Recompute> recompute;
+  std::optional<ShareRule> shares;
+  /// Of a micro-batch, if a stage names samples.
+  std::optional<std::int64_t> samples;
+  std::string samples_at;  ///< where it does, for messages
+};
+
+/// A TOML file:
+///
+///     micro_batches = 8                # all keys but stages may be left out
+///     schedule = "1f1b"                # or gpipe
+///     zero = 1                         # 0 to 3
+///     recompute = "none"               # as --recompute
+///     shares = "proportional"          # or equal: of replicas without samples
+///     sends = "blocking"               # or overlapped: see Schedule::blocking_sends
+///
+///     [[stages]]
+///     blocks = "0-11"                  # or "5"; what is around the blocks goes with the first and
+///                                      # the last; or by names: layers = "conv1-pool2"
+///     groups = [["a.gpu0", "a.gpu1"], ["b.gpu0"]]   # a list for each replica
+///     samples = [3, 1]                 # of a micro-batch, for each replica
+///
+/// Stages follow one another without gaps; data and loss layers need not be named. Throws
+/// InputError with file:line:key for whatever is not so, with a "did you mean" for names.
+[[nodiscard]] LayoutFile read_layout(std::string_view text, const std::string& file,
+                                     const Network& network, const Cluster& cluster);
+
+/// Sets what the file decides beside the layout.
+void take_decisions(const LayoutFile& file, StrategyInput& input);
+
+}  // namespace parsim

@@ -1,0 +1,47 @@
+#include "strategies/blocks.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+namespace parsim {
+
+std::optional<std::int64_t> block_of(const Network& network, LayerId layer) {
+  constexpr std::string_view prefix = "block";
+  const std::string_view name = network[layer].name;
+  const std::size_t dot = name.find('.');
+  if (!name.starts_with(prefix) || dot == std::string_view::npos) return std::nullopt;
+  const std::string_view digits = name.substr(prefix.size(), dot - prefix.size());
+  std::int64_t number = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, number);
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  const bool whole = error == std::errc{} && stopped == end && number >= 0 && number <= most;
+  return whole ? std::optional(number) : std::nullopt;
+}
+
+std::vector<std::int64_t> blocks_of(const Network& network) {
+  std::vector<std::int64_t> blocks;
+  std::int64_t now = -1, most = -1;
+  bool inside = false;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::optional<std::int64_t> block = block_of(network, LayerId{l});
+    if (block) most = now = *block;
+    if (!block && inside) now = most + 1;
+    inside = block.has_value();
+    blocks.push_back(now);
+  }
+  return blocks;
+}
+
+std::vector<std::size_t> first_layers_of_blocks(const Network& network) {
+  std::vector<std::size_t> first;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::optional<std::int64_t> block = block_of(network, LayerId{l});
+    if (block && *block == static_cast<std::int64_t>(first.size())) first.push_back(l);
+  }
+  if (!first.empty()) first[0] = 0;
+  return first;
+}
+
+}  // namespace parsim

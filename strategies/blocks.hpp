@@ -1,0 +1,24 @@
+// The blocks of a network: the unit in which stages of large transformers are cut.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/network.hpp"
+
+namespace parsim {
+
+/// The block of a layer, by its name: "block3.mlp.up" is of block 3. Nothing for what is around the
+/// blocks.
+[[nodiscard]] std::optional<std::int64_t> block_of(const Network& network, LayerId layer);
+
+/// By layer its block; -1 before the first one, and after the last one as if it were one more. All
+/// -1: the network has no blocks.
+[[nodiscard]] std::vector<std::int64_t> blocks_of(const Network& network);
+
+/// By block its first layer: 0 for the first, to which belongs all that is before it. Empty if the
+/// network has no blocks. What is after the last block belongs to it.
+[[nodiscard]] std::vector<std::size_t> first_layers_of_blocks(const Network& network);
+
+}  // namespace parsim

@@ -1,0 +1,368 @@
+#include "strategies/layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/shares.hpp"
+#include "strategies/stages.hpp"
+#include "strategies/sync.hpp"
+#include "strategies/tensor/split.hpp"
+
+namespace parsim {
+
+namespace {
+
+using DeviceGroup = std::vector<DeviceId>;
+
+/// A cut of a layer by size of group, all along one dimension. Groups of one device cut nothing.
+struct GroupCuts {
+  Dim dim = Dim::replica;
+  std::map<std::size_t, std::vector<std::int64_t>> sizes;
+};
+
+[[noreturn]] void refuse(std::size_t stage, const std::string& found, const std::string& accepted) {
+  throw InputError(fmt::format("layout: stage {}", stage), found, accepted);
+}
+
+class LayoutPlanner {
+ public:
+  LayoutPlanner(const StrategyInput& input, const Layout& layout)
+      : input_(input),
+        layout_(layout),
+        micro_batches_(input.micro_batches.value_or(1)),
+        users_(users_of_parameters(input.network)) {}
+
+  Plan run() {
+    expect_whole_micro_batches(input_.batch, micro_batches_, "layout");
+    check();
+    Plan plan = empty_plan(input_, "layout", {});
+    plan.schedule.micro_batches = micro_batches_;
+    plan.schedule.lanes.clear();
+    plan.schedule.blocking_sends = layout_.blocking_sends;
+    const std::vector<std::vector<std::int64_t>> shares = all_shares();
+    const auto stages = static_cast<std::int32_t>(layout_.stages.size());
+    for (std::int32_t s = 0; s < stages; ++s) {
+      const auto stage = static_cast<std::size_t>(s);
+      const std::vector<DeviceGroup>& groups = layout_.stages[stage].groups;
+      const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
+      for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
+        plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
+        plan.schedule.stage_of_layer[l] = s;
+      }
+      Lane lane{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
+      for (const DeviceGroup& group : groups) {
+        lane.devices.insert(lane.devices.end(), group.begin(), group.end());
+      }
+      plan.schedule.lanes.push_back(std::move(lane));
+      note_idle_replicas(plan, stage, shares[stage]);
+    }
+    plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
+    plan.buckets = gradient_buckets(input_);
+    return plan;
+  }
+
+ private:
+  [[nodiscard]] std::size_t end_of(std::size_t stage) const {
+    return stage + 1 < layout_.stages.size() ? layout_.stages[stage + 1].first
+                                             : input_.network.layers.size();
+  }
+  [[nodiscard]] std::int64_t samples() const { return input_.batch / micro_batches_; }
+
+  void check() const {
+    if (layout_.stages.empty()) {
+      throw InputError("layout", "no stage", "one stage or more");
+    }
+    std::set<DeviceId> seen;
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const LayoutStage& stage = layout_.stages[s];
+      if (stage.first >= end_of(s) || (s == 0 && stage.first != 0)) {
+        refuse(s, fmt::format("begins with layer {}", stage.first),
+               "stages in the order of the network, the first from its first layer on");
+      }
+      if (stage.groups.empty()) refuse(s, "no groups", "one group or more");
+      for (const DeviceGroup& group : stage.groups) {
+        if (group.empty()) refuse(s, "a group without devices", "one device or more");
+        for (const DeviceId device : group) {
+          if (!device.valid() || device.index() >= input_.cluster.devices.size()) {
+            refuse(s, fmt::format("device {}", device.value), "a device of the cluster");
+          }
+          if (!seen.insert(device).second) {
+            refuse(s, fmt::format("device '{}' a second time", input_.cluster[device].name),
+                   "each device in one group");
+          }
+        }
+      }
+      check_samples(s);
+    }
+  }
+
+  void check_samples(std::size_t s) const {
+    const LayoutStage& stage = layout_.stages[s];
+    if (stage.samples.empty()) return;
+    if (stage.samples.size() != stage.groups.size()) {
+      refuse(
+          s,
+          fmt::format("samples of {} for {} replicas", stage.samples.size(), stage.groups.size()),
+          "one number for each group");
+    }
+    std::int64_t sum = 0;
+    for (const std::int64_t share : stage.samples) {
+      if (share < 0) refuse(s, fmt::format("{} samples", share), "none or more");
+      sum += share;
+    }
+    if (sum != samples()) {
+      refuse(s, fmt::format("{} samples of a micro-batch", sum),
+             fmt::format("{}: a batch of {} in {} micro-batches", samples(), input_.batch,
+                         micro_batches_));
+    }
+  }
+
+  static std::set<std::size_t> sizes_of(const std::vector<DeviceGroup>& groups) {
+    std::set<std::size_t> sizes;
+    for (const DeviceGroup& group : groups) sizes.insert(group.size());
+    return sizes;
+  }
+
+  /// By layer. A group of one follows whatever the others do.
+  const std::vector<GroupCuts>& cuts_of(std::set<std::size_t> sizes) {
+    sizes.erase(1);
+    const auto [at, fresh] = cuts_.try_emplace(sizes);
+    if (!fresh) return at->second;
+    const std::size_t count = input_.network.layers.size();
+    std::vector<GroupCuts>& all = at->second;
+    all.resize(count);
+    std::vector<bool> disagree(count);
+    for (const std::size_t size : sizes) {
+      const std::vector<std::vector<Cut>> split = tensor::split(input_.network, size);
+      for (std::size_t l = 0; l < count; ++l) {
+        const Cut& cut = split[l].at(0);
+        if (!all[l].sizes.empty() && all[l].dim != cut.dim) disagree[l] = true;
+        all[l].dim = cut.dim;
+        all[l].sizes[size] = cut.sizes;
+      }
+    }
+    all_compute(all, disagree);
+    return all;
+  }
+
+  /// Layers that share a parameter are computed by all devices together or not at all.
+  void all_compute(std::vector<GroupCuts>& all, std::vector<bool>& marked) {
+    const std::ptrdiff_t split_differently = std::count(marked.begin(), marked.end(), true);
+    if (split_differently == 0) return;
+    for (bool more = true; std::exchange(more, false);) {
+      for (const std::vector<LayerId>& layers : users_) {
+        const auto by_all = [&](LayerId id) -> bool { return marked[id.index()]; };
+        if (std::none_of(layers.begin(), layers.end(), by_all)) continue;
+        for (const LayerId id : layers) {
+          more = more || !marked[id.index()];
+          marked[id.index()] = true;
+        }
+      }
+    }
+    for (std::size_t l = 0; l < marked.size(); ++l) {
+      if (marked[l]) all[l].dim = Dim::replica;
+    }
+    notes_.push_back(fmt::format(
+        "{} layers, which groups of different size would split differently, are computed by all "
+        "devices of a group",
+        split_differently));
+  }
+
+  /// Borders between the parts that the groups make of a layer: every part of every group is some
+  /// of the finest parts.
+  static std::vector<std::int64_t> borders_of(const GroupCuts& cuts) {
+    std::set<std::int64_t> borders{0};
+    for (const auto& [size, parts] : cuts.sizes) {
+      std::int64_t at = 0;
+      for (const std::int64_t part : parts) borders.insert(at += part);
+    }
+    return {borders.begin(), borders.end()};
+  }
+
+  /// By part, which member of a group of `size` has it.
+  static std::vector<std::size_t> members(const GroupCuts& cuts, std::size_t size) {
+    std::vector<std::size_t> owners;
+    if (cuts.dim == Dim::replica) {
+      for (std::size_t p = 0; p < cuts.sizes.rbegin()->first; ++p) {
+        owners.push_back(std::min(p, size - 1));
+      }
+      return owners;
+    }
+    const std::vector<std::int64_t> borders = borders_of(cuts);
+    for (std::size_t p = 0; p + 1 < borders.size(); ++p) {
+      std::size_t owner = 0;
+      if (size > 1) {
+        const std::vector<std::int64_t>& parts = cuts.sizes.at(size);
+        for (std::int64_t end = parts[0]; end <= borders[p]; end += parts[++owner]) continue;
+      }
+      owners.push_back(owner);
+    }
+    return owners;
+  }
+
+  /// The loss of a group's samples, each device's own: scores that are cut by class go to whose
+  /// sample they are. (Megatron-LM sums over the classes in parts, which moves next to nothing.)
+  [[nodiscard]] std::optional<Cut> loss_by_sample(LayerId id,
+                                                  const std::vector<DeviceGroup>& groups,
+                                                  const std::vector<std::int64_t>& shares) const {
+    if (input_.network[id].kind.as<Loss>() == nullptr || sizes_of(groups) == std::set{1UL}) {
+      return std::nullopt;
+    }
+    Cut cut{Dim::sample, {}};
+    for (std::size_t r = 0; r < groups.size(); ++r) {
+      const auto size = static_cast<std::int64_t>(groups[r].size());
+      if (shares[r] < size && size > 1) return std::nullopt;
+      for (const std::int64_t part : even_split(shares[r], groups[r].size())) {
+        cut.sizes.push_back(part);
+      }
+    }
+    return cut;
+  }
+
+  [[nodiscard]] LayerPlan layer_plan(LayerId id, const std::vector<DeviceGroup>& groups,
+                                     const std::vector<std::int64_t>& shares,
+                                     const GroupCuts& cuts) const {
+    LayerPlan layer;
+    layer.sync = chosen_sync(input_);
+    layer.joined = sizes_of(groups).size() > 1;
+    if (std::optional<Cut> cut = loss_by_sample(id, groups, shares)) {
+      layer.cuts = {std::move(*cut)};
+      for (const DeviceGroup& group : groups) {
+        layer.devices.insert(layer.devices.end(), group.begin(), group.end());
+      }
+      return layer;
+    }
+    if (groups.size() > 1) layer.cuts.push_back({Dim::sample, shares});
+    if (cuts.sizes.empty()) {
+      for (const DeviceGroup& group : groups) layer.devices.push_back(group[0]);
+      return layer;
+    }
+    Cut shared{cuts.dim, {}};
+    if (cuts.dim == Dim::replica) {
+      shared.sizes.assign(cuts.sizes.rbegin()->first, 1);
+    } else {
+      shared.sizes = borders_of(cuts);
+      std::adjacent_difference(shared.sizes.begin(), shared.sizes.end(), shared.sizes.begin());
+      shared.sizes.erase(shared.sizes.begin());
+    }
+    layer.cuts.push_back(std::move(shared));
+    for (const DeviceGroup& group : groups) {
+      for (const std::size_t member : members(cuts, group.size())) {
+        layer.devices.push_back(group[member]);
+      }
+    }
+    return layer;
+  }
+
+  /// Seconds that a group takes for a stage's layers, its slowest device, without what it
+  /// exchanges.
+  double time_of(std::size_t stage, const DeviceGroup& group, std::int64_t samples) {
+    const std::vector<GroupCuts>& cuts = cuts_of({group.size()});
+    std::map<std::int32_t, DeviceId> models;
+    for (const DeviceId device : group) models.try_emplace(input_.cluster[device].model, device);
+    double slowest = 0;
+    for (const auto& [model, device] : models) {
+      double time = 0;
+      for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
+        const LayerPlan plan = layer_plan(LayerId{l}, {group}, {samples}, cuts[l]);
+        const std::vector<Cell> parts = cells(input_.network, LayerId{l}, plan, samples);
+        // The first part is the largest.
+        if (!parts.empty()) time += layer_time(input_, LayerId{l}, parts[0].part, device).count();
+      }
+      slowest = std::max(slowest, time);
+    }
+    return slowest;
+  }
+
+  /// Replicas of all given stages, each stage's r-th the same pipeline: by the slowest of them.
+  std::vector<std::int64_t> by_speed(const std::vector<std::size_t>& stages) {
+    std::map<std::vector<std::int32_t>, std::size_t> known;
+    std::vector<std::size_t> kinds, like;
+    for (std::size_t r = 0; r < layout_.stages[stages[0]].groups.size(); ++r) {
+      std::vector<std::int32_t> signature;
+      for (const std::size_t s : stages) {
+        for (const DeviceId device : layout_.stages[s].groups[r]) {
+          signature.push_back(input_.cluster[device].model);
+        }
+        signature.push_back(-1);
+      }
+      const auto [at, fresh] = known.try_emplace(std::move(signature), known.size());
+      if (fresh) like.push_back(r);
+      kinds.push_back(at->second);
+    }
+    if (known.size() == 1) return even_split(samples(), kinds.size());
+    return finish_together(samples(), kinds, [&](std::size_t kind, std::int64_t units) {
+      double slowest = 0;
+      for (const std::size_t s : stages) {
+        slowest = std::max(slowest, time_of(s, layout_.stages[s].groups[like[kind]], units));
+      }
+      return Seconds{slowest};
+    });
+  }
+
+  std::vector<std::vector<std::int64_t>> all_shares() {
+    std::map<std::size_t, std::vector<std::size_t>> stages_of;  // by number of replicas
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      if (layout_.stages[s].samples.empty()) {
+        stages_of[layout_.stages[s].groups.size()].push_back(s);
+      }
+    }
+    std::vector<std::vector<std::int64_t>> shares;
+    for (const LayoutStage& stage : layout_.stages) shares.push_back(stage.samples);
+    for (const auto& [replicas, stages] : stages_of) {
+      const std::vector<std::int64_t> share = input_.shares == ShareRule::proportional
+                                                  ? by_speed(stages)
+                                                  : even_split(samples(), replicas);
+      for (const std::size_t s : stages) shares[s] = share;
+    }
+    return shares;
+  }
+
+  void note_idle_replicas(Plan& plan, std::size_t stage,
+                          const std::vector<std::int64_t>& shares) const {
+    const auto idle = std::count(shares.begin(), shares.end(), 0);
+    if (idle == 0) return;
+    plan.notes.push_back(
+        fmt::format("stage {}: {} of {} replicas have nothing to do: a micro-batch has {} samples",
+                    stage, idle, shares.size(), samples()));
+  }
+
+  const StrategyInput& input_;
+  const Layout& layout_;
+  std::int32_t micro_batches_;
+  std::vector<std::vector<LayerId>> users_;                       ///< by parameter
+  std::map<std::set<std::size_t>, std::vector<GroupCuts>> cuts_;  ///< by sizes of groups
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+Layout even_layout(const std::vector<std::size_t>& first, std::size_t tensor, std::size_t data,
+                   const std::vector<DeviceId>& devices) {
+  ensure(devices.size() == first.size() * tensor * data, "a layout has its devices");
+  Layout layout;
+  auto next = devices.begin();
+  for (const std::size_t layer : first) {
+    LayoutStage& stage = layout.stages.emplace_back(LayoutStage{layer, {}, {}});
+    for (std::size_t r = 0; r < data; ++r) {
+      const auto end = next + static_cast<std::ptrdiff_t>(tensor);
+      stage.groups.emplace_back(next, end);
+      next = end;
+    }
+  }
+  return layout;
+}
+
+Plan plan_layout(const StrategyInput& input, const Layout& layout) {
+  return LayoutPlanner(input, layout).run();
+}
+
+}  // namespace parsim

@@ -1,0 +1,44 @@
+// A plan that is given instead of searched for: which layers, devices and samples every stage has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim {
+
+/// A stage of a pipeline.
+struct LayoutStage {
+  std::size_t first = 0;  ///< its first layer; it ends where the next stage begins
+  /// By replica, the devices that share each of its layers (a tensor-parallel group, as
+  /// tensor::split shares them). Groups may differ in size, within a stage and between stages.
+  std::vector<std::vector<DeviceId>> groups;
+  /// By replica, of a micro-batch. Empty: equal, or by speed (StrategyInput::shares).
+  std::vector<std::int64_t> samples;
+};
+
+struct Layout {
+  std::vector<LayoutStage> stages;
+  bool blocking_sends = false;  ///< see Schedule
+};
+
+/// Groups of equal size as Megatron-LM numbers them: device k of replica r of stage s is devices[(s
+/// · data + r) · tensor + k] (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training
+/// on GPU Clusters Using Megatron-LM", section 3).
+///
+/// first     by stage, its first layer
+/// devices   stages · data · tensor of them
+[[nodiscard]] Layout even_layout(const std::vector<std::size_t>& first, std::size_t tensor,
+                                 std::size_t data, const std::vector<DeviceId>& devices);
+
+/// Exactly these stages, groups and samples, in micro-batches and order as the input says (one
+/// micro-batch unless it names a number). Where replicas of a stage have groups of different size
+/// that would cut a layer along different dimensions, all devices compute it; a note says so.
+///
+/// Throws InputError in the name of "layout" for a stage without layers, devices or an existing
+/// layer to begin with, a device in two groups, and samples that are no micro-batch.
+[[nodiscard]] Plan plan_layout(const StrategyInput& input, const Layout& layout);
+
+}  // namespace parsim
