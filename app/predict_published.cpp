@@ -540,7 +540,7 @@ Prediction PublishedPredictor::collective_time(const Claim& claim) const {
     rows = source.rows_of_terms.at(at->first);
     break;
   }
-  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::nullopt, std::move(rows)};
+  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
 }
 
 Prediction PublishedPredictor::step_time(const Claim& claim) const {
@@ -555,7 +555,6 @@ Prediction PublishedPredictor::step_time(const Claim& claim) const {
   return {(step.others + factor_of(calibrated.fits) * step.squares) * 1e3,
           step.flops / median(rates),
           {},
-          std::nullopt,
           calibrated.rows()};
 }
 

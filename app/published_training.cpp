@@ -98,7 +98,7 @@ void set_memory(const Claim& claim, Cluster& cluster) {
   }
 }
 
-PeakMemory peak_memory(const StrategyInput& input, const Plan& plan) {
+PeakMemory memory_of(const StrategyInput& input, const Plan& plan) {
   const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
   PeakMemory fullest;
   double most = -1;
@@ -190,7 +190,7 @@ Training::Training(const Claim& claim)
     input.optimizer = Optimizer::adam;
     const Plan plan = published_plan(claim, input);
     batch_ = plan.batch;
-    memory_ = peak_memory(input, plan);
+    memory_ = memory_of(input, plan);
     dag_ = lower(network, cluster_, plan);
     return;
   }
@@ -201,7 +201,7 @@ Training::Training(const Claim& claim)
   // TensorFlow's gradients travel variable by variable.
   if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
   const Plan plan = plan_data(input);
-  memory_ = peak_memory(input, plan);
+  memory_ = memory_of(input, plan);
   dag_ = with_exchange(lower(network, cluster_, plan), cluster_, exchange_of(claim),
                        claim.set + ":parallelism");
 }

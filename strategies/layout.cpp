@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "strategies/gradient_flow.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
@@ -275,7 +276,8 @@ class LayoutPlanner {
         const LayerPlan plan = layer_plan(LayerId{l}, {group}, {samples}, cuts[l]);
         const std::vector<Cell> parts = cells(input_.network, LayerId{l}, plan, samples);
         // The first part is the largest.
-        if (!parts.empty()) time += layer_time(input_, LayerId{l}, parts[0].part, device).count();
+        if (!parts.empty())
+          time += layer_time(input_, flow_, LayerId{l}, parts[0].part, device).count();
       }
       slowest = std::max(slowest, time);
     }
@@ -336,6 +338,7 @@ class LayoutPlanner {
   }
 
   const StrategyInput& input_;
+  const GradientFlow flow_ = gradient_flow(input_.network);
   const Layout& layout_;
   std::int32_t micro_batches_;
   std::vector<std::vector<LayerId>> users_;                       ///< by parameter
