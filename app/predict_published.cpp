@@ -482,7 +482,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       return {};
     }
     static_cast<void>(cluster_of(claim));
-    if (has_layout(claim)) static_cast<void>(layout_of(claim));
+    if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
   } catch (const InputError& error) {
     return error.what();
   }

@@ -28,12 +28,12 @@ struct MeasuredStep {
 /// The terms of steps that cross machines, where kernels and links are not told apart by a row on
 /// one machine. Least squares of relative errors, with both terms held near 1:
 ///
-///     sum over steps of (ln(step / seconds) / 0.03)² + (ln kernels)² + (ln links)²
+///     sum over steps of (ln(step / seconds) / 0.03)² + (ln kernels / 0.25)² + (ln links / 0.18)²
 ///
+/// with the widths that built-in rows have (published_calibration.cpp).
 /// One step alone leaves open what is to blame: both terms give way in proportion to what each
 /// decides of the step, so that a step that hardly communicates says little of the links, and one
-/// that only communicates little of the kernels. Several steps tell them apart. 0.03: repeated runs
-/// differ by up to 2.5 % (validation/measurements/README.md). Neither term passes
+/// that only communicates little of the kernels. Several steps tell them apart. Neither term passes
 /// largest_factor, and no link is faster than its line rate.
 ///
 /// kernels   if a row that hardly communicates has fitted them: only the links are fitted

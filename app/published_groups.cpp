@@ -31,7 +31,7 @@ constexpr std::string_view plan_columns[] = {"parallelism",
                                              "partition_units"};
 
 std::int64_t batch_of(const Claim& claim) {
-  if (has_layout(claim)) return layout_of(claim).batch();
+  if (has_layout(claim) && !has_layout_file(claim)) return layout_of(claim).batch();
   return count_column(claim, "global_batch",
                       count_column(claim, "batch_per_gpu", 32) * count_column(claim, "n_gpus", 1) *
                           count_column(claim, "grad_accum", 1));

@@ -184,6 +184,8 @@ std::string network_of(const Claim& claim) {
 }
 
 std::string device_of(const Claim& claim) {
+  // Cards of several types have no name of their own; their cluster says what they are.
+  if (!column(claim, "layout_file").empty()) return column(claim, "gpu");
   return resolved(AliasKind::device, claim, "gpu", device_models());
 }
 

@@ -141,7 +141,7 @@ std::size_t work_of(const StrategyInput& input, const Ways& ways) {
 std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arranging,
                                       Estimator& estimator,
                                       const std::vector<Arrangement>& arrangements) {
-  constexpr std::size_t fewest = 4, few = 16, most = 64;
+  constexpr std::size_t fewest = 4, few = 32, most = 64;
   constexpr std::size_t much_work = 4'000'000;
   std::vector<Estimated> candidates;
   bool some_fits = false;
@@ -176,38 +176,46 @@ Plan plan_tensor(const StrategyInput& input) {
   Estimator estimator(input);
   const std::vector<Estimated> candidates = most_promising(
       input, arranging, estimator, arranged(input, arranging, all_ways(input, devices), devices));
-  constexpr std::size_t finalists = 4;
+  constexpr std::size_t finalists = 8, refined = 16;
   constexpr double hopeless = 2;              // times the fastest estimate
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated
   std::size_t work = 0;
-  std::vector<Plan> plans;
+  std::vector<std::pair<Seconds, Plan>> moved;
   for (const Estimated& one : candidates) {
     const bool late = one.price.fits() != candidates[0].price.fits() ||
                       one.price.step > hopeless * candidates[0].price.step;
     work +=
         input.network.layers.size() * static_cast<std::size_t>(one.arrangement.ways.micro_batches);
-    const bool long_enough = !plans.empty() && work > most_work;
-    if (late || plans.size() == finalists || long_enough) break;
+    const bool long_enough = !moved.empty() && work > most_work;
+    if (late || moved.size() == refined || long_enough) break;
     const auto make = [&](const std::vector<std::size_t>& first) {
       Arrangement other = one.arrangement;
       other.cut.first = first;
       return arranging.plan_of(other);
     };
-    plans.push_back(
-        move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan);
+    Plan plan = move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan;
     const Ways& ways = one.arrangement.ways;
-    plans.back().notes.push_back(note_of(ways));
+    plan.notes.push_back(note_of(ways));
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
-      plans.back().notes.push_back(
+      plan.notes.push_back(
           fmt::format("{} of {} replicas have nothing to do: a micro-batch has {} samples", idle,
                       ways.data, input.batch / ways.micro_batches));
     }
     const std::size_t used = ways.tensor * ways.pipeline * ways.data;
     if (used < devices.size()) {
-      plans.back().notes.push_back(
+      plan.notes.push_back(
           fmt::format("{} of {} devices: the others are left over", used, devices.size()));
     }
+    const Seconds step =
+        one.price.fits() ? estimator.step_time(with_savings(input, plan)) : one.price.step;
+    moved.emplace_back(step, std::move(plan));
+  }
+  std::stable_sort(moved.begin(), moved.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Plan> plans;
+  for (auto& [step, plan] : moved) {
+    if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
   return std::move(plans[best_by_simulation(input, plans)]);
 }

@@ -177,7 +177,7 @@ TEST_CASE("published plan: memory is that of the fullest GPU, of the size that t
 TEST_CASE("published plan: of a run that failed there is a verdict on its memory") {
   Claim claim = row("3D,2,2,2,4,3,24,,");
   claim.what["status"] = "did not run";
-  claim.what["split"] = "unscored";
+  claim.ran = false;
   const Prediction prediction = PublishedPredictor({})(claim);
   CHECK_FALSE(prediction.value);
   CHECK(prediction.verdict == "fits");

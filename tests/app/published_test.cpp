@@ -299,8 +299,9 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
   const nlohmann::json& set = result["sets"][0];
   CHECK(set["rows"] == 4);
   CHECK(set["all"] == 5);
-  CHECK(result["rows"][0]["fits"] == true);
-  CHECK(result["unresolved"][0]["reason"] == "no measurement (OOM); predicted to fit in memory");
+  CHECK(result["rows"][0]["verdict"] == "fits");
+  CHECK(result["unresolved"][0]["verdict"] == "fits");
+  CHECK(result["unresolved"][0]["reason"].get<std::string>().starts_with("OOM; memory fits: "));
 }
 
 TEST_CASE("published: --data adds to the rows that calibrate, and each set says what did") {
