@@ -7,11 +7,13 @@ namespace parsim {
 
 namespace {
 
-// Widths of logarithms, from built-in rows. Repeated runs differ by up to 2.5 %
-// (validation/measurements/README.md). The root mean square of what one-device rows fit to kernels
-// is 0.25 (29 jobs); that of the errors of collectives between machines that nothing calibrates
-// (set collectives_uncalibrated) 0.18.
-constexpr double noise = 0.03, width_of_kernels = 0.25, width_of_links = 0.18;
+// Repeated runs differ by up to 2.5 % (validation/measurements/README.md).
+constexpr double noise = 0.03;
+// How readily each term gives way, in proportion to what built-in rows show: the root mean square
+// of what one-device rows fit to kernels is 0.25 (29 jobs, in logarithms), that of the errors of
+// collectives between machines that nothing calibrates (set collectives_uncalibrated) 0.18. Wide,
+// so that the row itself is met.
+constexpr double width_of_kernels = 1, width_of_links = 0.18 / 0.25;
 
 constexpr double nudge = 0.02;  // of logarithms, for slopes
 

@@ -28,9 +28,10 @@ struct MeasuredStep {
 /// The terms of steps that cross machines, where kernels and links are not told apart by a row on
 /// one machine. Least squares of relative errors, with both terms held near 1:
 ///
-///     sum over steps of (ln(step / seconds) / 0.03)² + (ln kernels / 0.25)² + (ln links / 0.18)²
+///     sum over steps of (ln(step / seconds) / 0.03)² + (ln kernels)² + (ln links / 0.72)²
 ///
-/// with the widths that built-in rows have (published_calibration.cpp).
+/// where 0.72 = 0.18 / 0.25 is how wide links spread beside kernels in built-in rows.
+///
 /// One step alone leaves open what is to blame: both terms give way in proportion to what each
 /// decides of the step, so that a step that hardly communicates says little of the links, and one
 /// that only communicates little of the kernels. Several steps tell them apart. Neither term passes
