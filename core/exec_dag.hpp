@@ -45,7 +45,9 @@ enum class Role : std::uint8_t {
 struct Slice {
   TensorId tensor;
   Role role = Role::activation;
-  std::int32_t micro_batch = 0;  ///< 0 for weights, their gradients and states
+  /// 0 for weights, their gradients and states; 1 for what of gradients is summed over devices
+  /// already, where every micro-batch's are.
+  std::int32_t micro_batch = 0;
   /// Of a bucket: a range of its elements, one part after the other, each in row-major order;
   /// invalid: all.
   RegionId region;
