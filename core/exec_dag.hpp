@@ -104,8 +104,10 @@ struct Update {
   Slice slice;  ///< role weight
 };
 
-enum class LocalKind : std::uint8_t { copy, add, zero };
-/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region.
+enum class LocalKind : std::uint8_t { copy, add, zero, drop };
+/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region. What is
+/// dropped is zero for whoever adds to it next, but nobody writes it: its memory is given back, and
+/// the next one begins in fresh memory, so that this takes no time.
 struct Local {
   LocalKind kind = LocalKind::copy;
   DeviceId device;

@@ -86,7 +86,7 @@ void Lowering::await_room(LayerId id, DeviceId device, std::vector<OpId>& after)
     const Slice gradient{state.bucket, Role::weight_gradient, 0, {}};
     std::vector<OpId> scattered{state.summed[0]};
     if (state.room != scattered[0]) scattered.push_back(state.room);
-    dag_.add(Local{LocalKind::zero, device, gradient, gradient}, scattered);
+    dag_.add(Local{LocalKind::drop, device, gradient, gradient}, scattered);
   }
 }
 

@@ -109,7 +109,7 @@ class Lowering {
   }
   /// Before a micro-batch's way back: its gradients come after the scattering of the last one's.
   void begin_backward();
-  /// Adds what a kernel must wait for because its gradients have no room yet, and clears what the
+  /// Adds what a kernel must wait for because its gradients have no room yet, and drops what the
   /// last micro-batch left there.
   void await_room(LayerId id, DeviceId device, std::vector<OpId>& after);
   /// Adds what a kernel must wait for because its weights are gathered.

@@ -247,12 +247,12 @@ TEST_CASE("zero: shares of several micro-batches add up to the unsplit network's
   }
 }
 
-TEST_CASE("zero: what a micro-batch scattered is cleared before the next one's gradients") {
+TEST_CASE("zero: what a micro-batch scattered is dropped before the next one's gradients") {
   const Zero zero("vgg16");
   const ExecDag dag =
       lower(zero.world.network, zero.world.cluster, in_micro_batches(zero.input(2), 3));
   std::map<TensorId, OpId> scattered;
-  int cleared = 0, kept = 0;
+  int dropped = 0, kept = 0;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const Op op = dag.op(OpId{i});
     const auto* collective = std::get_if<Collective>(&op);
@@ -261,11 +261,11 @@ TEST_CASE("zero: what a micro-batch scattered is cleared before the next one's g
     }
     const auto* local = std::get_if<Local>(&op);
     if (local == nullptr) continue;
-    ++(local->kind == LocalKind::zero ? cleared : kept);
+    ++(local->kind == LocalKind::drop ? dropped : kept);
     const auto before = dag.predecessors(OpId{i});
     CHECK(std::count(before.begin(), before.end(), scattered.at(local->to.tensor)) == 1);
   }
-  CHECK(cleared == 2 * 16 * devices);
+  CHECK(dropped == 2 * 16 * devices);
   CHECK(kept == 16 * devices);
 }
 
