@@ -62,6 +62,9 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
                          update_traffic(dag.payload(id).value / element_bytes(dag.precision),
                                         dag.optimizer, dag.reduce_precision));
     case OpKind::local:
+      if (dag.record(id).sub == static_cast<std::uint8_t>(LocalKind::drop)) {
+        return {Seconds{}, Origin::modelled};
+      }
       return cost.memory(DeviceId{dag.record(id).device}, dag.payload(id));
     case OpKind::delay:
       return {std::get<Delay>(dag.op(id)).time, Origin::modelled};

@@ -45,7 +45,9 @@ enum class Role : std::uint8_t {
 struct Slice {
   TensorId tensor;
   Role role = Role::activation;
-  std::int32_t micro_batch = 0;  ///< 0 for weights, their gradients and states
+  /// 0 for weights, their gradients and states; 1 for what of gradients is summed over devices
+  /// already, where every micro-batch's are.
+  std::int32_t micro_batch = 0;
   /// Of a bucket: a range of its elements, one part after the other, each in row-major order;
   /// invalid: all.
   RegionId region;
@@ -102,8 +104,10 @@ struct Update {
   Slice slice;  ///< role weight
 };
 
-enum class LocalKind : std::uint8_t { copy, add, zero };
-/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region.
+enum class LocalKind : std::uint8_t { copy, add, zero, drop };
+/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region. What is
+/// dropped is zero for whoever adds to it next, but nobody writes it: its memory is given back, and
+/// the next one begins in fresh memory, so that this takes no time.
 struct Local {
   LocalKind kind = LocalKind::copy;
   DeviceId device;

@@ -17,7 +17,7 @@ struct Words<OpKind> {
 };
 template <>
 struct Words<LocalKind> {
-  static constexpr std::array<std::string_view, 3> all() { return {"copy", "add", "zero"}; }
+  static constexpr std::array<std::string_view, 4> all() { return {"copy", "add", "zero", "drop"}; }
 };
 template <>
 struct Words<CollectiveKind> {
@@ -203,7 +203,8 @@ OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag&
       const auto is_bucket = [&](const Slice& one) {
         return dag.tensor(one.tensor).kind == Tensor::Kind::bucket;
       };
-      if (op.kind != LocalKind::zero && (is_bucket(op.from) || is_bucket(op.to))) {
+      const bool reads = op.kind == LocalKind::copy || op.kind == LocalKind::add;
+      if (reads && (is_bucket(op.from) || is_bucket(op.to))) {
         check_alike(node["to"], op.from, op.to, dag);
       }
       return dag.add(op, common.after, common.priority);

@@ -79,7 +79,8 @@ class Collector {
     }
   }
   void visit(const Local& op, const Shares&) {
-    if (op.kind != LocalKind::zero) touch(places(dag_, op.device, op.from));
+    const bool reads = op.kind == LocalKind::copy || op.kind == LocalKind::add;
+    if (reads) touch(places(dag_, op.device, op.from));
     touch(places(dag_, op.device, op.to), true);
   }
   void visit(const Transfer& op, const Shares&) {

@@ -22,6 +22,7 @@ Lowering::Lowering(const Network& network, const Cluster& cluster, const Plan& p
       samples_(plan.batch / plan.schedule.micro_batches),
       flow_(gradient_flow(network)),
       dropped_(dropped_outputs(network, plan)),
+      scatters_each_micro_batch_(scatters_each_micro_batch(plan.schedule)),
       dag_(network, plan.batch, plan.precision, plan.optimizer, plan.reduce_precision) {
   dag_.strategy = plan.strategy;
   dag_.cluster = plan.cluster;
@@ -73,8 +74,9 @@ void Lowering::analyse() {
     for (const LayerId id : groups_[g].layers) {
       if (!flow_.reaches_loss[id.index()]) continue;
       groups_of_layer_[id.index()].push_back(g);
-      state.backward_left += plan_.schedule.micro_batches;
+      state.backward_of_all += adds_shares(g) ? 1 : plan_.schedule.micro_batches;
     }
+    state.backward_left = state.backward_of_all;
     group_states_.push_back(std::move(state));
     analyse_shards(g);
   }
@@ -180,6 +182,7 @@ void Lowering::emit(const Slot& slot) {
   } else {
     turns = backward_turns(network_, flow_, dropped_, members);
   }
+  if (!forward) begin_backward();
   const std::vector<WeightGather> weights = gathers(slot.stage, turns);
   const std::vector<GradientRoom> gradients = forward ? std::vector<GradientRoom>{} : rooms(turns);
   auto weight = weights.begin();

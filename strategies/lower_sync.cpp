@@ -14,6 +14,12 @@ std::vector<DeviceId> holders_of(const SyncGroup& group) {
   return all;
 }
 
+/// Where shares of several micro-batches' gradients add up.
+Slice sum_so_far(Slice gradient) {
+  gradient.micro_batch = 1;
+  return gradient;
+}
+
 }  // namespace
 
 void Lowering::analyse_shards(std::size_t g) {
@@ -43,7 +49,7 @@ std::vector<WeightGather> Lowering::gathers(std::int32_t stage, const std::vecto
 
 std::vector<GradientRoom> Lowering::rooms(const std::vector<Turn>& turns) const {
   std::vector<GradientRoom> all;
-  if (plan_.schedule.micro_batches > 1) return all;  // gradients stay until the last one
+  if (!scatters_each_micro_batch_) return all;  // gradients stay until the last one
   for (const std::vector<std::size_t>& together : filled_together_) {
     for (const GradientRoom& room : gradient_rooms(filled_by_turn(turns, groups_, together))) {
       all.push_back(room);
@@ -54,13 +60,33 @@ std::vector<GradientRoom> Lowering::rooms(const std::vector<Turn>& turns) const 
   return all;
 }
 
+void Lowering::begin_backward() {
+  for (const std::vector<std::size_t>& together : filled_together_) {
+    OpId last;
+    for (const std::size_t g : together) {
+      if (!group_states_[g].summed.empty()) last = std::max(last, group_states_[g].summed[0]);
+    }
+    for (const std::size_t g : together) {
+      if (!adds_shares(g)) continue;
+      group_states_[g].room = last;
+      group_states_[g].entered.clear();
+    }
+  }
+}
+
 void Lowering::await_room(LayerId id, DeviceId device, std::vector<OpId>& after) {
   for (const std::size_t g : groups_of_layer_[id.index()]) {
     GroupState& state = group_states_[g];
     const std::vector<DeviceId>& members = groups_[g].devices;
     if (!state.room.valid() || !std::binary_search(members.begin(), members.end(), device))
       continue;
-    if (state.entered.insert(device).second) after.push_back(state.room);
+    if (!state.entered.insert(device).second) continue;
+    after.push_back(state.room);
+    if (state.summed.empty() || !adds_shares(g)) continue;
+    const Slice gradient{state.bucket, Role::weight_gradient, 0, {}};
+    std::vector<OpId> scattered{state.summed[0]};
+    if (state.room != scattered[0]) scattered.push_back(state.room);
+    dag_.add(Local{LocalKind::drop, device, gradient, gradient}, scattered);
   }
 }
 
@@ -105,6 +131,7 @@ void Lowering::used_weights(LayerId id, DeviceId device, OpId op) {
 void Lowering::emit_sync(std::size_t g) {
   const SyncGroup& group = groups_[g];
   GroupState& state = group_states_[g];
+  state.backward_left = state.backward_of_all;
   // The last kernel on each device that adds to these gradients; the stream's order covers those
   // before it.
   std::map<DeviceId, OpId> last;
@@ -137,7 +164,8 @@ void Lowering::emit_sync(std::size_t g) {
   } else {
     const CollectiveKind kind =
         group.zero_stage > 0 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
-    const OpId op = dag_.add(Collective{kind, dag_.intern(group.devices), gradient, gradient},
+    const Slice target = adds_shares(g) ? sum_so_far(gradient) : gradient;
+    const OpId op = dag_.add(Collective{kind, dag_.intern(group.devices), gradient, target},
                              state.shares, Stream::gradient, after);
     state.summed.assign(group.devices.size(), op);
   }
@@ -201,6 +229,10 @@ void Lowering::finish() {
       if (group.zero_stage > 0) weight.region = state.shares.regions[d];
       if (group.zero_stage > 0 && group.shards[d] == 0) continue;
       std::vector<OpId> after{state.summed[d]};
+      if (adds_shares(g)) {
+        const Slice share{state.bucket, Role::weight_gradient, 0, weight.region};
+        after = {dag_.add(Local{LocalKind::copy, holders[d], sum_so_far(share), share}, after)};
+      }
       // Only a device's first update waits for the last sum: the others come after it in its
       // stream.
       OpId& last = last_sum[holders[d]];

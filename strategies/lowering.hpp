@@ -102,7 +102,15 @@ class Lowering {
                                                   const std::vector<Turn>& turns);
   [[nodiscard]] std::vector<GradientRoom> rooms(const std::vector<Turn>& turns) const;
   void emit_gather(const WeightGather& gather);
-  /// Adds what a kernel must wait for because its gradients have no room yet.
+  /// Whether every micro-batch's gradients are scattered, and shares of them add up.
+  [[nodiscard]] bool adds_shares(std::size_t group) const {
+    return groups_[group].zero_stage >= 2 && plan_.schedule.micro_batches > 1 &&
+           scatters_each_micro_batch_;
+  }
+  /// Before a micro-batch's way back: its gradients come after the scattering of the last one's.
+  void begin_backward();
+  /// Adds what a kernel must wait for because its gradients have no room yet, and drops what the
+  /// last micro-batch left there.
   void await_room(LayerId id, DeviceId device, std::vector<OpId>& after);
   /// Adds what a kernel must wait for because its weights are gathered.
   void await_weights(LayerId id, DeviceId device, std::vector<OpId>& after);
@@ -147,6 +155,7 @@ class Lowering {
   std::int64_t samples_;
   GradientFlow flow_;
   std::vector<bool> dropped_;
+  bool scatters_each_micro_batch_;
   ExecDag dag_;
   std::vector<LayerState> layers_;
   std::vector<std::vector<MicroBatchState>> micro_;  ///< by layer, micro-batch
@@ -154,6 +163,7 @@ class Lowering {
   std::vector<SyncGroup> groups_;
   std::vector<std::vector<std::size_t>> groups_of_layer_;
   struct GroupState {
+    std::int64_t backward_of_all = 0;  ///< layers' backward passes until its gradients are summed
     std::int64_t backward_left = 0;
     TensorId bucket;
     /// By device of the group, then of its mirrors; or pushes to the server.

@@ -53,7 +53,7 @@ class Accounting {
   void keep_what_is_made_again_from();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
-  void split_states(const std::vector<SyncGroup>& groups, bool accumulates);
+  void split_states(const std::vector<SyncGroup>& groups, bool lets_go);
   void find_turns();
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
   void in_flight(const Lane& lane, DeviceId device);
@@ -170,8 +170,8 @@ void Accounting::states() {
   std::vector<std::span<const Cell>> cells;
   for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
   const std::vector<SyncGroup> groups = sync_groups(network_, plan_, cells);
-  // Gradients of several micro-batches add up in place; whoever has but one can let go of them.
-  const bool accumulates = plan_.schedule.micro_batches > 1;
+  // Shares of the sums add up, or whole gradients of several micro-batches do.
+  const bool scatters = scatters_each_micro_batch(plan_.schedule);
   for (const SyncGroup& group : groups) {
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
@@ -179,7 +179,7 @@ void Accounting::states() {
     std::set<DeviceId> holders(group.devices.begin(), group.devices.end());
     holders.insert(group.mirrors.begin(), group.mirrors.end());
     if (served) holders.insert(group.sync.server);
-    const bool lets_go = group.zero_stage >= 2 && !accumulates;
+    const bool lets_go = group.zero_stage >= 2 && scatters;
     for (const DeviceId device : holders) {
       MemoryUse& use = use_[device.index()];
       const std::int64_t share = group.zero_stage > 0 ? group.shard_of(device) : elements;
@@ -200,11 +200,11 @@ void Accounting::states() {
       bytes += buckets[d][b];
     use_[d].communication = Bytes{bytes};
   }
-  split_states(groups, accumulates);
+  split_states(groups, scatters);
 }
 
 /// What is split and whole for a while.
-void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumulates) {
+void Accounting::split_states(const std::vector<SyncGroup>& groups, bool lets_go) {
   const auto gathered = split_together(groups, 3), filled = split_together(groups, 2);
   if (filled.empty()) return;
   std::vector<std::int64_t> weights, gradients;
@@ -225,7 +225,7 @@ void Accounting::split_states(const std::vector<SyncGroup>& groups, bool accumul
                                units_by_turn(turns_[stage], groups, units), weights));
     }
   }
-  if (accumulates) return;
+  if (!lets_go) return;
   std::vector<Turn> back;  // of all stages, as they follow one another with one micro-batch
   for (auto stage = turns_.rbegin(); stage != turns_.rend(); ++stage) {
     back.insert(back.end(), stage->begin(), stage->end());

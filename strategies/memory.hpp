@@ -39,8 +39,8 @@ struct MemoryUse {
 /// By device id.
 ///
 ///     weights, gradients   the parts that a device's cells use, at the plan's element size and at
-///                          gradient_bytes, or its share of them if they are split; gradients of
-///                          several micro-batches are whole until they are summed
+///                          gradient_bytes, or its share of them if they are split; in a pipeline
+///                          gradients of several micro-batches are whole until they are summed
 ///     optimizer_state      optimizer_bytes each
 ///     activations          outputs that the backward pass reads, and received pieces, from forward
 ///                          to backward, for as many micro-batches as the schedule has in flight,

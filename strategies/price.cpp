@@ -9,6 +9,7 @@
 #include "core/timeline.hpp"
 #include "strategies/lower.hpp"
 #include "strategies/recompute.hpp"
+#include "strategies/split_states.hpp"
 #include "strategies/sync.hpp"
 
 namespace parsim {
@@ -57,12 +58,13 @@ std::string zero_note(const Network& network, const Plan& plan) {
   std::vector<std::string> what;
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
-  if (stage >= 2 && plan.schedule.micro_batches == 1) what.emplace_back("gradients");
+  const bool scatters = scatters_each_micro_batch(plan.schedule);
+  if (stage >= 2 && scatters) what.emplace_back("gradients");
   if (stage == 3) what.emplace_back("weights");
   std::string note = what.empty() ? std::string("zero: replicas split updates, sgd has no states")
                                   : fmt::format("zero: replicas split {}", join(what));
-  if (stage >= 2 && plan.schedule.micro_batches > 1) {
-    note += "; gradients are whole, because micro-batches add to them";
+  if (stage >= 2 && !scatters) {
+    note += "; gradients are whole, because a pipeline's micro-batches add to them";
   }
   if (whole > 0) {
     note += fmt::format("; of {:.3g} % of the weights, the others have no replicas",

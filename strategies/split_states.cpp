@@ -1,6 +1,7 @@
 #include "strategies/split_states.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace parsim {
@@ -48,6 +49,12 @@ std::vector<std::vector<std::size_t>> split_together(const std::vector<SyncGroup
     together[at->second].push_back(g);
   }
   return together;
+}
+
+bool scatters_each_micro_batch(const Schedule& schedule) {
+  const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
+  return schedule.micro_batches == 1 ||
+         std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
 }
 
 std::vector<WeightGather> weight_gathers(const UnitsByTurn& needs,

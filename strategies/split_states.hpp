@@ -33,6 +33,13 @@ using UnitsByTurn = std::vector<std::vector<std::size_t>>;
 [[nodiscard]] std::vector<std::vector<std::size_t>> split_together(
     const std::vector<SyncGroup>& groups, std::int32_t zero_stage);
 
+/// Whether gradients that are split are scattered after every micro-batch, and whole only on the
+/// way there: fully sharded data parallelism does so outside no_sync (PyTorch,
+/// torch/distributed/fsdp: the hook after backward; Composer enters no_sync for DDP only), and so
+/// do DeepSpeed's stages 2 and 3 (issue 2252 of its repository). In a pipeline they stay whole
+/// until the last micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync).
+[[nodiscard]] bool scatters_each_micro_batch(const Schedule& schedule);
+
 struct WeightGather {
   std::size_t turn = 0;  ///< goes out before this turn
   std::size_t unit = 0;

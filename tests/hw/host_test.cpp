@@ -125,6 +125,22 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
   }
 }
 
+TEST_CASE("host: shares of several micro-batches' gradients add up") {
+  const Cluster cluster = star_of(3, "10 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  const Network network = tiny_network("residual");
+  StrategyInput input{
+      .network = network, .cluster = cluster, .cost = *cost, .batch = 12, .server = {}};
+  input.parts = 1;
+  input.micro_batches = 2;
+  input.budget = 20;
+  for (const std::int32_t stage : {2, 3}) {
+    CAPTURE(stage);
+    input.zero_stage = stage;
+    CHECK(difference(lower(network, cluster, with_savings(input, plan_hybrid(input)))) == "");
+  }
+}
+
 TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   const Network network = tiny_network("windows");
   const Cluster cluster = star_of(4, "10 GB/s", "1us");

@@ -190,6 +190,113 @@ TEST_CASE("zero: gradients are made when those of the layer before last are scat
   CHECK(scattered.size() == 16);
 }
 
+/// Replicas that go through a batch, of the same number of samples, several times.
+Plan in_micro_batches(const StrategyInput& input, std::int32_t number) {
+  Plan plan = with_savings(input, plan_data(input));
+  plan.batch *= number;
+  plan.schedule.micro_batches = number;
+  for (Lane& lane : plan.schedule.lanes) {
+    const std::vector<Slot> once = lane.slots;
+    for (std::int32_t m = 1; m < number; ++m) {
+      for (Slot slot : once) {
+        slot.micro_batch = m;
+        lane.slots.push_back(slot);
+      }
+    }
+  }
+  return plan;
+}
+
+/// How often gradients of each bucket are scattered.
+std::map<TensorId, int> scatters(const ExecDag& dag) {
+  std::map<TensorId, int> times;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::reduce_scatter) continue;
+    if (collective->slice.role == Role::weight_gradient) ++times[collective->slice.tensor];
+  }
+  return times;
+}
+
+TEST_CASE("zero: gradients that are split are scattered after every micro-batch") {
+  const Zero zero("vgg16");
+  for (const std::int32_t stage : {1, 2, 3}) {
+    CAPTURE(stage);
+    const Plan plan = in_micro_batches(zero.input(stage), 4);
+    const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
+    CHECK(times.size() == 16);
+    for (const auto& [bucket, number] : times) CHECK(number == (stage == 1 ? 1 : 4));
+  }
+}
+
+TEST_CASE("zero: shares of several micro-batches add up to the unsplit network's gradients") {
+  for (const Network& network : tiny_networks()) {
+    for (const std::int32_t stage : {2, 3}) {
+      for (const std::int32_t number : {2, 3}) {
+        CAPTURE(network.name);
+        CAPTURE(stage);
+        CAPTURE(number);
+        const World world(network, star_of(3, "10 GB/s", "1us"));
+        StrategyInput input = world.input(6);
+        input.zero_stage = stage;
+        const Plan plan = in_micro_batches(input, number);
+        CHECK(difference(plan, lower(world.network, world.cluster, plan), 5) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("zero: what a micro-batch scattered is dropped before the next one's gradients") {
+  const Zero zero("vgg16");
+  const ExecDag dag =
+      lower(zero.world.network, zero.world.cluster, in_micro_batches(zero.input(2), 3));
+  std::map<TensorId, OpId> scattered;
+  int dropped = 0, kept = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective != nullptr && collective->kind == CollectiveKind::reduce_scatter) {
+      scattered[collective->slice.tensor] = OpId{i};
+    }
+    const auto* local = std::get_if<Local>(&op);
+    if (local == nullptr) continue;
+    ++(local->kind == LocalKind::drop ? dropped : kept);
+    const auto before = dag.predecessors(OpId{i});
+    CHECK(std::count(before.begin(), before.end(), scattered.at(local->to.tensor)) == 1);
+  }
+  CHECK(dropped == 2 * 16 * devices);
+  CHECK(kept == 16 * devices);
+}
+
+TEST_CASE("zero: with micro-batches a share of gradients stays, and two layers' are whole") {
+  const Zero zero("vgg16");
+  const std::int64_t all = 4 * parameter_count(zero.world.network);
+  const std::vector<std::int64_t> sizes = units(zero.world.network);
+  std::int64_t two = 0;
+  for (std::size_t k = 1; k < sizes.size(); ++k) two = std::max(two, sizes[k - 1] + sizes[k]);
+  const Plan plan = in_micro_batches(zero.input(2), 4);
+  for (const MemoryUse& use : memory_use(zero.world.network, zero.world.cluster, plan)) {
+    CHECK(std::abs(use.gradients.value - all / devices) < 1000);
+    CHECK(use.communication.value == two);
+  }
+}
+
+TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") {
+  const Zero zero("vgg16");
+  StrategyInput input = zero.input(2);
+  input.parts = 2;
+  input.micro_batches = 4;
+  input.budget = 20;
+  const Plan plan = with_savings(input, plan_hybrid(input));
+  REQUIRE(plan.schedule.lanes.size() > 1);
+  const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
+  CHECK(!times.empty());
+  for (const auto& [bucket, number] : times) CHECK(number == 1);
+  const std::string whole = "gradients are whole, because a pipeline's micro-batches add to them";
+  CHECK(savings_notes(zero.world.network, plan).at(0).find(whole) != std::string::npos);
+}
+
 TEST_CASE("zero: weights that several stages use stay whole") {
   const Network network = load_network(
       PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2.json", {{"sequence", 8}}, "test");
