@@ -114,7 +114,9 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
   }
   const bool even =
       std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-  return even ? std::vector<std::size_t>{} : counts;
+  const auto nodes = static_cast<std::size_t>(count_column(claim, "nodes", 1));
+  return even && (counts.size() < 2 || counts.size() == nodes) ? std::vector<std::size_t>{}
+                                                               : counts;
 }
 
 std::string built_call(const Claim& claim) {

@@ -219,7 +219,7 @@ double Training::step(double kernels, double links) const {
 }
 
 double simulation_length(const Claim& claim) {
-  if (!has_layout(claim)) return 0;
+  if (!has_layout(claim) || has_layout_file(claim)) return 0;
   const RunLayout run = layout_of(claim);
   const auto layers =
       static_cast<double>(load_network(network_of(claim), {}, claim.set).layers.size());

@@ -29,6 +29,11 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
   if (start.first.size() < 2 || 2 * each > most_work) return start;
+  // No stage of inputs alone: it would leave its devices idle.
+  const auto computes = [](const Layer& layer) { return layer.kind.as<Input>() == nullptr; };
+  const std::vector<Layer>& chain = input.network.layers;
+  const std::int64_t first_kernel =
+      std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
   Price least{shortage(input, start.plan), step_of(start.plan)};
   std::size_t work = each;
   for (bool moved = true; moved;) {
@@ -38,7 +43,7 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
       const auto at = [&](std::size_t stage) {
         return stage < from.size() ? static_cast<std::int64_t>(from[stage]) : layers;
       };
-      const std::int64_t begin = std::max(at(s - 1) + 1, at(s) - farthest);
+      const std::int64_t begin = std::max({at(s - 1) + 1, first_kernel + 1, at(s) - farthest});
       const std::int64_t end = std::min(at(s + 1) - 1, at(s) + farthest);
       for (std::int64_t border = begin; border <= end; ++border) {
         if (border == at(s) || (work += each) > most_work) continue;

@@ -116,6 +116,10 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
     ++counts[cluster[gpu].node.index()];
   }
   CHECK(counts == std::vector<std::size_t>{3, 1, 2});
+  Claim alike = row("DP,,,,4,1,,,");
+  alike.what["placement"] = "2+2+2";
+  alike.what["n_gpus"] = "6";
+  CHECK(cluster_of(alike).nodes.size() == 3);
   placed.what["n_gpus"] = "7";
   CHECK(testing::refusal_of([&] { return cluster_of(placed); }) ==
         "f:2:placement: 6 GPUs, but 7 by n_gpus; accepted: GPUs by machine, as in 1+1+4+3");
