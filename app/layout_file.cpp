@@ -87,7 +87,7 @@ class LayoutReader {
     const bool by_block = fields.find("blocks") != nullptr;
     if (by_block == (fields.find("layers") != nullptr)) {
       throw InputError(fields.where(by_block ? "layers" : "blocks"),
-                       by_block ? "layers beside blocks" : "neither blocks nor layers",
+                       by_block ? "both blocks and layers" : "neither blocks nor layers",
                        "accepted: one of them: blocks = \"0-11\", or layers = \"conv1-pool2\"");
     }
     const std::string_view key = by_block ? "blocks" : "layers";

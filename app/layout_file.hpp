@@ -38,11 +38,11 @@ struct LayoutFile {
 ///     samples = [3, 1]                 # of a micro-batch, for each replica
 ///
 /// Stages follow one another without gaps; data and loss layers need not be named. Throws
-/// InputError with file:line:key for whatever is not so, with a "did you mean" for names.
+/// InputError with file:line:key for bad input, with a "did you mean" for names.
 [[nodiscard]] LayoutFile read_layout(std::string_view text, const std::string& file,
                                      const Network& network, const Cluster& cluster);
 
-/// Sets what the file decides beside the layout.
+/// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`.
 void take_decisions(const LayoutFile& file, StrategyInput& input);
 
 }  // namespace parsim

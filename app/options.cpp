@@ -20,8 +20,8 @@ constexpr OptionSpec options[] = {
     {"--strategy", "NAME", "parallelization strategy (see 'parsim list strategies')", true},
     {"--plan", "FILE", "simulate this plan instead of asking a strategy"},
     {"--layout", "FILE",
-     "these stages, devices and samples, from a TOML file, instead of a strategy's ('compare': "
-     "beside them)"},
+     "run the stages, devices and samples that a TOML file names, instead of a strategy's "
+     "('compare': as a further row)"},
     {"--batch", "N", "samples of one step over all devices (default: 32 x GPUs)"},
     {"--precision", "fp32|tf32|fp16|bf16", "number format of the training step (default: fp32)"},
     {"--reduce-precision", "fp32|fp16|bf16",

@@ -38,7 +38,7 @@ std::string key_of(const Claim& claim, std::initializer_list<std::string_view> c
   return key;
 }
 
-/// Transformers on a card, whatever trains them: their matrix products and attention are the
+/// Transformers on a card, under any framework: their matrix products and attention are the
 /// vendor's. Nothing for convolutional networks, whose frameworks differ several times.
 std::optional<std::string> key_of_card(const Claim& claim) {
   if (!has_layout(claim)) return std::nullopt;
