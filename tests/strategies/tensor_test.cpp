@@ -199,23 +199,6 @@ TEST_CASE("tensor: replicas of slower devices get fewer samples") {
   CHECK(cut.sizes[0] + cut.sizes[1] > cut.sizes[2] + cut.sizes[3]);
 }
 
-TEST_CASE("tensor: every stage asked for has kernels") {
-  // Alone with the inputs, the first machine would save a slow transfer.
-  const World world("gpt:layers=6,width=1024,heads=16,tokens=512,words=8192",
-                    "nodes:2x4,device=a100-sxm4-40,intra=200GB/s,inter=10GB/s");
-  StrategyInput input = world.simulated(32);
-  input.parts = 2;
-  const Plan plan = plan_tensor(input);
-  for (std::int32_t stage = 0; stage < 2; ++stage) {
-    bool computes = false;
-    for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-      computes = computes || (plan.schedule.stage_of_layer[l] == stage &&
-                              world.network.layers[l].kind.as<Input>() == nullptr);
-    }
-    CHECK(computes);
-  }
-}
-
 TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
   const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
   CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
