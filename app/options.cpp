@@ -179,7 +179,8 @@ double parse_real(std::string_view text, std::string_view where, double least, d
                    fmt::format("accepted: a number from {} to {}", least, most));
 }
 
-double parse_share(std::string_view text, std::string_view where, double least, double most) {
+double parse_share(std::string_view text, std::string_view where, double least, double most,
+                   std::string_view otherwise) {
   constexpr double percent = 100;
   const bool in_percent = text.ends_with('%');
   const double factor = in_percent ? percent : 1;
@@ -187,8 +188,8 @@ double parse_share(std::string_view text, std::string_view where, double least, 
       text.substr(0, text.size() - (in_percent ? 1 : 0)), factor * least, factor * most);
   if (number) return *number / factor;
   throw InputError(where, fmt::format("'{}'", text),
-                   fmt::format("accepted: a number from {} to {}, or from {}% to {}%", least, most,
-                               percent * least, percent * most));
+                   fmt::format("accepted: a number from {} to {}, or from {}% to {}%{}", least,
+                               most, percent * least, percent * most, otherwise));
 }
 
 std::string spelling_hint(std::string_view found, const std::vector<std::string>& known) {

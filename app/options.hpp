@@ -51,9 +51,9 @@ struct Arguments {
                                 double most);
 
 /// A share: 0.05 or 5%. Throws InputError for anything else or outside the bounds, which are of the
-/// number without '%'.
+/// number without '%'. `otherwise` ends the list of what is accepted.
 [[nodiscard]] double parse_share(std::string_view text, std::string_view where, double least,
-                                 double most);
+                                 double most, std::string_view otherwise = "");
 
 /// "; did you mean 'x'?", or "" if nothing known is near.
 [[nodiscard]] std::string spelling_hint(std::string_view found,

@@ -187,7 +187,7 @@ Headroom parse_headroom(const std::string& text) {
   if (text.ends_with('B')) {
     headroom.bytes = parse_bytes(text, "--headroom");
   } else {
-    headroom.share = parse_share(text, "--headroom", 0, most);
+    headroom.share = parse_share(text, "--headroom", 0, most, ", or a size, as in 2GiB");
   }
   return headroom;
 }
