@@ -191,11 +191,13 @@ void Accounting::states() {
       if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * travelling);
     }
   }
+  // All gradients in one bucket lie in one buffer and are summed there, if they travel as they are,
+  // also where parts of it are summed over other devices: an embedding that stages share.
+  const bool one_bucket = bucket_order(network_, plan_).size() == 1;
   for (std::size_t d = 0; d < use_.size(); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
     std::int64_t bytes = kept_[d].largest_arrival;
-    // All gradients in one bucket are summed where they lie, if they travel as they are.
-    const bool in_place = buckets[d].size() == 1 && travelling == gradient_;
+    const bool in_place = (one_bucket || buckets[d].size() == 1) && travelling == gradient_;
     for (std::size_t b = 0; b < std::min<std::size_t>(2, buckets[d].size()) && !in_place; ++b)
       bytes += buckets[d][b];
     use_[d].communication = Bytes{bytes};

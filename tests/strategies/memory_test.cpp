@@ -114,6 +114,29 @@ TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes 
   CHECK(use.optimizer_state.value == 12 * parameters / 4);
 }
 
+TEST_CASE("memory: one bucket is summed in place, with an embedding that stages share") {
+  const World world("gpt:layers=2,width=64,heads=4,tokens=16,words=128",
+                    "star:4,device=v100-sxm2,rate=10GB/s");
+  StrategyInput input = world.input(4);
+  input.tensor = 1;
+  input.parts = 2;
+  input.micro_batches = 1;
+  input.bucket = Bytes{std::int64_t{1} << 40};
+  const auto buffers = [&] {
+    std::int64_t most = 0;
+    for (const MemoryUse& use : memory_use(input, plan_tensor(input))) {
+      most = std::max(most, use.communication.value);
+    }
+    return most;
+  };
+  const std::int64_t in_one = buffers();
+  // Two buckets under way have copies.
+  input.bucket = Bytes{1 << 16};
+  CHECK(buffers() > in_one);
+  // What is left is an output that arrives: of two samples.
+  CHECK(in_one == 2 * 16 * 64 * 4);
+}
+
 TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
   Network net;
   const LayerId in = add_input(net, "in", vector_shape(4));
