@@ -28,9 +28,9 @@ struct NetworkOnDevices {
   const DeviceModel* because = nullptr;  ///< whose default is maps; of the cluster
 };
 
-/// `network` is what the name gives with fused attention where nothing is said. Where that was left
-/// open and a GPU is too old, attention has maps instead, on all devices; with a plan it is as the
-/// plan's.
+/// `network` is the named network with fused attention by default. Where the user left attention
+/// open and a GPU is too old for it, attention scores are materialized on all devices; with a plan
+/// attention is as in the plan.
 [[nodiscard]] NetworkOnDevices on_devices(Network network, const std::string& name,
                                           const std::map<std::string, std::int64_t>& dims,
                                           const Cluster& cluster, const std::optional<Plan>& plan);

@@ -333,7 +333,7 @@ std::vector<Calibration> PublishedPredictor::Found::rows() const {
 }
 
 std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fit> fits) {
-  constexpr double alike = 0.05;  // shares that make no difference beside the noise of runs
+  constexpr double alike = 0.05;  // shares closer than this differ by less than repeated runs
   double most = 0;
   for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
   std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });

@@ -42,7 +42,7 @@ class PublishedPredictor {
   explicit PublishedPredictor(const std::vector<Claim>& claims,
                               const std::vector<Claim>& others = {});
 
-  /// The value, the naive prediction beside it, or why there is none. Of a run that failed for want
+  /// The value, the naive prediction, or why there is none. Of a run that failed for want
   /// of memory only whether it fits.
   [[nodiscard]] Prediction operator()(const Claim& claim) const;
 

@@ -54,7 +54,7 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
     }
     const double free_dy = kernels ? y0 / yy : (y0 * xx - x0 * xy) / (xx * yy - xy * xy);
     const double dy = std::clamp(y + free_dy, -most, 0.0) - y;
-    // The best beside a `dy` that may be at its bound.
+    // The best for this `dy`, which may be at its bound.
     const double dx = kernels ? 0 : std::clamp(x + (x0 - xy * dy) / xx, -most, most) - x;
     terms.kernels *= std::exp(dx);
     terms.links *= std::exp(dy);

@@ -30,7 +30,7 @@ struct MeasuredStep {
 ///
 ///     sum over steps of (ln(step / seconds) / 0.03)² + (ln kernels)² + (ln links / 0.72)²
 ///
-/// where 0.72 = 0.18 / 0.25 is how wide links spread beside kernels in built-in rows.
+/// where 0.72 = 0.18 / 0.25 is the spread of links relative to that of kernels in built-in rows.
 ///
 /// One step alone leaves open what is to blame: both terms give way in proportion to what each
 /// decides of the step, so that a step that hardly communicates says little of the links, and one

@@ -102,7 +102,8 @@ Between between_machines(std::string_view interconnect, const DeviceModel& model
   return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
 }
 
-/// GPUs by machine, of a column like "1+1+4+3"; nothing if they are equal or not told.
+/// GPUs by machine, of a column like "1+1+4+3"; nothing if it is empty or says no more than
+/// `nodes`.
 std::vector<std::size_t> uneven_placement(const Claim& claim) {
   const std::string text = column(claim, "placement");
   std::vector<std::size_t> counts;

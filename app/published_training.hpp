@@ -31,8 +31,8 @@ struct PeakMemory {
 /// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
 /// stages and states are spread (app/published_plan.hpp; Adam, which all such rows used) or where
 /// the gradients of data parallelism are added up (app/framework_step.hpp). Column `profile` names
-/// a file of measured times of layers (app/layer_times.hpp). Throws InputError for what nobody
-/// understands.
+/// a file of measured times of layers (app/layer_times.hpp). Throws InputError for a row
+/// that cannot be expressed.
 class Training {
  public:
   explicit Training(const Claim& claim);
@@ -59,7 +59,7 @@ class Training {
 
 /// How long the simulation of a row with a layout is, of the order of operations: layers x
 /// micro-batches x GPUs / stages; 0 for other rows, which are short. A million takes some two
-/// seconds. Throws InputError for what nobody understands.
+/// seconds. Throws InputError for degrees that contradict each other.
 [[nodiscard]] double simulation_length(const Claim& claim);
 
 /// What a row states of a step of so many samples: its time in ms, or samples per second.

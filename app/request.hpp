@@ -92,7 +92,7 @@ class Scene {
 
   Request request;  ///< network and cluster named in any case
   Network network;
-  bool attention_by_default = false;  ///< fused or not because of the devices, nobody said so
+  bool attention_by_default = false;  ///< the devices decided, not the user
   Cluster cluster;
   std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
   Stragglers stragglers;

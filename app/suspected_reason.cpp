@@ -54,8 +54,9 @@ std::string of_transformer(const Claim& claim, double error) {
     if (!too_fast) return "";
     constexpr std::int64_t few_tokens = 8192;
     if (run.micro_batch * count_column(claim, "seq_len", 1) <= few_tokens) {
-      return "FSDP's collectives run on the GPUs' own multiprocessors and take rate from the "
-             "kernels beside them; here they do not";
+      return "FSDP's collectives run on the GPU's multiprocessors and slow down concurrent "
+             "kernels, "
+             "which is not modelled";
     }
     return "memory that is nearly full, clipping and an optimizer of many kernels are not modelled";
   }

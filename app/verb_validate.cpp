@@ -38,7 +38,7 @@ Validation predicted(const std::vector<Claim>& claims, bool quiet, const Predict
   return validation;
 }
 
-/// Files that rows name are looked for beside the table.
+/// Files that rows name are looked up in the table's folder.
 void find_files_of_rows(const std::string& folder, std::vector<Claim>& claims) {
   for (Claim& claim : claims) {
     for (const char* name : {"network", "layout_file", "cluster", "profile"}) {

@@ -106,8 +106,8 @@ struct Update {
 
 enum class LocalKind : std::uint8_t { copy, add, zero, drop };
 /// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region. What is
-/// dropped is zero for whoever adds to it next, but nobody writes it: its memory is given back, and
-/// the next one begins in fresh memory, so that this takes no time.
+/// dropped reads as zero for the next addition, but no kernel writes zeros: the memory is freed,
+/// and the next gradient is allocated anew, so a drop takes no time.
 struct Local {
   LocalKind kind = LocalKind::copy;
   DeviceId device;

@@ -229,7 +229,7 @@ std::vector<WayOut> ways_out_of(const Cluster& cluster, Routes& routes, const Ma
   return ways;
 }
 
-/// Chooses a way out for each ring of a machine, so that rings leave by the cards that are told and
+/// Chooses a way out for each ring of a machine, so that rings leave by the given cards and
 /// share neither the next machine's cards nor their cycles more than they must, by backtracking.
 class WayOutChoice {
  public:
@@ -243,7 +243,7 @@ class WayOutChoice {
     // Cards count for more: they are the slower ones.
     const bool found =
         choose_with(of_card, of_cycle) || choose_with(of_card, rings) || choose_with(rings, rings);
-    ensure(found, "every card that is told has a way to it");
+    ensure(found, "every given card can be reached");
   }
 
   [[nodiscard]] const std::vector<WayOut>& chosen() const { return chosen_; }

@@ -45,9 +45,10 @@ struct Ring {
 /// Rings over the group that share as few directed links as possible: the more of them run at once,
 /// the more of the links work. Where devices are wired directly to each other (cube mesh),
 /// edge-disjoint Hamiltonian cycles over single cables in both directions; over several nodes one
-/// ring per network card (of the node with the fewest), each leaving beside another card, entering
-/// beside another, and passing a node's devices along another such cycle where they are wired;
-/// otherwise a single ring in node order. At least one ring for two or more devices, none for one.
+/// ring per network card (of the node with the fewest), each leaving the node next to a card of
+/// its own, entering next to one, and passing a node's devices along another such cycle where they
+/// are wired; otherwise a single ring in node order. At least one ring for two or more devices,
+/// none for one.
 [[nodiscard]] std::vector<Ring> edge_disjoint_rings(const Cluster& cluster, Routes& routes,
                                                     std::span<const DeviceId> group);
 

@@ -119,7 +119,7 @@ class Lowering {
   void finish();
   void emit_server_return(std::size_t group);
 
-  /// With blocking sends, adds what a movement between stages waits for beside its operands: its
+  /// With blocking sends, adds what a movement between stages waits for besides its operands: its
   /// devices' last movement, and the last kernel of those that receive. (DeepSpeed's pipeline
   /// engine sends and receives by blocking calls, one after another:
   /// deepspeed/runtime/pipe/p2p.py.)

@@ -33,7 +33,7 @@ struct Price {
 /// By device, of the plan with savings.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
-/// 0 if every device can hold its part of the plan beside its headroom; n if one needs up to 2^n
+/// 0 if every device can hold its part of the plan and its headroom; n if one needs up to 2^n
 /// times the memory that is left, and none more: a byte too much is not what should decide between
 /// plans.
 [[nodiscard]] std::int32_t shortage(const StrategyInput& input, const Plan& plan);

@@ -151,7 +151,7 @@ struct Together {
   GradientReturn back;
 };
 
-/// Worth while only if fewer words move than apart; readers whose replicas are on different devices
+/// Nothing unless fewer elements move than apart; readers whose replicas are on different devices
 /// return apart.
 [[nodiscard]] Together return_together(TensorLayout& tensor, std::span<const Returning> readers);
 

@@ -1,4 +1,4 @@
-// What attention is where nobody says: the devices decide.
+// The default of attention follows the devices.
 #include "app/attention.hpp"
 
 #include <doctest/doctest.h>
@@ -34,7 +34,7 @@ constexpr const char* old = "star:2,device=v100-sxm2,rate=10GB/s";
 constexpr const char* turing = "star:2,device=t4,rate=10GB/s";
 constexpr const char* mixed = "star:2,device=v100-sxm2*1+a100-pcie*1,rate=10GB/s";
 
-TEST_CASE("attention: not fused below compute capability 7.5, unless somebody says so") {
+TEST_CASE("attention: not fused below compute capability 7.5, unless the user asks for it") {
   const json maps = {{"kernels", "maps"}, {"by_default", true}};
   const json fused = {{"kernels", "fused"}, {"by_default", true}};
   CHECK(attention_in(step(old)) == maps);
@@ -48,7 +48,7 @@ TEST_CASE("attention: not fused below compute capability 7.5, unless somebody sa
   CHECK(attention_in(step(old, "lenet5")).is_null());
 }
 
-TEST_CASE("attention: the default is said with the device it comes from") {
+TEST_CASE("attention: a warning names the default and the device that decides it") {
   CHECK(step(old).err.find("attention is not fused, the default of v100-sxm2 (compute capability "
                            "7.0; fused kernels need 7.5): its maps are written") !=
         std::string::npos);
@@ -77,7 +77,7 @@ TEST_CASE("attention: a plan keeps what it was made with, on newer and on older 
   }
 }
 
-TEST_CASE("attention: of a config.json, eager and sdpa are said, silence is not") {
+TEST_CASE("attention: of a config.json, eager and sdpa are choices, no entry is none") {
   const TemporaryFolder folder;
   const auto config = [&](const std::string& more) {
     return folder.write("config.json",
