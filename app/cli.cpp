@@ -10,8 +10,8 @@
 #include <list>
 #include <memory>
 
-#include "app/files.hpp"
-#include "app/report_runs.hpp"
+#include "experiment/files.hpp"
+#include "report/runs.hpp"
 
 namespace parsim {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "app/options.hpp"
 #include "app/verbs.hpp"
+#include "experiment/options.hpp"
 
 namespace parsim {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "app/cli.hpp"
-#include "app/report_runs.hpp"
 #include "core/errors.hpp"
 #include "networks/networks.hpp"
+#include "report/runs.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 

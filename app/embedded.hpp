@@ -1,5 +1,4 @@
-// The files that are built into the program: style and scripts of the report page, the JSON
-// Schemas, and the list of packages.
+// The files that are built into the program: the list of packages.
 #pragma once
 
 #include <span>
@@ -8,7 +7,6 @@
 
 namespace parsim {
 
-/// style.css, table.js, and what only pages with timelines have: timeline.css, timeline.js.
 [[nodiscard]] std::span<const EmbeddedFile> app_files();
 
 }  // namespace parsim

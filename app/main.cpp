@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "app/cli.hpp"
-#include "app/document.hpp"
 #include "core/errors.hpp"
+#include "report/document.hpp"
 
 namespace {
 

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "app/document.hpp"
-#include "app/options.hpp"
-#include "app/report_runs.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "experiment/options.hpp"
 #include "networks/networks.hpp"
+#include "report/document.hpp"
+#include "report/runs.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "app/collective.hpp"
-#include "app/communication.hpp"
-#include "app/request.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "experiment/collective.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/request.hpp"
 #include "sim/communication_sources.hpp"
 #include "sim/nccl.hpp"
 #include "sim/sim.hpp"

@@ -8,10 +8,10 @@
 #include "app/cli.hpp"
 #include "app/completion.hpp"
 #include "app/embedded.hpp"
-#include "app/files.hpp"
-#include "app/report_runs.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "experiment/files.hpp"
+#include "report/runs.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {

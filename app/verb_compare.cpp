@@ -2,15 +2,15 @@
 #include <optional>
 #include <utility>
 
-#include "app/communication.hpp"
-#include "app/hardware.hpp"
-#include "app/page/report_file.hpp"
-#include "app/progress.hpp"
-#include "app/report_hardware.hpp"
-#include "app/report_runs.hpp"
-#include "app/run.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/hardware.hpp"
+#include "experiment/progress.hpp"
+#include "experiment/run.hpp"
+#include "report/hardware.hpp"
+#include "report/page/report_file.hpp"
+#include "report/runs.hpp"
 
 namespace parsim {
 

@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/faster_links.hpp"
-#include "app/progress.hpp"
-#include "app/report_runs.hpp"
-#include "app/run.hpp"
 #include "app/verbs.hpp"
 #include "core/critical_chain.hpp"
 #include "core/errors.hpp"
-#include "strategies/explain.hpp"
+#include "experiment/explain.hpp"
+#include "experiment/faster_links.hpp"
+#include "experiment/progress.hpp"
+#include "experiment/run.hpp"
+#include "report/runs.hpp"
 
 namespace parsim {
 

@@ -10,16 +10,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "app/disturb.hpp"
-#include "app/files.hpp"
-#include "app/hardware.hpp"
-#include "app/page/validation_page.hpp"
-#include "app/progress.hpp"
-#include "app/report_hardware.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
-#include "strategies/lower.hpp"
+#include "experiment/files.hpp"
+#include "experiment/hardware.hpp"
+#include "experiment/perturbation.hpp"
+#include "experiment/progress.hpp"
+#include "lowering/lower.hpp"
+#include "report/hardware.hpp"
+#include "report/page/validation_page.hpp"
 #include "validation/validation.hpp"
 
 namespace parsim {

@@ -1,12 +1,12 @@
-// JSON Schemas of everything that parsim writes or reads as JSON (app/schemas/).
+// JSON Schemas of everything that parsim writes or reads as JSON (report/schemas/).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/embedded.hpp"
 #include "app/verbs.hpp"
+#include "report/embedded.hpp"
 
 namespace parsim {
 
@@ -14,10 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view schema_folder = "app/schemas/", schema_ending = ".json",
+constexpr std::string_view schema_folder = "report/schemas/", schema_ending = ".json",
                            schema_shared = "definitions";
 
-/// "compare" of "app/schemas/compare.json"; "" of other files.
+/// "compare" of "report/schemas/compare.json"; "" of other files.
 std::string_view name_of_schema(std::string_view path) {
   if (!path.starts_with(schema_folder)) return {};
   path.remove_prefix(schema_folder.size());
@@ -25,7 +25,7 @@ std::string_view name_of_schema(std::string_view path) {
 }
 
 Json schema_file(std::string_view name) {
-  for (const EmbeddedFile& file : app_files()) {
+  for (const EmbeddedFile& file : report_files()) {
     if (name_of_schema(file.path) == name) return Json::parse(file.text);
   }
   throw BrokenInvariant("every name of a schema has a file");
@@ -66,7 +66,7 @@ Json whole_schema(std::string_view name) {
 const std::vector<std::string_view>& schema_names() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> found;
-    for (const EmbeddedFile& file : app_files()) {
+    for (const EmbeddedFile& file : report_files()) {
       const std::string_view name = name_of_schema(file.path);
       if (!name.empty() && name != schema_shared) found.push_back(name);
     }

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/bisection.hpp"
-#include "app/dot.hpp"
-#include "app/request.hpp"
-#include "app/run.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/routes.hpp"
+#include "experiment/bisection.hpp"
+#include "experiment/request.hpp"
+#include "experiment/run.hpp"
+#include "report/dot.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {

@@ -2,20 +2,20 @@
 
 #include <optional>
 
-#include "app/communication.hpp"
-#include "app/dot.hpp"
-#include "app/files.hpp"
-#include "app/hardware.hpp"
-#include "app/page/report_file.hpp"
-#include "app/progress.hpp"
-#include "app/report_hardware.hpp"
-#include "app/report_runs.hpp"
-#include "app/run.hpp"
-#include "app/trace.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
-#include "strategies/lower.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/files.hpp"
+#include "experiment/hardware.hpp"
+#include "experiment/progress.hpp"
+#include "experiment/run.hpp"
+#include "lowering/lower.hpp"
+#include "report/dot.hpp"
+#include "report/hardware.hpp"
+#include "report/page/report_file.hpp"
+#include "report/runs.hpp"
+#include "report/trace.hpp"
 
 namespace parsim {
 

@@ -5,17 +5,17 @@
 #include <iterator>
 #include <set>
 
-#include "app/files.hpp"
-#include "app/page/validation_page.hpp"
-#include "app/predict_claims.hpp"
-#include "app/predict_published.hpp"
-#include "app/progress.hpp"
-#include "app/published_groups.hpp"
-#include "app/published_training.hpp"
-#include "app/report_validation.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "experiment/files.hpp"
+#include "experiment/progress.hpp"
+#include "report/page/validation_page.hpp"
+#include "report/validation.hpp"
 #include "validation/measurements.hpp"
+#include "validation/predict_claims.hpp"
+#include "validation/predict_published.hpp"
+#include "validation/published_groups.hpp"
+#include "validation/published_training.hpp"
 
 namespace parsim {
 

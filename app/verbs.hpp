@@ -5,15 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "app/document.hpp"
-#include "app/options.hpp"
+#include "core/exit_codes.hpp"
+#include "experiment/options.hpp"
+#include "report/document.hpp"
 
 namespace parsim {
-
-/// Exit codes; scripts rely on them.
-struct ExitCode {
-  static constexpr int ok = 0, bug = 1, usage = 2, hardware = 3, unfinished = 4, does_not_fit = 5;
-};
 
 /// What a verb hands back: printed in the form asked for, then the program ends with `exit_code`.
 struct Outcome {

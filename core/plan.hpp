@@ -1,5 +1,5 @@
 // A plan: who holds which slice of what, in which order. Every strategy returns one; one function
-// (strategies/lower.hpp) turns any of them into an execution DAG.
+// (lowering/lower.hpp) turns any of them into an execution DAG.
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "lowering/estimate.hpp"
 #include "strategies/best/moves.hpp"
-#include "strategies/estimate.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
@@ -161,7 +161,7 @@ Plan plan_best(const StrategyInput& input) {
                      "a network, cluster and batch that at least one strategy can split");
   }
   add_variants(finalists, input);
-  Estimator estimator(input);
+  Estimator estimator(input.step());
   for (Finalist& start : finalists) {
     start.price = estimated_price(input, estimator, start.plan);
   }

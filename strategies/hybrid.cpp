@@ -296,7 +296,8 @@ Plan plan_hybrid(const StrategyInput& input) {
   std::vector<Plan> plans;
   const std::size_t most = devices.size() > most_devices_to_search ? 1 : finalists;
   std::size_t on_all = 0, on_fewer = 0;
-  Estimator estimator(input, LinkSharing::ignored);  // shared links are left to the simulator
+  Estimator estimator(input.step(),
+                      LinkSharing::ignored);  // shared links are left to the simulator
   for (Choice& choice : choices) {
     const std::size_t parts = choice.first.size();
     const bool fewer = choice.shares.size() < devices.size() / parts;

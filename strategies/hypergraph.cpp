@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "core/errors.hpp"
-#include "strategies/estimate.hpp"
+#include "lowering/estimate.hpp"
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -47,7 +47,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
     Price price;
   };
   constexpr double hopeless = 2;  // times the best; estimates err by some percent
-  Estimator estimator(input);
+  Estimator estimator(input.step());
   std::vector<Ranked> ranked;
   std::vector<std::size_t> by_words(candidates.size());
   std::iota(by_words.begin(), by_words.end(), std::size_t{0});

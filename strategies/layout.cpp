@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "core/errors.hpp"
-#include "strategies/gradient_flow.hpp"
+#include "lowering/gradient_flow.hpp"
+#include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
-#include "strategies/sync.hpp"
 #include "strategies/tensor/split.hpp"
 
 namespace parsim {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "strategies/estimate.hpp"
+#include "lowering/estimate.hpp"
 
 namespace parsim {
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "lowering/estimate.hpp"
 #include "strategies/device_order.hpp"
-#include "strategies/estimate.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/plan_support.hpp"
@@ -220,7 +220,7 @@ Plan plan_pipeline(const StrategyInput& input) {
   const std::vector<std::vector<DeviceId>> chains = orders(input);
   std::vector<Candidate> candidates;
   // Links that several neighbours cross are left to the simulator.
-  Estimator estimator(input, LinkSharing::ignored);
+  Estimator estimator(input.step(), LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
     for (Candidate& candidate : fastest_of(input, chains, number)) {
       candidate.price.step = estimator.step_time(with_savings(input, candidate.plan));

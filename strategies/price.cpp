@@ -7,10 +7,10 @@
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
-#include "strategies/lower.hpp"
-#include "strategies/recompute.hpp"
-#include "strategies/split_states.hpp"
-#include "strategies/sync.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/recompute.hpp"
+#include "lowering/split_states.hpp"
+#include "lowering/sync.hpp"
 
 namespace parsim {
 

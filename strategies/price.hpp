@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/executor.hpp"
-#include "strategies/memory.hpp"
+#include "lowering/memory.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
-#include "strategies/sync.hpp"
 
 namespace parsim {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "strategies/gradient_flow.hpp"
+#include "lowering/gradient_flow.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {

@@ -12,7 +12,8 @@
 
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
-#include "strategies/headroom.hpp"
+#include "lowering/estimate.hpp"
+#include "lowering/headroom.hpp"
 
 namespace parsim {
 
@@ -69,6 +70,9 @@ struct StrategyInput {
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};
 
+  [[nodiscard]] StepInput step() const {
+    return {network, cluster, cost, precision, reduce_precision, optimizer};
+  }
   /// Memory of a device that a plan may fill.
   [[nodiscard]] Bytes usable_memory(DeviceId device) const {
     return headroom.usable(cluster[device].memory);

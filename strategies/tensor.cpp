@@ -11,8 +11,8 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "lowering/estimate.hpp"
 #include "strategies/device_order.hpp"
-#include "strategies/estimate.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -173,7 +173,7 @@ Plan plan_tensor(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
   Arranging arranging(input);
-  Estimator estimator(input);
+  Estimator estimator(input.step());
   const std::vector<Estimated> candidates = most_promising(
       input, arranging, estimator, arranged(input, arranging, all_ways(input, devices), devices));
   constexpr std::size_t finalists = 8, refined = 16;

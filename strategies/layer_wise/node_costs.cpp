@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "lowering/memory.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/memory.hpp"
 
 namespace parsim::layer_wise {
 

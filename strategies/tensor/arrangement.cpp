@@ -4,10 +4,10 @@
 #include <optional>
 #include <set>
 
+#include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
-#include "strategies/sync.hpp"
 #include "strategies/tensor/split.hpp"
 
 namespace parsim::tensor {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/gradient_flow.hpp"
+#include "lowering/gradient_flow.hpp"
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/strategies.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "strategies/sync.hpp"
+#include "lowering/sync.hpp"
 
 namespace parsim::tensor {
 

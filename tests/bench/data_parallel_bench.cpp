@@ -9,9 +9,9 @@
 
 #include "core/dag_algorithms.hpp"
 #include "core/timeline.hpp"
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 

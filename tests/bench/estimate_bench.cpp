@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "lowering/estimate.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/estimate.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
@@ -21,7 +21,7 @@ void estimate_one_layer_changes(benchmark::State& state, bool remembers) {
   StrategyInput input{network, cluster, *cost};
   input.batch = 256;
   const Plan data = plan_data(input), split = plan_model_even(input);
-  Estimator estimator(input);
+  Estimator estimator(input.step());
   Plan plan = data;
   const std::size_t layers = plan.layers.size();
   std::size_t changed = 0;
@@ -31,9 +31,10 @@ void estimate_one_layer_changes(benchmark::State& state, bool remembers) {
     plan.layers[changed] = data.layers[changed];
     changed = (changed + 7) % layers;
     plan.layers[changed] = split.layers[changed];
-    sum += (remembers ? estimator.step_time(plan) : Estimator(input).step_time(plan)).count();
+    sum +=
+        (remembers ? estimator.step_time(plan) : Estimator(input.step()).step_time(plan)).count();
   }
-  Estimator fresh(input);
+  Estimator fresh(input.step());
   const double whole = fresh.step_time(plan).count(), again = estimator.step_time(plan).count();
   if (!(std::abs(again - whole) <= 1e-9 * whole) || !(sum > 0)) {
     state.SkipWithError("a remembered estimate differs from a whole one");

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/lower.hpp"
 #include "tests/support/enumeration.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"

@@ -13,8 +13,8 @@
 #include <random>
 
 #include "core/timeline.hpp"
+#include "lowering/lower.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 

@@ -6,18 +6,18 @@
 #   tests/floors/check.sh [ROOT]
 cd -- "${1:-$(dirname -- "${BASH_SOURCE[0]}")/../..}" || exit 1
 
-# The table: own code that a folder may include besides its own, then third-party libraries: in
-# .cpp files only, as everywhere but in tests/. fmt and the standard library are allowed anywhere.
-declare -A own=([core]="" [networks]="core" [topologies]="core" [strategies]="core" [sim]="core"
-  [hw]="core" [validation]="core"
-  [app]="core networks topologies strategies sim hw validation"
-  [tests]="core networks topologies strategies sim hw validation app")
+# The table: the floor of each folder, which may include its own code and that of lower floors, but
+# not of other rooms on its floor; then third-party libraries: in .cpp files only, as everywhere but
+# in tests/. fmt and the standard library are allowed anywhere.
+declare -A floor=([core]=0 [networks]=1 [topologies]=1 [lowering]=1 [sim]=1 [hw]=1 [strategies]=2
+  [experiment]=3 [validation]=4 [report]=5 [app]=6 [tests]=7)
 declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="toml pugixml json"
-  [strategies]="boost" [sim]="simgrid" [hw]="cuda" [validation]="toml json"
-  [app]="cli11 json zlib"
+  [lowering]="" [sim]="simgrid" [hw]="cuda" [strategies]="boost" [experiment]="json zlib"
+  [validation]="toml json" [report]="json" [app]="cli11 json"
   [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
 
-# A folder's interface: its headers that the build names. core/ is all interface, tests see everything.
+# A folder's interface: its headers that the build names, all of them if it names none. Tests see
+# everything.
 interface=" $(grep -oE '\b[a-z_]+(/[a-z_]+)+\.hpp' CMakeLists.txt | tr '\n' ' ') "
 
 breaches=0
@@ -53,11 +53,11 @@ check_include() {
   local file=$1 line=$2 header=$3 quoted=$4
   local folder=${file%%/*} target=${header%%/*} library
   if [[ $quoted == yes ]]; then
-    if [[ $header != */* || -z ${own[$target]+known} ]]; then
+    if [[ $header != */* || -z ${floor[$target]+known} ]]; then
       breach "$file:$line: \"$header\" is not a path from the repository's root"
-    elif [[ $target != "$folder" && " ${own[$folder]} " != *" $target "* ]]; then
-      breach "$file:$line: $folder/ may not include \"$header\", only core/ and its own"
-    elif [[ $target != "$folder" && $target != core && $folder != tests &&
+    elif [[ $target != "$folder" ]] && ((${floor[$target]} >= ${floor[$folder]})); then
+      breach "$file:$line: $folder/ may not include \"$header\", only lower floors and its own"
+    elif [[ $target != "$folder" && $folder != tests && $interface == *" $target/"* &&
       $interface != *" $header "* ]]; then
       breach "$file:$line: \"$header\" is not in the interface of $target/ (CMakeLists.txt)"
     fi
@@ -83,7 +83,7 @@ check_include() {
 for folder in */; do
   folder=${folder%/}
   [[ $folder == build ]] && continue
-  if [[ -z ${own[$folder]+known} && $folder != cmake ]]; then
+  if [[ -z ${floor[$folder]+known} && $folder != cmake ]]; then
     breach "$folder:1: unknown top-level folder"
   elif [[ ! -e $folder/README.md ]]; then
     breach "$folder:1: the folder has no README.md"
@@ -93,7 +93,7 @@ for folder in */; do
 done
 
 present=()
-for folder in "${!own[@]}"; do [[ -d $folder ]] && present+=("$folder"); done
+for folder in "${!floor[@]}"; do [[ -d $folder ]] && present+=("$folder"); done
 mapfile -t files < <(find "${present[@]}" -path hw/staged -prune -o -type f \
   \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print | LC_ALL=C sort)
 

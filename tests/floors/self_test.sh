@@ -13,15 +13,18 @@ put() {
 good_tree() {
   rm -rf "$tree" && mkdir "$tree"
   local folder
-  for folder in core networks topologies strategies sim hw validation app tests cmake; do
+  for folder in core networks topologies lowering sim hw strategies experiment validation report app tests \
+    cmake; do
     put "$folder/README.md" "what lives here\n"
   done
-  put CMakeLists.txt 'library(INTERFACE strategies/lower.hpp\n sim/sim.hpp)\n'
+  put CMakeLists.txt 'library(INTERFACE lowering/lower.hpp\n sim/sim.hpp)\n'
+  put strategies/a.cpp '#include "lowering/lower.hpp"\n'
+  put report/page/a.cpp '#include "experiment/run.hpp"\n#include "validation/groups.hpp"\n'
   put core/plan.hpp '#include <vector>\n#include <fmt/core.h>\n#include "core/ids.hpp"\n'
   put core/json.cpp '#include <nlohmann/json.hpp>\n#include <boost/graph/adjacency_list.hpp>\n'
   put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
   put strategies/zoltan/main.cpp '#include <mpi.h>\n#include <zoltan.h>\n'
-  put app/main.cpp '#include <CLI/CLI.hpp>\n#include "strategies/lower.hpp"\n#include "sim/sim.hpp"\n'
+  put app/main.cpp '#include <CLI/CLI.hpp>\n#include "lowering/lower.hpp"\n#include "sim/sim.hpp"\n'
   put tests/hw/emulated/streams.cpp '#include <cuda_runtime_api.h>\n'
   put tests/sim/run_test.cpp '#include <doctest/doctest.h>\n#include "app/report.hpp"\n'
 }
@@ -43,14 +46,16 @@ refuse() {
 }
 
 good_tree && expect ""
-refuse sim/a.cpp '\n#include "strategies/lower.hpp"\n' \
-  'sim/a.cpp:2: sim/ may not include "strategies/lower.hpp", only core/ and its own'
+refuse sim/a.cpp '\n#include "lowering/lower.hpp"\n' \
+  'sim/a.cpp:2: sim/ may not include "lowering/lower.hpp", only lower floors and its own'
+refuse strategies/a.cpp '#include "experiment/run.hpp"\n' \
+  'strategies/a.cpp:1: strategies/ may not include "experiment/run.hpp", only lower floors and its own'
 refuse core/a.cpp '#include "networks/networks.hpp"\n' \
-  'core/a.cpp:1: core/ may not include "networks/networks.hpp", only core/ and its own'
+  'core/a.cpp:1: core/ may not include "networks/networks.hpp", only lower floors and its own'
 refuse app/a.cpp '#include "sim/tiles.hpp"\n' \
   'app/a.cpp:1: "sim/tiles.hpp" is not in the interface of sim/ (CMakeLists.txt)'
 refuse core/layers/a.hpp '  #  include "app/report.hpp"\n' \
-  'core/layers/a.hpp:1: core/ may not include "app/report.hpp", only core/ and its own'
+  'core/layers/a.hpp:1: core/ may not include "app/report.hpp", only lower floors and its own'
 refuse core/a.cpp '#include "ids.hpp"\n' \
   "core/a.cpp:1: \"ids.hpp\" is not a path from the repository's root"
 refuse core/a.cpp '#include "../core/ids.hpp"\n' \

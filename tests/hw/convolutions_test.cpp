@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"

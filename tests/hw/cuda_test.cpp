@@ -8,7 +8,7 @@
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/links.hpp"
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/hw/runnable.hpp"

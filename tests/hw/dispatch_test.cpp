@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/errors.hpp"
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "tests/hw/virtual_clock.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"

@@ -12,8 +12,8 @@
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "lowering/lower.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/runnable.hpp"

@@ -7,7 +7,7 @@
 
 #include "core/errors.hpp"
 #include "hw/host.hpp"
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "tests/hw/ranks.hpp"
 #include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"

@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "app/document.hpp"
-#include "app/dot.hpp"
-#include "app/page/html.hpp"
-#include "app/trace.hpp"
 #include "core/csv.hpp"
 #include "core/json.hpp"
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
+#include "report/document.hpp"
+#include "report/dot.hpp"
+#include "report/page/html.hpp"
+#include "report/trace.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/support/dot.hpp"
 #include "topologies/import/import.hpp"

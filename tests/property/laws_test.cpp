@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "app/faster_links.hpp"
-#include "app/run.hpp"
 #include "core/json.hpp"
 #include "core/timeline.hpp"
+#include "experiment/faster_links.hpp"
+#include "experiment/run.hpp"
+#include "lowering/lower.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 
 namespace parsim {
 namespace {

@@ -164,10 +164,10 @@ def without_repeats(pairs):
 
 
 def main():
-    json.loads((ROOT / 'app/schemas/definitions.json').read_text(),
+    json.loads((ROOT / 'report/schemas/definitions.json').read_text(),
                object_pairs_hook=without_repeats)
     program = str(pathlib.Path(sys.argv[1]).resolve())
-    names = [path.stem for path in sorted((ROOT / 'app/schemas').glob('*.json'))
+    names = [path.stem for path in sorted((ROOT / 'report/schemas').glob('*.json'))
              if path.stem != 'definitions']
     schemas = {}
     for name in names:

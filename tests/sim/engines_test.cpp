@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/on_all_devices.hpp"

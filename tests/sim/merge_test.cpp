@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lowering/lower.hpp"
 #include "sim/kernels.hpp"
 #include "sim/prepared_dag.hpp"
-#include "strategies/lower.hpp"
 #include "tests/sim/kernel_sketch.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"

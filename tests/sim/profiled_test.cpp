@@ -2,8 +2,8 @@
 
 #include "core/errors.hpp"
 #include "core/profile.hpp"
+#include "lowering/lower.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 

@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "core/errors.hpp"
+#include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/best/moves.hpp"
-#include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/timeline.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/sync.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
-#include "strategies/sync.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"

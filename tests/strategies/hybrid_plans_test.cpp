@@ -6,10 +6,10 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/hybrid/chain.hpp"
-#include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"

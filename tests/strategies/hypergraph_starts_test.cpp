@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lowering/estimate.hpp"
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/estimate.hpp"
 #include "strategies/hypergraph/search.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 #include "tests/support/meaning.hpp"
@@ -155,10 +155,10 @@ TEST_CASE("hypergraph: where nothing fits, memory becomes a constraint") {
 TEST_CASE("hypergraph: without a simulator the estimate chooses, also among starts") {
   const World world("alexnet_grouped", unequal);
   const StrategyInput input = world.input(64);
-  const Seconds step = Estimator(input).step_time(plan_hypergraph(input));
+  const Seconds step = Estimator(input.step()).step_time(plan_hypergraph(input));
   for (const Start& start : starts_of(input)) {
     if (candidate_of_start(input, start).start_itself)
-      CHECK(step <= Estimator(input).step_time(start.plan));
+      CHECK(step <= Estimator(input.step()).step_time(start.plan));
   }
 }
 

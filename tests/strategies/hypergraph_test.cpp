@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/hypergraph/search.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/random.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"

@@ -5,12 +5,12 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/layer_wise.hpp"
 #include "strategies/layer_wise/machine.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"

@@ -8,11 +8,11 @@
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/layer_wise/tables.hpp"
-#include "strategies/lower.hpp"
-#include "strategies/memory.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/enumeration.hpp"
 #include "tests/support/notation.hpp"

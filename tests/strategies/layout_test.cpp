@@ -11,9 +11,9 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/sync.hpp"
 #include "strategies/blocks.hpp"
-#include "strategies/lower.hpp"
-#include "strategies/sync.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/refusal.hpp"

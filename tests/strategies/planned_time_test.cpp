@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/timeline.hpp"
-#include "strategies/estimate.hpp"
-#include "strategies/lower.hpp"
+#include "lowering/estimate.hpp"
+#include "lowering/lower.hpp"
 #include "strategies/shares.hpp"
 #include "tests/support/world.hpp"
 

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "core/plan.hpp"
+#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
 #include "strategies/price.hpp"
 #include "topologies/topologies.hpp"
 

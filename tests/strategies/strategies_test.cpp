@@ -5,10 +5,10 @@
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/lower.hpp"
-#include "strategies/memory.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"

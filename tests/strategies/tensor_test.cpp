@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/errors.hpp"
-#include "strategies/lower.hpp"
+#include "lowering/lower.hpp"
 #include "strategies/tensor/split.hpp"
 #include "tests/support/world.hpp"
 

@@ -1,5 +1,5 @@
-// Reads a graph in the DOT language as far as app/dot.cpp writes it, to see that nothing in a name
-// breaks out of its quotes.
+// Reads a graph in the DOT language as far as report/dot.cpp writes it, to see that nothing in a
+// name breaks out of its quotes.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,96 @@
+#include "experiment/communication.hpp"
+
+#include <fmt/format.h>
+
+#include "core/text.hpp"
+#include "experiment/files.hpp"
+#include "sim/nccl.hpp"
+
+namespace parsim {
+
+CollectiveFile collective_file(const std::string& given) {
+  constexpr std::string_view where = "--collective-times";
+  const std::size_t colon = given.find(':');
+  if (colon == std::string::npos || file_exists(given)) return {given, {}};
+  const std::string prefix = given.substr(0, colon);
+  const std::size_t comma = prefix.find(',');
+  CollectiveFile file{given.substr(colon + 1), {}};
+  file.hint.kind = parse_collective(prefix.substr(0, comma), where);
+  if (comma != std::string::npos) {
+    constexpr std::int64_t most = 1'000'000;
+    file.hint.ranks =
+        static_cast<std::int32_t>(parse_whole(prefix.substr(comma + 1), where, 2, most));
+  }
+  return file;
+}
+
+std::vector<CollectiveTable> read_collective_times(const std::vector<std::string>& given) {
+  std::vector<CollectiveTable> all;
+  for (const std::string& text : given) {
+    const CollectiveFile file = collective_file(text);
+    const std::string content = read_file(file.path, "--collective-times");
+    add_tables(all, read_collective_tables(content, file.path, file.hint));
+  }
+  return all;
+}
+
+std::vector<std::string> communication_warnings(const RunResult& result) {
+  if (!result.communication) return {};
+  const CommunicationSources& sources = *result.communication;
+  std::vector<std::string> warnings;
+  if (!sources.lacking.empty()) {
+    warnings.push_back(fmt::format("{}: no measured times of {}: NCCL's model instead",
+                                   result.strategy, join(sources.lacking)));
+  }
+  if (sources.refused > 0) {
+    warnings.push_back(fmt::format("{}: {} of {} collectives do not obey {}: {}", result.strategy,
+                                   sources.refused, sources.collectives, sources.flag,
+                                   sources.reason));
+  }
+  return warnings;
+}
+
+std::string communication_model(const SimOptions& options) {
+  // --collectives need not have said so.
+  const std::string_view alone = options.fidelity == Fidelity::p2p
+                                     ? " (links only: NCCL's costs are of whole collectives)"
+                                     : "";
+  const std::string version =
+      options.nccl_version ? " as of " + to_text(*options.nccl_version) : std::string();
+  return fmt::format("{}{}, {}{}; {}", to_text(options.collectives), version,
+                     to_text(options.fidelity), alone, simulated_by(options));
+}
+
+std::string communication_line(const Scene& scene, std::span<const RunResult> results) {
+  if (scene.request.sim.collectives != CollectiveCost::measured) return {};
+  std::vector<std::string> strategies;
+  for (const RunResult& result : results) {
+    if (!result.communication) continue;
+    const CommunicationSources& sources = *result.communication;
+    std::vector<std::string> parts;
+    for (const auto& [share, origin] :
+         {std::pair{sources.measured, "measured"}, std::pair{sources.library, "NCCL's model"},
+          std::pair{sources.links, "links"}}) {
+      if (share > 0) parts.push_back(fmt::format("{} % {}", three_digits(100 * share), origin));
+    }
+    if (parts.empty()) parts.emplace_back("none");
+    strategies.push_back(fmt::format("{} {}", result.strategy, join(parts, " + ")));
+  }
+  return fmt::format("communication, by its time alone: {}", join(strategies));
+}
+
+void check_algorithm_used(const Request& request, std::span<const RunResult> results) {
+  if (!request.sim.algorithm && !request.sim.protocol) return;
+  const CommunicationSources* refused = nullptr;
+  for (const RunResult& result : results) {
+    if (!result.communication) continue;
+    if (result.communication->refused < result.communication->collectives) return;
+    if (result.communication->refused > 0 && refused == nullptr) refused = &*result.communication;
+  }
+  if (refused != nullptr) throw InputError(refused->flag, refused->reason, refused->accepted);
+  throw InputError(request.sim.algorithm ? "--algorithm" : "--protocol",
+                   "unused by every plan: GPUs do nothing together",
+                   "accepted: with a strategy and a cluster that need collectives");
+}
+
+}  // namespace parsim

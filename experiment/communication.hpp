@@ -1,0 +1,36 @@
+// What the user says of collectives (--collective-times, --algorithm, --protocol), and what reports
+// say of how far it went.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiment/run.hpp"
+#include "sim/collective_tables.hpp"
+#include "sim/communication_sources.hpp"
+
+namespace parsim {
+
+/// "FILE", "KIND:FILE" or "KIND,RANKS:FILE" of --collective-times.
+struct CollectiveFile {
+  std::string path;
+  CollectiveHint hint;
+};
+[[nodiscard]] CollectiveFile collective_file(const std::string& given);
+/// The tables of all files together. Throws InputError for what cannot be read or is there twice.
+[[nodiscard]] std::vector<CollectiveTable> read_collective_times(
+    const std::vector<std::string>& given);
+
+/// "nccl, hops; simulated by SimGrid 3.32": how reports say what communication rests on.
+[[nodiscard]] std::string communication_model(const SimOptions& options);
+/// What a report says of the run beyond its scene's warnings: collectives without a table, or that
+/// cannot run as --algorithm and --protocol ask.
+[[nodiscard]] std::vector<std::string> communication_warnings(const RunResult& result);
+/// "communication by time alone: data 92.1 % measured, …", or "" without tables.
+[[nodiscard]] std::string communication_line(const Scene& scene,
+                                             std::span<const RunResult> results);
+/// Throws InputError if --algorithm or --protocol made no difference to any collective.
+void check_algorithm_used(const Request& request, std::span<const RunResult> results);
+
+}  // namespace parsim

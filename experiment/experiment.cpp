@@ -1,0 +1,303 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "experiment/attention.hpp"
+#include "experiment/files.hpp"
+#include "experiment/hardware.hpp"
+#include "experiment/layer_times.hpp"
+#include "experiment/perturbation.hpp"
+#include "experiment/request.hpp"
+#include "lowering/recompute.hpp"
+#include "networks/networks.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+
+namespace {
+
+// A weak-scaling habit of the measurements in the literature: 32 samples a GPU.
+constexpr std::int64_t samples_per_gpu = 32;
+
+Plan read_plan(const Request& request) {
+  return plan_from_json(read_file(request.plan_file, "--plan"), request.plan_file);
+}
+
+/// The names a plan file gives stand in for absent --network and --cluster; it may be about another
+/// cluster, but never about another network.
+Request with_names(Request request, const std::optional<Plan>& plan) {
+  if (!plan) return request;
+  if (request.network.empty()) request.network = plan->network;
+  if (request.cluster.empty()) request.cluster = plan->cluster;
+  return request;
+}
+
+/// An option and the layout file that both decide something.
+void check_decided_once(const Request& request, const LayoutFile& layout) {
+  const std::pair<std::string_view, bool> decided[] = {
+      {"--micro-batches", layout.micro_batches.has_value()},
+      {"--schedule", layout.schedule.has_value()},
+      {"--zero", layout.zero_stage.has_value()},
+      {"--recompute", layout.recompute.has_value()},
+      {"--shares", layout.shares.has_value()}};
+  for (const auto& [flag, by_file] : decided) {
+    if (!by_file || !request.given.contains(flag)) continue;
+    throw InputError(flag, fmt::format("{} decides it, too", request.layout_file),
+                     "accepted: one of the two");
+  }
+}
+
+}  // namespace
+
+DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    if (cluster.devices[i].name == name) return DeviceId{i};
+    names.push_back(cluster.devices[i].name);
+  }
+  constexpr std::size_t listed = 16;
+  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
+  throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
+                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
+                               spelling_hint(name, names)));
+}
+
+Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
+                          std::string_view where) {
+  const std::vector<NetworkEntry>& known = networks();
+  const bool built_in = std::any_of(known.begin(), known.end(),
+                                    [&](const NetworkEntry& entry) { return entry.name == name; });
+  if (built_in && !dims.empty()) {
+    throw InputError("--dim", fmt::format("unused: network '{}' has no symbolic dimensions", name),
+                     "accepted: with an ONNX file or a config.json");
+  }
+  return load_network(name, dims, where);
+}
+
+Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
+                          std::string_view where, std::vector<std::string>* notes) {
+  Cluster cluster = load_cluster(name, where, notes);
+  for (const std::string& text : overrides) apply_override(cluster, text);
+  return cluster;
+}
+
+void apply_override(Cluster& cluster, const std::string& text) {
+  constexpr std::string_view accepted = "accepted: devices.NAME.memory=SIZE";
+  constexpr std::string_view prefix = "devices.";
+  const std::size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  const std::size_t dot = key.rfind('.');
+  if (equals == std::string::npos || !key.starts_with(prefix) || dot < prefix.size()) {
+    throw InputError("--override", fmt::format("'{}'", text), accepted);
+  }
+  const std::string number = key.substr(dot + 1);
+  if (number != "memory") {
+    const std::vector<std::string> known = {"memory"};
+    throw InputError("--override", fmt::format("unknown number '{}' of a device", number),
+                     fmt::format("{}{}", accepted, spelling_hint(number, known)));
+  }
+  const std::string name = key.substr(prefix.size(), dot - prefix.size());
+  const DeviceId device = find_device(cluster, name, "--override");
+  const std::string where = fmt::format("--override {}", key);
+  const Bytes memory = parse_bytes(text.substr(equals + 1), where);
+  if (memory.value <= 0) {
+    throw InputError(where, fmt::format("'{}'", text.substr(equals + 1)),
+                     "accepted: more than nothing");
+  }
+  cluster.devices[device.index()].memory = memory;
+}
+
+Scene::Scene(const Request& asked)
+    : request(asked),
+      plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {
+  request = with_names(std::move(request), plan);
+  network = load_network_with(request.network, request.dims, "--network");
+  std::optional<Profile> profile;
+  const bool of_layers = is_layer_times(request.profile);
+  if (!request.profile.empty() && !of_layers) {
+    profile = read_profile(request.profile, request.machine);
+  }
+  // The machine that a profile was measured on knows its links better than one just looked at.
+  const Machine* machine = profile           ? &profile->machine
+                           : request.machine ? &*request.machine
+                                             : nullptr;
+  if (machine != nullptr && (request.cluster.empty() || request.cluster == machine->cluster.name)) {
+    cluster = machine->cluster;
+    for (const std::string& text : request.overrides) apply_override(cluster, text);
+    request.cluster = cluster.name;
+  } else {
+    cluster = load_cluster_with(request.cluster, request.overrides, "--cluster", &warnings);
+  }
+  if (request.first_gpus) {
+    cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
+  }
+  NetworkOnDevices chosen =
+      on_devices(std::move(network), request.network, request.dims, cluster, plan);
+  network = std::move(chosen.network);
+  attention_by_default = chosen.by_default;
+  warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
+  if (attention_maps(network).empty()) {
+    if (request.recompute == Recompute::attention) {
+      throw InputError("--recompute",
+                       fmt::format("'attention', whose maps network '{}' does not have: a fused "
+                                   "kernel keeps none",
+                                   network.name),
+                       "accepted: segments or none");
+    }
+  } else {
+    warnings.push_back(fmt::format(
+        "attention is not fused{}: its maps are written, read and kept for the backward pass "
+        "(unless --recompute drops them), which takes more time and memory than a fused kernel",
+        chosen.because == nullptr
+            ? ""
+            : fmt::format(", the default of {} (compute capability {}; fused kernels need 7.5)",
+                          chosen.because->name, chosen.because->architecture)));
+  }
+  if (plan) {
+    if (plan->cluster != cluster.name) {
+      warnings.push_back(fmt::format("{} was made for cluster '{}', not for '{}'",
+                                     request.plan_file, plan->cluster, cluster.name));
+    }
+    if (plan->network != network.name) {
+      throw InputError(
+          request.plan_file,
+          fmt::format("a plan for network '{}', not for '{}'", plan->network, network.name),
+          fmt::format("accepted: --network {}", plan->network));
+    }
+    validate(*plan, network, cluster, request.plan_file);
+    request.precision = plan->precision;
+    request.reduce_precision = plan->reduce_precision;
+    request.optimizer = plan->optimizer;
+    batch = plan->batch;
+  } else {
+    const std::size_t gpus = devices_of(cluster, DeviceKind::gpu).size();
+    if (gpus == 0) {
+      throw InputError("--cluster", fmt::format("'{}' has no GPU", cluster.name),
+                       "accepted: a cluster with at least one GPU");
+    }
+    batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
+    if (!request.layout_file.empty()) read_layout_file();
+  }
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {
+      warnings.push_back(fmt::format("{} has no {} arithmetic: its times are those of fp32",
+                                     model.name, to_text(request.precision)));
+    }
+  }
+  for (const auto& [name, value] : request.dims) {
+    const bool of_samples = name == "batch" || name == "batch_size" || name == "N";
+    if (of_samples && value != batch) {
+      warnings.push_back(fmt::format(
+          "--dim {}={} only reads the file; the step has {} samples, which --batch sets", name,
+          value, batch));
+    }
+  }
+  if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
+  const auto start = std::chrono::steady_clock::now();
+  request.sim.interference =
+      parse_interference(request.interference, profile ? profile->interference : Interference{});
+  if (profile) request.sim.common_memory = common_memory_of(*profile, cluster);
+  if (!request.launch_interval_given && profile && profile->launch.samples > 0) {
+    request.sim.launch_interval = profile->launch.median;
+  }
+  cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
+  if (of_layers) {
+    const std::vector<LayerTime> times =
+        read_layer_times(read_file(request.profile, "--profile"), request.profile);
+    const Profile kernels =
+        profile_of(times, network, cluster, *cost, request.sim, request.profile);
+    cost = make_profiled(cluster, std::move(cost), kernels, "--profile");
+  }
+  if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
+  preparation = std::chrono::steady_clock::now() - start;
+  stragglers = parse_slow(cluster, request.slow);
+  if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
+  if (!stragglers.slow.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+    throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
+                     "accepted: with --fidelity p2p, hops or macro");
+  }
+}
+
+void Scene::read_layout_file() {
+  layout = read_layout(read_file(request.layout_file, "--layout"), request.layout_file, network,
+                       cluster);
+  check_decided_once(request, *layout);
+  const std::string& file = request.layout_file;
+  if (layout->recompute == Recompute::attention && attention_maps(network).empty()) {
+    throw InputError(file + ":recompute", "'attention', whose maps the network does not have",
+                     "accepted: segments or none");
+  }
+  if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {
+    throw InputError(file + ":zero", "together with --sync ps, whose server has all states",
+                     "accepted: one of them");
+  }
+  const std::int64_t micro_batches =
+      layout->micro_batches.value_or(request.micro_batches.value_or(1));
+  if (layout->samples) {
+    const std::int64_t wanted = *layout->samples * micro_batches;
+    if (request.batch && batch != wanted) {
+      throw InputError(
+          layout->samples_at,
+          fmt::format("{} samples in each of {} micro-batches, but a batch of {}", *layout->samples,
+                      micro_batches, batch),
+          fmt::format("accepted: samples that add up to the batch, or --batch {}", wanted));
+    }
+    request.batch = batch = wanted;
+  }
+  if (batch % micro_batches != 0) {
+    throw InputError(layout->micro_batches ? file + ":micro_batches" : "--micro-batches",
+                     fmt::format("batch {} in {} micro-batches", batch, micro_batches),
+                     "accepted: a number of micro-batches that divides the batch");
+  }
+}
+
+SimOptions Scene::step_options() const {
+  SimOptions options = request.sim;
+  options.slow = stragglers.slow;
+  return options;
+}
+
+std::string Scene::step_summary() const {
+  std::string summary = step_cost().summary();
+  if (!stragglers.others.empty()) summary += "; slow: " + join(stragglers.others);
+  if (request.sim.interference.any()) {
+    summary += "; held up: " + join(interference_texts(request.sim.interference));
+  }
+  for (const CommonMemory& memory : request.sim.common_memory) {
+    summary += "; " + to_text(memory, cluster);
+  }
+  if (request.sim.launch_interval > Seconds{0}) {
+    summary += "; a launch every " + to_text(request.sim.launch_interval);
+  }
+  return summary;
+}
+
+StrategyInput Scene::strategy_input() const {
+  StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  input.precision = request.precision;
+  input.reduce_precision = request.reduce_precision;
+  input.headroom = request.headroom;
+  input.optimizer = request.optimizer;
+  input.server = server;
+  input.micro_batches = request.micro_batches;
+  input.zero_stage = request.zero_stage;
+  input.recompute = request.recompute;
+  input.seed = request.seed;
+  if (request.sync) input.sync = *request.sync;
+  if (request.schedule) input.schedule = *request.schedule;
+  if (request.bucket) input.bucket = *request.bucket;
+  if (request.shares) input.shares = *request.shares;
+  if (request.rounding) input.rounding = *request.rounding;
+  if (request.search_costs) input.search_costs = *request.search_costs;
+  if (request.degrees) input.degrees = *request.degrees;
+  input.parts = request.parts;
+  input.tensor = request.tensor;
+  input.budget = request.budget;
+  return input;
+}
+
+}  // namespace parsim

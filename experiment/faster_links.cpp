@@ -1,0 +1,52 @@
+#include "experiment/faster_links.hpp"
+
+#include <fmt/format.h>
+
+#include "core/timeline.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster, const CostModel& cost,
+                             const SimOptions& options) {
+  Cluster faster = cluster;
+  for (Link& link : faster.links) link.rate = 2.0 * link.rate;
+  return makespan(make_simulator(faster, cost, options)->run(dag));
+}
+
+std::optional<Seconds> step_on_faster_links(const Scene& scene, const Run& run) {
+  if (run.timeline.hop_bytes.empty() || run.result.messages == 0) return std::nullopt;
+  return step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), scene.step_options());
+}
+
+std::string links_anomaly(const Scene& scene, const Run& run) {
+  constexpr std::int64_t most_operations = 300'000, most_simulated = 100'000;
+  const SimOptions asked = scene.step_options();
+  if (run.result.operations > most_operations || run.result.simulated_operations > most_simulated ||
+      run.timeline.hop_bytes.empty() || run.result.messages == 0 ||
+      asked.fidelity == Fidelity::analytic) {
+    return {};
+  }
+  SimOptions options = asked;
+  options.engine = Engine::fast;  // equal to SimGrid up to 1e-6
+  const Seconds faster = step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), options);
+  constexpr double worth_telling = 1e-3;
+  const bool slower = faster > (1 + worth_telling) * run.result.step_time;
+  return slower ? faster_links_text(run.result.step_time, faster) : std::string();
+}
+
+std::string faster_links_text(Seconds step, Seconds on_faster_links) {
+  const double change = on_faster_links / step - 1;
+  // What engines round is no anomaly.
+  constexpr double rounding = 1e-6;
+  if (change <= rounding) {
+    return fmt::format("with every link twice as fast: {} ({:+.2f} %)", to_text(on_faster_links),
+                       100 * change);
+  }
+  return fmt::format(
+      "anomaly: with every link twice as fast the step would take {} ({:+.2f} %): messages compete "
+      "and operations keep their order, so that what arrives earlier holds up what matters more",
+      to_text(on_faster_links), 100 * change);
+}
+
+}  // namespace parsim

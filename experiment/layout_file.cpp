@@ -1,0 +1,274 @@
+#include "experiment/layout_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "experiment/request.hpp"
+#include "strategies/blocks.hpp"
+#include "topologies/document.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::int64_t most_micro_batches_of_a_file = 65'536;
+constexpr std::int64_t most_samples = 1'000'000'000;
+
+/// The layers of a stage, first and last.
+struct LayerRange {
+  std::size_t first = 0, last = 0;
+};
+
+class LayoutReader {
+ public:
+  LayoutReader(const Value& root, std::string file, const Network& network, const Cluster& cluster)
+      : file_(std::move(file)),
+        top_(root, file_, "",
+             {"micro_batches", "schedule", "zero", "recompute", "shares", "sends", "stages"}),
+        network_(network),
+        cluster_(cluster),
+        blocks_(first_layers_of_blocks(network)) {}
+
+  LayoutFile read() && {
+    LayoutFile result;
+    if (const auto number = whole(top_, "micro_batches", 1, most_micro_batches_of_a_file)) {
+      result.micro_batches = static_cast<std::int32_t>(*number);
+    }
+    if (const auto number = whole(top_, "zero", 0, 3)) {
+      result.zero_stage = static_cast<std::int32_t>(*number);
+    }
+    if (const auto word = top_.maybe_text("schedule")) {
+      result.schedule = parse_schedule(*word, top_.where("schedule"));
+    }
+    if (const auto word = top_.maybe_text("recompute")) {
+      result.recompute = parse_recompute(*word, top_.where("recompute"));
+    }
+    if (const auto word = top_.maybe_text("shares")) {
+      result.shares = parse_share_rule(*word, top_.where("shares"));
+    }
+    if (const auto word = top_.maybe_text("sends")) {
+      constexpr std::pair<std::string_view, bool> words[] = {{"overlapped", false},
+                                                             {"blocking", true}};
+      result.layout.blocking_sends = parse_word(*word, top_.where("sends"), words);
+    }
+    const std::vector<Value>& stages = top_.list("stages");
+    if (stages.empty()) {
+      throw InputError(top_.where("stages"), "no stage", "accepted: one [[stages]] or more");
+    }
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const bool last = s + 1 == stages.size();
+      const Fields fields(stages[s], file_, "stages", {"blocks", "layers", "groups", "samples"});
+      LayoutStage& stage = result.layout.stages.emplace_back();
+      stage.first = next;
+      next = end_of(fields, next, last);
+      read_groups(fields, stage);
+      read_samples(fields, stage, result);
+    }
+    return result;
+  }
+
+ private:
+  static std::optional<std::int64_t> whole(const Fields& fields, std::string_view key,
+                                           std::int64_t least, std::int64_t most) {
+    if (fields.find(key) == nullptr) return std::nullopt;
+    return fields.integer_or(key, least, least, most);
+  }
+
+  /// Where the next stage begins, for a stage that begins at `begin`.
+  std::size_t end_of(const Fields& fields, std::size_t begin, bool last) const {
+    const bool by_block = fields.find("blocks") != nullptr;
+    if (by_block == (fields.find("layers") != nullptr)) {
+      throw InputError(fields.where(by_block ? "layers" : "blocks"),
+                       by_block ? "both blocks and layers" : "neither blocks nor layers",
+                       "accepted: one of them: blocks = \"0-11\", or layers = \"conv1-pool2\"");
+    }
+    const std::string_view key = by_block ? "blocks" : "layers";
+    const LayerRange range = by_block ? blocks_named(fields) : layers_named(fields);
+    // Data and loss need not be named.
+    const auto named_by_nobody = [&](std::size_t from, std::size_t to) {
+      return std::all_of(
+          network_.layers.begin() + static_cast<std::ptrdiff_t>(from),
+          network_.layers.begin() + static_cast<std::ptrdiff_t>(to), [](const Layer& layer) {
+            return layer.kind.as<Input>() != nullptr || layer.kind.as<Loss>() != nullptr;
+          });
+    };
+    if (range.first < begin || (range.first > begin && !named_by_nobody(begin, range.first))) {
+      throw InputError(fields.where(key),
+                       fmt::format("begins with {}", name_of(range.first, by_block)),
+                       fmt::format("accepted: stages that follow one another: {} comes next",
+                                   name_of(begin, by_block)));
+    }
+    const std::size_t count = network_.layers.size();
+    if (!last) return range.last + 1;
+    if (!named_by_nobody(range.last + 1, count)) {
+      throw InputError(
+          fields.where(key),
+          fmt::format("the last stage ends before {}", name_of(range.last + 1, by_block)),
+          "accepted: stages that have all of the network");
+    }
+    return count;
+  }
+
+  [[nodiscard]] std::string name_of(std::size_t layer, bool by_block) const {
+    if (layer >= network_.layers.size()) return "nothing";
+    if (!by_block) return fmt::format("layer '{}'", network_.layers[layer].name);
+    const auto after = std::upper_bound(blocks_.begin(), blocks_.end(), layer);
+    return fmt::format("block {}", after - blocks_.begin() - 1);
+  }
+
+  [[nodiscard]] LayerRange blocks_named(const Fields& fields) const {
+    const std::string text = fields.text("blocks");
+    if (blocks_.empty()) {
+      throw InputError(fields.where("blocks"),
+                       fmt::format("network '{}' is not made of blocks", network_.name),
+                       fmt::format("accepted: layers by name: layers = \"{}-{}\"",
+                                   network_.layers[0].name, network_.layers.back().name));
+    }
+    const std::size_t dash = text.find('-');
+    const auto number = [&](std::string_view digits) -> std::optional<std::size_t> {
+      std::size_t value = 0;
+      const char* const end = digits.data() + digits.size();
+      const auto [stopped, error] = std::from_chars(digits.data(), end, value);
+      const bool good = error == std::errc{} && stopped == end && value < blocks_.size();
+      return good ? std::optional(value) : std::nullopt;
+    };
+    const std::string_view whole_text = text;
+    const auto first = number(whole_text.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : number(whole_text.substr(dash + 1));
+    if (!first || !last || *last < *first) {
+      throw InputError(
+          fields.where("blocks"), fmt::format("'{}'", text),
+          fmt::format("accepted: \"FIRST-LAST\" or one block, of 0 to {}", blocks_.size() - 1));
+    }
+    const bool to_the_end = *last + 1 == blocks_.size();
+    return {blocks_[*first], (to_the_end ? network_.layers.size() : blocks_[*last + 1]) - 1};
+  }
+
+  [[nodiscard]] std::optional<std::size_t> layer_named(std::string_view name) const {
+    const auto found = std::find_if(network_.layers.begin(), network_.layers.end(),
+                                    [&](const Layer& layer) { return layer.name == name; });
+    if (found == network_.layers.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - network_.layers.begin());
+  }
+
+  /// "first-last" or one name; names may have dashes themselves.
+  [[nodiscard]] LayerRange layers_named(const Fields& fields) const {
+    const std::string text = fields.text("layers");
+    if (const auto only = layer_named(text)) return {*only, *only};
+    for (std::size_t dash = text.find('-'); dash != std::string::npos;
+         dash = text.find('-', dash + 1)) {
+      const auto first = layer_named(std::string_view(text).substr(0, dash));
+      const auto last = layer_named(std::string_view(text).substr(dash + 1));
+      if (first && last && *first <= *last) return {*first, *last};
+    }
+    std::vector<std::string> names;
+    for (const Layer& layer : network_.layers) names.push_back(layer.name);
+    const std::size_t dash = text.find('-');
+    const std::string head = text.substr(0, dash);
+    const bool head_known = layer_named(head).has_value();
+    const std::string wrong =
+        head_known && dash != std::string::npos ? text.substr(dash + 1) : head;
+    throw InputError(
+        fields.where("layers"), fmt::format("'{}'", text),
+        fmt::format("accepted: \"FIRST-LAST\" or one layer, by the names of 'parsim show network "
+                    "{}', the first not after the last{}",
+                    network_.name, suggestion(wrong, names)));
+  }
+
+  DeviceId device(const Value& item, const std::string& where) {
+    if (item.kind != Value::Kind::text) {
+      throw InputError(where, fmt::format("{} stands where a device must be", item.described()),
+                       "accepted: names of devices in quotes");
+    }
+    const DeviceId found = find_device(cluster_, item.text, where);
+    if (std::find(used_.begin(), used_.end(), found) != used_.end()) {
+      throw InputError(where, fmt::format("device '{}' a second time", item.text),
+                       "accepted: each device in one group");
+    }
+    used_.push_back(found);
+    return found;
+  }
+
+  void read_groups(const Fields& fields, LayoutStage& stage) {
+    for (const Value& item : fields.list("groups")) {
+      const std::string where = fmt::format("{}:{}:stages.groups", file_, item.line);
+      if (item.kind != Value::Kind::list || item.items.empty()) {
+        throw InputError(
+            where,
+            item.kind == Value::Kind::list ? "a group without devices"
+                                           : item.described() + " stands where a group must be",
+            "accepted: a list of devices for each replica: [[\"gpu0\", \"gpu1\"], [\"gpu2\"]]");
+      }
+      std::vector<DeviceId>& group = stage.groups.emplace_back();
+      for (const Value& one : item.items) {
+        group.push_back(device(one, fmt::format("{}:{}:stages.groups", file_, one.line)));
+      }
+    }
+    if (stage.groups.empty()) {
+      throw InputError(
+          fields.where("groups"), "no groups",
+          "accepted: a list of devices for each replica: [[\"gpu0\", \"gpu1\"], [\"gpu2\"]]");
+    }
+  }
+
+  void read_samples(const Fields& fields, LayoutStage& stage, LayoutFile& result) const {
+    if (fields.find("samples") == nullptr) return;
+    const std::string where = fields.where("samples");
+    for (const Value& item : fields.list("samples")) {
+      const bool good =
+          item.kind == Value::Kind::integer && item.integer >= 0 && item.integer <= most_samples;
+      if (!good) {
+        throw InputError(where, item.described(),
+                         fmt::format("accepted: whole numbers of 0 to {}", most_samples));
+      }
+      stage.samples.push_back(item.integer);
+    }
+    if (stage.samples.size() != stage.groups.size()) {
+      throw InputError(
+          where, fmt::format("{} numbers for {} groups", stage.samples.size(), stage.groups.size()),
+          "accepted: one for each group");
+    }
+    const std::int64_t sum =
+        std::accumulate(stage.samples.begin(), stage.samples.end(), std::int64_t{0});
+    if (sum == 0) throw InputError(where, "no samples at all", "accepted: one sample or more");
+    if (result.samples && *result.samples != sum) {
+      throw InputError(where, fmt::format("{} samples of a micro-batch", sum),
+                       fmt::format("accepted: {}, as at {}", *result.samples, result.samples_at));
+    }
+    if (!result.samples) result.samples_at = where;
+    result.samples = sum;
+  }
+
+  std::string file_;
+  Fields top_;
+  const Network& network_;
+  const Cluster& cluster_;
+  std::vector<std::size_t> blocks_;  ///< by block its first layer
+  std::vector<DeviceId> used_;
+};
+
+}  // namespace
+
+LayoutFile read_layout(std::string_view text, const std::string& file, const Network& network,
+                       const Cluster& cluster) {
+  const Value root = parse_toml(text, file);
+  return LayoutReader(root, file, network, cluster).read();
+}
+
+void take_decisions(const LayoutFile& file, StrategyInput& input) {
+  if (file.micro_batches) input.micro_batches = file.micro_batches;
+  if (file.schedule) input.schedule = *file.schedule;
+  if (file.zero_stage) input.zero_stage = *file.zero_stage;
+  if (file.recompute) input.recompute = *file.recompute;
+  if (file.shares) input.shares = *file.shares;
+}
+
+}  // namespace parsim

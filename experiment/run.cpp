@@ -1,0 +1,260 @@
+#include "experiment/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/errors.hpp"
+#include "experiment/faster_links.hpp"
+#include "experiment/progress.hpp"
+#include "lowering/lower.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// By Hop::index(): bytes / what the link could have carried during the step.
+std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
+                             const Slowdowns& slow) {
+  const Seconds step = makespan(timeline);
+  if (timeline.hop_bytes.empty() || step <= Seconds{}) return {};
+  std::vector<double> use;
+  for (std::size_t i = 0; i < timeline.hop_bytes.size(); ++i) {
+    const LinkId link{i / 2};
+    use.push_back(timeline.hop_bytes[i] /
+                  (cluster[link].rate.value * slow.of(link).work(Seconds{0}, step).count()));
+  }
+  return use;
+}
+
+/// Ties go to the lower link, forwards first.
+std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<double>& hop_use) {
+  if (hop_use.empty()) return std::nullopt;
+  std::optional<LinkUse> busiest;
+  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+    const Link& link = cluster.links[i];
+    for (const bool backwards : {false, true}) {
+      const double utilisation = hop_use[Hop{LinkId{i}, backwards}.index()];
+      if (utilisation <= (busiest ? busiest->utilisation : 0.0)) continue;
+      busiest = {link.name, port_name(cluster, backwards ? link.b : link.a),
+                 port_name(cluster, backwards ? link.a : link.b), utilisation};
+    }
+  }
+  return busiest;
+}
+
+std::array<double, 4> cost_shares(const Durations& durations, const ExecDag& dag) {
+  std::array<double, 4> shares{};
+  double total = 0.0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpKind kind = dag.kind(OpId{i});
+    if (kind == OpKind::transfer || kind == OpKind::collective) continue;
+    const double time = durations.times[i].count();
+    shares[static_cast<std::size_t>(durations.origins[i])] += time;
+    total += time;
+  }
+  for (double& share : shares) share = total > 0.0 ? share / total : 0.0;
+  return shares;
+}
+
+std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, const Run& run) {
+  const Cluster& cluster = scene.cluster;
+  const std::vector<DeviceUse> use = device_use(run.dag, run.timeline, cluster.devices.size());
+  const std::vector<MemoryUse> memory = memory_use(scene.network, cluster, plan);
+  std::vector<DeviceResult> devices;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const DeviceModel& model = cluster.model(DeviceId{i});
+    devices.push_back({cluster.devices[i].name, model.name, model.kind, use[i], memory[i],
+                       cluster.devices[i].memory, scene.request.headroom});
+  }
+  return devices;
+}
+
+bool has_server(const Plan& plan) {
+  return std::any_of(plan.layers.begin(), plan.layers.end(),
+                     [](const LayerPlan& layer) { return layer.sync.kind == Sync::Kind::server; });
+}
+
+/// Steps that differ in their kernel times only.
+Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
+  std::vector<Seconds> steps;
+  for (std::int64_t run = 0; run < scene.request.runs; ++run) {
+    SimOptions options = scene.step_options();
+    options.jitter = {scene.request.jitter,
+                      scene.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
+    steps.push_back(makespan(make_simulator(scene.cluster, scene.step_cost(), options)->run(dag)));
+  }
+  return spread_of(std::move(steps));
+}
+
+}  // namespace
+
+bool RunResult::fits() const { return verdict() != Verdict::over; }
+
+Verdict RunResult::verdict() const {
+  Verdict worst = error.empty() ? Verdict::fits : Verdict::over;
+  for (const DeviceResult& device : devices) worst = std::max(worst, device.verdict());
+  return worst;
+}
+
+const DeviceResult* RunResult::fullest() const {
+  const auto part = [](const DeviceResult& device) {
+    const Bytes usable = device.headroom.usable(device.capacity);
+    return static_cast<double>(device.peak().value) /
+           static_cast<double>(std::max<std::int64_t>(1, usable.value));
+  };
+  const auto most = std::max_element(
+      devices.begin(), devices.end(),
+      [&](const DeviceResult& a, const DeviceResult& b) { return part(a) < part(b); });
+  return most == devices.end() ? nullptr : &*most;
+}
+
+std::string to_text(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fits:
+      return "fits";
+    case Verdict::tight:
+      return "tight";
+    case Verdict::over:
+      return "over";
+  }
+  throw BrokenInvariant("a verdict outside its enum");
+}
+
+const Strategy& layout_strategy() {
+  static const Strategy strategy{"layout", "the stages, groups and samples of --layout", nullptr};
+  return strategy;
+}
+
+Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
+                  Progress* progress) {
+  const Clock::time_point start = Clock::now();
+  // A search simulates a hundred plans: with our own engine, equal but for SimGrid's nanosecond, in
+  // a tenth of the time. The plan that it finds is simulated as the user asked.
+  SimOptions searching = scene.request.sim;
+  searching.engine = Engine::fast;
+  const auto simulator = make_simulator(scene.cluster, *scene.cost, searching);
+  const auto simulate = simulation(scene.network, scene.cluster, *simulator);
+  Seconds simulating{};
+  StrategyInput input = scene.strategy_input();
+  input.simulate = [&](const Plan& plan) {
+    const Clock::time_point before = Clock::now();
+    const Seconds step = simulate(plan);
+    simulating += Clock::now() - before;
+    return step;
+  };
+  input.known = known;
+  if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
+  const bool laid_out = &strategy == &layout_strategy();
+  if (laid_out) take_decisions(*scene.layout, input);
+  Plan plan = with_savings(
+      input, laid_out ? plan_layout(input, scene.layout->layout) : strategy.plan(input));
+  validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
+  const Seconds all = scene.preparation + (Clock::now() - start);
+  return {std::move(plan), all - simulating, simulating};
+}
+
+Run run_plan(const Scene& scene, const Planned& planned) {
+  const Clock::time_point start = Clock::now();
+  const Plan& plan = planned.plan;
+  Run run;
+  run.dag = lower(scene.network, scene.cluster, plan);
+  const CostModel& cost = scene.step_cost();
+  const SimOptions options = scene.step_options();
+  run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
+  if (run.timeline.hop_bytes.empty() && !options.slow.links.empty()) {
+    throw InputError("--slow", "a link, but measured messages have times of their own",
+                     "accepted: a device, or without measured messages");
+  }
+  RunResult& result = run.result;
+  if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
+  const Seconds simulated = Clock::now() - start;
+
+  const Durations times = durations(run.dag, scene.cluster, cost);
+  result.strategy = plan.strategy;
+  result.step_time = makespan(run.timeline);
+  if (result.step_time > Seconds{}) {
+    result.samples_per_second = static_cast<double>(plan.batch) / result.step_time.count();
+  }
+  result.moved = bytes_moved(run.dag);
+  result.messages = messages(run.dag);
+  result.operations = static_cast<std::int64_t>(run.dag.size());
+  if (options.fidelity != Fidelity::analytic) {
+    const bool fast = options.engine == Engine::fast || run.timeline.chose_fast_engine;
+    result.engine = fast ? Engine::fast : Engine::simgrid;
+  }
+  result.simulated_operations = result.operations - run.timeline.merged_operations;
+  result.devices = device_results(scene, plan, run);
+  run.hop_use = link_use(scene.cluster, run.timeline, options.slow);
+  result.bottleneck = busiest_link(scene.cluster, run.hop_use);
+  result.cost_shares = cost_shares(times, run.dag);
+  result.cost_summary = scene.step_summary();
+  result.cost_accuracy = scene.step_cost().accuracy(scene.request.precision);
+  const SimOptions& sim = scene.request.sim;
+  if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
+    result.communication = communication_sources(run.dag, times.times, scene.cluster, cost, sim);
+  }
+  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slow);
+  result.checks = check_bounds(result.bounds, result.step_time,
+                               scene.request.sim.fidelity != Fidelity::analytic);
+  result.notes = plan.notes;
+  for (std::string& note : savings_notes(scene.network, plan)) {
+    result.notes.push_back(std::move(note));
+  }
+  if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {
+    result.notes.push_back(anomaly);
+  }
+  if (has_server(plan) && result.messages > 0) {
+    result.notes.push_back(fmt::format(
+        "the parameter server exchanges tensors with one worker at a time, as in Jia et al. 2018; "
+        "one that serves all at once is still bound by its links (busiest: {})",
+        to_text(result.bounds.busiest_link)));
+  }
+  result.micro_batches = plan.schedule.micro_batches;
+  if (scene.request.timings) {
+    result.search_time = planned.search_time;
+    result.simulation_time = planned.simulation_time + simulated;
+  }
+  return run;
+}
+
+DeviceUse mean_use(const RunResult& result) {
+  DeviceUse sum;
+  double gpus = 0;
+  for (const DeviceResult& device : result.devices) {
+    if (device.kind != DeviceKind::gpu) continue;
+    sum.compute += device.use.compute;
+    sum.exposed_communication += device.use.exposed_communication;
+    sum.idle += device.use.idle;
+    gpus += 1;
+  }
+  return {sum.compute / gpus, sum.exposed_communication / gpus, sum.idle / gpus};
+}
+
+std::string memory_verdict(const RunResult& result) {
+  constexpr std::size_t named = 2;
+  std::vector<std::string> lacking;
+  std::size_t more = 0;
+  for (const DeviceResult& device : result.devices) {
+    if (device.lacking().value == 0) continue;
+    if (lacking.size() == named) {
+      ++more;
+    } else {
+      lacking.push_back(fmt::format("{} lacks {}", device.name, to_text(device.lacking())));
+    }
+  }
+  if (lacking.empty()) return to_text(result.verdict());
+  return join(lacking) + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::string port_name(const Cluster& cluster, const Port& port) {
+  const auto index = static_cast<std::size_t>(port.index);
+  return port.kind == Port::Kind::device ? cluster.devices[index].name
+                                         : cluster.switches[index].name;
+}
+
+}  // namespace parsim

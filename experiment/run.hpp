@@ -1,0 +1,115 @@
+// One run: a plan is lowered, simulated, checked and summed up. What reports are made of.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/profile.hpp"
+#include "core/timeline.hpp"
+#include "experiment/checks.hpp"
+#include "experiment/request.hpp"
+#include "lowering/memory.hpp"
+#include "sim/communication_sources.hpp"
+
+namespace parsim {
+
+class Progress;
+
+struct DeviceResult {
+  std::string name, model;
+  DeviceKind kind = DeviceKind::gpu;
+  DeviceUse use;
+  MemoryUse memory;
+  Bytes capacity{};
+  Headroom headroom{};
+  std::optional<Bytes> workspace{};  ///< of the library's convolutions, with --workspaces
+
+  [[nodiscard]] Bytes peak() const { return memory.total() + workspace.value_or(Bytes{}); }
+  [[nodiscard]] Verdict verdict() const { return headroom.verdict(peak(), capacity); }
+  /// What is missing; 0 if the plan fits.
+  [[nodiscard]] Bytes lacking() const {
+    return verdict() == Verdict::over ? peak() - headroom.usable(capacity) : Bytes{};
+  }
+};
+
+/// The directed link that works the largest part of the step.
+struct LinkUse {
+  std::string link, from, to;
+  double utilisation = 0.0;  ///< bytes / (rate x step time), slow periods considered, 0 to 1
+};
+
+/// A strategy's row. With `error` the strategy has no plan for this input and only the name counts.
+struct RunResult {
+  std::string strategy, error;
+  Seconds step_time{};
+  double samples_per_second = 0.0;
+  Bytes moved{};
+  std::int64_t messages = 0;
+  std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them
+  std::optional<Engine> engine;                         ///< that simulated it; nothing for formulas
+  std::vector<DeviceResult> devices;                    ///< by DeviceId
+  std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
+  std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
+  std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
+  std::string cost_summary, cost_accuracy;
+  std::string workspaces;  ///< with --workspaces: from whom, or why unknown
+  /// With --collectives measured, --algorithm or --protocol only.
+  std::optional<CommunicationSources> communication;
+  Bounds bounds;
+  std::string checks;              ///< one line
+  std::vector<std::string> notes;  ///< of the plan
+  std::int64_t micro_batches = 1;
+  std::optional<Spread> jittered;  ///< the step with kernel times that vary, with --jitter
+  std::optional<Spread> measured;  ///< the step on real hardware, with --hw
+  std::string measured_note;       ///< why there is none
+
+  [[nodiscard]] bool fits() const;
+  /// Of the device that is worst off; `over` if there is no plan.
+  [[nodiscard]] Verdict verdict() const;
+  /// The device that uses the largest part of what it may fill, ties to the lower id; null if there
+  /// is none.
+  [[nodiscard]] const DeviceResult* fullest() const;
+};
+
+/// A run with what it was made from, for traces and files.
+struct Run {
+  RunResult result;
+  ExecDag dag;
+  Timeline timeline;
+  /// By Hop::index(): bytes / what the link could have carried during the step; empty if not told.
+  std::vector<double> hop_use{};
+};
+
+/// A plan and the wall clock of finding it: of the search, and of simulating its finalists.
+struct Planned {
+  Plan plan;
+  Seconds search_time{}, simulation_time{};
+};
+/// The strategy that the scene's layout file stands for: it is not in the table.
+[[nodiscard]] const Strategy& layout_strategy();
+/// Asks a strategy. `known` are plans of other strategies for the same scene. Throws InputError if
+/// it has no plan for the input.
+[[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy,
+                                std::span<const Plan> known = {}, Progress* progress = nullptr);
+
+/// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
+/// that cannot be.
+[[nodiscard]] Run run_plan(const Scene& scene, const Planned& planned);
+
+/// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
+[[nodiscard]] DeviceUse mean_use(const RunResult& result);
+
+/// "fits", "tight" or "over".
+[[nodiscard]] std::string to_text(Verdict verdict);
+
+/// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits" or "tight".
+[[nodiscard]] std::string memory_verdict(const RunResult& result);
+
+/// Name of the device or switch at one end of a link.
+[[nodiscard]] std::string port_name(const Cluster& cluster, const Port& port);
+
+}  // namespace parsim

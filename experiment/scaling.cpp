@@ -1,0 +1,78 @@
+#include "experiment/scaling.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/errors.hpp"
+#include "experiment/progress.hpp"
+
+namespace parsim {
+
+std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpus) {
+  std::vector<std::int64_t> counts;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    counts.push_back(parse_whole(std::string_view(text).substr(begin, end - begin), "--scaling", 1,
+                                 static_cast<std::int64_t>(gpus)));
+    if (counts.size() > 1 && counts[counts.size() - 2] >= counts.back()) {
+      throw InputError("--scaling", fmt::format("'{}'", text),
+                       "accepted: ascending numbers of GPUs, as in 1,2,4,8");
+    }
+    begin = end + 1;
+  }
+  return counts;
+}
+
+Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies,
+              const std::vector<std::int64_t>& counts, bool quiet) {
+  const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
+  for (const std::int64_t count : counts) {
+    if (scene.batch * count % gpus != 0) {
+      throw InputError("--scaling",
+                       fmt::format("{} of {} GPUs would have {}/{} of batch {}", count, gpus, count,
+                                   gpus, scene.batch),
+                       "accepted: numbers of GPUs that give a whole batch");
+    }
+  }
+  Scaling scaling;
+  Progress progress(counts.size() * strategies.size(), quiet);
+  for (const std::int64_t count : counts) {
+    Request request = scene.request;
+    request.first_gpus = static_cast<std::size_t>(count);
+    request.batch = scene.batch * count / gpus;
+    request.jitter = 0;
+    const Scene smaller(request);
+    std::vector<Plan> known;
+    for (const Strategy* strategy : strategies) {
+      progress.next(fmt::format("{} on {}", strategy->name, count));
+      ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
+      try {
+        const Planned planned =
+            make_plan(smaller, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{},
+                      &progress);
+        const RunResult result = run_plan(smaller, planned).result;
+        point.samples_per_second = result.samples_per_second;
+        point.fits = result.fits();
+        known.push_back(planned.plan);
+      } catch (const InputError&) {  // no plan for so few GPUs
+      }
+      scaling.points.push_back(std::move(point));
+    }
+  }
+  for (const ScalingPoint& point : scaling.points) {
+    if (point.gpus != counts.front()) continue;
+    scaling.reference = std::max(scaling.reference, point.samples_per_second.value_or(0.0) /
+                                                        static_cast<double>(point.gpus));
+  }
+  for (ScalingPoint& point : scaling.points) {
+    if (point.samples_per_second && scaling.reference > 0) {
+      point.speedup = *point.samples_per_second / scaling.reference;
+    }
+  }
+  return scaling;
+}
+
+}  // namespace parsim

@@ -1,0 +1,38 @@
+// How strategies gain from more GPUs: the same question asked of the first 1, 2, 4, … GPUs of a
+// cluster.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiment/request.hpp"
+#include "experiment/run.hpp"
+
+namespace parsim {
+
+/// One strategy on the first `gpus` GPUs. Without a plan there are only the names.
+struct ScalingPoint {
+  std::int64_t gpus = 0, batch = 0;
+  std::string strategy;
+  std::optional<double> samples_per_second;
+  bool fits = false;
+  std::optional<double> speedup;  ///< over `reference`
+};
+
+struct Scaling {
+  std::vector<ScalingPoint> points;  ///< by number of GPUs, then in the order of the strategies
+  double reference = 0.0;  ///< samples/s of the fastest strategy on the fewest GPUs, for one GPU
+};
+
+/// "1,2,4,8" as ascending numbers. Throws InputError for anything else or more than the cluster
+/// has.
+[[nodiscard]] std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpus);
+
+/// Weak scaling: every GPU has as many samples as in the scene itself, so that a count is refused
+/// if that is no whole number. Each count is searched anew.
+[[nodiscard]] Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies,
+                            const std::vector<std::int64_t>& counts, bool quiet);
+
+}  // namespace parsim

@@ -1,0 +1,96 @@
+#include "experiment/what_would_fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "lowering/recompute.hpp"
+#include "strategies/price.hpp"
+
+namespace parsim {
+
+namespace {
+
+struct Saving {
+  std::int32_t zero_stage = 0;
+  Recompute recompute = Recompute::none;
+};
+
+/// Splitting costs messages, recomputing attention some kernels, segments a third of the step.
+std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits) {
+  std::vector<Saving> savings;
+  for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::segments}) {
+    if (recompute < now.recompute || (recompute == Recompute::attention && !attention)) continue;
+    for (std::int32_t stage = now.zero_stage; stage <= (splits ? 3 : now.zero_stage); ++stage) {
+      if (recompute != now.recompute || stage != now.zero_stage)
+        savings.push_back({stage, recompute});
+    }
+  }
+  return savings;
+}
+
+std::string options_of(const Saving& saving) {
+  std::vector<std::string> options;
+  if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
+  if (saving.recompute != Recompute::none) {
+    options.push_back("--recompute " + to_text(saving.recompute));
+  }
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+bool data_fits(StrategyInput input, const Saving& saving, std::int64_t batch) {
+  input.zero_stage = saving.zero_stage;
+  input.recompute = saving.recompute;
+  input.batch = batch;
+  return fits(input, plan_data(input));
+}
+
+/// The largest multiple of the GPUs below the input's batch with which it fits.
+std::optional<std::int64_t> largest_batch(const StrategyInput& input, const Saving& saving,
+                                          std::int64_t gpus) {
+  std::int64_t fitting = 0, beyond = (input.batch + gpus - 1) / gpus;  // in samples for each GPU
+  while (beyond - fitting > 1) {
+    const std::int64_t middle = (fitting + beyond) / 2;
+    (data_fits(input, saving, middle * gpus) ? fitting : beyond) = middle;
+  }
+  if (fitting == 0) return std::nullopt;
+  return fitting * gpus;
+}
+
+}  // namespace
+
+std::string what_would_fit(const Scene& scene) {
+  if (scene.plan) return {};
+  const StrategyInput input = scene.strategy_input();
+  const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
+  const Saving now{input.zero_stage, input.recompute};
+  if (data_fits(input, now, scene.batch)) return "data would fit as asked";
+  const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
+  const bool attention = !attention_maps(scene.network).empty();
+  std::vector<std::string> ways;
+  Saving most = now;
+  for (const Saving& saving : savings_from(now, attention, splits)) {
+    most = saving;
+    if (!data_fits(input, saving, scene.batch)) continue;
+    ways.push_back("with " + options_of(saving));
+    break;
+  }
+  const bool helps = !ways.empty();
+  const std::optional<std::int64_t> batch = largest_batch(input, now, gpus);
+  if (batch) ways.push_back(fmt::format("with --batch {}", *batch));
+  const std::string all = options_of(most);
+  if (!helps && !all.empty()) {
+    std::optional<std::int64_t> more = largest_batch(input, most, gpus);
+    // Fewer samples than GPUs leave some without a share of what is split.
+    if (!more && scene.batch < gpus && data_fits(input, most, gpus)) more = gpus;
+    if (more && more != batch) ways.push_back(fmt::format("with {} --batch {}", all, *more));
+  }
+  if (!ways.empty()) return fmt::format("data would fit {}", join(ways, ", or "));
+  return fmt::format("data would not fit even with {}{}--batch {}", all, all.empty() ? "" : " ",
+                     std::min(gpus, scene.batch));
+}
+
+}  // namespace parsim

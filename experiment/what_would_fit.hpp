@@ -1,0 +1,17 @@
+// Advice where no plan fits in memory.
+#pragma once
+
+#include <string>
+
+#include "experiment/request.hpp"
+
+namespace parsim {
+
+/// "data would fit with --zero 1, or with --batch 96": the first options that save memory, least
+/// costly first, with which data parallelism fits, and the largest batch (a multiple of the GPUs)
+/// with which it does so without, or with all of them if that is not enough. Only memory is asked,
+/// nothing is simulated. "data would fit as asked" if only the strategies asked for do not. Empty
+/// if a plan file has decided already.
+[[nodiscard]] std::string what_would_fit(const Scene& scene);
+
+}  // namespace parsim

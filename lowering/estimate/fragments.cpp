@@ -1,0 +1,396 @@
+#include "lowering/estimate/fragments.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace parsim {
+
+namespace {
+
+void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
+  for (const Cut& cut : plan.cuts) {
+    key.push_back(static_cast<std::int32_t>(cut.dim));
+    for (const std::int64_t size : cut.sizes) {
+      key.push_back(static_cast<std::int32_t>(size));
+      key.push_back(static_cast<std::int32_t>(size >> 32));
+    }
+    key.push_back(-1);
+  }
+  key.push_back(-2);
+  for (const DeviceId device : plan.devices) key.push_back(device.value);
+  key.push_back(static_cast<std::int32_t>(plan.sync.kind));
+  key.push_back(plan.sync.server.value);
+  key.push_back(plan.joined ? 1 : 0);
+}
+
+}  // namespace
+
+Structure::Structure(const Network& network)
+    : flow(gradient_flow(network)),
+      readers(consumers(network)),
+      reader_index(network.layers.size()),
+      users(users_of_parameters(network)) {
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    reader_index[l].resize(network.layers[l].inputs.size());
+  }
+  for (const std::vector<Consumer>& list : readers) {
+    for (std::size_t r = 0; r < list.size(); ++r) {
+      reader_index[list[r].layer.index()][list[r].input] = static_cast<std::int32_t>(r);
+    }
+  }
+}
+
+std::size_t Fragments::Hash::operator()(const Key& key) const noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, a word at a time
+  for (const std::int32_t word : key) {
+    hash = (hash ^ static_cast<std::uint32_t>(word)) * 0x100000001b3;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::size_t>(hash);
+}
+
+Fragments::Fragments(const StepInput& input, const Structure& structure, Messages& messages,
+                     std::int64_t samples)
+    : input_(input),
+      structure_(structure),
+      messages_(messages),
+      samples_(samples),
+      element_(element_bytes(input.precision)),
+      layers_(input.network.layers.size()),
+      numbers_(input.network.layers.size()),
+      fan_outs_(input.network.layers.size()) {}
+
+std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
+  Key key;
+  append(key, plan);
+  const auto next = static_cast<std::int32_t>(layers_[id.index()].size());
+  const auto [entry, fresh] = numbers_[id.index()].try_emplace(std::move(key), next);
+  if (fresh) {
+    layers_[id.index()].push_back(make_layer(id, plan));
+    cells_kept_ += plan.devices.size();
+  }
+  return entry->second;
+}
+
+LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
+  const Network& network = input_.network;
+  LayerFragment fragment;
+  fragment.plan = plan;
+  fragment.cells = cells(network, id, plan, samples_);
+  for (const Cell& cell : fragment.cells) fragment.devices.push_back(cell.device);
+  if (structure_.flow.source[id.index()]) return fragment;
+  const std::size_t count = fragment.cells.size();
+  const bool parameters = !network[id].parameters.empty();
+  std::map<std::pair<DeviceId, Region>, std::int32_t> first;
+  std::map<std::pair<std::int32_t, Region>, std::vector<std::int32_t>> sums;
+  bool partial_sums = false;
+  for (std::size_t c = 0; c < count; ++c) {
+    const Cell& cell = fragment.cells[c];
+    const auto number = static_cast<std::int32_t>(c);
+    fragment.canonical.push_back(
+        first.try_emplace({cell.device, cell.part.out}, number).first->second);
+    const auto time = [&](Pass pass) {
+      return kernel_time(input_.cost, network, id, cell.part, pass, cell.device, input_.precision,
+                         input_.reduce_precision)
+          .time.count();
+    };
+    fragment.forward.push_back(time(Pass::forward));
+    const bool two = structure_.flow.two_kernels[id.index()];
+    const bool back = structure_.flow.wants[id.index()];
+    const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
+    fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
+    fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
+    partial_sums = partial_sums || !cell.part.contraction.empty();
+    sums[{cell.replica, cell.part.out}].push_back(number);
+  }
+  if (!partial_sums) return fragment;
+  for (const auto& [key, members] : sums) {
+    const auto one = static_cast<std::size_t>(members[0]);
+    if (fragment.cells[one].part.contraction.empty()) continue;  // nothing to sum
+    std::vector<DeviceId> devices;
+    for (const std::int32_t c : members) {
+      devices.push_back(fragment.cells[static_cast<std::size_t>(c)].device);
+    }
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    const Bytes payload{key.second.volume() * element_};
+    fragment.sums.push_back(
+        {members, devices.size() == 1
+                      ? messages_.local(devices[0], 2 * payload)
+                      : messages_.ring(CollectiveKind::all_reduce, devices, payload)});
+  }
+  return fragment;
+}
+
+Bytes Fragments::bytes_of(const Region& region) const { return {region.volume() * element_}; }
+
+std::vector<Need> Fragments::needs(const Consumer& reader, const LayerFragment& fragment) const {
+  const Layer& layer = input_.network[reader.layer];
+  const std::vector<Shape> inputs = input_shapes(input_.network, reader.layer);
+  std::vector<Need> all;
+  all.reserve(fragment.cells.size());
+  for (const Cell& cell : fragment.cells) {
+    all.push_back({cell.device,
+                   input_region(layer.kind, inputs, layer.out, reader.input, cell.part),
+                   cell.replica});
+  }
+  return all;
+}
+
+const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
+  Key key{numbers[producer.index()]};
+  for (const Consumer& reader : structure_.readers[producer.index()]) {
+    key.push_back(numbers[reader.layer.index()]);
+  }
+  auto& known = fan_outs_[producer.index()];
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  return known.emplace(std::move(key), make_fan_out(producer, numbers)).first->second;
+}
+
+FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
+  const LayerFragment& home = layer(producer, numbers[producer.index()]);
+  const std::vector<Consumer>& readers = structure_.readers[producer.index()];
+  TensorLayout layout(home.cells);
+  FanOut fan_out;
+  std::vector<GradientReturn> backs(readers.size());
+  std::vector<std::int32_t> additions(home.cells.size(), 0);
+  const auto canonical = [&](std::int32_t cell) {
+    return static_cast<std::size_t>(home.canonical[static_cast<std::size_t>(cell)]);
+  };
+  for (std::size_t r = 0; r < readers.size(); ++r) {
+    const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
+    const std::vector<Need> wanted = needs(readers[r], reader);
+    FanOut::Edge& edge = fan_out.edges.emplace_back();
+    cells_kept_ += reader.cells.size();
+    edge.sources = layout.bring(wanted, input_.cluster);
+    edge.gradient = structure_.flow.wants[producer.index()] &&
+                    structure_.flow.reaches_loss[readers[r].layer.index()];
+    if (!edge.gradient) continue;
+    backs[r] = return_gradients(layout, wanted);
+    edge.direct = backs[r].direct;
+    if (edge.direct) {
+      for (std::int32_t& count : additions) ++count;
+      for (std::size_t c = 0; c < reader.cells.size(); ++c) {
+        const auto cell = static_cast<std::int32_t>(c);
+        if (edge.sources.aligned) {
+          edge.feeds.emplace_back(cell, static_cast<std::int32_t>(canonical(cell)));
+          continue;
+        }
+        for (const std::int32_t source : edge.sources.by_need[c]) {
+          if (source >= 0 &&
+              home.cells[static_cast<std::size_t>(source)].device == reader.cells[c].device) {
+            edge.feeds.emplace_back(cell, static_cast<std::int32_t>(canonical(source)));
+          }
+        }
+      }
+    }
+  }
+  std::vector<Returning> returning;
+  std::vector<const LayerFragment*> together_readers;
+  for (std::size_t r = 0; r < readers.size(); ++r) {
+    if (!fan_out.edges[r].gradient || backs[r].direct) continue;
+    const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
+    returning.push_back({needs(readers[r], reader), &backs[r]});
+    together_readers.push_back(&reader);
+    fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
+  }
+  const Together together = return_together(layout, returning);
+  const bool apart = together.given.empty();
+  if (apart) fan_out.joint.edges.clear();
+  const auto count = [&](const GradientReturn& back) {
+    for (const Movement& movement : back.movements) {
+      for (const std::int32_t cell : movement.producers) ++additions[canonical(cell)];
+    }
+  };
+  for (const GradientReturn& back : backs) {
+    if (apart) count(back);
+  }
+  count(together.back);
+  for (const Movement& movement : layout.arrivals()) {
+    FanOut::Arrival arrival{
+        messages_.movement(movement, element_), movement.producers, {}, fan_out.legs};
+    fan_out.legs += movement.legs.size();
+    for (const Leg& leg : movement.legs) {
+      arrival.legs.push_back(
+          {messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {leg.cell}});
+    }
+    fan_out.arrivals.push_back(std::move(arrival));
+  }
+  if (!apart) {
+    make_joint(fan_out.joint, together_readers, together, home, additions);
+    return fan_out;
+  }
+  for (std::size_t r = 0; r < readers.size(); ++r) {
+    const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
+    std::map<DeviceId, std::vector<std::int32_t>> senders;
+    if (backs[r].movements.empty()) continue;
+    for (std::size_t c = 0; c < reader.cells.size(); ++c)
+      senders[reader.cells[c].device].push_back(static_cast<std::int32_t>(c));
+    make_returns(fan_out.edges[r].stores, fan_out.edges[r].returns, backs[r], home, senders,
+                 additions);
+  }
+  return fan_out;
+}
+
+void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
+                           const Together& together, const LayerFragment& home,
+                           const std::vector<std::int32_t>& additions) {
+  std::map<DeviceId, std::vector<std::int32_t>> numbers;  // of devices, in a list as senders are
+  const auto number = [&](DeviceId device) {
+    const auto [entry, fresh] = numbers.try_emplace(device, 1, joint.devices);
+    if (fresh) ++joint.devices;
+    return entry->second[0];
+  };
+  const std::vector<Cell>& first = readers[0]->cells;
+  for (std::size_t c = 0; c < first.size(); ++c)
+    joint.kernels.emplace_back(static_cast<std::int32_t>(c), number(first[c].device));
+  for (std::size_t e = 1; e < readers.size(); ++e) {
+    const std::vector<Cell>& cells = readers[e]->cells;
+    for (const auto& [device, region] : together.given[e]) {
+      FanOut::Joint::Addition addition{static_cast<std::int32_t>(e), number(device), device, 0, {}};
+      const Bytes touched{3 * region.volume() * element_};
+      addition.seconds = input_.cost.memory(device, touched).time.count();
+      for (std::size_t c = 0; c < cells.size(); ++c) {
+        if (cells[c].device == device) addition.after.push_back(static_cast<std::int32_t>(c));
+      }
+      joint.additions.push_back(std::move(addition));
+    }
+  }
+  make_returns(joint.stores, joint.returns, together.back, home, numbers, additions);
+}
+
+void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOut::Return>& returns,
+                             const GradientReturn& back, const LayerFragment& home,
+                             const std::map<DeviceId, std::vector<std::int32_t>>& senders,
+                             const std::vector<std::int32_t>& additions) {
+  /// Contributions of one kind to one cell share a store; its region is their hull.
+  struct Waiting {
+    std::int32_t cell = 0;
+    bool partial_sum = false;
+    Region region;
+  };
+  std::vector<Waiting> stores;
+  for (const Movement& movement : back.movements) {
+    FanOut::Return way;
+    way.message = messages_.movement(movement, element_);
+    const bool relayed = movement.pattern == Pattern::scatter_gather;
+    const auto wait_for = [&](DeviceId device, std::vector<std::int32_t>& after) {
+      const auto sender = senders.find(device);
+      if (sender == senders.end()) return;
+      after.insert(after.end(), sender->second.begin(), sender->second.end());
+    };
+    const std::size_t count = is_collective(movement.pattern) ? movement.devices.size() : 1;
+    for (std::size_t d = 0; d < count && !relayed; ++d) wait_for(movement.devices[d], way.after);
+    for (const DeviceId device : movement.summing) wait_for(device, way.after);
+    std::int64_t elements = 0;
+    for (const Region& region : movement.sums) elements += region.volume();
+    if (!movement.summing.empty()) {
+      way.sum = messages_.ring(CollectiveKind::reduce_scatter, movement.summing,
+                               Bytes{elements * element_});
+    }
+    for (const Leg& leg : movement.legs) {
+      way.legs.push_back({messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {}});
+      wait_for(leg.from, way.legs.back().after);
+    }
+    const auto canonical = [&](std::int32_t cell) {
+      return home.canonical[static_cast<std::size_t>(cell)];
+    };
+    const bool alone =
+        std::all_of(movement.producers.begin(), movement.producers.end(), [&](std::int32_t cell) {
+          return additions[static_cast<std::size_t>(canonical(cell))] == 1;
+        });
+    for (const std::int32_t cell : movement.producers) {
+      if (way.message.local || alone) {
+        way.feeds.push_back(canonical(cell));
+        continue;
+      }
+      Region region = is_collective(movement.pattern)
+                          ? home.cells[static_cast<std::size_t>(cell)].part.out
+                          : movement.regions[0];
+      for (const Region& share : movement.regions) {
+        if (relayed) region = hull(region, share);
+      }
+      const bool partial_sum = movement.pattern == Pattern::all_reduce;
+      const auto same = [&](const Waiting& store) {
+        return store.cell == canonical(cell) && store.partial_sum == partial_sum;
+      };
+      auto store = std::find_if(stores.begin(), stores.end(), same);
+      if (store == stores.end()) {
+        store = stores.insert(stores.end(), {canonical(cell), partial_sum, {}});
+      }
+      store->region = hull(store->region, region);
+      way.stores.push_back(static_cast<std::int32_t>(store - stores.begin()));
+    }
+    returns.push_back(std::move(way));
+  }
+  for (const Waiting& store : stores) {
+    const DeviceId device = home.cells[static_cast<std::size_t>(store.cell)].device;
+    const Bytes touched{3 * store.region.volume() * element_};
+    kept.push_back({store.cell, input_.cost.memory(device, touched).time.count()});
+  }
+}
+
+const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& bucket,
+                                                const std::vector<std::int32_t>& numbers) {
+  Key key;
+  for (const ParameterId id : bucket) {
+    key.push_back(id.value);
+    for (const LayerId user : structure_.users[id.index()]) key.push_back(numbers[user.index()]);
+  }
+  const auto found = sums_.find(key);
+  if (found != sums_.end()) return found->second;
+  return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
+}
+
+std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bucket,
+                                              const std::vector<std::int32_t>& numbers) {
+  std::vector<SumFragment> all;
+  for (SyncGroup& group : bucket_groups(
+           input_.network, bucket, structure_.users,
+           [&](LayerId user) -> std::span<const Cell> {
+             return layer(user, numbers[user.index()]).cells;
+           },
+           [&](LayerId user) -> const LayerPlan& {
+             return layer(user, numbers[user.index()]).plan;
+           })) {
+    SumFragment sum;
+    std::int64_t elements = 0;
+    for (const auto& [parameter, region] : group.contents) elements += region.volume();
+    const Bytes weights{elements * element_};
+    const Bytes gradients{elements * element_bytes(input_.reduce_precision)};
+    // As core/cost_model.cpp counts an update's memory traffic.
+    const Bytes touched = update_traffic(elements, input_.optimizer, input_.reduce_precision);
+    if (group.served()) {
+      for (const DeviceId device : group.devices) {
+        sum.pushes.push_back(messages_.transfer(device, group.sync.server, gradients));
+        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
+      }
+      for (const DeviceId device : group.mirrors) {
+        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
+      }
+      sum.updates.push_back(input_.cost.memory(group.sync.server, touched).time.count());
+    } else {
+      sum.all_reduce = messages_.ring(CollectiveKind::all_reduce, group.devices, gradients);
+      for (const DeviceId device : group.devices) {
+        sum.updates.push_back(input_.cost.memory(device, touched).time.count());
+      }
+    }
+    for (const std::vector<DeviceId>* devices : {&group.devices, &group.mirrors}) {
+      for (const DeviceId device : *devices) {
+        std::vector<SumFragment::Kernel>& kernels = sum.kernels.emplace_back();
+        for (const LayerId user : group.layers) {
+          const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
+          for (std::size_t c = 0; c < cells.size(); ++c) {
+            if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
+          }
+        }
+      }
+    }
+    sum.group = std::move(group);
+    all.push_back(std::move(sum));
+  }
+  return all;
+}
+
+}  // namespace parsim

@@ -1,0 +1,161 @@
+#include "lowering/estimate/messages.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace parsim {
+
+namespace {
+
+void occupy(Message& message, DeviceId device, std::uint32_t side) {
+  message.queues.push_back(static_cast<std::uint32_t>(device.index()) *
+                               static_cast<std::uint32_t>(queues_per_device) +
+                           side);
+}
+
+void occupy_all(Message& message, std::span<const DeviceId> group) {
+  for (const DeviceId device : group) {
+    occupy(message, device, 0);
+    occupy(message, device, 1);
+  }
+}
+
+/// Turns bytes by hop into loads.
+void load(Message& message, const std::map<std::size_t, double>& bytes, const Cluster& cluster) {
+  for (const auto& [hop, carried] : bytes) {
+    const double seconds = carried / cluster.links[hop / 2].rate.value;
+    message.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
+    message.busiest = std::max(message.busiest, seconds);
+  }
+}
+
+}  // namespace
+
+Message Messages::transfer(DeviceId from, DeviceId to, Bytes payload) {
+  Message message;
+  message.seconds = cost_.transfer(from, to, payload).count();
+  occupy(message, from, 0);
+  occupy(message, to, 1);
+  if (from == to) return message;
+  std::map<std::size_t, double> bytes;
+  for (const Hop& hop : routes_.between(from, to).hops) {
+    bytes[hop.index()] += static_cast<double>(payload.value);
+  }
+  load(message, bytes, cluster_);
+  return message;
+}
+
+const std::vector<Messages::Share>& Messages::shares(std::span<const DeviceId> group) {
+  const auto [entry, fresh] = shares_.try_emplace({group.begin(), group.end()});
+  if (!fresh) return entry->second;
+  const std::vector<Ring> rings = edge_disjoint_rings(cluster_, routes_, group);
+  std::map<std::size_t, double> crossings;
+  for (const Ring& ring : rings) {
+    for (const Route& route : ring.hops) {
+      for (const Hop& hop : route.hops) crossings[hop.index()] += 1;
+    }
+  }
+  // The payload is divided among rings in proportion to the rate of each one's slowest hop, where a
+  // link that several hops cross gives each its part.
+  std::vector<double> rates;
+  double total = 0;
+  for (const Ring& ring : rings) {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const Route& route : ring.hops) {
+      for (const Hop& hop : route.hops) {
+        slowest = std::min(slowest, cluster_[hop.link].rate.value / crossings[hop.index()]);
+      }
+    }
+    rates.push_back(slowest);
+    total += slowest;
+  }
+  std::map<std::size_t, double> parts;
+  for (std::size_t r = 0; r < rings.size(); ++r) {
+    for (const Route& route : rings[r].hops) {
+      for (const Hop& hop : route.hops) parts[hop.index()] += rates[r] / total;
+    }
+  }
+  for (const auto& [hop, part] : parts) entry->second.push_back({hop, part});
+  return entry->second;
+}
+
+Message Messages::ring(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload) {
+  Message message;
+  occupy_all(message, group);
+  if (group.size() < 2) return message;
+  message.seconds = cost_.collective(kind, group, payload).count();
+  const auto n = static_cast<double>(group.size());
+  const double rounds = kind == CollectiveKind::all_reduce  ? 2 * (n - 1) / n
+                        : kind == CollectiveKind::broadcast ? 1
+                                                            : (n - 1) / n;
+  std::map<std::size_t, double> bytes;
+  for (const Share& share : shares(group)) {
+    bytes[share.hop] = rounds * share.part * static_cast<double>(payload.value);
+  }
+  load(message, bytes, cluster_);
+  return message;
+}
+
+Message Messages::all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
+                             std::span<const Region> needs, std::int64_t element) {
+  Message message;
+  occupy_all(message, group);
+  std::map<std::size_t, double> bytes;
+  std::int64_t travelling = 0;
+  for (std::size_t to = 0; to < group.size(); ++to) {
+    for (std::size_t from = 0; from < group.size(); ++from) {
+      if (from == to) continue;
+      const std::int64_t piece = intersect(needs[to], regions[from]).volume() * element;
+      if (piece == 0) continue;
+      travelling += piece;
+      for (const Hop& hop : routes_.between(group[from], group[to]).hops) {
+        bytes[hop.index()] += static_cast<double>(piece);
+      }
+    }
+  }
+  if (group.size() < 2) return message;
+  message.seconds = cost_.collective(CollectiveKind::all_to_all, group, Bytes{travelling}).count();
+  load(message, bytes, cluster_);
+  return message;
+}
+
+Message Messages::movement(const Movement& movement, std::int64_t element) {
+  Region all;
+  std::int64_t together = 0;
+  for (const Region& region : movement.regions) {
+    all = hull(all, region);
+    together += region.volume();
+  }
+  const Bytes whole{all.volume() * element}, sum{together * element};
+  switch (movement.pattern) {
+    case Pattern::all_gather:
+      return ring(CollectiveKind::all_gather, movement.devices, sum);
+    case Pattern::reduce_scatter:
+      return ring(CollectiveKind::reduce_scatter, movement.devices, sum);
+    case Pattern::all_reduce:
+      return ring(CollectiveKind::all_reduce, movement.devices, whole);
+    case Pattern::broadcast:
+      return ring(CollectiveKind::broadcast, movement.devices, whole);
+    case Pattern::all_to_all:
+      return all_to_all(movement.devices, movement.regions, movement.needs, element);
+    case Pattern::halo:
+    case Pattern::point_to_point:
+      return transfer(movement.devices[0], movement.devices[1], whole);
+    case Pattern::scatter_gather:
+      if (movement.devices.size() < 2) return {};
+      return ring(CollectiveKind::all_gather, movement.devices, sum);
+    case Pattern::local_add:
+      return local(movement.devices[0], 3 * whole);
+  }
+  return {};
+}
+
+Message Messages::local(DeviceId device, Bytes touched) const {
+  Message message;
+  message.local = true;
+  message.seconds = cost_.memory(device, touched).time.count();
+  occupy(message, device, 0);
+  return message;
+}
+
+}  // namespace parsim

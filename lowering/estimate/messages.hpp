@@ -1,0 +1,60 @@
+// Communications as an estimate sees them: a time, the queues they occupy and the links they load.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/cost_model.hpp"
+#include "core/routes.hpp"
+#include "lowering/reshard.hpp"
+
+namespace parsim {
+
+/// A directed link and how long a communication keeps it busy.
+struct LinkLoad {
+  std::uint32_t hop = 0;
+  double seconds = 0;
+};
+
+struct Message {
+  bool local = false;                 ///< work on one device's compute stream
+  double seconds = 0;                 ///< on an otherwise idle cluster
+  double busiest = 0;                 ///< largest load
+  std::vector<std::uint32_t> queues;  ///< device · queues_per_device + side; a stream adds 2·stream
+  std::vector<LinkLoad> loads;
+};
+
+/// Prices messages; finds routes and rings once.
+class Messages {
+ public:
+  Messages(const Cluster& cluster, const CostModel& cost)
+      : cluster_(cluster), cost_(cost), routes_(cluster) {}
+
+  [[nodiscard]] Message transfer(DeviceId from, DeviceId to, Bytes payload);
+  /// Not for all_to_all.
+  [[nodiscard]] Message ring(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload);
+  /// regions[i] is what member i has, needs[i] what it wants.
+  [[nodiscard]] Message all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
+                                   std::span<const Region> needs, std::int64_t element);
+  /// A movement of a tensor whose elements take `element` bytes.
+  /// Of a scatter_gather: the gathering alone, nothing if one device receives.
+  [[nodiscard]] Message movement(const Movement& movement, std::int64_t element);
+  /// Work on one device: seconds and the device's compute queue.
+  [[nodiscard]] Message local(DeviceId device, Bytes touched) const;
+
+ private:
+  struct Share {
+    std::size_t hop = 0;
+    double part = 0;  ///< of the payload that goes once round
+  };
+  [[nodiscard]] const std::vector<Share>& shares(std::span<const DeviceId> group);
+
+  const Cluster& cluster_;
+  const CostModel& cost_;
+  Routes routes_;
+  std::map<std::vector<DeviceId>, std::vector<Share>> shares_;
+};
+
+}  // namespace parsim

@@ -1,0 +1,135 @@
+#include "lowering/issue_order.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Which stages a stage reads, and which read it.
+struct Neighbours {
+  std::set<std::int32_t> before, after;
+};
+
+std::vector<Neighbours> neighbours(const Network& network, const std::vector<std::int32_t>& stage) {
+  std::vector<Neighbours> all(
+      static_cast<std::size_t>(*std::max_element(stage.begin(), stage.end())) + 1);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (const LayerId input : network.layers[l].inputs) {
+      const std::int32_t from = stage[input.index()], to = stage[l];
+      if (from == to) continue;
+      all[static_cast<std::size_t>(to)].before.insert(from);
+      all[static_cast<std::size_t>(from)].after.insert(to);
+    }
+  }
+  return all;
+}
+
+/// The slots of a schedule, numbered.
+class Numbers {
+ public:
+  explicit Numbers(std::int32_t micro_batches) : micro_batches_(micro_batches) {}
+  [[nodiscard]] std::size_t of(std::int32_t stage, std::int32_t micro_batch,
+                               Direction direction) const {
+    return 2 * (static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) +
+                static_cast<std::size_t>(micro_batch)) +
+           (direction == Direction::forward ? 0 : 1);
+  }
+  [[nodiscard]] std::size_t of(const Slot& slot) const {
+    return of(slot.stage, slot.micro_batch, slot.direction);
+  }
+
+ private:
+  std::int32_t micro_batches_;
+};
+
+void refuse_unknown_slots(const Schedule& schedule, std::size_t stages) {
+  for (const Lane& lane : schedule.lanes) {
+    for (const Slot& slot : lane.slots) {
+      if (slot.stage < 0 || static_cast<std::size_t>(slot.stage) >= stages) {
+        throw InputError("plan: schedule", fmt::format("a slot of stage {}", slot.stage),
+                         fmt::format("0 to {}: the last stage with a layer", stages - 1));
+      }
+      if (slot.micro_batch < 0 || slot.micro_batch >= schedule.micro_batches) {
+        throw InputError("plan: schedule",
+                         fmt::format("a slot of micro-batch {}", slot.micro_batch),
+                         fmt::format("0 to {}", schedule.micro_batches - 1));
+      }
+    }
+  }
+}
+
+bool can_run(const Slot& slot, const std::vector<bool>& done, const Numbers& number,
+             const Neighbours& stage) {
+  const auto ran = [&](std::int32_t other, Direction direction) {
+    return static_cast<bool>(done[number.of(other, slot.micro_batch, direction)]);
+  };
+  if (slot.direction == Direction::forward) {
+    return std::all_of(stage.before.begin(), stage.before.end(),
+                       [&](std::int32_t s) { return ran(s, Direction::forward); });
+  }
+  return ran(slot.stage, Direction::forward) &&
+         std::all_of(stage.after.begin(), stage.after.end(),
+                     [&](std::int32_t s) { return ran(s, Direction::backward); });
+}
+
+}  // namespace
+
+std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) {
+  const std::vector<Neighbours> stages = neighbours(network, schedule.stage_of_layer);
+  refuse_unknown_slots(schedule, stages.size());
+  const std::vector<Lane>& lanes = schedule.lanes;
+  const Numbers number(schedule.micro_batches);
+  const std::size_t slots = 2 * stages.size() * static_cast<std::size_t>(schedule.micro_batches);
+  std::vector<std::vector<std::size_t>> lanes_of(slots);
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    for (const Slot& slot : lanes[lane].slots) lanes_of[number.of(slot)].push_back(lane);
+  }
+  std::vector<Slot> order;
+  std::vector<bool> done(slots, false), issued(slots, false);
+  std::vector<std::size_t> next(lanes.size(), 0);
+  for (bool progress = true; progress;) {
+    progress = false;
+    const std::size_t before = order.size();
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (next[lane] == lanes[lane].slots.size()) continue;
+      const Slot slot = lanes[lane].slots[next[lane]];
+      const std::size_t id = number.of(slot);
+      if (!issued[id]) {
+        // Lanes leave a slot together, so whoever has it and is not at it has yet to come to it.
+        const bool turn =
+            std::all_of(lanes_of[id].begin(), lanes_of[id].end(), [&](std::size_t other) {
+              const std::vector<Slot>& list = lanes[other].slots;
+              return next[other] < list.size() && list[next[other]] == slot;
+            });
+        if (!turn || !can_run(slot, done, number, stages[static_cast<std::size_t>(slot.stage)]))
+          continue;
+        order.push_back(slot);
+        issued[id] = true;
+      }
+      progress = true;
+    }
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      if (next[lane] < lanes[lane].slots.size() && issued[number.of(lanes[lane].slots[next[lane]])])
+        ++next[lane];
+    }
+    for (std::size_t i = before; i < order.size(); ++i) done[number.of(order[i])] = true;
+  }
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (next[lane] == lanes[lane].slots.size()) continue;
+    const Slot slot = lanes[lane].slots[next[lane]];
+    throw InputError("plan: schedule",
+                     fmt::format("lane {} waits for ever at {} of stage {}, micro-batch {}", lane,
+                                 slot.direction == Direction::forward ? "forward" : "backward",
+                                 slot.stage, slot.micro_batch),
+                     "an order in which every slot comes after the slots it depends on");
+  }
+  return order;
+}
+
+}  // namespace parsim

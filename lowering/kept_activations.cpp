@@ -1,0 +1,80 @@
+// What of a layer's output the backward pass reads.
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "lowering/memory.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Whether a function's gradient follows from its output. Of others, such as gelu, silu and
+/// hardswish, the input is kept beside it.
+bool forgets_input(const Activation& activation) {
+  static const std::set<std::string_view> functions{
+      "relu", "leakyrelu",   "thresholdedrelu", "clip",     "elu", "celu", "selu",     "sigmoid",
+      "tanh", "hardsigmoid", "softplus",        "softsign", "exp", "sqrt", "identity", "rotary"};
+  return functions.contains(activation.function);
+}
+
+/// Whether a layer's gradients follow from the values of its operands.
+bool reads_operands(const LayerKind& kind) {
+  const auto among = [](const std::set<std::string_view>& words, const std::string& word) {
+    return words.contains(word);
+  };
+  if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
+  if (const auto* activation = kind.as<Activation>()) return !forgets_input(*activation);
+  if (const auto* combine = kind.as<Combine>()) return !among({"add", "sub"}, combine->function);
+  if (const auto* reduce = kind.as<Reduce>()) return !among({"mean", "sum"}, reduce->function);
+  return kind.as<Dropout>() == nullptr && kind.as<Concat>() == nullptr &&
+         kind.as<Slicing>() == nullptr && kind.as<Flatten>() == nullptr &&
+         kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr;
+}
+
+/// Whether they follow from its output: of maxima, because that tells where they were; of
+/// attention, whose maps are made anew and multiplied by it.
+bool reads_output(const LayerKind& kind) {
+  if (kind.as<Attention>() != nullptr) return true;
+  if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
+  if (const auto* activation = kind.as<Activation>()) {
+    return forgets_input(*activation) && activation->function != "identity" &&
+           activation->function != "rotary";
+  }
+  if (const auto* reduce = kind.as<Reduce>()) {
+    return reduce->function != "mean" && reduce->function != "sum";
+  }
+  return kind.as<Softmax>() != nullptr;
+}
+
+}  // namespace
+
+bool works_in_place(const LayerKind& kind) {
+  const auto* rearrange = kind.as<Rearrange>();
+  const auto* activation = kind.as<Activation>();
+  return (activation != nullptr && forgets_input(*activation)) || kind.as<Softmax>() != nullptr ||
+         kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
+}
+
+std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t element) {
+  const std::size_t count = network.layers.size();
+  std::vector<std::size_t> owner(count);  // whose memory a layer's output is
+  std::vector<std::int64_t> bytes(count);
+  for (std::size_t l = 0; l < count; ++l) {
+    const Layer& layer = network.layers[l];
+    owner[l] = works_in_place(layer.kind) ? owner[layer.inputs[0].index()] : l;
+    if (reads_output(layer.kind)) bytes[owner[l]] = std::max(bytes[owner[l]], element);
+    constexpr std::int64_t single = 4;
+    const bool loss = layer.kind.as<Loss>() != nullptr;
+    for (const LayerId producer : layer.inputs) {
+      std::int64_t& kept = bytes[owner[producer.index()]];
+      if (reads_operands(layer.kind)) kept = std::max({kept, element, loss ? single : 0});
+    }
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (network.layers[l].kind.as<Dropout>() != nullptr) ++bytes[l];
+  }
+  return bytes;
+}
+
+}  // namespace parsim

@@ -1,0 +1,287 @@
+#include "lowering/sync.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// One use of a part of a parameter.
+struct Use {
+  Region region;
+  DeviceId device;
+  std::int64_t replica = 0;
+};
+
+/// Those of one parameter.
+struct Uses {
+  std::vector<Use> all;
+  /// Only the first replica has contributions to all of it: layers or their groups of devices
+  /// differ in the number of replicas.
+  bool first_only = false;
+};
+
+/// Cuts regions that overlap without being equal (tied weights split differently) along each
+/// other's borders, so that the pieces are equal or disjoint.
+std::vector<std::vector<Region>> atoms(const std::vector<Region>& regions) {
+  std::vector<std::vector<Region>> pieces;
+  const bool one =
+      std::all_of(regions.begin(), regions.end(), [&](const Region& r) { return r == regions[0]; });
+  std::vector<std::set<std::int64_t>> borders(regions.empty() ? 0 : regions[0].rank());
+  for (const Region& region : regions) {
+    for (std::size_t a = 0; a < borders.size(); ++a)
+      borders[a].insert({region[a].begin, region[a].end});
+  }
+  for (const Region& region : regions) {
+    std::vector<Region> parts{region};
+    for (std::size_t a = 0; !one && a < borders.size(); ++a) {
+      std::vector<Region> finer;
+      for (const Region& part : parts) {
+        auto at = borders[a].upper_bound(part[a].begin);
+        Region rest = part;
+        for (; at != borders[a].end() && *at < part[a].end; ++at) {
+          Region first = rest;
+          first[a].end = *at;
+          rest[a].begin = *at;
+          finer.push_back(first);
+        }
+        finer.push_back(rest);
+      }
+      parts = std::move(finer);
+    }
+    pieces.push_back(std::move(parts));
+  }
+  return pieces;
+}
+
+/// Devices that hold each piece of a parameter, by replica.
+using Holders = std::map<std::pair<std::int64_t, Region>, std::vector<DeviceId>>;
+
+Holders holders(const std::vector<Use>& uses) {
+  std::vector<Region> regions;
+  for (const Use& use : uses) regions.push_back(use.region);
+  const std::vector<std::vector<Region>> pieces = atoms(regions);
+  Holders result;
+  for (std::size_t u = 0; u < uses.size(); ++u) {
+    for (const Region& piece : pieces[u])
+      result[{uses[u].replica, piece}].push_back(uses[u].device);
+  }
+  for (auto& [key, devices] : result) {
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  }
+  return result;
+}
+
+/// A piece of a parameter whose gradients are summed over `devices`; mirrors as at SyncGroup.
+struct ParameterSum {
+  Region piece;
+  std::vector<DeviceId> devices, mirrors;
+};
+
+/// The first replica sums, all others get its sum.
+std::vector<ParameterSum> sums_of_first(const Holders& all, const Sync& sync,
+                                        const std::string& where) {
+  std::map<Region, ParameterSum> by_piece;
+  for (const auto& [key, devices] : all) {
+    ParameterSum& sum = by_piece[key.second];
+    std::vector<DeviceId>& list = key.first == 0 ? sum.devices : sum.mirrors;
+    list.insert(list.end(), devices.begin(), devices.end());
+  }
+  std::vector<ParameterSum> result;
+  for (auto& [piece, sum] : by_piece) {
+    ensure(!sum.devices.empty(), "the first replica has every piece");
+    sum.piece = piece;
+    std::erase_if(sum.mirrors, [&](DeviceId device) {
+      return std::binary_search(sum.devices.begin(), sum.devices.end(), device);
+    });
+    std::sort(sum.mirrors.begin(), sum.mirrors.end());
+    const bool serves = std::binary_search(sum.mirrors.begin(), sum.mirrors.end(), sync.server);
+    if (sync.kind == Sync::Kind::server && serves) {
+      throw InputError(where,
+                       "a parameter server that is a further replica of groups of other size",
+                       "a server that is no such device");
+    }
+    result.push_back(std::move(sum));
+  }
+  return result;
+}
+
+/// Every replica sums for itself. But a server has one store for a piece: of several replicas only
+/// one sends it gradients, the server's own if it has one (its contributions are in that store
+/// already), else the first.
+std::vector<ParameterSum> sums(const Uses& uses, const Sync& sync, const std::string& where) {
+  const Holders all = holders(uses.all);
+  if (uses.first_only) return sums_of_first(all, sync, where);
+  std::map<Region, std::vector<const std::vector<DeviceId>*>> replicas_of;
+  for (const auto& [key, devices] : all) replicas_of[key.second].push_back(&devices);
+  std::vector<ParameterSum> result;
+  for (const auto& [key, devices] : all) {
+    const auto& replicas = replicas_of[key.second];
+    const bool alone = std::all_of(replicas.begin(), replicas.end(),
+                                   [](const auto* members) { return members->size() == 1; });
+    ParameterSum sum{key.second, devices, {}};
+    if (sync.kind == Sync::Kind::server && !alone) {
+      const auto own = std::find_if(replicas.begin(), replicas.end(), [&](const auto* members) {
+        return std::binary_search(members->begin(), members->end(), sync.server);
+      });
+      const auto* sender = own == replicas.end() ? replicas[0] : *own;
+      if (sender != &devices) continue;
+      for (const auto* members : replicas) {
+        if (members != sender)
+          sum.mirrors.insert(sum.mirrors.end(), members->begin(), members->end());
+      }
+    }
+    result.push_back(std::move(sum));
+  }
+  return result;
+}
+
+/// What the cells of the layers that have a parameter use of it.
+Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> users,
+             const std::function<std::span<const Cell>(LayerId)>& cells_of) {
+  Uses uses;
+  std::int32_t replicas = 0;  // of the layers so far
+  std::map<DeviceId, std::int64_t> replica_of;
+  for (const LayerId user : users) {
+    const Layer& layer = network[user];
+    const std::vector<Shape> inputs = input_shapes(network, user);
+    for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
+      if (layer.parameters[p] != id) continue;
+      std::int32_t own = 0;
+      for (const Cell& cell : cells_of(user)) own = std::max(own, cell.replica + cell.replicas);
+      uses.first_only |= replicas > 0 && own != replicas;
+      replicas = own;
+      for (const Cell& cell : cells_of(user)) {
+        const Region region = parameter_region(layer.kind, inputs, layer.out, p, cell.part);
+        if (region.empty()) continue;
+        uses.all.push_back({region, cell.device, cell.replica});
+        uses.first_only |= cell.replicas > 1;
+        if (replica_of.try_emplace(cell.device, cell.replica).first->second == cell.replica)
+          continue;
+        throw InputError(fmt::format("parameter '{}'", network[id].name),
+                         "layers that share it are replicated differently",
+                         "the same devices for the same replica");
+      }
+    }
+  }
+  return uses;
+}
+
+/// From relative shares to elements; nothing is split on one device.
+void split_states(const Network& network, SyncGroup& group) {
+  const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
+  if (alone || group.served()) group.zero_stage = 0;
+  if (group.zero_stage == 0) {
+    group.shards.clear();
+    return;
+  }
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  const std::size_t devices = group.devices.size();
+  if (group.shards.empty()) {
+    group.shards = even_split(elements, devices);
+    return;
+  }
+  if (group.shards.size() != devices) {
+    throw InputError(fmt::format("parameter '{}'", network[group.contents[0].first].name),
+                     fmt::format("{} shares of its states", group.shards.size()),
+                     fmt::format("{}, one for each device that sums its gradient", devices));
+  }
+  group.shards =
+      proportional_split(elements, std::vector<double>(group.shards.begin(), group.shards.end()));
+}
+
+}  // namespace
+
+std::int64_t SyncGroup::shard_of(DeviceId device) const {
+  const auto at = std::lower_bound(devices.begin(), devices.end(), device);
+  ensure(at != devices.end() && *at == device, "only members have a share");
+  return shards[static_cast<std::size_t>(at - devices.begin())];
+}
+
+std::vector<std::vector<LayerId>> users_of_parameters(const Network& network) {
+  std::vector<std::vector<LayerId>> users(network.parameters.size());
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    for (const ParameterId id : network.layers[l].parameters) {
+      std::vector<LayerId>& list = users[id.index()];
+      if (list.empty() || list.back() != LayerId{l}) list.emplace_back(l);
+    }
+  }
+  return users;
+}
+
+std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const Plan& plan) {
+  std::vector<std::vector<ParameterId>> order = plan.buckets;
+  std::vector<bool> bucketed(network.parameters.size(), false);
+  for (const auto& bucket : plan.buckets) {
+    for (const ParameterId id : bucket) bucketed[id.index()] = true;
+  }
+  for (std::size_t p = network.parameters.size(); p-- > 0;) {
+    if (!bucketed[p]) order.push_back({ParameterId{p}});
+  }
+  return order;
+}
+
+std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const ParameterId> bucket,
+                                     const std::vector<std::vector<LayerId>>& users,
+                                     const std::function<std::span<const Cell>(LayerId)>& cells_of,
+                                     const std::function<const LayerPlan&(LayerId)>& plan_of) {
+  std::vector<SyncGroup> groups;
+  using States = std::pair<std::int32_t, std::vector<std::int64_t>>;
+  std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
+           std::size_t>
+      index;
+  for (const ParameterId id : bucket) {
+    const std::vector<LayerId>& layers = users[id.index()];
+    const Uses uses = uses_of(network, id, layers, cells_of);
+    if (uses.all.empty()) continue;
+    const LayerPlan& plan = plan_of(layers[0]);
+    const Sync& sync = plan.sync;
+    const States states{zero_stage(plan), plan.optimizer.shares};
+    const std::string where = fmt::format("parameter '{}'", network[id].name);
+    for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
+      const auto [at, fresh] = index.try_emplace(
+          {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
+      if (fresh) groups.push_back({devices, mirrors, sync, states.first, states.second, {}, {}});
+      SyncGroup& group = groups[at->second];
+      group.contents.emplace_back(id, piece);
+      group.layers.insert(group.layers.end(), layers.begin(), layers.end());
+    }
+  }
+  for (SyncGroup& group : groups) {
+    std::sort(group.layers.begin(), group.layers.end());
+    group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
+    split_states(network, group);
+  }
+  return groups;
+}
+
+std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
+                                   const std::vector<std::span<const Cell>>& cells_of_layer) {
+  const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
+  std::vector<SyncGroup> groups;
+  for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
+    for (SyncGroup& group : bucket_groups(
+             network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
+             [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
+      // Stages would wait for each other whenever one of them gathers what both use.
+      const auto stage = [&](LayerId id) { return plan.schedule.stage_of_layer[id.index()]; };
+      const bool across = std::any_of(group.layers.begin(), group.layers.end(), [&](LayerId id) {
+        return stage(id) != stage(group.layers[0]);
+      });
+      if (across) group.zero_stage = std::min(group.zero_stage, 2);
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+}  // namespace parsim

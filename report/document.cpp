@@ -1,0 +1,118 @@
+#include "report/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr Format format_table[] = {
+    {"table", "for people", render_table},
+    {"json", "everything, in SI base units", render_json},
+    {"csv", "the main table, in SI base units", render_csv},
+    {"md", "the tables in Markdown", render_md},
+    {"dot", "a graph for Graphviz", render_drawing, true},
+    {"simgrid", "a platform file for SimGrid", render_drawing, true},
+};
+
+struct Scale {
+  double factor = 1.0;
+  std::string_view prefix;
+};
+
+/// Times and rates are decimal, memory is binary, as everywhere in this program.
+Scale scale_for(double largest, std::string_view unit) {
+  static constexpr Scale times[] = {{1.0, ""}, {1e-3, "m"}, {1e-6, "u"}, {1e-9, "n"}};
+  static constexpr Scale decimal[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1.0, ""}};
+  static constexpr Scale binary[] = {
+      {0x1p40, "Ti"}, {0x1p30, "Gi"}, {0x1p20, "Mi"}, {0x1p10, "Ki"}, {1.0, ""}};
+  std::span<const Scale> known = decimal;
+  if (unit == "s") known = times;
+  if (unit == "B") known = binary;
+  if (unit.empty() || unit == "%") return {};
+  for (const Scale& scale : known) {
+    if (largest >= scale.factor) return scale;
+  }
+  return largest > 0 ? known.back() : Scale{};
+}
+
+}  // namespace
+
+std::span<const Format> formats() { return format_table; }
+
+std::string render_json(const Document& document, bool /*color*/) { return document.json + "\n"; }
+
+std::string render_drawing(const Document& document, bool /*color*/) {
+  ensure(!document.drawing.empty(), "what was asked for as a drawing has one");
+  return document.drawing;
+}
+
+std::string printable(std::string_view text) {
+  std::string clean(text);
+  for (std::size_t i = 0; i < clean.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(clean[i]);
+    const auto after = static_cast<unsigned char>(i + 1 < clean.size() ? clean[i + 1] : 0);
+    // U+0080 to U+009F are control characters, too: C2 80 to C2 9F in UTF-8.
+    const bool c1 = byte == 0xC2 && after >= 0x80 && after <= 0x9F;
+    if (c1) clean[i + 1] = '?';
+    if (c1 || byte < 0x20 || byte == 0x7F) clean[i] = '?';
+  }
+  return clean;
+}
+
+std::string exact(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
+
+Table table_for(Audience reader, const Table& table) {
+  Table seen;
+  seen.title = table.title;
+  seen.rows.resize(table.rows.size());
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    const Audience audience = table.columns[c].audience;
+    if (audience != Audience::everyone && audience != reader) continue;
+    seen.columns.push_back(table.columns[c]);
+    for (std::size_t r = 0; r < table.rows.size(); ++r) {
+      seen.rows[r].push_back(table.rows[r][c]);
+    }
+  }
+  return seen;
+}
+
+void add_column(Table& table, Column column, std::vector<TableCell> cells) {
+  if (table.columns.empty()) table.rows.resize(cells.size());
+  ensure(cells.size() == table.rows.size(), "every column of a table has all rows");
+  table.columns.push_back(std::move(column));
+  for (std::size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
+}
+
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns) {
+  double largest = 0.0;
+  for (const Numbers& column : columns) {
+    for (const double value : column.values) {
+      if (!std::isnan(value)) largest = std::max(largest, value);
+    }
+  }
+  const Scale scale = scale_for(largest, unit);
+  for (const Numbers& column : columns) {
+    std::vector<TableCell> cells;
+    for (const double value : column.values) {
+      cells.push_back({three_digits(value / scale.factor), exact(value)});
+    }
+    const std::string title =
+        unit.empty() ? column.title : fmt::format("{} [{}{}]", column.title, scale.prefix, unit);
+    add_column(table, {title, column.key, true}, std::move(cells));
+  }
+}
+
+void add_words(Table& table, const std::string& title, const std::string& key,
+               const std::vector<std::string>& words, Audience audience) {
+  std::vector<TableCell> cells;
+  for (const std::string& word : words) cells.push_back(TableCell::word(word));
+  add_column(table, {title, key, false, audience}, std::move(cells));
+}
+
+}  // namespace parsim

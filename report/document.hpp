@@ -1,0 +1,89 @@
+// A report before it has a form: lines and tables with every number twice, for people and for
+// programs. The forms (table, json, csv, md) are an explicit table of functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/text.hpp"
+
+namespace parsim {
+
+/// One entry of a table: rounded for people, exact in SI base units for programs.
+struct TableCell {
+  std::string text;
+  std::string raw;
+
+  static TableCell word(const std::string& text) { return {text, text}; }
+};
+
+/// Some columns say for people what others say for programs.
+enum class Audience : std::uint8_t { everyone, people, programs };
+
+struct Column {
+  std::string title;  ///< for people, with the unit: "step [ms]"
+  std::string key;    ///< for programs, as in JSON: "step_time_s"
+  bool is_number = true;
+  Audience audience = Audience::everyone;
+};
+
+struct Table {
+  std::string title;  ///< "" for none
+  std::vector<Column> columns;
+  std::vector<std::vector<TableCell>> rows;
+};
+
+struct Document {
+  std::vector<std::string> head;      ///< lines above the tables
+  std::vector<Table> tables;          ///< the first is the result, the others say more
+  std::vector<std::string> notes;     ///< lines below
+  std::vector<std::string> warnings;  ///< for standard error; programs find them in the JSON
+  std::string json;                   ///< the whole result for programs
+  std::size_t csv_table = 0;          ///< the table that CSV holds
+  std::string drawing;  ///< if asked for: the text of a file for another program (dot, simgrid)
+  std::string plain;    ///< if not empty, all there is for people: no tables, no notes
+};
+
+/// The table without the columns that are for others than `reader`.
+[[nodiscard]] Table table_for(Audience reader, const Table& table);
+
+struct Format {
+  std::string_view name, summary;
+  std::string (*render)(const Document& document, bool color);
+  bool is_drawing = false;  ///< only 'show' has it
+};
+[[nodiscard]] std::span<const Format> formats();
+
+[[nodiscard]] std::string render_table(const Document& document, bool color);
+[[nodiscard]] std::string render_json(const Document& document, bool color);
+/// One table only, keys as header, raw numbers; RFC 4180 quoting.
+[[nodiscard]] std::string render_csv(const Document& document, bool color);
+[[nodiscard]] std::string render_md(const Document& document, bool color);
+[[nodiscard]] std::string render_drawing(const Document& document, bool color);
+
+/// The text with every control character as '?': names come from files, and a terminal obeys what
+/// it is sent.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// Appends a column; one cell per row, and the first column creates the rows.
+void add_column(Table& table, Column column, std::vector<TableCell> cells);
+/// Numbers of a column, one per row; NaN becomes "-" and an empty raw text.
+struct Numbers {
+  std::string title, key;
+  std::vector<double> values;
+};
+/// Appends columns of numbers, all in the prefix that suits the largest of them: "step [ms]". What
+/// is compared with each other goes into one call.
+///
+/// unit   SI unit of the numbers: "s", "B", …; "" for bare numbers
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns);
+/// Appends a column of words.
+void add_words(Table& table, const std::string& title, const std::string& key,
+               const std::vector<std::string>& words, Audience audience = Audience::everyone);
+/// The shortest decimal text that reads back as the same number.
+[[nodiscard]] std::string exact(double value);
+
+}  // namespace parsim

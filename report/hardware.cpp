@@ -1,0 +1,108 @@
+#include "report/hardware.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json machine_json(const HardwareRows& rows) {
+  Json json = {{"backend", nullptr},
+               {"name", nullptr},
+               {"versions", Json::object()},
+               {"clocks", nullptr},
+               {"reason", nullptr}};
+  if (!rows.refusal.empty()) {
+    json["reason"] = rows.refusal;
+    return json;
+  }
+  json["backend"] = rows.machine.backend;
+  json["name"] = rows.machine.name;
+  for (const Version& version : rows.machine.versions) {
+    json["versions"][version.name] = version.version;
+  }
+  json["clocks"] = rows.machine.clocks;
+  return json;
+}
+
+/// (predicted − measured) / measured.
+double error_of(const RunResult& result) {
+  return (result.step_time - result.measured->median) / result.measured->median;
+}
+
+void add_row(Json& json, const RunResult& result, const HardwareRows& rows) {
+  for (const char* key : {"measured_step_time_s", "measured_low_s", "measured_high_s",
+                          "measured_samples", "measured_error"}) {
+    json[key] = nullptr;
+  }
+  json["measured_note"] = rows.refusal.empty() ? result.measured_note : rows.refusal;
+  if (!result.measured) return;
+  json["measured_step_time_s"] = result.measured->median.count();
+  json["measured_low_s"] = result.measured->low.count();
+  json["measured_high_s"] = result.measured->high.count();
+  json["measured_samples"] = result.measured->samples;
+  json["measured_error"] = error_of(result);
+}
+
+}  // namespace
+
+std::string machine_line(const Machine& machine) {
+  std::string versions;
+  for (const Version& version : machine.versions) {
+    versions += fmt::format("{}{} {}", versions.empty() ? "" : ", ", version.name, version.version);
+  }
+  return fmt::format("{} ({}; {}); clocks: {}", machine.name, machine.backend, versions,
+                     machine.clocks);
+}
+
+void add_hardware(Document& document, const std::vector<RunResult>& results,
+                  const HardwareRows& rows) {
+  Numbers measured{"measured step", "measured_step_time_s", {}};
+  std::vector<TableCell> errors;
+  for (const RunResult& result : results) {
+    const bool known = result.measured.has_value();
+    measured.values.push_back(known ? result.measured->median.count()
+                                    : std::numeric_limits<double>::quiet_NaN());
+    errors.push_back(
+        known ? TableCell{fmt::format("{:+.1f} %", 100 * error_of(result)), exact(error_of(result))}
+              : TableCell{"-", ""});
+  }
+  Table& table = document.tables.front();
+  add_numbers(table, "s", {measured});
+  add_column(table, {"prediction's error", "measured_error"}, std::move(errors));
+  if (rows.refusal.empty()) {
+    document.head.push_back("measured on " + machine_line(rows.machine));
+    for (const RunResult& result : results) {
+      if (result.measured_note.empty()) continue;
+      document.notes.push_back(
+          fmt::format("not measured: {}: {}", result.strategy, result.measured_note));
+    }
+  } else {
+    document.notes.push_back("not measured: " + rows.refusal);
+  }
+  Json json = Json::parse(document.json);
+  json["hardware"] = machine_json(rows);
+  if (json.contains("results")) {
+    for (std::size_t i = 0; i < results.size(); ++i) add_row(json["results"][i], results[i], rows);
+  } else {
+    add_row(json, results.front(), rows);
+  }
+  document.json = json.dump(2);
+}
+
+Document report_no_hardware(const std::string& refusal) {
+  Document document;
+  document.head = {"no hardware to plan for: " + refusal,
+                   "with --cluster the plans are simulated all the same"};
+  const Json json = {
+      {"results", Json::array()}, {"best", nullptr}, {"hardware", machine_json({refusal, {}, {}})}};
+  document.json = json.dump(2);
+  return document;
+}
+
+}  // namespace parsim

@@ -1,0 +1,23 @@
+// What --hw adds to reports: measured columns beside predicted ones, and the machine they are of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiment/hardware.hpp"
+#include "report/document.hpp"
+
+namespace parsim {
+
+/// Appends the measured step and the prediction's error to the first table and to the JSON of
+/// simulate or compare. Without a measurement both are null and a note says why.
+void add_hardware(Document& document, const std::vector<RunResult>& results,
+                  const HardwareRows& rows);
+
+/// The whole result where no hardware was found and no cluster was named.
+[[nodiscard]] Document report_no_hardware(const std::string& refusal);
+
+/// "paced host (host): parsim-hw 1; clocks: …".
+[[nodiscard]] std::string machine_line(const Machine& machine);
+
+}  // namespace parsim

@@ -1,0 +1,296 @@
+#include "core/json.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "experiment/attention.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/files.hpp"
+#include "report/runs.hpp"
+#include "sim/nccl.hpp"
+#include "sim/sim.hpp"
+
+namespace parsim {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Names may hold bytes that are no UTF-8; they must not stop a report.
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+Json or_null(const std::optional<Seconds>& time) {
+  return time ? Json(time->count()) : Json(nullptr);
+}
+
+/// A name and, if it is a file, the hash of its content.
+Json source(const std::string& given, const std::string& name) {
+  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
+  const std::string file = file_of(given);
+  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
+  return json;
+}
+
+/// The command without the files it writes beside its result: running it again overwrites nothing.
+std::vector<std::string> without_files(const std::vector<std::string>& command) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const std::string flag = command[i].substr(0, command[i].find('='));
+    const bool writes = flag == "--report" || flag == "--trace" || flag == "-o" || flag == "--dag";
+    if (writes && flag == command[i]) ++i;  // its value is the next word
+    if (!writes && flag != "--no-timeline") kept.push_back(command[i]);
+  }
+  return kept;
+}
+
+Json inputs(const Scene& scene) {
+  const Request& request = scene.request;
+  const StrategyInput strategy = scene.strategy_input();
+  Json json;
+  json["command"] = without_files(request.command);
+  json["verb"] = request.verb;
+  json["network"] = source(request.network, scene.network.name);
+  const std::optional<std::string> attention = attention_of(scene.network);
+  json["attention"] =
+      attention ? Json{{"kernels", *attention}, {"by_default", scene.attention_by_default}}
+                : Json(nullptr);
+  json["dims"] = Json::object();
+  for (const auto& [name, value] : request.dims) json["dims"][name] = value;
+  json["cluster"] = source(request.cluster, scene.cluster.name);
+  json["overrides"] = request.overrides;
+  json["batch"] = scene.batch;
+  json["precision"] = to_text(request.precision);
+  json["reduce_precision"] = to_text(request.reduce_precision);
+  json["optimizer"] = to_text(request.optimizer);
+  const Headroom& free = request.headroom;
+  json["headroom"] = {{"share", free.bytes ? Json(nullptr) : Json(free.share)},
+                      {"bytes", free.bytes ? Json(free.bytes->value) : Json(nullptr)}};
+  json["layout"] = request.layout_file.empty() ? Json(nullptr)
+                                               : source(request.layout_file, request.layout_file);
+  if (scene.plan) {
+    json["plan"] = source(request.plan_file, request.plan_file);
+  } else {
+    json["plan"] = nullptr;
+    json["sync"] = to_text(strategy.sync);
+    json["server"] = request.server.empty() ? Json(nullptr) : Json(request.server);
+    json["micro_batches"] = request.micro_batches ? Json(*request.micro_batches) : Json(nullptr);
+    json["schedule"] = to_text(strategy.schedule);
+    json["bucket_bytes"] = strategy.bucket.value;
+    json["shares"] = to_text(strategy.shares);
+    json["rounding"] = to_text(strategy.rounding);
+    json["search_costs"] = to_text(strategy.search_costs);
+    json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
+    json["tensor"] = strategy.tensor ? Json(*strategy.tensor) : Json(nullptr);
+    json["zero"] = strategy.zero_stage;
+    json["recompute"] = to_text(strategy.recompute);
+    json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
+  }
+  json["costs"] = request.costs;
+  json["jitter"] = request.jitter > 0 ? Json{{"relative", request.jitter}, {"runs", request.runs}}
+                                      : Json(nullptr);
+  json["slow"] = request.slow;
+  json["interference"] = interference_texts(request.sim.interference);
+  json["launch_interval_s"] = request.sim.launch_interval.count();
+  json["profile"] =
+      request.profile.empty() ? Json(nullptr) : source(request.profile, request.profile);
+  json["fidelity"] = to_text(request.sim.fidelity);
+  const bool moves = request.sim.fidelity != Fidelity::analytic;
+  json["engine"] = moves ? Json(to_text(request.sim.engine)) : Json(nullptr);
+  json["collectives"] = to_text(request.sim.collectives);
+  json["collective_times"] = Json::array();
+  for (const std::string& given : request.collective_times) {
+    json["collective_times"].push_back(source(collective_file(given).path, given));
+  }
+  json["algorithm"] =
+      request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
+  json["protocol"] =
+      request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
+  json["nccl_version"] =
+      request.sim.nccl_version ? Json(to_text(*request.sim.nccl_version)) : Json(nullptr);
+  json["seed"] = request.seed;
+  json["simgrid"] = nullptr;
+  if (moves && request.sim.engine != Engine::fast) {
+    json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
+  }
+  return json;
+}
+
+Json device_json(const DeviceResult& device) {
+  Json json;
+  json["name"] = device.name;
+  json["model"] = device.model;
+  json["compute_s"] = device.use.compute.count();
+  json["exposed_communication_s"] = device.use.exposed_communication.count();
+  json["idle_s"] = device.use.idle.count();
+  json["peak_memory_bytes"] = device.peak().value;
+  json["memory_bytes"] = device.capacity.value;
+  json["lacking_memory_bytes"] = device.lacking().value;
+  json["headroom_bytes"] = device.headroom.of(device.capacity).value;
+  json["verdict"] = to_text(device.verdict());
+  json["memory"] = {{"weights_bytes", device.memory.weights.value},
+                    {"gradients_bytes", device.memory.gradients.value},
+                    {"optimizer_state_bytes", device.memory.optimizer_state.value},
+                    {"activations_bytes", device.memory.activations.value},
+                    {"communication_bytes", device.memory.communication.value},
+                    {"workspace_bytes", nullptr}};
+  if (device.workspace) json["memory"]["workspace_bytes"] = device.workspace->value;
+  return json;
+}
+
+Json costs_json(const RunResult& result) {
+  Json json;
+  for (const Origin origin :
+       {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+    json[to_text(origin)] = result.cost_shares[static_cast<std::size_t>(origin)];
+  }
+  json["summary"] = result.cost_summary;
+  json["accuracy"] = result.cost_accuracy;
+  return json;
+}
+
+Json communication_json(const RunResult& result) {
+  if (!result.communication) return nullptr;
+  const CommunicationSources& sources = *result.communication;
+  return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
+}
+
+/// A row of a strategy without a plan has the same keys, with null for what there is not.
+Json failed_json(const RunResult& result) {
+  Json json = {{"strategy", result.strategy}};
+  for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
+                          "operations", "simulated_operations", "engine"}) {
+    json[key] = nullptr;
+  }
+  json["devices"] = Json::array();
+  json["fits"] = false;
+  for (const char* key :
+       {"verdict", "headroom_bytes", "bottleneck", "search_time_s", "simulation_time_s",
+        "cost_sources", "communication_sources", "bounds", "workspaces"}) {
+    json[key] = nullptr;
+  }
+  json["notes"] = Json::array();
+  json["error"] = result.error;
+  return json;
+}
+
+Json spread_json(const Spread& spread) {
+  return {{"median_s", spread.median.count()},
+          {"lower_quartile_s", spread.low.count()},
+          {"upper_quartile_s", spread.high.count()},
+          {"samples", spread.samples}};
+}
+
+Json succeeded_json(const RunResult& result) {
+  Json json;
+  json["strategy"] = result.strategy;
+  json["step_time_s"] = result.step_time.count();
+  json["throughput_samples_per_s"] = result.samples_per_second;
+  json["bytes_moved"] = result.moved.value;
+  json["messages"] = result.messages;
+  json["operations"] = result.operations;
+  json["simulated_operations"] = result.simulated_operations;
+  json["engine"] = result.engine ? Json(to_text(*result.engine)) : Json(nullptr);
+  json["devices"] = Json::array();
+  for (const DeviceResult& device : result.devices) {
+    json["devices"].push_back(device_json(device));
+  }
+  json["fits"] = result.fits();
+  json["verdict"] = to_text(result.verdict());
+  json["headroom_bytes"] = nullptr;
+  if (const DeviceResult* fullest = result.fullest()) {
+    json["headroom_bytes"] = fullest->headroom.of(fullest->capacity).value;
+  }
+  json["bottleneck"] = {
+      {"link", nullptr}, {"from", nullptr}, {"to", nullptr}, {"utilisation", 0.0}};
+  if (result.bottleneck) {
+    json["bottleneck"] = {{"link", result.bottleneck->link},
+                          {"from", result.bottleneck->from},
+                          {"to", result.bottleneck->to},
+                          {"utilisation", result.bottleneck->utilisation}};
+  }
+  json["search_time_s"] = or_null(result.search_time);
+  json["simulation_time_s"] = or_null(result.simulation_time);
+  json["cost_sources"] = costs_json(result);
+  json["communication_sources"] = communication_json(result);
+  json["bounds"] = {{"critical_path_s", result.bounds.critical_path.count()},
+                    {"busiest_device_s", result.bounds.busiest_device.count()},
+                    {"busiest_link_s", result.bounds.busiest_link.count()}};
+  if (result.jittered) json["jittered"] = spread_json(*result.jittered);
+  json["workspaces"] = result.workspaces.empty() ? Json(nullptr) : Json(result.workspaces);
+  json["notes"] = result.notes;
+  json["error"] = nullptr;
+  return json;
+}
+
+Json scaling_json(const Scaling& scaling) {
+  Json json = Json::array();
+  for (const ScalingPoint& point : scaling.points) {
+    Json row;
+    row["gpus"] = point.gpus;
+    row["batch"] = point.batch;
+    row["strategy"] = point.strategy;
+    row["throughput_samples_per_s"] =
+        point.samples_per_second ? Json(*point.samples_per_second) : Json(nullptr);
+    row["speedup"] = point.speedup ? Json(*point.speedup) : Json(nullptr);
+    row["fits"] = point.fits;
+    json.push_back(std::move(row));
+  }
+  return json;
+}
+
+Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
+  Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
+  json["warnings"] = scene.warnings;
+  for (const std::string& warning : communication_warnings(result)) {
+    json["warnings"].push_back(warning);
+  }
+  json["seed"] = scene.request.seed;
+  json["version"] = version();
+  json["inputs"] = shared;
+  return json;
+}
+
+}  // namespace
+
+std::string version() { return PARSIM_VERSION; }
+
+std::string inputs_json(const Scene& scene) { return text_of(inputs(scene)); }
+
+std::string simulation_json(const Scene& scene, const RunResult& result,
+                            const std::string& advice) {
+  Json json = result_json(scene, result, inputs(scene));
+  if (!advice.empty()) json["advice"] = advice;
+  return text_of(json);
+}
+
+std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+                            const std::string& best, const Scaling* scaling,
+                            const std::string& advice) {
+  const Json shared = inputs(scene);
+  Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
+  if (!advice.empty()) json["advice"] = advice;
+  if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
+  for (const RunResult& result : results) {
+    json["results"].push_back(result_json(scene, result, shared));
+  }
+  return text_of(json);
+}
+
+std::string plan_summary_json(const Scene& scene, const Planned& planned,
+                              const std::string& plan_path, const std::string& dag_path) {
+  Json json;
+  json["strategy"] = planned.plan.strategy;
+  json["micro_batches"] = planned.plan.schedule.micro_batches;
+  json["plan_file"] = plan_path.empty() ? Json(nullptr) : Json(plan_path);
+  json["dag_file"] = dag_path.empty() ? Json(nullptr) : Json(dag_path);
+  json["search_time_s"] = scene.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
+  json["notes"] = planned.plan.notes;
+  json["warnings"] = scene.warnings;
+  json["seed"] = scene.request.seed;
+  json["version"] = version();
+  json["inputs"] = inputs(scene);
+  return text_of(json);
+}
+
+}  // namespace parsim

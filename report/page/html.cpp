@@ -1,0 +1,110 @@
+#include "report/page/html.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace parsim {
+
+namespace {
+
+/// At most `longest` bytes, cut between characters.
+std::string cut_to(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest) return std::string(text);
+  std::size_t end = longest;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+/// The text with no line break between a number and its unit: "uses 6.85 % of 12.0 GB/s".
+std::string unbroken(std::string_view text) {
+  constexpr std::string_view units[] = {"%",   "s",   "ms",  "us",   "ns",   "B",    "KiB", "MiB",
+                                        "GiB", "TiB", "B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  constexpr std::string_view ends = " ,.;:)";
+  constexpr std::string_view no_break_space = "\u00a0";
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::size_t end = std::min(text.find_first_of(ends, i + 1), text.size());
+    const bool joins = text[i] == ' ' && i > 0 && text[i - 1] >= '0' && text[i - 1] <= '9' &&
+                       std::find(std::begin(units), std::end(units),
+                                 text.substr(i + 1, end - i - 1)) != std::end(units);
+    out += joins ? no_break_space : text.substr(i, 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string html(std::string_view text, std::size_t longest) {
+  std::string out;
+  for (const char c : printable(cut_to(text, longest))) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string html_name(std::string_view name) {
+  constexpr std::size_t longest = 40;
+  return html(name, longest);
+}
+
+std::string json_for_script(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string coordinate(double value) { return fmt::format("{}", std::round(value * 10) / 10); }
+
+std::string width_percent(double share) { return coordinate(100 * share) + "%"; }
+
+std::string html_table(const Table& all) {
+  const Table table = table_for(Audience::people, all);
+  std::string out = "<div class=scroll><table class=sortable>";
+  if (!table.title.empty()) out += fmt::format("<caption>{}</caption>", html(table.title));
+  out += "<thead><tr>";
+  for (const Column& column : table.columns) {
+    out += fmt::format("<th{}>{}", column.is_number ? " class=n" : "", html(column.title));
+  }
+  out += "<tbody>";
+  for (const std::vector<TableCell>& row : table.rows) {
+    out += "<tr>";
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (table.columns[c].is_number) {
+        out += fmt::format("<td data-v=\"{}\">{}", html(row[c].raw), html(row[c].text));
+      } else {
+        out += fmt::format("<td>{}", html(unbroken(row[c].text)));
+      }
+    }
+    out += "\n";
+  }
+  return out + "</table></div>\n";
+}
+
+}  // namespace parsim

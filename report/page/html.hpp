@@ -1,0 +1,29 @@
+// Small pieces of HTML and SVG text. Names come from files: nothing reaches a page unescaped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "report/document.hpp"
+
+namespace parsim {
+
+/// Text that stands for itself in an HTML element or a quoted attribute. Control characters become
+/// '?'; what is longer than `longest` bytes ends in an ellipsis.
+[[nodiscard]] std::string html(std::string_view text, std::size_t longest = 2000);
+/// A name where there is little room.
+[[nodiscard]] std::string html_name(std::string_view name);
+
+/// JSON for a script element: no '<', so that no text in it can end the element.
+[[nodiscard]] std::string json_for_script(std::string_view json);
+
+/// A coordinate with at most one decimal: "12.5", "3".
+[[nodiscard]] std::string coordinate(double value);
+/// A share of a whole as a length: "12.3%".
+[[nodiscard]] std::string width_percent(double share);
+
+/// The table with sortable columns; numbers carry their exact value for sorting.
+[[nodiscard]] std::string html_table(const Table& table);
+
+}  // namespace parsim

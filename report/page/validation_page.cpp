@@ -1,0 +1,252 @@
+#include "report/page/validation_page.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "report/page/drawings.hpp"
+#include "report/page/html.hpp"
+#include "report/page/page.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double plot_size = 240, plot_left = 52, plot_top = 8, plot_right = 14, plot_below = 40;
+
+/// One row of a validation.
+struct Dot {
+  std::string name, unit;
+  double expected = 0, predicted = 0, error = 0;
+};
+
+double number_of(const nlohmann::json& json) {
+  return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// Both axes of a scatter alike: logarithmic unless something is not positive.
+class SquareAxes {
+ public:
+  explicit SquareAxes(const std::vector<Dot>& dots) {
+    least_ = std::numeric_limits<double>::infinity();
+    most_ = -least_;
+    for (const Dot& dot : dots) {
+      for (const double value : {dot.expected, dot.predicted}) {
+        least_ = std::min(least_, value);
+        most_ = std::max(most_, value);
+      }
+    }
+    logarithmic_ = least_ > 0;
+    if (logarithmic_) {
+      constexpr double room = 1.15;
+      least_ /= room;
+      most_ *= room;
+    } else {
+      const double room = 0.05 * (most_ - least_) + 1e-12;
+      least_ -= room;
+      most_ += room;
+    }
+  }
+  [[nodiscard]] double share(double value) const {
+    if (!logarithmic_) return (value - least_) / (most_ - least_);
+    return std::log(value / least_) / std::log(most_ / least_);
+  }
+  [[nodiscard]] double least() const { return least_; }
+  [[nodiscard]] double most() const { return most_; }
+  /// Powers of ten inside, or five equal steps; with few powers also 2 and 5 times them.
+  [[nodiscard]] std::vector<double> ticks() const {
+    std::vector<double> found;
+    if (!logarithmic_) {
+      for (int i = 0; i <= 4; ++i) found.push_back(least_ + i * (most_ - least_) / 4);
+      return found;
+    }
+    const double decades = std::log10(most_ / least_);
+    for (double power = std::pow(10, std::floor(std::log10(least_))); power < most_; power *= 10) {
+      for (const double factor : {1.0, 2.0, 5.0}) {
+        const bool wanted = factor == 1.0 || decades < 2;
+        const double tick = power * factor;
+        if (wanted && tick >= least_ && tick <= most_) found.push_back(tick);
+      }
+    }
+    constexpr std::size_t most_ticks = 7;
+    while (found.size() > most_ticks) {  // every second one
+      for (std::size_t i = 1; i < found.size(); ++i) {
+        found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    return found;
+  }
+
+ private:
+  double least_ = 1, most_ = 2;
+  bool logarithmic_ = true;
+};
+
+std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
+  const SquareAxes axes(dots);
+  const auto x = [&](double value) {
+    return coordinate(plot_left + axes.share(value) * plot_size);
+  };
+  const auto y = [&](double value) {
+    return coordinate(plot_top + (1 - axes.share(value)) * plot_size);
+  };
+  std::string out =
+      fmt::format("<figure><svg class=scaling viewBox=\"0 0 {} {}\">",
+                  plot_left + plot_size + plot_right, plot_top + plot_size + plot_below);
+  for (const double tick : axes.ticks()) {
+    out += fmt::format(
+        "<path class=grid d=\"M{} {}h{}M{} {}v{}\"/><text x={} y={} class=n>{}</text>"
+        "<text x={} y={} class=m>{}</text>",
+        plot_left, y(tick), plot_size, x(tick), plot_top, plot_size, plot_left - 5, y(tick),
+        three_digits(tick), x(tick), plot_top + plot_size + 14, three_digits(tick));
+  }
+  out += fmt::format("<path class=ideal d=\"M{} {}L{} {}\"/>", x(axes.least()), y(axes.least()),
+                     x(axes.most()), y(axes.most()));
+  for (const Dot& dot : dots) {
+    out += fmt::format(
+        "<circle class=s0 cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {:+.1f} "
+        "%</title></circle>",
+        x(dot.expected), y(dot.predicted), html_name(dot.name), three_digits(dot.expected),
+        html_name(dot.unit), three_digits(dot.predicted), html_name(dot.unit), 100 * dot.error);
+  }
+  const std::string unit = dots.front().unit.empty() ? "" : fmt::format(" [{}]", dots.front().unit);
+  return out + fmt::format(
+                   "<text x={} y={} class=m>expected{}, predicted upwards</text></svg>"
+                   "<figcaption>{}: {} row{}</figcaption></figure>\n",
+                   plot_left + plot_size / 2, plot_top + plot_size + 32, html(unit),
+                   html_name(name), dots.size(), dots.size() == 1 ? "" : "s");
+}
+
+/// A bar for every set's mean error, to one scale that ends at 100 %.
+std::string error_bars(const nlohmann::json& sets) {
+  std::string out = "<div class=bars>\n";
+  for (const nlohmann::json& set : sets) {
+    const double mean = number_of(set["mean_error"]), naive = number_of(set["baseline_mean_error"]);
+    const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+    std::string text = std::isnan(mean) ? "-" : percent(mean);
+    if (!std::isnan(naive)) text += fmt::format(" (naive {})", percent(naive));
+    out += fmt::format(
+        "<b>{}</b><svg class=bar><title>mean error {}</title><rect class=c width={} /></svg>"
+        "<span>{}</span>\n",
+        html_name(set["name"].get<std::string>()), text,
+        width_percent(std::isnan(mean) ? 0 : std::min(mean, 1.0)), text);
+  }
+  return out + "</div>\n";
+}
+
+Table table_of_classes(const nlohmann::json& classes) {
+  std::vector<std::string> sets, cases, names;
+  Numbers predicted{"predicted", "predicted_s", {}}, measured{"measured", "measured_s", {}};
+  std::vector<TableCell> errors;
+  for (const nlohmann::json& one : classes) {
+    sets.push_back(one["set"]);
+    cases.push_back(one["case"]);
+    names.push_back(one["class"]);
+    predicted.values.push_back(number_of(one["predicted_s"]));
+    measured.values.push_back(number_of(one["measured_s"]));
+    const double error = predicted.values.back() / measured.values.back() - 1;
+    errors.push_back(std::isfinite(error)
+                         ? TableCell{fmt::format("{:+.1f} %", 100 * error), exact(error)}
+                         : TableCell{"-", ""});
+  }
+  Table table;
+  add_words(table, "network", "set", sets);
+  add_words(table, "strategy", "case", cases);
+  add_words(table, "operations", "class", names);
+  add_numbers(table, "s", {predicted, measured});
+  add_column(table, {"error", "error"}, std::move(errors));
+  return table;
+}
+
+Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& sets) {
+  std::vector<std::string> names, cases, units;
+  Numbers expected{"expected", "expected", {}}, predicted{"predicted", "predicted", {}};
+  std::vector<TableCell> errors;
+  for (const auto& [name, dots] : sets) {
+    for (const Dot& dot : dots) {
+      names.push_back(name);
+      cases.push_back(dot.name);
+      units.push_back(dot.unit);
+      expected.values.push_back(dot.expected);
+      predicted.values.push_back(dot.predicted);
+      errors.push_back({fmt::format("{:+.1f} %", 100 * dot.error), exact(dot.error)});
+    }
+  }
+  Table table;
+  add_words(table, "set", "set", names);
+  add_words(table, "case", "case", cases);
+  add_numbers(table, "", {expected});
+  add_numbers(table, "", {predicted});
+  add_words(table, "unit", "unit", units);
+  add_column(table, {"error", "error"}, std::move(errors));
+  return table;
+}
+
+}  // namespace
+
+std::string draw_both(const std::vector<BothTimelines>& steps, const Cluster& cluster) {
+  if (steps.empty()) return {};
+  std::string out = "<h2>Timelines, predicted above measured</h2>\n";
+  out +=
+      "<p class=key>Measured with an event at each operation's start and end, of the median step; "
+      "both begin at zero.</p>\n";
+  out += timeline_key();
+  for (const BothTimelines& step : steps) {
+    out += fmt::format("<details{}><summary>{}</summary>\n{}</details>\n",
+                       &step == &steps.front() ? " open" : "", html_name(step.name),
+                       draw_timeline(step.bars, cluster));
+  }
+  return out;
+}
+
+std::string render_validation_page(const Document& document, const std::string& timelines,
+                                   const std::vector<std::string>& command) {
+  const nlohmann::json json = nlohmann::json::parse(document.json);
+  std::vector<std::pair<std::string, std::vector<Dot>>> sets;
+  for (const nlohmann::json& row : json["rows"]) {
+    const std::string name = row["set"];
+    auto at =
+        std::find_if(sets.begin(), sets.end(), [&](const auto& s) { return s.first == name; });
+    if (at == sets.end()) at = sets.insert(sets.end(), {name, {}});
+    at->second.push_back({row["case"], row["unit"], number_of(row["expected"]),
+                          number_of(row["predicted"]), number_of(row["error"])});
+  }
+  std::string out = page_head("Predicted against measured", !timelines.empty());
+  for (const std::string& line : document.head) out += fmt::format("<p>{}\n", html(line));
+  out += "</header>\n<main>\n";
+  if (!json["sets"].empty()) out += "<h2>Mean error by set</h2>\n" + error_bars(json["sets"]);
+  std::size_t all_rows = 0;
+  for (const auto& [name, dots] : sets) all_rows += dots.size();
+  constexpr std::size_t most_open = 20;
+  const Table* every_row = nullptr;
+  for (const Table& table : document.tables) {
+    const bool of_rows = std::any_of(table.columns.begin(), table.columns.end(),
+                                     [](const Column& column) { return column.key == "case"; });
+    if (of_rows && table.rows.size() == all_rows) every_row = &table;
+    if (!of_rows || table.rows.size() <= most_open) out += html_table(table);
+  }
+  if (!sets.empty()) {
+    out +=
+        "<h2>Predicted against measured</h2>\n<p class=key>On the dashed line the prediction is "
+        "what was measured or published; above it, it is larger.</p>\n<div class=multiples>\n";
+    for (const auto& [name, dots] : sets) out += scatter(name, dots);
+    out += "</div>\n";
+  }
+  if (json.contains("classes") && !json["classes"].empty()) {
+    out += "<h2>By class of operations</h2>\n<p class=key>Times added up over all devices.</p>\n" +
+           html_table(table_of_classes(json["classes"]));
+  }
+  out += timelines;
+  if (all_rows > most_open || (all_rows > 0 && every_row == nullptr)) {
+    out += "<h2>Every row</h2>\n<details><summary>all rows</summary>" +
+           html_table(every_row != nullptr ? *every_row : table_of_all(sets)) + "</details>\n";
+  }
+  out += "<h2>Notes</h2>\n<ul class=notes>";
+  for (const std::string& note : document.notes) out += fmt::format("<li>{}", html(note));
+  return out + "</ul>\n<h2>Command</h2>\n" + page_end(command, !timelines.empty());
+}
+
+}  // namespace parsim

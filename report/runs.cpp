@@ -1,0 +1,313 @@
+#include "report/runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/json.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/what_would_fit.hpp"
+#include "report/scaling.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double absent = std::numeric_limits<double>::quiet_NaN();
+
+/// "2 x p100-pcie, 2 x v100-pcie", in the order of the devices.
+std::string device_mix(const Cluster& cluster) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const std::string& model = cluster.model(DeviceId{i}).name;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == model; });
+    if (known == counts.end()) {
+      counts.emplace_back(model, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : counts) words.push_back(fmt::format("{} x {}", count, model));
+  return join(words);
+}
+
+/// "fp32", or "bf16 with gradients in fp32".
+std::string arithmetic_of(const Request& request) {
+  const std::string kernels = to_text(request.precision);
+  if (request.reduce_precision == storage_of(request.precision)) return kernels;
+  return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
+}
+
+std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& results) {
+  const Request& request = scene.request;
+  const std::size_t gpus = devices_of(scene.cluster, DeviceKind::gpu).size();
+  const bool chosen = !request.batch && !scene.plan;
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", scene.network.name,
+                              scene.cluster.name, device_mix(scene.cluster), scene.batch,
+                              chosen ? fmt::format(" (32 x {})", gpus) : "", arithmetic_of(request),
+                              to_text(request.optimizer)));
+  for (const RunResult& result : results) {
+    if (!result.error.empty()) continue;
+    std::vector<std::string> shares;
+    for (const Origin origin :
+         {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+      const double share = result.cost_shares[static_cast<std::size_t>(origin)];
+      if (share > 0) {
+        shares.push_back(fmt::format("{} % {}", three_digits(100 * share), to_text(origin)));
+      }
+    }
+    lines.push_back(
+        fmt::format("predicted; device times: {} ({})", join(shares), result.cost_summary));
+    if (!result.cost_accuracy.empty()) {
+      lines.push_back("accuracy of device times: " + result.cost_accuracy);
+    }
+    if (!result.workspaces.empty()) lines.push_back(result.workspaces);
+    break;
+  }
+  SimOptions sim = request.sim;
+  const auto by = [&](Engine engine) {
+    return std::any_of(results.begin(), results.end(),
+                       [&](const RunResult& result) { return result.engine == engine; });
+  };
+  // A note says why, and which rows if not all.
+  if (by(Engine::fast) && !by(Engine::simgrid)) sim.engine = Engine::fast;
+  lines.push_back("collectives: " + communication_model(sim));
+  const std::string communication = communication_line(scene, results);
+  if (!communication.empty()) lines.push_back(communication);
+  return lines;
+}
+
+/// The device whose memory is fullest, or most overfull; ties go to the lower id.
+double peak_memory(const RunResult& result) {
+  std::int64_t peak = 0;
+  for (const DeviceResult& device : result.devices) {
+    peak = std::max(peak, device.peak().value);
+  }
+  return static_cast<double>(peak);
+}
+
+std::string link_text(const RunResult& result) {
+  if (!result.error.empty()) return "-";
+  if (!result.bottleneck) return "none";
+  const LinkUse& use = *result.bottleneck;
+  return fmt::format("{} ({} to {}) {} %", use.link, use.from, use.to,
+                     three_digits(100 * use.utilisation));
+}
+
+Table result_table(const std::vector<RunResult>& results) {
+  const auto numbers = [&](auto of) {
+    std::vector<double> values;
+    for (const RunResult& result : results) {
+      values.push_back(result.error.empty() ? static_cast<double>(of(result)) : absent);
+    }
+    return values;
+  };
+  const auto words = [&](auto of) {
+    std::vector<std::string> texts;
+    for (const RunResult& result : results) texts.push_back(of(result));
+    return texts;
+  };
+  using R = const RunResult&;
+  Table table;
+  add_words(table, "strategy", "strategy", words([](R r) { return r.strategy; }));
+  add_numbers(
+      table, "s",
+      {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
+       {"compute", "mean_compute_s", numbers([](R r) { return mean_use(r).compute.count(); })},
+       {"exposed comm.", "mean_exposed_communication_s",
+        numbers([](R r) { return mean_use(r).exposed_communication.count(); })},
+       {"idle", "mean_idle_s", numbers([](R r) { return mean_use(r).idle.count(); })}});
+  add_numbers(table, "", {{"samples/s", "throughput_samples_per_s", numbers([](R r) {
+                             return r.samples_per_second;
+                           })}});
+  add_numbers(table, "B", {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; })}});
+  add_numbers(table, "B", {{"peak memory", "peak_memory_bytes", numbers(peak_memory)}});
+  add_words(table, "memory", "memory",
+            words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }),
+            Audience::people);
+  add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
+  const auto for_programs = [&](const std::string& key, auto of) {
+    add_words(table, key, key, words(of), Audience::programs);
+  };
+  for_programs("messages",
+               [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
+  for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
+  for_programs("verdict", [](R r) { return to_text(r.verdict()); });
+  for_programs("busiest_link",
+               [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
+  for_programs("busiest_link_utilisation",
+               [](R r) { return r.bottleneck ? exact(r.bottleneck->utilisation) : std::string(); });
+  for_programs("error", [](R r) { return r.error; });
+  return table;
+}
+
+}  // namespace
+
+std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResult>& results) {
+  if (scene.request.jitter <= 0) return std::nullopt;
+  std::vector<std::string> names;
+  std::vector<double> median, low, high;
+  for (const RunResult& result : results) {
+    names.push_back(result.strategy);
+    const bool known = result.jittered.has_value();
+    median.push_back(known ? result.jittered->median.count() : absent);
+    low.push_back(known ? result.jittered->low.count() : absent);
+    high.push_back(known ? result.jittered->high.count() : absent);
+  }
+  Table table;
+  table.title =
+      fmt::format("{} steps with kernel times that vary by {} % (log-normal, seed {})",
+                  scene.request.runs, three_digits(100 * scene.request.jitter), scene.request.seed);
+  add_words(table, "strategy", "strategy", names);
+  add_numbers(table, "s",
+              {{"median step", "median_s", std::move(median)},
+               {"lower quartile", "lower_quartile_s", std::move(low)},
+               {"upper quartile", "upper_quartile_s", std::move(high)}});
+  return table;
+}
+
+namespace {
+
+Table device_table(const RunResult& result) {
+  const auto numbers = [&](auto of) {
+    std::vector<double> values;
+    for (const DeviceResult& device : result.devices) {
+      values.push_back(static_cast<double>(of(device)));
+    }
+    return values;
+  };
+  const auto words = [&](auto of) {
+    std::vector<std::string> texts;
+    for (const DeviceResult& device : result.devices) texts.push_back(of(device));
+    return texts;
+  };
+  using D = const DeviceResult&;
+  Table table;
+  add_words(table, "device", "name", words([](D d) { return d.name; }));
+  add_words(table, "model", "model", words([](D d) { return d.model; }));
+  add_numbers(table, "s",
+              {{"compute", "compute_s", numbers([](D d) { return d.use.compute.count(); })},
+               {"exposed comm.", "exposed_communication_s",
+                numbers([](D d) { return d.use.exposed_communication.count(); })},
+               {"idle", "idle_s", numbers([](D d) { return d.use.idle.count(); })}});
+  add_numbers(
+      table, "B",
+      {{"weights", "weights_bytes", numbers([](D d) { return d.memory.weights.value; })},
+       {"gradients", "gradients_bytes", numbers([](D d) { return d.memory.gradients.value; })},
+       {"optimizer", "optimizer_state_bytes",
+        numbers([](D d) { return d.memory.optimizer_state.value; })},
+       {"activations", "activations_bytes",
+        numbers([](D d) { return d.memory.activations.value; })},
+       {"buffers", "communication_bytes",
+        numbers([](D d) { return d.memory.communication.value; })}});
+  const bool asked = std::any_of(result.devices.begin(), result.devices.end(),
+                                 [](const DeviceResult& d) { return d.workspace.has_value(); });
+  if (asked) {
+    add_numbers(table, "B", {{"workspace", "workspace_bytes", numbers([](D d) {
+                                return d.workspace.value_or(Bytes{}).value;
+                              })}});
+  }
+  add_numbers(table, "B",
+              {{"peak", "peak_memory_bytes", numbers([](D d) { return d.peak().value; })}});
+  add_numbers(table, "B", {{"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
+  return table;
+}
+
+/// Which rows SimGrid left to the other engine.
+std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
+  std::vector<std::string> fast;
+  for (const RunResult& result : results) {
+    if (sim.engine == Engine::automatic && result.engine == Engine::fast) {
+      fast.push_back(result.strategy);
+    }
+  }
+  if (fast.empty()) return {};
+  return fmt::format(
+      "simulated by the fast engine, because SimGrid would take long (--engine simgrid; equal up "
+      "to a nanosecond for each operation): {}",
+      join(fast));
+}
+
+void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+  for (const RunResult& result : results) {
+    const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
+    // Of several strategies only the one without a method of its own explains itself; JSON has all.
+    if (results.size() == 1 || result.strategy == "best") {
+      for (const std::string& note : result.notes) document.notes.push_back(prefix + note);
+    }
+    if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
+  }
+  std::string engines = engine_note(scene.request.sim, results);
+  if (!engines.empty()) document.notes.push_back(std::move(engines));
+  document.warnings = scene.warnings;
+  for (const RunResult& result : results) {
+    for (std::string& warning : communication_warnings(result)) {
+      document.warnings.push_back(std::move(warning));
+    }
+  }
+}
+
+/// "fastest that fits: owt", and what would be without the strategy `best`.
+std::string winner(const std::vector<RunResult>& sorted, const std::string& best) {
+  const auto first = std::find_if(sorted.begin(), sorted.end(),
+                                  [](const RunResult& result) { return result.fits(); });
+  if (first == sorted.end()) return "no plan fits in memory";
+  const bool other = first->strategy != best && !best.empty();
+  return fmt::format("fastest that fits: {}{}", first->strategy,
+                     other ? fmt::format("; of the others: {}", best) : "");
+}
+
+/// "" if one fits.
+std::string advice_for(const Scene& scene, const std::vector<RunResult>& results) {
+  const bool fits = std::any_of(results.begin(), results.end(),
+                                [](const RunResult& result) { return result.fits(); });
+  return fits ? "" : what_would_fit(scene);
+}
+
+}  // namespace
+
+Document report_simulation(const Scene& scene, const RunResult& result) {
+  Document document;
+  document.head = head(scene, {result});
+  document.tables = {result_table({result}), device_table(result)};
+  if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
+  document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
+                    result.checks};
+  const std::string advice = advice_for(scene, {result});
+  if (!advice.empty()) document.notes.push_back(advice);
+  append_notes(document, scene, {result});
+  document.json = simulation_json(scene, result, advice);
+  return document;
+}
+
+Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+                           const std::string& best, const Scaling* scaling) {
+  Document document;
+  document.head = head(scene, results);
+  document.tables = {result_table(results)};
+  if (auto table = jitter_table(scene, results)) document.tables.push_back(std::move(*table));
+  if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
+  document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
+  document.notes.push_back(winner(results, best));
+  const std::string advice = advice_for(scene, results);
+  if (!advice.empty()) document.notes.push_back(advice);
+  const auto simulated = std::count_if(results.begin(), results.end(),
+                                       [](const RunResult& r) { return r.error.empty(); });
+  const bool analytic = scene.request.sim.fidelity == Fidelity::analytic;
+  document.notes.push_back(fmt::format(
+      "checks: {} bounds held in each of {} simulations (step ≥ critical path, ≥ busiest "
+      "device{}; bytes delivered as asked)",
+      analytic ? 3 : 4, simulated, analytic ? "" : ", ≥ busiest link"));
+  append_notes(document, scene, results);
+  if (results.size() > 1) {
+    document.notes.push_back("why a plan is as it is: parsim explain --strategy NAME");
+  }
+  document.json = comparison_json(scene, results, best, scaling, advice);
+  return document;
+}
+
+}  // namespace parsim

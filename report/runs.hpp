@@ -1,0 +1,49 @@
+// The reports of simulate and compare.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiment/request.hpp"
+#include "experiment/run.hpp"
+#include "experiment/scaling.hpp"
+#include "report/document.hpp"
+
+namespace parsim {
+
+/// "0.1.0".
+[[nodiscard]] std::string version();
+
+/// One strategy in detail: its row, then the devices.
+[[nodiscard]] Document report_simulation(const Scene& scene, const RunResult& result);
+/// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
+/// `scaling`: none unless asked for.
+[[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+                                         const std::string& best, const Scaling* scaling);
+
+/// Steps with --jitter, a row a strategy; none without.
+[[nodiscard]] std::optional<Table> jitter_table(const Scene& scene,
+                                                const std::vector<RunResult>& results);
+
+/// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
+/// nothing does, else "".
+[[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result,
+                                          const std::string& advice);
+[[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+                                          const std::string& best, const Scaling* scaling,
+                                          const std::string& advice);
+/// Everything a result depends on, as JSON.
+[[nodiscard]] std::string inputs_json(const Scene& scene);
+/// What a strategy decided, and where it was written; a path is "" if it was not. With neither path
+/// the JSON is the plan itself, else a summary.
+[[nodiscard]] Document report_plan(const Scene& scene, const Planned& planned,
+                                   const std::string& plan_path, const std::string& dag_path);
+[[nodiscard]] std::string plan_summary_json(const Scene& scene, const Planned& planned,
+                                            const std::string& plan_path,
+                                            const std::string& dag_path);
+
+/// "gpu0, gpu1" or "gpu0 … gpu7 (8)": the devices of a layer, each once.
+[[nodiscard]] std::string devices_text(const LayerPlan& layer, const Cluster& cluster);
+
+}  // namespace parsim

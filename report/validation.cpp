@@ -1,0 +1,329 @@
+#include "report/validation.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace parsim {
+
+namespace {
+
+nlohmann::ordered_json optional_number(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json optional_text(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
+}
+
+nlohmann::ordered_json json_of(const std::vector<PlanGroup>& groups) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PlanGroup& group : groups) {
+    list.push_back({{"group", group.group},
+                    {"plans", group.plans},
+                    {"chosen", optional_text(group.chosen)},
+                    {"best", group.best},
+                    {"regret", optional_number(group.regret)},
+                    {"spearman", optional_number(group.spearman)},
+                    {"over_wrongly", group.over_wrongly},
+                    {"fits_wrongly", group.fits_wrongly}});
+  }
+  return list;
+}
+
+/// published   with what only measurements have: counts of rows, calibration, groups
+std::string json_of(const Validation& validation, bool published) {
+  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
+  for (const ValidationSet& set : validation.sets) {
+    const auto error = [&](double value) {
+      return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
+    };
+    sets.push_back({{"name", set.name},
+                    {"rows", set.rows},
+                    {"mean_error", error(set.mean_error)},
+                    {"median_error", error(set.median_error)},
+                    {"max_error", error(set.max_error)},
+                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
+                    {"spearman", optional_number(set.spearman)}});
+    if (!published) continue;
+    nlohmann::ordered_json calibrated_by = nlohmann::ordered_json::array();
+    for (const auto& [calibration, count] : set.calibrated_by) {
+      calibrated_by.push_back({{"set", calibration.set},
+                               {"case", calibration.name},
+                               {"machine", calibration.machine},
+                               {"gpu", calibration.gpu},
+                               {"kernels", optional_number(calibration.kernels)},
+                               {"links", optional_number(calibration.links)},
+                               {"rows", count}});
+    }
+    sets.back()["peak_memory_error"] = optional_number(set.peak_memory_error);
+    sets.back()["expressible"] = set.expressible;
+    sets.back()["all"] = set.all;
+    sets.back()["calibrated_by"] = std::move(calibrated_by);
+    sets.back()["uncalibrated"] = set.uncalibrated;
+  }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const ValidationRow& row : validation.rows) {
+    rows.push_back({{"set", row.claim.set},
+                    {"case", row.claim.name},
+                    {"expected", row.claim.expected},
+                    {"predicted", row.predicted},
+                    {"unit", row.claim.unit},
+                    {"error", row.error()},
+                    {"promised", optional_number(row.claim.within)},
+                    {"source", row.claim.source},
+                    {"reason", row.claim.reason},
+                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
+                    {"peak_memory_error", optional_number(row.peak_memory_error())},
+                    {"verdict", optional_text(row.verdict)}});
+  }
+  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
+  for (const Unresolved& item : validation.unresolved) {
+    unresolved.push_back({{"set", item.set},
+                          {"case", item.name},
+                          {"reason", item.reason},
+                          {"verdict", optional_text(item.verdict)}});
+  }
+  nlohmann::ordered_json all{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}};
+  if (published) all["groups"] = json_of(validation.groups);
+  return all.dump(2);
+}
+
+std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
+std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+/// A column whose text and raw number are made from each row.
+template <class Row>
+void add(Table& table, const std::vector<Row>& rows, Column column, auto cell) {
+  std::vector<TableCell> cells;
+  for (const Row& row : rows) cells.push_back(cell(row));
+  add_column(table, std::move(column), std::move(cells));
+}
+
+TableCell maybe(const std::optional<double>& value, std::string (*text)(double)) {
+  return value ? TableCell{text(*value), exact(*value)} : TableCell{"-", ""};
+}
+
+Table table_of_sets(const std::vector<ValidationSet>& sets, bool published) {
+  Table table;
+  table.title = "errors by set";
+  using S = ValidationSet;
+  const auto error = [&](const char* title, const char* key, double S::*field) {
+    add(table, sets, {title, key}, [field](const S& set) {
+      return maybe(set.rows > 0 ? std::optional(set.*field) : std::nullopt, magnitude);
+    });
+  };
+  add(table, sets, {"set", "name", false}, [](const S& set) { return TableCell::word(set.name); });
+  const auto count = [&](const char* title, const char* key, std::size_t S::*field) {
+    add(table, sets, {title, key},
+        [field](const S& set) { return TableCell::word(std::to_string(set.*field)); });
+  };
+  count(published ? "scored" : "rows", "rows", &S::rows);
+  if (published) {
+    count("expressible", "expressible", &S::expressible);
+    count("all", "all", &S::all);
+  }
+  error("mean error", "mean_error", &S::mean_error);
+  error("median", "median_error", &S::median_error);
+  error("largest", "max_error", &S::max_error);
+  add(table, sets, {"naive mean error", "baseline_mean_error"},
+      [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
+  add(table, sets, {"rank correlation", "spearman"},
+      [](const S& set) { return maybe(set.spearman, three_digits); });
+  if (std::any_of(sets.begin(), sets.end(),
+                  [](const S& set) { return set.peak_memory_error.has_value(); })) {
+    add(table, sets, {"peak memory", "peak_memory_error"},
+        [](const S& set) { return maybe(set.peak_memory_error, magnitude); });
+  }
+  return table;
+}
+
+Table table_of_groups(const std::vector<PlanGroup>& groups) {
+  Table table;
+  table.title = "which plan is the best";
+  using G = PlanGroup;
+  const auto count = [&](const char* title, const char* key, std::size_t G::*field) {
+    add(table, groups, {title, key},
+        [field](const G& group) { return TableCell::word(std::to_string(group.*field)); });
+  };
+  count("plans", "plans", &G::plans);
+  add(table, groups, {"regret", "regret"},
+      [](const G& group) { return maybe(group.regret, magnitude); });
+  add(table, groups, {"rank correlation", "spearman"},
+      [](const G& group) { return maybe(group.spearman, three_digits); });
+  count("ran, predicted over", "over_wrongly", &G::over_wrongly);
+  count("failed, predicted to fit", "fits_wrongly", &G::fits_wrongly);
+  add(table, groups, {"job", "group", false},
+      [](const G& group) { return TableCell::word(group.group); });
+  return table;
+}
+
+/// "16 groups: mean regret 3.1 %, mean rank correlation 0.85", or nothing.
+std::vector<std::string> group_lines(const std::vector<PlanGroup>& groups) {
+  std::vector<double> regrets, correlations;
+  for (const PlanGroup& group : groups) {
+    if (group.regret) regrets.push_back(*group.regret);
+    if (group.spearman) correlations.push_back(*group.spearman);
+  }
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  if (regrets.empty() || correlations.empty()) return {};
+  return {
+      fmt::format("{} group{} of plans for one job: mean regret {}, mean rank correlation {}",
+                  groups.size(), groups.size() == 1 ? "" : "s", magnitude(mean(regrets)),
+                  three_digits(mean(correlations))),
+      "regret: measured time of the plan predicted to be the fastest of those predicted to "
+      "fit, over the best measured one, less 1; equal predictions count as the slowest of them"};
+}
+
+/// A line for every set of training steps or collectives.
+std::vector<std::string> calibration_lines(const std::vector<ValidationSet>& sets) {
+  constexpr std::size_t named = 3;
+  std::vector<std::string> lines;
+  for (const ValidationSet& set : sets) {
+    if (set.rows == 0) continue;
+    if (set.calibrated_by.empty()) {
+      lines.push_back(fmt::format("{}: nothing calibrates it", set.name));
+      continue;
+    }
+    std::vector<std::string> rows;
+    for (const auto& [row, count] : set.calibrated_by) {
+      if (rows.size() == named) break;
+      rows.push_back(row.set == set.name ? row.name : fmt::format("{} of {}", row.name, row.set));
+    }
+    if (set.calibrated_by.size() > named) {
+      rows.push_back(fmt::format("{} more", set.calibrated_by.size() - named));
+    }
+    lines.push_back(fmt::format(
+        "{}: calibrated by {}{}", set.name, fmt::join(rows, "; "),
+        set.uncalibrated == 0 ? "" : fmt::format("; nothing for {} rows", set.uncalibrated)));
+  }
+  return lines;
+}
+
+Table table_of_rows(const std::vector<ValidationRow>& rows) {
+  Table table;
+  table.title = "published and predicted";
+  using R = ValidationRow;
+  add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
+  add(table, rows, {"case", "case", false},
+      [](const R& r) { return TableCell::word(r.claim.name); });
+  add(table, rows, {"published", "expected"}, [](const R& r) {
+    return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
+  });
+  add(table, rows, {"predicted", "predicted"}, [](const R& r) {
+    return TableCell{three_digits(r.predicted), exact(r.predicted)};
+  });
+  add(table, rows, {"unit", "unit", false},
+      [](const R& r) { return TableCell::word(r.claim.unit); });
+  add(table, rows, {"error", "error"}, [](const R& r) {
+    return TableCell{percent(r.error()), exact(r.error())};
+  });
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const R& r) { return r.claim.within.has_value(); })) {
+    add(table, rows, {"promised", "promised"},
+        [](const R& r) { return maybe(r.claim.within, magnitude); });
+  }
+  add(table, rows, {"suspected reason", "reason", false},
+      [](const R& r) { return TableCell::word(r.claim.reason); });
+  return table;
+}
+
+/// The rows with the largest errors, largest first; equal ones in their order.
+std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, std::size_t count) {
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::abs(rows[a].error()) > std::abs(rows[b].error());
+  });
+  std::vector<ValidationRow> worst;
+  for (const std::size_t i : order) {
+    if (worst.size() == count) break;
+    worst.push_back(rows[i]);
+  }
+  return worst;
+}
+
+/// How many cases have no prediction, by set and reason, in the order of their first.
+std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const Unresolved& item : all) {
+    // Reasons with a place begin with the set.
+    const bool placed = item.reason.starts_with(item.set + ":");
+    const std::string line = placed ? item.reason : fmt::format("{}: {}", item.set, item.reason);
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == line; });
+    if (known == counts.end()) {
+      counts.emplace_back(line, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [line, count] : counts) {
+    lines.push_back(fmt::format("not predicted, {} row{}: {}", count, count == 1 ? "" : "s", line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Document report_papers(const Validation& validation) {
+  Document document;
+  document.head = {
+      "published numbers (figures digitised, tables as printed) beside our predictions"};
+  document.tables = {table_of_sets(validation.sets, false), table_of_rows(validation.rows)};
+  document.notes = {
+      "error: (predicted − published) / published; mean, median and largest of its "
+      "magnitude; naive: devices x the one-device rate",
+      "promised: the largest error that the tests of this program accept; '-': the "
+      "error is only reported"};
+  for (const Unresolved& item : validation.unresolved) {
+    document.notes.push_back(
+        fmt::format("not predicted: {}: {}: {}", item.set, item.name, item.reason));
+  }
+  for (const ValidationRow& row : validation.rows) {
+    if (row.promise_broken()) {
+      document.warnings.push_back(fmt::format("{}: {}: error {} is larger than promised",
+                                              row.claim.set, row.claim.name, percent(row.error())));
+    }
+  }
+  document.json = json_of(validation, false);
+  return document;
+}
+
+Document report_published(const Validation& validation) {
+  constexpr std::size_t shown = 10;
+  Document document;
+  document.head = {"published measurements beside our predictions, each simulated from scratch"};
+  Table worst = table_of_rows(worst_rows(validation.rows, shown));
+  worst.title = "the worst rows";
+  document.tables = {table_of_sets(validation.sets, true)};
+  if (!validation.groups.empty()) document.tables.push_back(table_of_groups(validation.groups));
+  document.tables.push_back(std::move(worst));
+  document.notes = {
+      "error: (predicted − published) / published; mean, median and largest of its magnitude",
+      "naive: devices x the one-device rate; for single steps the FLOP rate of the row that "
+      "calibrates; for collectives latency and bandwidth of the links only",
+      "scored, expressible, all: rows whose errors count, rows that can be predicted (those that "
+      "calibrate and those that their source makes doubtful among them), rows of the table",
+      "fitted on the rows marked 'calibrate' only; all rows: --json"};
+  for (std::string& line : group_lines(validation.groups)) {
+    document.notes.push_back(std::move(line));
+  }
+  for (std::string& line : calibration_lines(validation.sets)) {
+    document.notes.push_back(std::move(line));
+  }
+  for (std::string& line : unresolved_lines(validation.unresolved)) {
+    document.notes.push_back(std::move(line));
+  }
+  document.json = json_of(validation, true);
+  return document;
+}
+
+}  // namespace parsim

@@ -1,0 +1,14 @@
+// Errors of predictions as tables and JSON.
+#pragma once
+
+#include "report/document.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim {
+
+/// Errors by set, then every claim of the papers.
+[[nodiscard]] Document report_papers(const Validation& validation);
+/// Errors by set, then the ten worst rows of published measurements; JSON has all.
+[[nodiscard]] Document report_published(const Validation& validation);
+
+}  // namespace parsim

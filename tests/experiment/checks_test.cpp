@@ -1,0 +1,126 @@
+#include "experiment/checks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "tests/support/notation.hpp"
+
+namespace parsim {
+namespace {
+
+using testing::dag_of;
+using testing::NotedDag;
+using testing::star_of;
+
+/// A step of 3 ms that reaches all its bounds.
+Bounds tight() {
+  Bounds bounds;
+  bounds.critical_path = Seconds{3e-3};
+  bounds.busiest_device = Seconds{3e-3};
+  bounds.busiest_link = Seconds{3e-3};
+  bounds.chain = 10;
+  bounds.asked = Bytes{1'000'000};
+  bounds.delivered = 1e6;
+  return bounds;
+}
+
+TEST_CASE("checks: a step that reaches its bounds holds, also 1 ns per operation below") {
+  CHECK(check_bounds(tight(), Seconds{3e-3}) ==
+        "checks: 4 bounds held (step ≥ critical path 3.00 ms, ≥ busiest device 3.00 ms, ≥ busiest "
+        "link 3.00 ms; 977 KiB delivered as asked)");
+  CHECK_NOTHROW((void)check_bounds(tight(), Seconds{3e-3 - 10e-9}));
+}
+
+TEST_CASE("checks: what a server sends to itself is moved, crosses no link, and is told") {
+  const NotedDag noted = dag_of("t: transfer d0->d1 1MB; own: transfer d0->d0 500kB");
+  const Cluster cluster = star_of(2, "1 GB/s", "1 us");
+  Timeline timeline;
+  timeline.spans.resize(noted.dag.size());
+  timeline.hop_bytes.assign(2 * cluster.links.size(), 0.0);
+  timeline.hop_bytes[Hop{LinkId{1}, true}.index()] = 1e6;
+  const Bounds bounds = bounds_of(noted.dag, cluster, {Seconds{1e-3}, Seconds{1e-6}}, timeline);
+  CHECK(bytes_moved(noted.dag) == Bytes{1'500'000});
+  CHECK(bounds.asked == Bytes{1'000'000});
+  CHECK(bounds.kept == Bytes{500'000});
+  CHECK(check_bounds(bounds, Seconds{1e-3})
+            .ends_with("; 977 KiB delivered as asked, 488 KiB moved from servers to themselves)"));
+}
+
+TEST_CASE("checks: without contention the busiest link is no bound, and that is said") {
+  Bounds bounds = tight();
+  bounds.busiest_link = Seconds{4e-3};
+  CHECK(check_bounds(bounds, Seconds{3e-3}, false) ==
+        "checks: 3 bounds held (step ≥ critical path 3.00 ms, ≥ busiest device 3.00 ms; 977 KiB "
+        "delivered as asked); without contention the busiest link is no bound: its bytes alone "
+        "take 4.00 ms");
+  bounds.critical_path = Seconds{4e-3};
+  CHECK_THROWS_AS((void)check_bounds(bounds, Seconds{3e-3}, false), BrokenInvariant);
+}
+
+TEST_CASE("checks: a broken bound names both numbers") {
+  Bounds bounds = tight();
+  bounds.critical_path = Seconds{4e-3};
+  CHECK_THROWS_WITH_AS((void)check_bounds(bounds, Seconds{3e-3}),
+                       "the simulated step takes 0.003 s, less than the critical path, 0.004 s",
+                       BrokenInvariant);
+  bounds = tight();
+  bounds.busiest_device = Seconds{4e-3};
+  CHECK_THROWS_WITH_AS(
+      (void)check_bounds(bounds, Seconds{3e-3}),
+      "the simulated step takes 0.003 s, less than the work of the busiest device, 0.004 s",
+      BrokenInvariant);
+  bounds = tight();
+  bounds.busiest_link = Seconds{4e-3};
+  CHECK_THROWS_WITH_AS((void)check_bounds(bounds, Seconds{3e-3}),
+                       "the simulated step takes 0.003 s, less than the bytes of the busiest link "
+                       "over its rate, 0.004 s",
+                       BrokenInvariant);
+  bounds = tight();
+  bounds.delivered = 1e6 + 10;
+  CHECK_THROWS_WITH_AS((void)check_bounds(bounds, Seconds{3e-3}),
+                       "links delivered 1000010 bytes, the plan asked for 1000000",
+                       BrokenInvariant);
+}
+
+TEST_CASE("checks: 11 ns below a chain of 10 operations is too much") {
+  Bounds bounds = tight();
+  bounds.busiest_device = bounds.busiest_link = Seconds{};
+  CHECK_THROWS_AS((void)check_bounds(bounds, Seconds{3e-3 - 14e-9}), BrokenInvariant);
+}
+
+TEST_CASE("checks: bounds by hand for two kernels and a transfer") {
+  // a (3 us on d0), then 1 MB over 1 GB/s links from d0 to d1 (1 ms, given), then c (4 us on d1),
+  // beside b (5 us on d0).
+  const NotedDag noted = dag_of(
+      "a: compute d0 3us; b: compute d0 5us; t: transfer d0->d1 1MB after a; c: compute d1 "
+      "4us after t");
+  const Cluster cluster = star_of(2, "1 GB/s", "1 us");
+  Timeline timeline;
+  timeline.spans.resize(noted.dag.size());
+  timeline.hop_bytes.assign(2 * cluster.links.size(), 0.0);
+  // star_of: link i joins d_i and the switch, device first.
+  timeline.hop_bytes[Hop{LinkId{0}, false}.index()] = 1e6;
+  timeline.hop_bytes[Hop{LinkId{1}, true}.index()] = 1e6;
+  const std::vector<Seconds> times = {Seconds{3e-6}, Seconds{5e-6}, Seconds{1e-3}, Seconds{4e-6}};
+  const Bounds bounds = bounds_of(noted.dag, cluster, times, timeline);
+  CHECK(bounds.critical_path.count() == doctest::Approx(1.007e-3).epsilon(1e-12));
+  CHECK(bounds.chain == 3);
+  CHECK(bounds.busiest_device.count() == doctest::Approx(8e-6).epsilon(1e-12));
+  CHECK(bounds.busiest_link.count() == doctest::Approx(1e-3).epsilon(1e-12));
+  CHECK(bounds.asked == Bytes{1'000'000});
+  CHECK(bounds.delivered == 1e6);
+}
+
+TEST_CASE("checks: the least of a gather is what the slowest member must receive") {
+  // 3 members hold 4 MB each: everyone receives 8 MB at 1 GB/s.
+  const NotedDag noted = dag_of("g: all-gather d0,d1,d2 12MB");
+  const Cluster cluster = star_of(3, "1 GB/s", "1 us");
+  CHECK(least_collective(noted.dag, noted["g"], device_rates(cluster)).count() ==
+        doctest::Approx(8e-3).epsilon(1e-12));
+}
+
+}  // namespace
+}  // namespace parsim

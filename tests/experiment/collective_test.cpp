@@ -1,0 +1,74 @@
+#include "experiment/collective.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "core/errors.hpp"
+#include "sim/sim.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+const std::vector<DeviceId> four = {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
+
+TEST_CASE("collective: bus factors of nccl-tests") {
+  CHECK(bus_factor(CollectiveKind::all_reduce, 4) == 1.5);
+  CHECK(bus_factor(CollectiveKind::all_gather, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::reduce_scatter, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::all_to_all, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::broadcast, 4) == 1.0);
+}
+
+TEST_CASE("collective: bytes received, by hand for four devices and 1600 bytes") {
+  const auto received = [](CollectiveKind kind) {
+    return bytes_moved(collective_dag(kind, four, Bytes{1600})).value;
+  };
+  CHECK(received(CollectiveKind::all_reduce) == 2 * 3 * 1600);
+  CHECK(received(CollectiveKind::broadcast) == 3 * 1600);
+  // Everyone ends with 1600 bytes, of which 400 were its own.
+  CHECK(received(CollectiveKind::all_gather) == 4 * 1200);
+  CHECK(received(CollectiveKind::reduce_scatter) == 4 * 1200);
+  // Everyone sends 400 bytes to each of three others.
+  CHECK(received(CollectiveKind::all_to_all) == 4 * 3 * 400);
+}
+
+TEST_CASE("collective: messages to the next go both ways of every link at once") {
+  // 100 MB over 25 GB/s, in each direction: 4 ms, and the route's 2 us.
+  const Cluster cluster = load_cluster("star:4,device=v100-sxm2,rate=25GB/s,latency=1us", "test");
+  const auto cost = make_constant_efficiency(cluster);
+  const auto executor = make_simulator(cluster, *cost, {});
+  const ExecDag dag = send_receive_dag(four, Bytes{100'000'000});
+  CHECK(bytes_moved(dag).value == 4 * 100'000'000);
+  const CollectiveTime row =
+      time_collective(dag, Bytes{100'000'000}, 1, {cluster, *cost, *executor});
+  CHECK(row.time.count() == doctest::Approx(4e-3 + 2e-6).epsilon(1e-9));
+  CHECK(row.bus_rate.value == doctest::Approx(100e6 / (4e-3 + 2e-6)).epsilon(1e-9));
+  CHECK_THROWS_AS((void)send_receive_dag(four, Bytes{6}), InputError);
+}
+
+TEST_CASE("collective: a size that is no whole number of elements is refused") {
+  CHECK_THROWS_WITH_AS((void)collective_dag(CollectiveKind::all_reduce, four, Bytes{6}),
+                       "--size: 6 B; accepted: a positive multiple of 4 B", InputError);
+}
+
+TEST_CASE("collective: two elements over four devices leave two without a share") {
+  // all-to-all: every device sends element 0 to device 0 and element 1 to device 1, 4 bytes each,
+  // and what it sends to itself does not travel.
+  const auto received = [](CollectiveKind kind) {
+    return bytes_moved(collective_dag(kind, four, Bytes{8})).value;
+  };
+  CHECK(received(CollectiveKind::all_to_all) == 2 * 3 * 4);
+  CHECK(received(CollectiveKind::all_gather) == 3 * 8);
+}
+
+TEST_CASE("collective: a range of sizes doubles, and stops at the last") {
+  CHECK(parse_sizes("8B..64B") == std::vector<Bytes>{{8}, {16}, {32}, {64}});
+  CHECK(parse_sizes("12B..64B") == std::vector<Bytes>{{12}, {24}, {48}});
+  CHECK(parse_sizes("1KiB..1KiB") == std::vector<Bytes>{{1024}});
+  CHECK(parse_sizes("8B..8GiB").size() == 31);
+}
+
+}  // namespace
+}  // namespace parsim

@@ -1,0 +1,112 @@
+#include "experiment/files.hpp"
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "tests/support/program.hpp"
+
+namespace parsim {
+namespace {
+
+using testing::TemporaryFolder;
+
+std::string unzipped(const std::string& path) {
+  const gzFile file = gzopen(path.c_str(), "rb");
+  REQUIRE(file != nullptr);
+  std::string content;
+  char buffer[4096];
+  for (int got = 0; (got = gzread(file, buffer, sizeof buffer)) > 0;) {
+    content.append(buffer, static_cast<std::size_t>(got));
+  }
+  CHECK(gzclose(file) == Z_OK);
+  return content;
+}
+
+TEST_CASE("files: FNV-1a gives the published values") {
+  // Source: the test vectors of draft-eastlake-fnv.
+  CHECK(fnv1a64("") == "cbf29ce484222325");
+  CHECK(fnv1a64("a") == "af63dc4c8601ec8c");
+  CHECK(fnv1a64("foobar") == "85944171f73967e8");
+}
+
+TEST_CASE("files: a word of the command line leads to the file that it reads") {
+  const TemporaryFolder folder;
+  const std::string matrix = folder.write("smi.txt", "GPU0"),
+                    model = folder.write("config.json", "{}");
+  CHECK(file_of(matrix) == matrix);
+  CHECK(file_of(matrix + ",device=t4") == matrix);
+  CHECK(file_of(folder.folder()) == model);
+  CHECK(file_of("star:8,device=t4") == "");
+  CHECK(file_of(folder.path("absent.toml")) == "");
+}
+
+TEST_CASE("files: gzip is read back by zlib, and is the same bytes each time") {
+  const TemporaryFolder folder;
+  std::string text = "{";
+  while (text.size() < 3'000'000) text += "\"a\": 1, ";  // several chunks of a megabyte
+  for (const std::string& content : {std::string(), std::string("x"), text}) {
+    CHECK(gzip(content) == gzip(content));
+    CHECK(unzipped(folder.write("a.gz", gzip(content))) == content);
+  }
+}
+
+TEST_CASE("files: a committed file replaces the old one, an abandoned one leaves it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("plan.json", "old");
+  { const OutputFile abandoned(path, "-o"); }
+  CHECK(testing::read_text(path) == "old");
+  CHECK(folder.names() == std::vector<std::string>{"plan.json"});
+  OutputFile(path, "-o").commit("new");
+  CHECK(testing::read_text(path) == "new");
+  CHECK(folder.names() == std::vector<std::string>{"plan.json"});
+}
+
+TEST_CASE("files: what cannot be written is refused before any work") {
+  const TemporaryFolder folder;
+  const std::string inside = folder.path("none/plan.json");
+  CHECK_THROWS_WITH_AS(OutputFile(inside, "-o"),
+                       ("-o: cannot write '" + inside +
+                        "': No such file or directory; accepted: a file name in a folder that can "
+                        "be written")
+                           .c_str(),
+                       InputError);
+  CHECK_THROWS_WITH_AS(OutputFile(folder.folder(), "--trace"),
+                       ("--trace: cannot write '" + folder.folder() +
+                        "': it is a directory; accepted: a file name in a folder that can be "
+                        "written")
+                           .c_str(),
+                       InputError);
+  CHECK_THROWS_AS(OutputFile("", "-o"), InputError);
+  CHECK_THROWS_AS(OutputFile("a\nb", "-o"), InputError);
+}
+
+TEST_CASE("files: a device is written in place") {
+  OutputFile("/dev/null", "-o").commit("anything");
+  CHECK(file_exists("/dev/null"));
+}
+
+TEST_CASE("files: a full disk is told, not ignored") {
+  OutputFile file("/dev/full", "--dag");
+  CHECK_THROWS_WITH_AS(file.commit("x"),
+                       "--dag: cannot write '/dev/full': No space left on device; accepted: a file "
+                       "name in a folder that can be written",
+                       InputError);
+}
+
+TEST_CASE("files: what cannot be read is refused with the reason") {
+  CHECK_THROWS_WITH_AS((void)read_file("/nowhere", "--plan"),
+                       "--plan: cannot read '/nowhere': No such file or directory; accepted: a "
+                       "readable file",
+                       InputError);
+  CHECK_THROWS_WITH_AS((void)read_file("/", "--plan"),
+                       "--plan: cannot read '/': it is a directory; accepted: a readable file",
+                       InputError);
+}
+
+}  // namespace
+}  // namespace parsim

@@ -1,0 +1,213 @@
+// Files of --layout: what they say, how wrong ones are refused, and that every verb obeys them.
+#include "experiment/layout_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "experiment/layer_times.hpp"
+#include "lowering/lower.hpp"
+#include "networks/networks.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+using nlohmann::json;
+using testing::with;
+using Words = std::vector<std::string>;
+
+const std::string network = "gpt:layers=6,width=64,heads=4,tokens=32,words=128";
+const std::string cluster = "nodes:2x4,device=v100-sxm2*4+p100-sxm2*4,intra=50GB/s,inter=10GB/s";
+const std::string good = R"(micro_batches = 4
+schedule = "gpipe"
+zero = 1
+
+[[stages]]
+blocks = "0-3"
+groups = [["n0.gpu0", "n0.gpu1"], ["n0.gpu2"]]
+samples = [3, 1]
+
+[[stages]]
+blocks = "4-5"
+groups = [["n1.gpu3"]]
+)";
+
+LayoutFile read(const std::string& text) {
+  return read_layout(text, "l.toml", load_network(network, {}, "test"),
+                     load_cluster(cluster, "test"));
+}
+std::string refusal(const std::string& from, const std::string& to) {
+  return testing::refusal_of([&] { return read(with(good, from, to)); });
+}
+
+testing::Finished run(const testing::TemporaryFolder& folder, Words words, const Words& more) {
+  words.insert(words.end(), {"--network", network, "--cluster", cluster, "--layout", "l.toml"});
+  words.insert(words.end(), more.begin(), more.end());
+  return testing::run_program(PARSIM_PROGRAM, words, folder.folder());
+}
+
+}  // namespace
+
+TEST_CASE("layout file: stages, groups, samples and what else it decides") {
+  const LayoutFile file = read(good);
+  CHECK(file.micro_batches == 4);
+  CHECK(file.schedule == PipelineSchedule::gpipe);
+  CHECK(file.zero_stage == 1);
+  CHECK_FALSE(file.recompute.has_value());
+  CHECK(file.samples == 4);
+  REQUIRE(file.layout.stages.size() == 2);
+  const LayoutStage& first = file.layout.stages[0];
+  CHECK(first.first == 0);
+  CHECK(first.groups ==
+        std::vector<std::vector<DeviceId>>{{DeviceId{0}, DeviceId{1}}, {DeviceId{2}}});
+  CHECK(first.samples == std::vector<std::int64_t>{3, 1});
+  CHECK(load_network(network, {}, "test")
+            .layers[file.layout.stages[1].first]
+            .name.starts_with("block4."));
+}
+
+TEST_CASE("layout file: networks without blocks are cut by the names of layers") {
+  const Network lenet = load_network("lenet5", {}, "test");
+  const Cluster star = load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
+  const std::string last = lenet.layers[lenet.layers.size() - 2].name;
+  std::size_t middle = 3;
+  const std::string text =
+      "[[stages]]\nlayers = \"" + lenet.layers[1].name + "-" + lenet.layers[middle].name +
+      "\"\ngroups = [[\"gpu0\"]]\n[[stages]]\nlayers = \"" + lenet.layers[middle + 1].name + "-" +
+      last + "\"\ngroups = [[\"gpu1\"]]\n";
+  const LayoutFile file = read_layout(text, "l.toml", lenet, star);
+  CHECK(file.layout.stages[0].first == 0);
+  CHECK(file.layout.stages[1].first == middle + 1);
+  CHECK(
+      testing::refusal_of([&] {
+        return read_layout("[[stages]]\nblocks = \"0\"\ngroups = [[\"gpu0\"]]\n", "l.toml", lenet,
+                           star);
+      })
+          .starts_with("l.toml:2:stages.blocks: network 'lenet5' is not made of blocks; accepted: "
+                       "layers by name"));
+}
+
+TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
+  CHECK(refusal("micro_batches", "micro_batch") ==
+        "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, zero, "
+        "recompute, shares, sends, stages; did you mean 'micro_batches'?");
+  CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
+  CHECK(refusal("zero = 1", "zero = 4") ==
+        "l.toml:3:zero: 4 is out of range; a whole number of 0 to 3");
+  CHECK(refusal("0-3", "0-4") ==
+        "l.toml:11:stages.blocks: begins with block 4; accepted: stages that follow one another: "
+        "block 5 comes next");
+  CHECK(refusal("4-5", "4") ==
+        "l.toml:11:stages.blocks: the last stage ends before block 5; accepted: stages that have "
+        "all of the network");
+  CHECK(refusal("4-5", "4-6") ==
+        "l.toml:11:stages.blocks: '4-6'; accepted: \"FIRST-LAST\" or one block, of 0 to 5");
+  CHECK(refusal("n0.gpu2", "n0.gpu22")
+            .starts_with("l.toml:7:stages.groups: no device 'n0.gpu22' in cluster"));
+  CHECK(refusal("n0.gpu2", "n0.gpu1") ==
+        "l.toml:7:stages.groups: device 'n0.gpu1' a second time; accepted: each device in one "
+        "group");
+  CHECK(refusal("[3, 1]", "[4]") ==
+        "l.toml:8:stages.samples: 1 numbers for 2 groups; accepted: one for each group");
+  CHECK(refusal("[3, 1]", "[3, -1]").starts_with("l.toml:8:stages.samples: the number -1"));
+  CHECK(refusal("[[\"n1.gpu3\"]]", "[]").starts_with("l.toml:12:stages.groups: no groups"));
+  CHECK(refusal("blocks = \"0-3\"", "").starts_with("l.toml:5:stages.blocks: neither blocks nor"));
+}
+
+TEST_CASE("layout file: simulate, compare, plan and explain run what it says") {
+  const testing::TemporaryFolder folder;
+  folder.write("l.toml", good);
+  const testing::Finished simulated = run(folder, {"simulate"}, {"--json", "--no-timings"});
+  CAPTURE(simulated.err);
+  REQUIRE(simulated.exit_code == 0);
+  const json result = json::parse(simulated.out);
+  CHECK(result["strategy"] == "layout");
+  CHECK(result["inputs"]["batch"] == 16);  // four samples in each of four micro-batches
+  CHECK(result["inputs"]["layout"]["name"] == "l.toml");
+  CHECK(result["inputs"]["layout"]["fnv1a64"].is_string());
+  for (const json& device : result["devices"]) {
+    const std::string name = device["name"];
+    const bool named =
+        name == "n0.gpu0" || name == "n0.gpu1" || name == "n0.gpu2" || name == "n1.gpu3";
+    CHECK((device["compute_s"] > 0) == named);
+  }
+  const testing::Finished compared =
+      run(folder, {"compare"}, {"--strategy", "data", "--batch", "16", "--json", "--no-timings"});
+  REQUIRE(compared.exit_code == 0);
+  bool found = false;
+  const json comparison = json::parse(compared.out);
+  for (const json& row : comparison["results"]) {
+    if (row["strategy"] != "layout") continue;
+    found = true;
+    CHECK(row["step_time_s"] == result["step_time_s"]);
+  }
+  CHECK(found);
+  REQUIRE(run(folder, {"plan"}, {"-o", "p.json"}).exit_code == 0);
+  const testing::Finished again =
+      testing::run_program(PARSIM_PROGRAM,
+                           {"simulate", "--plan", "p.json", "--network", network, "--cluster",
+                            cluster, "--json", "--no-timings"},
+                           folder.folder());
+  CHECK(json::parse(again.out)["step_time_s"] == result["step_time_s"]);
+  CHECK(run(folder, {"explain"}, {"--top", "2"}).exit_code == 0);
+}
+
+TEST_CASE("layout file: options that contradict it are refused") {
+  const testing::TemporaryFolder folder;
+  folder.write("l.toml", good);
+  const auto error = [&](const Words& more) {
+    const testing::Finished finished = run(folder, {"simulate"}, more);
+    CHECK(finished.exit_code == 2);
+    return finished.err;
+  };
+  CHECK(error({"--strategy", "data"}) ==
+        "parsim: --strategy: given together with --layout; accepted: one of the two, the layout "
+        "decides it already\n");
+  CHECK(error({"--micro-batches", "8"}) ==
+        "parsim: --micro-batches: l.toml decides it, too; accepted: one of the two\n");
+  CHECK(error({"--zero", "0"}) ==
+        "parsim: --zero: l.toml decides it, too; accepted: one of the two\n");
+  CHECK(error({"--plan", "p.json"}) ==
+        "parsim: --layout: given together with --plan; accepted: one of the two\n");
+  CHECK(error({"--batch", "20"}) ==
+        "parsim: l.toml:8:stages.samples: 4 samples in each of 4 micro-batches, but a batch of 20; "
+        "accepted: samples that add up to the batch, or --batch 16\n");
+}
+
+TEST_CASE("layer times: a group's simulated step takes as long as was measured") {
+  const Network net = load_network(network, {}, "test");
+  const Cluster machines = load_cluster(cluster, "test");
+  const std::string table =
+      "device,precision,samples,tp,layers,forward_s,backward_s\n"
+      "v100-sxm2,fp32,2,2,before,0.001,0.002\n"
+      "v100-sxm2,fp32,2,2,block,0.010,0.020\n"
+      "v100-sxm2,fp32,2,2,after,0.003,0.005\n"
+      "k80,fp32,2,2,block,0.1,0.2\n";  // not in the cluster: left out
+  SimOptions options;
+  options.engine = Engine::fast;
+  auto model = make_tile_costs(machines, options);
+  const Profile profile =
+      profile_of(read_layer_times(table, "t.csv"), net, machines, *model, options, "t.csv");
+  for (const KernelSample& sample : profile.kernels) CHECK(sample.device == "v100-sxm2");
+  const auto cost = make_profiled(machines, std::move(model), profile, "test");
+  StrategyInput input{net, machines, *cost};
+  input.batch = 2;
+  const Layout layout{{{0, {{DeviceId{0}, DeviceId{1}}}, {}}}};
+  const ExecDag dag = lower(net, machines, plan_layout(input, layout));
+  const Timeline timeline = make_simulator(machines, *cost, options)->run(dag);
+  double end = 0;  // of the last kernel: the update comes after it
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) == OpKind::compute) end = std::max(end, timeline.spans[i].end.count());
+  }
+  CHECK(end == doctest::Approx(0.003 + 6 * 0.030 + 0.008).epsilon(0.01));
+  CHECK(testing::refusal_of([] {
+          return read_layer_times("device\nv100\n", "t.csv");
+        }).starts_with("t.csv: no column 'precision'; accepted: device, precision"));
+}
+
+}  // namespace parsim

@@ -1,0 +1,101 @@
+#include "experiment/request.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "core/errors.hpp"
+#include "tests/support/notation.hpp"
+
+namespace parsim {
+namespace {
+
+using testing::star_of;
+
+Arguments given(std::map<std::string, std::vector<std::string>, std::less<>> values) {
+  values.try_emplace("--network", std::vector<std::string>{"n"});
+  values.try_emplace("--cluster", std::vector<std::string>{"c"});
+  return {"compare", {}, std::move(values)};
+}
+
+TEST_CASE("request: every option lands in its value") {
+  const Request request = make_request(given({{"--batch", {"64"}},
+                                              {"--precision", {"bf16"}},
+                                              {"--optimizer", {"adam"}},
+                                              {"--sync", {"ps"}},
+                                              {"--server", {"cpu0"}},
+                                              {"--micro-batches", {"4"}},
+                                              {"--schedule", {"gpipe"}},
+                                              {"--bucket", {"1 MiB"}},
+                                              {"--fidelity", {"p2p"}},
+                                              {"--engine", {"fast"}},
+                                              {"--collectives", {"ideal"}},
+                                              {"--seed", {"7"}},
+                                              {"--dim", {"batch=2", "time=3"}},
+                                              {"--no-timings", {""}}}));
+  CHECK(request.batch == 64);
+  CHECK(request.precision == Precision::bf16);
+  CHECK(request.optimizer == Optimizer::adam);
+  CHECK(request.sync == Sync::Kind::server);
+  CHECK(request.server == "cpu0");
+  CHECK(request.micro_batches == 4);
+  CHECK(request.schedule == PipelineSchedule::gpipe);
+  CHECK(request.bucket == Bytes{1 << 20});
+  CHECK(request.sim.fidelity == Fidelity::p2p);
+  CHECK(request.sim.engine == Engine::fast);
+  CHECK(request.seed == 7);
+  CHECK(request.dims == std::map<std::string, std::int64_t>{{"batch", 2}, {"time", 3}});
+  CHECK_FALSE(request.timings);
+}
+
+TEST_CASE("request: a plan file excludes what it decides") {
+  CHECK_THROWS_WITH_AS(
+      (void)make_request({"simulate", {}, {{"--plan", {"p.json"}}, {"--batch", {"8"}}}}),
+      "--batch: given together with --plan; accepted: one of the two, the plan decides it already",
+      InputError);
+}
+
+TEST_CASE("request: an override changes one device's memory, also with dots in its name") {
+  Cluster cluster = star_of(2, "1 GB/s", "1 us");
+  cluster.devices[1].name = "node.1.gpu";
+  apply_override(cluster, "devices.node.1.gpu.memory=8GiB");
+  CHECK(cluster.devices[0].memory == star_of(2, "1 GB/s", "1 us").devices[0].memory);
+  CHECK(cluster.devices[1].memory == Bytes{8LL << 30});
+}
+
+TEST_CASE("request: wrong overrides are refused with what is accepted") {
+  Cluster cluster = star_of(2, "1 GB/s", "1 us");
+  const auto refused = [&](const char* text, const char* message) {
+    CHECK_THROWS_WITH_AS(apply_override(cluster, text), message, InputError);
+  };
+  refused("d0.memory=8GiB", "--override: 'd0.memory=8GiB'; accepted: devices.NAME.memory=SIZE");
+  refused("devices.d0", "--override: 'devices.d0'; accepted: devices.NAME.memory=SIZE");
+  refused("devices.d0.memoy=8GiB",
+          "--override: unknown number 'memoy' of a device; accepted: devices.NAME.memory=SIZE; "
+          "did you mean 'memory'?");
+  refused("devices.d7.memory=8GiB",
+          "--override: no device 'd7' in cluster 'star'; accepted: d0, d1; did you mean 'd0'?");
+}
+
+TEST_CASE("request: an option that changes nothing is refused") {
+  Request request;
+  request.strategies = {"data"};
+  request.micro_batches = 4;
+  Plan plan;
+  CHECK_THROWS_WITH_AS(
+      check_used(request, {}, {plan}),
+      "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
+      "makes a pipeline, or hybrid --parts 1, which adds up gradients of micro-batches",
+      InputError);
+  plan.schedule.micro_batches = 4;
+  CHECK_NOTHROW(check_used(request, {}, {plan}));
+  request = {};
+  request.bucket = Bytes{1024};
+  CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
+                       "--bucket: unused by every strategy asked for; accepted: with a strategy "
+                       "that puts gradients in buckets",
+                       InputError);
+}
+
+}  // namespace
+}  // namespace parsim

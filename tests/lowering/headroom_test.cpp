@@ -1,0 +1,47 @@
+// What of a memory plans may fill, and that everybody who asks uses the same rule.
+#include "lowering/headroom.hpp"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+TEST_CASE("headroom: a share or bytes stay free, tight is above 90 % of what is left, by hand") {
+  const Headroom tenth{0.1, {}};
+  CHECK(tenth.of(Bytes{1000}) == Bytes{100});
+  CHECK(tenth.usable(Bytes{1000}) == Bytes{900});
+  CHECK(tenth.verdict(Bytes{810}, Bytes{1000}) == Verdict::fits);
+  CHECK(tenth.verdict(Bytes{811}, Bytes{1000}) == Verdict::tight);
+  CHECK(tenth.verdict(Bytes{900}, Bytes{1000}) == Verdict::tight);
+  CHECK(tenth.verdict(Bytes{901}, Bytes{1000}) == Verdict::over);
+  const Headroom bytes{0, Bytes{300}};
+  CHECK(bytes.usable(Bytes{1000}) == Bytes{700});
+  CHECK(bytes.verdict(Bytes{630}, Bytes{1000}) == Verdict::fits);
+  CHECK(bytes.verdict(Bytes{700}, Bytes{1000}) == Verdict::tight);
+  // More than there is: a device that has nothing to do holds nothing.
+  CHECK(bytes.usable(Bytes{200}) == Bytes{0});
+  CHECK(bytes.verdict(Bytes{0}, Bytes{200}) == Verdict::fits);
+  CHECK(bytes.verdict(Bytes{1}, Bytes{200}) == Verdict::over);
+  CHECK(Headroom{}.of(Bytes{100}) == Bytes{6});
+}
+
+TEST_CASE("headroom: a plan fits if and only if what is left holds it") {
+  World world("alexnet", "star:2,device=p100-sxm2,rate=10GB/s,latency=1us");
+  StrategyInput input = world.input(64);
+  const Plan plan = plan_data(input);
+  const Bytes needed = memory_use(input, plan)[0].total();
+  for (Device& device : world.cluster.devices) device.memory = needed + Bytes{1000};
+  for (const std::int64_t free : {0, 1000}) {
+    input.headroom.bytes = Bytes{free};
+    CHECK(shortage(input, plan) == 0);
+  }
+  input.headroom.bytes = Bytes{1001};
+  CHECK(shortage(input, plan) == 1);
+  CHECK_FALSE(fits(input, plan));
+}
+
+}  // namespace
+}  // namespace parsim::testing

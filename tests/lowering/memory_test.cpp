@@ -1,0 +1,148 @@
+// What the backward pass keeps, against a published formula and by hand.
+#include "lowering/memory.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/support/notation.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/random_plans.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+/// Activations of one sample of a GPT-2 in 16 bits on one device.
+std::int64_t activations(int layers, int width, int heads, int tokens, Recompute recompute,
+                         const char* attention = "eager") {
+  const TemporaryFolder folder;
+  const std::string config =
+      folder.write("config.json",
+                   fmt::format(R"({{"model_type": "gpt2", "n_embd": {}, "n_head": {}, "n_layer": {},
+        "n_positions": {}, "n_ctx": {}, "vocab_size": 100, "attn_implementation": "{}", "attn_pdrop": 0.1, "embd_pdrop": 0.1,
+        "resid_pdrop": 0.1, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}})",
+                               width, heads, layers, tokens, tokens, attention));
+  const World world(load_network(config, {}, "test"), star_of(1, "10 GB/s", "1us"));
+  StrategyInput input = world.input(1);
+  input.precision = Precision::bf16;
+  input.recompute = recompute;
+  return memory_use(input, plan_data(input))[0].activations.value;
+}
+
+TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikanti et al. 2022)") {
+  for (const auto& [w, h, t] : {std::array{64, 4, 48}, {96, 2, 32}, {128, 8, 128}}) {
+    CAPTURE(w);
+    const auto layer = [width = w, heads = h, tokens = t](Recompute recompute) {
+      return activations(5, width, heads, tokens, recompute) -
+             activations(3, width, heads, tokens, recompute);
+    };
+    const std::int64_t linear = 34LL * t * w, maps = 5LL * h * t * t;
+    CHECK(layer(Recompute::none) == 2 * (linear + maps));
+    // Their section 5: without the maps.
+    CHECK(layer(Recompute::attention) == 2 * linear);
+    // One kernel makes them and keeps none.
+    CHECK(activations(5, w, h, t, Recompute::none, "sdpa") -
+              activations(3, w, h, t, Recompute::none, "sdpa") ==
+          2 * linear);
+  }
+}
+
+TEST_CASE("memory: sums and copies keep nothing, products what they read, by hand") {
+  // Elements of one sample that stay, in fp32: a name, the network's end, and what is kept.
+  Network net;
+  const LayerId in = add_input(net, "in", vector_shape(4));
+  const LayerId a = add_layer(net, "a", Dense{6}, {in});          // a sum reads it: nothing
+  const LayerId b = add_layer(net, "b", Dense{6}, {in});          // a product reads it: kept
+  const LayerId c = add_layer(net, "c", Combine{"add"}, {a, b});  // a product reads it: kept
+  const LayerId d = add_layer(net, "d", Combine{"mul"}, {b, c});  // dropout: nothing
+  const LayerId e = add_layer(net, "e", Dropout{0.5}, {d});       // its mask, and the next reads it
+  const LayerId f = add_layer(net, "f", Dense{3}, {e});           // in place of it the function
+  const LayerId g = add_layer(net, "g", Activation{"relu"}, {f});  // its output: kept
+  const LayerId h = add_layer(net, "h", Concat{0}, {g, g});        // the loss reads it: kept
+  (void)add_layer(net, "loss", Loss{}, {h});
+  CHECK(kept_bytes(net, 4) == std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
+}
+
+/// Bytes a parameter of weights, gradients and states on each of two devices that sum gradients.
+std::array<double, 3> bytes_each(Precision precision, Precision reduce, Optimizer optimizer) {
+  const World world(network_of("x: vector 100; a: dense 50; b: dense 20; loss"),
+                    star_of(2, "10 GB/s", "1us"));
+  StrategyInput input = world.input(4);
+  input.precision = precision;
+  input.reduce_precision = reduce;
+  input.optimizer = optimizer;
+  const MemoryUse use = memory_use(input, plan_data(input))[1];
+  const double parameters = 100 * 50 + 50 + 50 * 20 + 20;
+  const auto each = [&](Bytes bytes) { return static_cast<double>(bytes.value) / parameters; };
+  // Its only bucket is summed where the gradients are, unless it travels in another type.
+  const bool converted = element_bytes(reduce) < element_bytes(precision);
+  CHECK(each(use.communication) == (converted ? 2 : 0));
+  return {each(use.weights), each(use.gradients), each(use.optimizer_state)};
+}
+
+TEST_CASE("memory: bytes a parameter of each precision, sum and optimizer, by hand") {
+  using P = Precision;
+  using Each = std::array<double, 3>;
+  // Weights, gradients, states. 16 bits keep a copy of the weights in fp32: 2 + 2 + 4·3 with Adam
+  // (Rajbhandari et al. 2020), 2 + 4 + 4·3 = 18 with sums in fp32 (Megatron Core, "Distributed
+  // Optimizer").
+  CHECK(bytes_each(P::fp32, P::fp32, Optimizer::adam) == Each{4, 4, 8});
+  CHECK(bytes_each(P::tf32, P::fp32, Optimizer::momentum) == Each{4, 4, 4});
+  CHECK(bytes_each(P::fp32, P::fp32, Optimizer::sgd) == Each{4, 4, 0});
+  for (const P half : {P::fp16, P::bf16}) {
+    CHECK(bytes_each(half, half, Optimizer::adam) == Each{2, 2, 12});
+    CHECK(bytes_each(half, P::fp32, Optimizer::adam) == Each{2, 4, 12});
+    CHECK(bytes_each(half, half, Optimizer::momentum) == Each{2, 2, 8});
+    CHECK(bytes_each(half, P::fp32, Optimizer::momentum) == Each{2, 4, 8});
+    CHECK(bytes_each(half, half, Optimizer::sgd) == Each{2, 2, 4});
+    CHECK(bytes_each(half, P::fp32, Optimizer::sgd) == Each{2, 4, 4});
+  }
+  // Gradients that travel shorter than they are.
+  CHECK(bytes_each(P::fp32, P::bf16, Optimizer::adam) == Each{4, 4, 8});
+}
+
+TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes a parameter") {
+  const World world(network_of("x: vector 100; a: dense 48; b: dense 24; loss"),
+                    star_of(4, "10 GB/s", "1us"));
+  StrategyInput input = world.input(8);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.zero_stage = 1;
+  const MemoryUse use = memory_use(input, plan_data(input))[0];
+  const std::int64_t parameters = 100 * 48 + 48 + 48 * 24 + 24;
+  CHECK((use.weights + use.gradients).value == 6 * parameters);
+  CHECK(use.optimizer_state.value == 12 * parameters / 4);
+}
+
+TEST_CASE("memory: one bucket is summed in place, with an embedding that stages share") {
+  const World world("gpt:layers=2,width=64,heads=4,tokens=16,words=128",
+                    "star:4,device=v100-sxm2,rate=10GB/s");
+  StrategyInput input = world.input(4);
+  input.tensor = 1;
+  input.parts = 2;
+  input.micro_batches = 1;
+  input.bucket = Bytes{std::int64_t{1} << 40};
+  const auto buffers = [&] {
+    std::int64_t most = 0;
+    for (const MemoryUse& use : memory_use(input, plan_tensor(input))) {
+      most = std::max(most, use.communication.value);
+    }
+    return most;
+  };
+  const std::int64_t in_one = buffers();
+  // Two buckets under way have copies.
+  input.bucket = Bytes{1 << 16};
+  CHECK(buffers() > in_one);
+  // What is left is an output that arrives: of two samples.
+  CHECK(in_one == 2 * 16 * 64 * 4);
+}
+
+TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
+  Network net;
+  const LayerId in = add_input(net, "in", vector_shape(4));
+  (void)add_layer(net, "loss", Loss{}, {add_layer(net, "scores", Dense{6}, {in})});
+  CHECK(kept_bytes(net, 2) == std::vector<std::int64_t>{2, 4, 0});
+}
+
+}  // namespace
+}  // namespace parsim::testing

@@ -1,0 +1,104 @@
+#include "report/document.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parsim {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+Document two_rows() {
+  Table table;
+  add_words(table, "name", "name", {"a", "b, \"c\" | <d>"});
+  add_numbers(table, "s", {{"time", "time_s", {0.0123, 1.5}}});
+  Document document;
+  document.head = {"head"};
+  document.tables = {table};
+  document.notes = {"note_1"};
+  document.json = "{}";
+  return document;
+}
+
+TEST_CASE("document: three significant digits, rounded before the form is chosen") {
+  const std::vector<std::pair<double, std::string>> cases = {{0.0, "0"},
+                                                             {1.0, "1.00"},
+                                                             {9.994, "9.99"},
+                                                             {9.996, "10.0"},
+                                                             {99.96, "100"},
+                                                             {123456, "123456"},
+                                                             {0.12345, "0.123"},
+                                                             {0.0123456, "0.0123"},
+                                                             {0.00099996, "0.00100"},
+                                                             {0.00012345, "0.000123"},
+                                                             {0.00001, "1.00e-05"},
+                                                             {nan, "-"},
+                                                             {-12.34, "-12.3"}};
+  for (const auto& [value, text] : cases) CHECK(three_digits(value) == text);
+}
+
+TEST_CASE("document: exact numbers read back as the same number") {
+  for (const double value : {0.1, 1.0 / 3.0, 25e9, 2.5e-300}) {
+    CHECK(std::stod(exact(value)) == value);
+  }
+  CHECK(exact(nan).empty());
+}
+
+TEST_CASE("document: a column takes the prefix of its largest number, memory a binary one") {
+  Table table;
+  add_numbers(table, "s", {{"t", "t_s", {0.002, 0.5}}});
+  add_numbers(table, "B", {{"m", "m_bytes", {1024.0 * 1024, nan}}});
+  add_numbers(table, "B/s", {{"r", "r_bytes_per_s", {25e9, 1e3}}});
+  add_numbers(table, "", {{"n", "n", {1e6, 1}}});
+  std::vector<std::string> titles;
+  for (const Column& column : table.columns) titles.push_back(column.title);
+  CHECK(titles == std::vector<std::string>{"t [ms]", "m [MiB]", "r [GB/s]", "n"});
+  CHECK(table.rows[0][0].text == "2.00");
+  CHECK(table.rows[0][0].raw == "0.002");
+  CHECK(table.rows[1][1].text == "-");
+  CHECK(table.rows[1][1].raw.empty());
+}
+
+TEST_CASE("document: table aligns words left and numbers right, without trailing blanks") {
+  CHECK(render_table(two_rows(), false) ==
+        "head\n"
+        "\n"
+        "name          time [s]\n"
+        "a               0.0123\n"
+        "b, \"c\" | <d>      1.50\n"
+        "\n"
+        "note_1\n");
+  CHECK(render_table(two_rows(), true).find("\x1b[1mname") != std::string::npos);
+}
+
+TEST_CASE("document: csv has keys and exact numbers, and quotes what needs it") {
+  CHECK(render_csv(two_rows(), true) ==
+        "name,time_s\n"
+        "a,0.0123\n"
+        "\"b, \"\"c\"\" | <d>\",1.5\n");
+}
+
+TEST_CASE("document: Markdown escapes what names could smuggle in") {
+  CHECK(render_md(two_rows(), false) ==
+        "head\n\n"
+        "| name | time \\[s] |\n"
+        "| --- | ---: |\n"
+        "| a | 0.0123 |\n"
+        "| b, \"c\" \\| \\<d> | 1.50 |\n"
+        "\n"
+        "- note\\_1\n");
+}
+
+TEST_CASE("document: control characters never reach a terminal") {
+  CHECK(printable("a\x1b[31mb\tc\x7f\n") == "a?[31mb?c??");
+  CHECK(printable("a\xc2\x9b"
+                  "b\xc2") == "a??b\xc2");
+  CHECK(printable("µ ≥") == "µ ≥");
+}
+
+}  // namespace
+}  // namespace parsim

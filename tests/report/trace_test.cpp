@@ -1,0 +1,102 @@
+#include "report/trace.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/notation.hpp"
+
+namespace parsim {
+namespace {
+
+using nlohmann::json;
+using testing::dag_of;
+using testing::NotedDag;
+using testing::star_of;
+
+Span span(double start, double end) { return {Seconds{start}, Seconds{end}}; }
+
+json trace_of_three() {
+  const NotedDag noted =
+      dag_of("a: compute d0 3us; t: transfer d0->d1 1MB after a; r: all-reduce d0,d1 4MB after t");
+  Timeline timeline;
+  timeline.spans = {span(0, 3e-6), span(3e-6, 1.0030004e-3), span(1.0030004e-3, 2e-3)};
+  return json::parse(chrome_trace(noted.dag, star_of(2, "1 GB/s", "1 us"), timeline));
+}
+
+TEST_CASE("trace: an event for every queue an operation occupies") {
+  const json trace = trace_of_three();
+  std::vector<std::string> events;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    events.push_back(event["name"].get<std::string>() + " @" + event["pid"].dump() + "/" +
+                     event["tid"].dump() + " " + event["ts"].dump() + "+" + event["dur"].dump());
+  }
+  // Queue = 2 x stream + side: compute 0, gradient 2 and 3, pipeline 6 and 7. The transfer ends
+  // 0.4 ns after 1003 us, which rounds down.
+  const std::vector<std::string> begin(events.begin(), events.begin() + 3);
+  CHECK(begin ==
+        std::vector<std::string>{"delay @0/0 0.0+3.0",
+                                 events[1].substr(0, events[1].find(" @")) + " @0/6 3.0+1000.0",
+                                 events[2].substr(0, events[2].find(" @")) + " @1/7 3.0+1000.0"});
+  CHECK(events.size() == 1 + 2 + 4);
+}
+
+TEST_CASE("trace: every device and every track used has a name") {
+  std::map<std::pair<int, int>, std::string> tracks;
+  std::vector<std::string> processes;
+  const json trace = trace_of_three();
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes.push_back(event["args"]["name"]);
+    if (event["name"] == "thread_name") {
+      tracks[{event["pid"], event["tid"]}] = event["args"]["name"];
+    }
+  }
+  CHECK(processes == std::vector<std::string>{"d0 (gpu)", "d1 (gpu)"});
+  const std::map<std::pair<int, int>, std::string> expected = {
+      {{0, 0}, "compute"},         {{0, 2}, "gradient send"}, {{0, 3}, "gradient receive"},
+      {{0, 6}, "pipeline send"},   {{1, 2}, "gradient send"}, {{1, 3}, "gradient receive"},
+      {{1, 7}, "pipeline receive"}};
+  CHECK(tracks == expected);
+}
+
+TEST_CASE("trace: what was measured stands below what was predicted, device by device") {
+  const NotedDag noted = dag_of("a: compute d0 3us; b: compute d1 2us after a");
+  Timeline predicted, measured;
+  predicted.spans = {span(0, 3e-6), span(3e-6, 5e-6)};
+  measured.spans = {span(0, 4e-6), span(4e-6, 7e-6)};
+  const json trace =
+      json::parse(chrome_trace(noted.dag, star_of(2, "1 GB/s", "1 us"), predicted, &measured));
+  CHECK(trace["otherData"]["kind"] == "predicted and measured");
+  std::map<int, std::string> labels, lengths;
+  std::map<int, int> order;
+  for (const json& event : trace["traceEvents"]) {
+    const int process = event["pid"];
+    if (event["name"] == "process_labels") labels[process] = event["args"]["labels"];
+    if (event["name"] == "process_sort_index") order[event["args"]["sort_index"]] = process;
+    if (event["ph"] == "X") lengths[process] += event["ts"].dump() + "+" + event["dur"].dump();
+  }
+  CHECK(labels == std::map<int, std::string>{
+                      {0, "predicted"}, {1, "predicted"}, {2, "measured"}, {3, "measured"}});
+  CHECK(order == std::map<int, int>{{0, 0}, {1, 2}, {2, 1}, {3, 3}});
+  CHECK(lengths ==
+        std::map<int, std::string>{{0, "0.0+3.0"}, {1, "3.0+2.0"}, {2, "0.0+4.0"}, {3, "4.0+3.0"}});
+}
+
+TEST_CASE("trace: a hostile device name stays a JSON string") {
+  Cluster cluster = star_of(1, "1 GB/s", "1 us");
+  cluster.devices[0].name = "\"}],\x1b\xff";
+  const NotedDag noted = dag_of("a: compute d0 3us");
+  Timeline timeline;
+  timeline.spans = {span(0, 3e-6)};
+  CHECK(json::accept(chrome_trace(noted.dag, cluster, timeline)));
+}
+
+}  // namespace
+}  // namespace parsim

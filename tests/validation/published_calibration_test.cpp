@@ -1,0 +1,146 @@
+// What calibrating rows give back of factors that are known, because the rows are made with them.
+#include "validation/published_calibration.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "validation/measurements.hpp"
+#include "validation/predict_published.hpp"
+#include "validation/published_machines.hpp"
+
+namespace parsim {
+namespace {
+
+constexpr double true_kernels = 1.6, true_links = 0.5;
+
+/// AlexNet in data parallelism: 244 MB of gradients, over 25 Gbit/s between machines.
+Claim row(int nodes, int gpus, int batch, const std::string& split, const std::string& model) {
+  const std::string text = fmt::format(
+      "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
+      "value,unit,split\n"
+      "{},{},V100-PCIe,box,{},{},{},\"PCIe gen3, 25 Gb/s\",FP32,F,1,ms,{}\n",
+      model, batch, nodes, gpus, nodes * gpus, split);
+  return read_measurements(text, "f.csv", "f").at(0);
+}
+
+/// The same with the time that the machine takes whose factors are known.
+Claim measured(int nodes, int gpus, int batch, const std::string& split = "calibrate",
+               const std::string& model = "AlexNet") {
+  Claim claim = row(nodes, gpus, batch, split, model);
+  claim.expected = 1e3 * Training(claim).step(true_kernels, true_links);
+  return claim;
+}
+
+double error_of(const PublishedPredictor& predictor, const Claim& claim) {
+  return *predictor(claim).value / claim.expected - 1;
+}
+
+}  // namespace
+
+TEST_CASE("calibration: links between machines are slowed, those within are not") {
+  const Claim one = row(1, 2, 64, "", "AlexNet"), two = row(2, 2, 64, "", "AlexNet");
+  CHECK(Training(one).step(1, 0.5) == doctest::Approx(Training(one).step(1)));
+  CHECK(Training(two).step(1, 0.5) > 1.3 * Training(two).step(1));
+  const Cluster cluster = cluster_of(two), slow = with_links_between_machines(cluster, 0.5);
+  std::size_t slower = 0;
+  for (std::size_t l = 0; l < cluster.links.size(); ++l) {
+    slower += slow.links[l].rate.value < cluster.links[l].rate.value ? 1 : 0;
+  }
+  CHECK(slower == 2);  // a port each
+}
+
+TEST_CASE("calibration: a row on one GPU tells the kernels, one across machines the links") {
+  const Claim apart = measured(4, 2, 32, "validate");
+  const std::vector<Claim> claims = {measured(1, 1, 64), measured(2, 2, 64), apart};
+  const PublishedPredictor predictor(claims);
+  CHECK(error_of(predictor, apart) == doctest::Approx(0).epsilon(0.005));
+  for (const Calibration& calibration : predictor(apart).calibrated_by) {
+    CHECK(calibration.set == "f");
+    CHECK(calibration.kernels.value() == doctest::Approx(true_kernels).epsilon(0.005));
+  }
+}
+
+TEST_CASE("calibration: two rows across machines tell kernels and links apart") {
+  const Claim small = measured(2, 2, 16), large = measured(2, 2, 512);
+  const Training a(small), b(large);
+  const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
+  const StepTerms terms = fitted_step_terms(steps, std::nullopt);
+  CHECK(terms.kernels == doctest::Approx(true_kernels).epsilon(0.02));
+  CHECK(terms.links == doctest::Approx(true_links).epsilon(0.02));
+  const double known = fitted_step_terms(steps, true_kernels).links;
+  CHECK(known == doctest::Approx(true_links).epsilon(0.005));
+}
+
+TEST_CASE("calibration: links tell themselves where cards are no faster than what they stand on") {
+  // Four cards of 12.5 GB/s, each behind links of 12.5 GB/s within the machine.
+  const auto with_cards = [](int batch) {
+    Claim claim = row(2, 4, batch, "calibrate", "AlexNet");
+    claim.what["gpu"] = "A100-SXM4-80GB";
+    claim.what["interconnect"] = "NVSwitch + 4x100 Gb/s";
+    claim.expected = 1e3 * Training(claim).step(true_kernels, true_links);
+    return claim;
+  };
+  const Claim small = with_cards(16), large = with_cards(1024);
+  const Training a(small), b(large);
+  const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
+  const StepTerms terms = fitted_step_terms(steps, std::nullopt);
+  CHECK(terms.kernels == doctest::Approx(true_kernels).epsilon(0.02));
+  CHECK(terms.links == doctest::Approx(true_links).epsilon(0.03));
+  // What is faster than modelled does not make links faster than their rate.
+  const MeasuredStep fast{&a, 0.7 * a.step(1)};
+  const StepTerms faster = fitted_step_terms({&fast, 1}, std::nullopt);
+  CHECK(faster.links == doctest::Approx(1));
+  CHECK(faster.kernels < 1);
+}
+
+TEST_CASE("calibration: one row across machines does not blame the kernels for everything") {
+  const Claim across = measured(2, 2, 64), alone = measured(1, 1, 64, "validate");
+  const Training training(across);
+  const double seconds = 1e-3 * across.expected;
+  const MeasuredStep step{&training, seconds};
+  const StepTerms terms = fitted_step_terms({&step, 1}, std::nullopt);
+  CHECK(training.step(terms.kernels, terms.links) == doctest::Approx(seconds).epsilon(0.003));
+  CHECK(terms.kernels > 1);
+  CHECK(terms.links < 1);
+  // With kernels alone, a row on one GPU is predicted several times too slow.
+  const double by_kernels = fitted_factor(training, seconds) / true_kernels;
+  CHECK(by_kernels > 1.5);
+  const std::vector<Claim> claims = {across, alone};
+  const double error = error_of(PublishedPredictor(claims), alone);
+  CHECK(std::abs(error) < 0.5 * (by_kernels - 1));
+}
+
+TEST_CASE("calibration: a row that is not understood does not scale absurdly") {
+  const Claim across = row(2, 2, 64, "calibrate", "AlexNet");
+  const Training training(across);
+  const MeasuredStep step{&training, 100 * training.step(1)};
+  const StepTerms terms = fitted_step_terms({&step, 1}, std::nullopt);
+  CHECK(terms.kernels <= 5.0001);
+  CHECK(terms.links >= 0.1999);
+}
+
+TEST_CASE("calibration: of several rows that one counts which hardly communicates") {
+  // Four GPUs without NVLink take three times as long as their links explain: not the kernels.
+  Claim four = measured(1, 4, 16);
+  four.expected *= 3;
+  const Claim one = measured(1, 1, 64), apart = measured(1, 1, 128, "validate");
+  const std::vector<Claim> claims = {four, one, apart};
+  const PublishedPredictor predictor(claims);
+  CHECK(error_of(predictor, apart) == doctest::Approx(0).epsilon(0.005));
+  REQUIRE(predictor(apart).calibrated_by.size() == 1);
+  CHECK(predictor(apart).calibrated_by[0].name == one.name);
+}
+
+TEST_CASE("calibration: others' rows are asked only where there are no own ones") {
+  const std::vector<Claim> others = {measured(1, 1, 64)};
+  const Claim apart = measured(1, 1, 32, "validate");
+  const PublishedPredictor borrowed({apart}, others);
+  CHECK(error_of(borrowed, apart) == doctest::Approx(0).epsilon(0.01));
+  CHECK(borrowed(apart).calibrated_by.size() == 1);
+  Claim own = measured(1, 1, 64);
+  own.expected *= 2;
+  CHECK(error_of(PublishedPredictor({apart, own}, others), apart) > 0.8);
+  CHECK(PublishedPredictor({apart})(apart).calibrated_by.empty());
+}
+
+}  // namespace parsim

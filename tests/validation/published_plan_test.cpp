@@ -1,0 +1,192 @@
+// How rows of transformers become plans, on small networks.
+#include "validation/published_plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/refusal.hpp"
+#include "validation/measurements.hpp"
+#include "validation/predict_published.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim {
+namespace {
+
+constexpr const char* columns =
+    "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,parallelism,tp,dp,pp,"
+    "micro_batch,grad_accum,global_batch,zero_stage,recompute,network,value,unit\n";
+
+/// Eight A100 in one machine; `run` are the columns from parallelism to recompute.
+Claim row(const std::string& run, const std::string& unit = "ms") {
+  const std::string machine = "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,";
+  const std::string network = ",\"gpt:layers=4,width=64,heads=4,tokens=32,words=128,dropout=0\"";
+  return read_measurements(columns + machine + run + network + ",1," + unit + "\n", "f.csv", "f")
+      .at(0);
+}
+
+struct Planned {
+  Network network;
+  Plan plan;
+};
+
+Planned planned(const Claim& claim) {
+  Planned both{load_network(network_of(claim), {}, "test"), {}};
+  const Cluster cluster = cluster_of(claim);
+  const auto cost = make_tile_costs(cluster);
+  StrategyInput input{both.network, cluster, *cost};
+  both.plan = published_plan(claim, input);
+  return both;
+}
+
+std::string refusal(const std::string& run) {
+  return testing::refusal_of([&] { static_cast<void>(layout_of(row(run))); });
+}
+
+}  // namespace
+
+TEST_CASE("published plan: columns say how a run is spread, and have to agree") {
+  const RunLayout run = layout_of(row("3D,2,2,2,4,3,24,,"));
+  CHECK(run.tensor == 2);
+  CHECK(run.pipeline == 2);
+  CHECK(run.data == 2);
+  CHECK(run.batch() == 24);
+  CHECK(layout_of(row("FSDP,,,,4,3,96,3,")).batch() == 96);
+  CHECK(refusal("3D,3,,1,4,1,,,").starts_with("f:2:n_gpus: 8 in groups of 3; accepted"));
+  CHECK(refusal("3D,2,4,2,4,3,,,").starts_with("f:2:dp: 4, but 2 by the others; accepted"));
+  CHECK(refusal("3D,2,2,2,4,3,25,,").starts_with("f:2:global_batch: 25, but 24 by the others"));
+  CHECK(refusal("3D,2,2,2,none,3,,,").starts_with("f:2:micro_batch: 'none'"));
+}
+
+TEST_CASE("published plan: stages of whole blocks, all gradients after the last kernel") {
+  const auto [network, plan] = planned(row("3D,2,2,2,4,3,24,,"));
+  CHECK(plan.schedule.micro_batches == 3);
+  CHECK(plan.buckets.size() == 1);
+  CHECK(plan.optimizer == Optimizer::momentum);  // the input's
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::string& name = network.layers[l].name;
+    const bool late = name.starts_with("block2") || name.starts_with("block3") || name == "ln_f" ||
+                      name == "lm_head" || name == "loss";
+    CAPTURE(name);
+    CHECK(plan.schedule.stage_of_layer[l] == (late ? 1 : 0));
+    CHECK_FALSE(plan.layers[l].recompute);
+  }
+}
+
+TEST_CASE("published plan: stages of unequal blocks, as the row says") {
+  const auto blocks = [](const std::string& layout) {
+    Claim claim = row("3D,1,4,2,4,3,48,,");
+    claim.what["layout"] = layout;
+    const auto both = planned(claim);
+    std::size_t first_of_second = 0;
+    while (both.plan.schedule.stage_of_layer[first_of_second] == 0) ++first_of_second;
+    return both.network.layers[first_of_second].name;
+  };
+  CHECK(blocks("").starts_with("block2."));
+  CHECK(blocks("3/1").starts_with("block3."));
+  CHECK(blocks("1/3 (embedding and head count as a layer)").starts_with("block1."));
+  CHECK(testing::refusal_of([&] { return blocks("2/3"); }) ==
+        "f:2:layout: '2/3', 5 blocks in 2 stages; accepted: 4 blocks in 2 stages, as in 13/11");
+}
+
+TEST_CASE("published plan: a row may name a layout file, a cluster and devices by machine") {
+  const testing::TemporaryFolder folder;
+  Claim claim = row("3D,,,,,3,24,,");
+  claim.what["cluster"] = "star:3,device=t4*1+v100-sxm2*2,rate=10GB/s,latency=1us";
+  claim.what["layout_file"] = folder.write("l.toml",
+                                           "[[stages]]\nblocks = \"0-2\"\n"
+                                           "groups = [[\"gpu1\", \"gpu2\"]]\n"
+                                           "[[stages]]\nblocks = \"3\"\ngroups = [[\"gpu0\"]]\n");
+  const auto both = planned(claim);
+  CHECK(both.plan.schedule.micro_batches == 3);
+  CHECK(both.plan.batch == 24);
+  CHECK(both.plan.layers.back().devices == std::vector{DeviceId{0}});
+  CHECK(both.plan.schedule.lanes.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
+
+  Claim placed = row("DP,,,,4,1,,,");
+  placed.what["placement"] = "3+1+2";
+  placed.what["n_gpus"] = "6";
+  const Cluster cluster = cluster_of(placed);
+  std::vector<std::size_t> counts(cluster.nodes.size());
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    ++counts[cluster[gpu].node.index()];
+  }
+  CHECK(counts == std::vector<std::size_t>{3, 1, 2});
+  Claim alike = row("DP,,,,4,1,,,");
+  alike.what["placement"] = "2+2+2";
+  alike.what["n_gpus"] = "6";
+  CHECK(cluster_of(alike).nodes.size() == 3);
+  placed.what["n_gpus"] = "7";
+  CHECK(testing::refusal_of([&] { return cluster_of(placed); }) ==
+        "f:2:placement: 6 GPUs, but 7 by n_gpus; accepted: GPUs by machine, as in 1+1+4+3");
+}
+
+TEST_CASE("published plan: FSDP's units are blocks, which keep their input only") {
+  const auto [network, plan] = planned(row("DP sync: FSDP FULL_SHARD,,,,4,3,96,3,yes"));
+  REQUIRE(plan.buckets.size() == 5);
+  for (std::size_t b = 0; b < 4; ++b) {
+    for (const ParameterId id : plan.buckets[b]) {
+      CHECK(network[id].name.starts_with("block" + std::to_string(3 - b)));
+    }
+  }
+  CHECK(network[plan.buckets[4][0]].name.starts_with("wte"));
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const std::string& name = network.layers[l].name;
+    CAPTURE(name);
+    CHECK(plan.layers[l].recompute == (name.starts_with("block") && !name.ends_with(".mlp.sum")));
+    CHECK(zero_stage(plan.layers[l]) == 3);
+  }
+}
+
+TEST_CASE("published plan: a time is compared with a time, a rate with a rate") {
+  const Claim time = row("DP sync: FSDP FULL_SHARD,,,,4,3,96,3,yes");
+  const Claim rate = row("DP sync: FSDP FULL_SHARD,,,,4,3,96,3,yes", "samples/s");
+  const PublishedPredictor predictor({});
+  const Prediction in_ms = predictor(time), per_second = predictor(rate);
+  CHECK(in_ms.value.value() * per_second.value.value() == doctest::Approx(96e3));
+  // One device has nothing to exchange.
+  CHECK(*in_ms.baseline <= *in_ms.value);
+  CHECK(*per_second.baseline >= *per_second.value);
+  CHECK_FALSE(predictor(row("3D,2,2,2,4,3,24,,")).baseline);
+  CHECK(predictor(row("3D,3,2,2,4,3,24,,")).reason.starts_with("f:2:n_gpus"));
+}
+
+TEST_CASE("published plan: gradients are summed as the row says, by default in fp32") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  CHECK(reduce_precision_of(claim) == Precision::fp32);
+  claim.what["reduce_precision"] = "BF16";
+  CHECK(reduce_precision_of(claim) == Precision::bf16);
+  CHECK(Training(claim).dag().reduce_precision == Precision::bf16);
+  claim.what["reduce_precision"] = "int8";
+  CHECK(testing::refusal_of([&] { static_cast<void>(reduce_precision_of(claim)); }) ==
+        "f:2:reduce_precision: 'int8'; accepted: FP32, FP16, BF16");
+}
+
+TEST_CASE("published plan: memory is that of the fullest GPU, of the size that the row says") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  const PeakMemory memory = Training(claim).memory();
+  CHECK(memory.verdict == Verdict::fits);
+  CHECK(memory.memory == Bytes{std::int64_t{80} << 30});
+  CHECK(memory.needed.value > 0);
+  claim.what["gpu_mem_gb"] = "40";
+  CHECK(Training(claim).memory().memory == Bytes{std::int64_t{40} << 30});
+  claim.what["gpu_mem_gb"] = "82";  // no other card
+  CHECK(Training(claim).memory().memory == Bytes{std::int64_t{80} << 30});
+}
+
+TEST_CASE("published plan: of a run that failed there is a verdict on its memory") {
+  Claim claim = row("3D,2,2,2,4,3,24,,");
+  claim.what["status"] = "did not run";
+  claim.ran = false;
+  const Prediction prediction = PublishedPredictor({})(claim);
+  CHECK_FALSE(prediction.value);
+  CHECK(prediction.verdict == "fits");
+  CHECK(prediction.reason.starts_with("did not run; memory fits: "));
+  CHECK(prediction.peak_memory_gib.value() > 0);
+}
+
+}  // namespace parsim

@@ -1,0 +1,561 @@
+#include "validation/predict_published.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/json.hpp"
+#include "core/timeline.hpp"
+#include "experiment/attention.hpp"
+#include "experiment/collective.hpp"
+#include "experiment/options.hpp"
+#include "experiment/run.hpp"
+#include "lowering/lower.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_calibration.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_plan.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim {
+
+namespace {
+
+// ------------------------------------------------------------------ keys of what is fitted
+
+std::string key_of(const Claim& claim, std::initializer_list<std::string_view> columns) {
+  std::string key = claim.quantity;
+  for (const std::string_view name : columns) key += "|" + column(claim, name);
+  return key;
+}
+
+/// Transformers on a card, under any framework: their matrix products and attention are the
+/// vendor's. Nothing for convolutional networks, whose frameworks differ several times.
+std::optional<std::string> key_of_card(const Claim& claim) {
+  if (!has_layout(claim)) return std::nullopt;
+  try {
+    return fmt::format("transformers|{}|{}", device_of(claim), to_text(precision_of(claim)));
+  } catch (const InputError&) {
+    return std::nullopt;  // the prediction says why
+  }
+}
+
+/// From the series itself to whatever is least unlike it.
+std::vector<std::string> keys_of(const Claim& claim) {
+  if (claim.quantity == "throughput") {
+    std::vector<std::string> keys = {
+        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework",
+                       "parallelism", "notes"}),
+        key_of(claim, {"model", "batch_per_gpu", "gpu", "machine", "precision", "framework"}),
+        key_of(claim, {"model", "gpu", "precision", "framework"}),
+        key_of(claim, {"gpu", "precision", "framework"})};
+    if (std::optional<std::string> card = key_of_card(claim)) keys.push_back(std::move(*card));
+    return keys;
+  }
+  if (claim.quantity == "collective-time") {
+    return {key_of(claim, {"machine", "gpu", "nodes", "n_gpus", "interconnect", "nccl_version",
+                           "collective", "settings"})};
+  }
+  return {key_of(claim, {"gpu", "precision", "cudnn"}), key_of(claim, {"gpu", "precision"}),
+          key_of(claim, {"gpu"})};
+}
+
+/// Of what the network between machines reaches.
+std::string key_of_links(const Claim& claim) {
+  return key_of(claim, {"gpu", "machine", "interconnect"});
+}
+
+/// What the row's notes say after "unscored: ", or what it needs.
+std::string reason_not_to_score(const Claim& claim) {
+  constexpr std::string_view mark = "unscored: ";
+  const std::string notes = column(claim, "notes");
+  const std::size_t at = notes.find(mark);
+  if (at != std::string::npos) return notes.substr(at + mark.size());
+  if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
+  if (!column(claim, "host_bound").empty()) return "the host limits it, by its source's table";
+  return "library not modelled";
+}
+
+/// Then no device's rate is a part of the whole.
+bool shares_layers(const Claim& claim) {
+  if (!has_layout(claim)) return false;
+  if (has_layout_file(claim)) return true;
+  const RunLayout layout = layout_of(claim);
+  return layout.tensor > 1 || layout.pipeline > 1;
+}
+
+double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }
+
+/// A run that did not come to an end has no time, but its plan has a memory.
+Prediction memory_of_failure(const Claim& claim) {
+  Prediction prediction;
+  prediction.reason = column(claim, "status");
+  if (const std::string reason = missing_needs(claim); !reason.empty()) {
+    prediction.reason += fmt::format("; needs {}", reason);
+    return prediction;
+  }
+  try {
+    const PeakMemory memory = Training(claim).memory();
+    prediction.peak_memory_gib = gib(memory.needed);
+    prediction.verdict = to_text(memory.verdict);
+    prediction.reason += fmt::format("; memory {}: {} of {}", prediction.verdict,
+                                     to_text(memory.needed), to_text(memory.memory));
+  } catch (const InputError& error) {
+    prediction.reason += fmt::format("; memory not predicted: {}", error.what());
+  }
+  return prediction;
+}
+
+// ------------------------------------------------------------------ one step on one device
+
+/// Forward and backward of one device: kernels only, no update.
+struct SingleStep {
+  double squares = 0;  ///< seconds in 3x3 convolutions of stride 1
+  double others = 0;
+  double flops = 0;  ///< forward
+};
+
+bool is_square_convolution(const LayerKind& kind) {
+  const Conv* conv = kind.as<Conv>();
+  return conv != nullptr && conv->groups == 1 &&
+         std::all_of(conv->windows.begin(), conv->windows.end(), [](const Window& window) {
+           return window.kernel == 3 && window.stride == 1 && window.dilation == 1;
+         });
+}
+
+SingleStep single_step(const Claim& claim) {
+  const std::string name = network_of(claim);
+  const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
+  const auto cost = make_tile_costs(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = count_column(claim, "batch", 1);
+  input.precision = precision_of(claim);
+  const ExecDag dag = lower(network, cluster, plan_data(input));
+  SingleStep sum;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    if (dag.kind(id) != OpKind::compute) continue;
+    const LayerId layer = dag.work(std::get<Compute>(dag.op(id)).work).layer;
+    const double time = device_time(dag, id, *cost).time.count();
+    (is_square_convolution(network[layer].kind) ? sum.squares : sum.others) += time;
+  }
+  sum.flops = forward_flops_per_sample(network).value * static_cast<double>(input.batch);
+  return sum;
+}
+
+// ------------------------------------------------------------------ collectives
+
+constexpr std::pair<std::string_view, CollectiveKind> collective_words[] = {
+    {"all_reduce", CollectiveKind::all_reduce},
+    {"all_gather", CollectiveKind::all_gather},
+    {"reduce_scatter", CollectiveKind::reduce_scatter},
+    {"broadcast", CollectiveKind::broadcast},
+    {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
+    {"all_to_all", CollectiveKind::all_to_all}};
+
+CollectiveKind kind_of(const Claim& claim) {
+  return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
+}
+
+constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_words[] = {
+    {"RING", NcclAlgorithm::ring},
+    {"TREE", NcclAlgorithm::tree},
+    {"NVLS", NcclAlgorithm::nvls},
+    {"NVLSTREE", NcclAlgorithm::nvls_tree},
+    {"PAT", NcclAlgorithm::pat}};
+constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
+    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
+
+/// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
+SimOptions library_of(const Claim& claim) {
+  const std::string text = column(claim, "settings"), place = claim.set + ":settings";
+  SimOptions options = nccl_of_no_system(claim);
+  for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    std::string word = text.substr(at, end - at);
+    std::transform(word.begin(), word.end(), word.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    const std::size_t equal = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, equal);
+    const std::string value = word.substr(std::min(equal + 1, word.size()));
+    if (name == "NCCL_ALGO") {
+      options.algorithm = parse_word(value, place, algorithm_words);
+    } else if (name == "NCCL_PROTO") {
+      options.protocol = parse_word(value, place, protocol_words);
+    } else {
+      throw InputError(
+          place, fmt::format("unknown setting '{}'", word),
+          "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE|PAT, NCCL_PROTO=LL|LL128|SIMPLE");
+    }
+    at = text.find_first_not_of(' ', end);
+  }
+  return options;
+}
+
+/// A row's collective, ready to be timed.
+class Exchanged {
+ public:
+  explicit Exchanged(const Claim& claim)
+      : kind_(kind_of(claim)),
+        cluster_(cluster_of(claim)),
+        devices_(devices_of(cluster_, DeviceKind::gpu)) {
+    // Whole elements for everybody: the smallest tables have less than one each.
+    const auto grain = static_cast<std::int64_t>(4 * devices_.size());
+    size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};
+  }
+
+  /// On an otherwise idle cluster, by the cost model.
+  [[nodiscard]] double estimated(const SimOptions& options) const {
+    // Of an all-to-all, cost models are told what travels in all.
+    const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
+    const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
+    return make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+  }
+  /// Bytes over links, whatever a library and a network add to their latency.
+  [[nodiscard]] double naive() const {
+    Exchanged plain = *this;
+    for (Link& link : plain.cluster_.links) link.latency = std::min(link.latency, Seconds{2e-6});
+    return plain.estimated({});
+  }
+  [[nodiscard]] double simulated(const SimOptions& options) const {
+    const auto cost = make_tile_costs(cluster_, options);
+    const auto executor = make_simgrid_executor(cluster_, *cost, options);
+    return makespan(executor->run(collective_dag(kind_, devices_, size_))).count();
+  }
+  [[nodiscard]] double root() const { return std::sqrt(static_cast<double>(size_.value)); }
+
+ private:
+  CollectiveKind kind_;
+  Cluster cluster_;
+  std::vector<DeviceId> devices_;
+  Bytes size_;
+};
+
+/// A point that two terms are fitted to: what the library's own model says, and what was measured.
+struct TermPoint {
+  double modelled = 0, root = 0, measured = 0;
+};
+
+/// The terms with the least sum of squared relative errors, neither below zero.
+LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
+  double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
+  for (const TermPoint& point : points) {
+    const double a = 1 / point.measured, r = point.root / point.measured;
+    const double y = 1 - point.modelled / point.measured;
+    aa += a * a;
+    ar += a * r;
+    rr += r * r;
+    ay += a * y;
+    ry += r * y;
+  }
+  const double determinant = aa * rr - ar * ar;
+  double offset = 0, root = 0;
+  if (determinant > 1e-12 * aa * rr) {
+    offset = (ay * rr - ry * ar) / determinant;
+    root = (ry * aa - ay * ar) / determinant;
+  }
+  if (offset < 0 || root < 0 || determinant <= 1e-12 * aa * rr) {
+    // On the border: the better of the two with one term only.
+    const double only_offset = std::max(0.0, ay / aa), only_root = std::max(0.0, ry / rr);
+    const auto gain = [](double x, double xx, double xy) { return 2 * x * xy - x * x * xx; };
+    const bool by_offset = gain(only_offset, aa, ay) >= gain(only_root, rr, ry);
+    offset = by_offset ? only_offset : 0;
+    root = by_offset ? 0 : only_root;
+  }
+  return {Seconds{offset}, Seconds{root}};
+}
+
+}  // namespace
+
+namespace {
+
+Calibration calibration_of(const Claim& claim) {
+  return {claim.set, claim.name, column(claim, "machine"), column(claim, "gpu"), {}, {}};
+}
+
+/// Rows that calibrate and share a key with a row to be predicted.
+std::vector<const Claim*> useful(const std::vector<Claim>& claims,
+                                 const std::set<std::string>& keys) {
+  std::vector<const Claim*> rows;
+  for (const Claim& claim : claims) {
+    if (split_of(claim) != Split::calibrate || !claim.ran) continue;
+    const std::vector<std::string> own = keys_of(claim);
+    if (std::any_of(own.begin(), own.end(), [&](const auto& key) { return keys.contains(key); })) {
+      rows.push_back(&claim);
+    }
+  }
+  return rows;
+}
+
+bool crosses_machines(const Claim& claim) { return count_column(claim, "nodes", 1) > 1; }
+
+double measured_seconds(const Claim& claim, const Training& training) {
+  return claim.unit == "ms" ? 1e-3 * claim.expected : training.samples() / claim.expected;
+}
+
+double devices_in(const Claim& claim) {
+  return static_cast<double>(count_column(claim, "n_gpus", 1));
+}
+
+}  // namespace
+
+PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
+                                       const std::vector<Claim>& others) {
+  std::set<std::string> keys;
+  for (const Claim& claim : claims) {
+    if (split_of(claim) == Split::calibrate) continue;
+    const std::vector<std::string> own = keys_of(claim);
+    keys.insert(own.begin(), own.end());
+  }
+  for (const std::vector<Claim>* source : {&claims, &others}) {
+    const std::vector<const Claim*> rows = useful(*source, keys);
+    Fits& fits = sources_.emplace_back();
+    fit_kernels(rows, fits);
+    fit_terms(rows, fits);
+  }
+}
+
+std::vector<Calibration> PublishedPredictor::Found::rows() const {
+  std::vector<Calibration> all;
+  for (const Fit& fit : fits) all.insert(all.end(), fit.rows.begin(), fit.rows.end());
+  return all;
+}
+
+std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fit> fits) {
+  constexpr double alike = 0.05;  // shares closer than this differ by less than repeated runs
+  double most = 0;
+  for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
+  std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });
+  return fits;
+}
+
+double PublishedPredictor::factor_of(const std::vector<Fit>& fits) {
+  std::vector<double> factors;
+  for (const Fit& fit : fits) factors.push_back(fit.factor);
+  return factors.empty() ? 1 : median(factors);
+}
+
+PublishedPredictor::Found PublishedPredictor::found(const Claim& claim) const {
+  for (const Fits& source : sources_) {
+    for (const std::string& key : keys_of(claim)) {
+      const auto at = source.kernels.find(key);
+      if (at == source.kernels.end()) continue;
+      return {key, quietest(at->second)};
+    }
+  }
+  return {};
+}
+
+double PublishedPredictor::links_of(const Claim& claim) const {
+  if (!crosses_machines(claim)) return 1;
+  for (const Fits& source : sources_) {
+    const auto at = source.links.find(key_of_links(claim));
+    if (at != source.links.end()) return median(at->second);
+  }
+  return 1;
+}
+
+void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits& fits) {
+  std::map<std::string, std::vector<TermPoint>> points;
+  for (const Claim* claim : claims) {
+    if (claim->quantity != "collective-time") continue;
+    try {
+      const Exchanged run(*claim);
+      SimOptions bare = library_of(*claim);
+      bare.terms = {Seconds{0}, Seconds{0}};
+      const std::string key = keys_of(*claim).front();
+      points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
+      fits.rows_of_terms[key] = {{claim->set,
+                                  fmt::format("{} sizes", points[key].size()),
+                                  column(*claim, "machine"),
+                                  column(*claim, "gpu"),
+                                  {},
+                                  {}}};
+    } catch (const InputError&) {
+      continue;
+    }
+  }
+  for (const auto& [key, list] : points) fits.terms[key] = fitted_terms(list);
+}
+
+void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fits& fits) {
+  std::map<std::string, std::vector<const Claim*>> across;
+  for (const Claim* claim : claims) {
+    Fit fit;
+    fit.rows = {calibration_of(*claim)};
+    try {
+      if (claim->quantity == "throughput" && crosses_machines(*claim)) {
+        across[key_of(*claim, {"model", "gpu", "precision", "framework"}) + key_of_links(*claim)]
+            .push_back(claim);
+        continue;
+      }
+      if (claim->quantity == "throughput") {
+        const Training training(*claim);
+        const double seconds = measured_seconds(*claim, training);
+        fit.factor = fitted_factor(training, seconds);
+        fit.kernel_share = kernel_share(training, {});
+        fit.one_device = training.samples() / seconds / devices_in(*claim);
+      } else if (claim->quantity == "step-time") {
+        const SingleStep step = single_step(*claim);
+        if (step.squares <= 0) continue;
+        const double left = claim->expected * 1e-3 - step.others;
+        fit.factor = std::max(0.05, left / step.squares);
+        fit.one_device = step.flops / claim->expected;
+      } else {
+        continue;
+      }
+    } catch (const InputError&) {
+      continue;  // nothing to learn from a row that nobody understands; validate rows say so
+    }
+    fit.rows.front().kernels = fit.factor;
+    for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
+  }
+  // After all rows on one machine, which tell their kernels.
+  std::vector<std::pair<std::string, Fit>> learned;
+  for (const auto& [key, rows] : across) fit_across(rows, fits, learned);
+  for (auto& [key, fit] : learned) fits.kernels[key].push_back(std::move(fit));
+}
+
+void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits& fits,
+                                    std::vector<std::pair<std::string, Fit>>& learned) {
+  std::vector<std::unique_ptr<Training>> trainings;
+  std::vector<MeasuredStep> steps;
+  std::vector<const Claim*> understood;
+  for (const Claim* claim : rows) {
+    try {
+      trainings.push_back(std::make_unique<Training>(*claim));
+    } catch (const InputError&) {
+      continue;
+    }
+    steps.push_back({trainings.back().get(), measured_seconds(*claim, *trainings.back())});
+    understood.push_back(claim);
+  }
+  if (steps.empty()) return;
+  std::optional<double> kernels;
+  for (const std::string& key : keys_of(*understood.front())) {
+    const auto at = fits.kernels.find(key);
+    // Another trainer's kernels do not overrule what this one's rows say.
+    if (at == fits.kernels.end() || key == key_of_card(*understood.front())) continue;
+    kernels = factor_of(quietest(at->second));
+    break;
+  }
+  const StepTerms terms = fitted_step_terms(steps, kernels);
+  fits.links[key_of_links(*understood.front())].push_back(terms.links);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Claim& claim = *understood[i];
+    Fit fit;
+    fit.factor = terms.kernels;
+    fit.kernel_share = kernel_share(*steps[i].training, {});
+    fit.one_device = steps[i].training->samples() / steps[i].seconds / devices_in(claim);
+    fit.rows = {calibration_of(claim)};
+    fit.rows.front().kernels = terms.kernels;
+    fit.rows.front().links = terms.links;
+    for (const std::string& key : keys_of(claim)) learned.emplace_back(key, fit);
+  }
+}
+
+std::string PublishedPredictor::not_expressible(const Claim& claim) {
+  if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
+  try {
+    if (claim.quantity == "collective-time") {
+      static_cast<void>(kind_of(claim));
+      static_cast<void>(library_of(claim));
+      static_cast<void>(cluster_of(claim));
+      return {};
+    }
+    if (!column(claim, "layer").empty()) return "a single layer, not a network";
+    static_cast<void>(load_network(network_of(claim), {}, claim.set));
+    static_cast<void>(precision_of(claim));
+    if (claim.quantity == "step-time") {
+      static_cast<void>(device_of(claim));
+      return {};
+    }
+    static_cast<void>(cluster_of(claim));
+    if (has_layout(claim) && !has_layout_file(claim)) static_cast<void>(layout_of(claim));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+Prediction PublishedPredictor::operator()(const Claim& claim) const {
+  if (!claim.ran) return memory_of_failure(claim);
+  if (split_of(claim) == Split::unscored) {
+    return {std::nullopt, std::nullopt, reason_not_to_score(claim)};
+  }
+  try {
+    if (claim.quantity == "throughput") return throughput(claim);
+    if (claim.quantity == "step-time") return step_time(claim);
+    return collective_time(claim);
+  } catch (const InputError& error) {
+    return {std::nullopt, std::nullopt, error.what()};
+  }
+}
+
+Prediction PublishedPredictor::throughput(const Claim& claim) const {
+  const Training training(claim);
+  const Found calibrated = found(claim);
+  const double factor = factor_of(calibrated.fits);
+  Prediction prediction;
+  prediction.value = in_unit_of(claim, training.samples(), training.step(factor, links_of(claim)));
+  prediction.calibrated_by = calibrated.rows();
+  std::optional<double> one_device;
+  if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {
+    one_device = calibrated.fits.front().one_device;
+  }
+  prediction.peak_memory_gib = gib(training.memory().needed);
+  prediction.verdict = to_text(training.memory().verdict);
+  if (shares_layers(claim)) return prediction;
+  if (!one_device) {
+    Claim alone = claim;
+    alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
+    alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
+    const Training one(alone);
+    one_device = one.samples() / one.step(factor);
+  }
+  const double seconds = training.samples() / (devices_in(claim) * *one_device);
+  prediction.baseline = in_unit_of(claim, training.samples(), seconds);
+  return prediction;
+}
+
+Prediction PublishedPredictor::collective_time(const Claim& claim) const {
+  const Exchanged run(claim);
+  SimOptions options = library_of(claim);
+  std::vector<Calibration> rows;
+  for (const Fits& source : sources_) {
+    const auto at = source.terms.find(keys_of(claim).front());
+    if (at == source.terms.end() || !column(claim, uncalibrated).empty()) continue;
+    options.terms = at->second;
+    rows = source.rows_of_terms.at(at->first);
+    break;
+  }
+  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
+}
+
+Prediction PublishedPredictor::step_time(const Claim& claim) const {
+  if (!column(claim, "layer").empty()) {
+    return {std::nullopt, std::nullopt, "a single layer, not a network"};
+  }
+  const SingleStep step = single_step(claim);
+  const Found calibrated = found(claim);
+  if (calibrated.fits.empty()) return {(step.others + step.squares) * 1e3, std::nullopt, {}};
+  std::vector<double> rates;
+  for (const Fit& fit : calibrated.fits) rates.push_back(fit.one_device);
+  return {(step.others + factor_of(calibrated.fits) * step.squares) * 1e3,
+          step.flops / median(rates),
+          {},
+          calibrated.rows()};
+}
+
+}  // namespace parsim

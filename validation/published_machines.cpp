@@ -1,0 +1,306 @@
+#include "validation/published_machines.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "experiment/options.hpp"
+#include "networks/networks.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/measurements.hpp"
+
+namespace parsim {
+
+namespace {
+
+std::string plain(std::string_view text) {
+  std::string kept;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0) kept += static_cast<char>(std::tolower(byte));
+  }
+  return kept;
+}
+
+/// Makers and their product lines are no part of our names.
+std::string_view without_maker(std::string_view text) {
+  for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
+    const std::string_view head = text.substr(0, maker.size());
+    if (plain(head) != maker) continue;
+    text.remove_prefix(maker.size());
+    while (text.starts_with(' ') || text.starts_with('-')) text.remove_prefix(1);
+  }
+  return text;
+}
+
+bool says(std::string_view text, std::string_view word) {
+  return plain(text).find(plain(word)) != std::string::npos;
+}
+
+/// The alias, or the longest of our names that the text begins with in its own spelling.
+template <class Catalogue>
+std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
+                     const Catalogue& ours) {
+  const std::string text = column(claim, key);
+  const std::string_view own = without_maker(text);
+  std::string best;
+  for (const auto& entry : ours) {
+    const bool longer = plain(entry.name).size() > plain(best).size();
+    if (longer && begins_with_name(kind, own, entry.name)) best = entry.name;
+  }
+  const std::string hint = fmt::format("{} {}", column(claim, "framework"), claim.source);
+  const std::optional<std::string> alias = resolve_alias(kind, own, hint);
+  if (alias && (best.empty() || plain(best) != plain(own))) return *alias;
+  if (!best.empty()) return best;
+  std::vector<std::string> names;
+  for (const auto& entry : ours) names.push_back(entry.name);
+  throw InputError(place_in_row(claim, key), fmt::format("unknown {} '{}'", key, text),
+                   fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
+                               spelling_hint(plain(own), names)));
+}
+
+/// What NCCL counts on per GPU and direction (src/graph/topo.h: per link of the architecture, times
+/// the links of the data-center card), GB/s.
+double nvlink_rate(const std::string& architecture) {
+  if (architecture == "6.0") return 4 * 18.0;
+  if (architecture == "7.0") return 6 * 20.0;
+  if (architecture == "8.0") return 12 * 20.0;
+  if (architecture.starts_with("9")) return 18 * 20.6;
+  if (architecture.starts_with("10")) return 18 * 40.1;
+  return 50;  // bridges between consumer cards
+}
+
+/// Of x16, as NCCL counts on.
+double pcie_rate(std::string_view interconnect, const DeviceModel& model) {
+  if (says(interconnect, "gen5")) return 48;
+  if (says(interconnect, "gen4")) return 24;
+  if (says(interconnect, "gen3")) return 12;
+  return model.architecture < std::string("8") && model.architecture.size() == 3 ? 12 : 24;
+}
+
+/// What is public of the network between machines beyond its line rate.
+struct Between {
+  double port_most = std::numeric_limits<double>::infinity();  ///< GB/s
+  double port_latency = 2;  ///< us, of the link behind a port; guessed
+};
+
+/// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
+/// nccl_ofi_model.cpp, measured by them) and 75 us on p4 (src/platform-aws.cpp: what NCCL is told;
+/// the plugin sends and receives there, it does not write); 1 us of it are the links of each
+/// machine. The cards of p4 stand behind PCIe 3.0 x16 (topology/p4d-24xl-topo.xml).
+Between between_machines(std::string_view interconnect, const DeviceModel& model) {
+  if (!says(interconnect, "EFA")) return {};
+  if (model.architecture.starts_with("9")) return {.port_latency = 20.0 / 2 - 1};
+  return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
+}
+
+/// GPUs by machine, of a column like "1+1+4+3"; nothing if it is empty or says no more than
+/// `nodes`.
+std::vector<std::size_t> uneven_placement(const Claim& claim) {
+  const std::string text = column(claim, "placement");
+  std::vector<std::size_t> counts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('+', at), text.size());
+    counts.push_back(static_cast<std::size_t>(
+        parse_whole(text.substr(at, end - at), place_in_row(claim, "placement"), 1, 1 << 20)));
+    at = end + 1;
+  }
+  const bool even =
+      std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+  const auto nodes = static_cast<std::size_t>(count_column(claim, "nodes", 1));
+  return even && (counts.size() < 2 || counts.size() == nodes) ? std::vector<std::size_t>{}
+                                                               : counts;
+}
+
+std::string built_call(const Claim& claim) {
+  const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
+  const DeviceModel& model = device_model(device, place_in_row(claim, "gpu"));
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  std::int64_t nodes = count_column(claim, "nodes", 1);
+  std::int64_t each = count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
+  if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
+    nodes = static_cast<std::int64_t>(placed.size());
+    each = static_cast<std::int64_t>(*std::max_element(placed.begin(), placed.end()));
+  }
+  const bool nvlink = (says(interconnect, "nvlink") || says(interconnect, "nvswitch")) &&
+                      !says(interconnect, "without nvlink");
+  const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
+  if (nodes == 1) {
+    const bool sockets = !nvlink && (says(interconnect, "qpi") || says(interconnect, "upi"));
+    if (sockets) {
+      return fmt::format("pcie-tree:{},device={},rate={}GB/s,per-switch=2,sockets=2,latency=500ns",
+                         each, device, inside);
+    }
+    if (says(interconnect, "cube mesh") && each == 8) {
+      const bool four = model.architecture == "6.0";
+      return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s", device, four ? 4 : 6,
+                         four ? 18 : 20);
+    }
+    return fmt::format("star:{},device={},rate={}GB/s,latency={}", each, device, inside,
+                       nvlink ? "1us" : "500ns");
+  }
+  const NetworkPorts ports = network_ports(interconnect);
+  const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
+  // More ports than GPUs work in bundles; fewer GPUs than ports share evenly.
+  std::int64_t cards = std::min(ports.count, each);
+  while (each % cards != 0) --cards;
+  const Between between = between_machines(interconnect, model);
+  const double most = between.port_most * static_cast<double>(ports.count);
+  return fmt::format(
+      "nodes:{}x{},device={},intra={}GB/s,inter={}GB/s,nics={},intra-latency={},inter-latency={}us",
+      nodes, each, device, inside, std::min(all, most) / static_cast<double>(cards), cards,
+      nvlink ? "1us" : "500ns", between.port_latency);
+}
+
+}  // namespace
+
+std::string place_in_row(const Claim& claim, std::string_view key) {
+  return fmt::format("{}:{}:{}", claim.set, column(claim, "line"), key);
+}
+
+std::string column(const Claim& claim, std::string_view name) {
+  const auto found = claim.what.find(name);
+  return found == claim.what.end() ? std::string() : found->second;
+}
+
+bool column_says(const Claim& claim, std::string_view name, std::string_view word) {
+  return column(claim, name).find(word) != std::string::npos;
+}
+
+std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
+  const std::string text = column(claim, name);
+  return text.empty() ? otherwise
+                      : parse_whole(text, place_in_row(claim, name), 1, std::int64_t{1} << 50);
+}
+
+std::string network_of(const Claim& claim) {
+  if (std::string call = column(claim, "network"); !call.empty()) return call;
+  return resolved(AliasKind::network, claim, "model", networks());
+}
+
+std::string device_of(const Claim& claim) {
+  // Cards of several types have no name of their own; their cluster says what they are.
+  if (!column(claim, "layout_file").empty()) return column(claim, "gpu");
+  return resolved(AliasKind::device, claim, "gpu", device_models());
+}
+
+std::string cluster_call(const Claim& claim) {
+  if (std::string named = column(claim, "cluster"); !named.empty()) return named;
+  const std::string machine = column(claim, "machine");
+  const std::string hint = fmt::format("nodes={}", count_column(claim, "nodes", 1));
+  const std::optional<std::string> alias = resolve_alias(AliasKind::cluster, machine, hint);
+  return alias ? *alias : built_call(claim);
+}
+
+Cluster cluster_of(const Claim& claim) {
+  const std::int64_t gpus = count_column(
+      claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
+  if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
+    const std::size_t sum = std::accumulate(placed.begin(), placed.end(), std::size_t{0});
+    const std::string where = place_in_row(claim, "placement");
+    if (static_cast<std::int64_t>(sum) != gpus) {
+      throw InputError(where, fmt::format("{} GPUs, but {} by n_gpus", sum, gpus),
+                       "accepted: GPUs by machine, as in 1+1+4+3");
+    }
+    return first_gpus_of_nodes(load_cluster(built_call(claim), where), placed, where);
+  }
+  std::string call = cluster_call(claim);
+  if (!column(claim, "cluster").empty()) {
+    Cluster named = load_cluster(call, place_in_row(claim, "cluster"));
+    // A layout names the devices that it uses.
+    if (!column(claim, "layout_file").empty()) return named;
+    return first_gpus(std::move(named), static_cast<std::size_t>(gpus),
+                      place_in_row(claim, "n_gpus"));
+  }
+  Cluster cluster = load_cluster(call, place_in_row(claim, "machine"));
+  const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
+  if (all != gpus && count_column(claim, "nodes", 1) > 1) {
+    call = built_call(claim);  // some GPUs of each machine
+    cluster = load_cluster(call, place_in_row(claim, "machine"));
+  }
+  return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
+                    place_in_row(claim, "n_gpus"));
+}
+
+Cluster with_links_between_machines(Cluster cluster, double part) {
+  const auto node_of = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  for (Link& link : cluster.links) {
+    const NodeId a = node_of(link.a), b = node_of(link.b);
+    if (a != b || !a.valid()) link.rate = BytesPerSecond{link.rate.value * part};
+  }
+  return cluster;
+}
+
+namespace {
+
+void drop_blanks(std::string_view& text) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+}
+
+/// The number at the end of `text`, blanks aside; takes it off. None if there is none.
+std::optional<double> take_number(std::string_view& text) {
+  drop_blanks(text);
+  const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  text = text.substr(0, begin);
+  return number;
+}
+
+/// The count in "8x HDR " or "4x", at the end of `text`.
+std::optional<double> take_count(std::string_view text) {
+  drop_blanks(text);
+  const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };
+  if (!is_times()) {  // a word between
+    text = text.substr(0, text.find_last_of(' ') + 1);
+    drop_blanks(text);
+    if (!is_times()) return std::nullopt;
+  }
+  text.remove_suffix(1);
+  return take_number(text);
+}
+
+}  // namespace
+
+NetworkPorts network_ports(std::string_view interconnect) {
+  NetworkPorts ports;
+  const std::string_view text = interconnect;
+  // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
+  // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
+  std::optional<double> alone;
+  for (std::size_t at = 0; at + 1 < text.size(); ++at) {
+    if ((text[at] != 'G' && text[at] != 'g') || (text[at + 1] != 'b' && text[at + 1] != 'B'))
+      continue;
+    std::string_view before = text.substr(0, at);
+    const std::optional<double> rate = take_number(before);
+    if (!rate) continue;
+    const std::optional<double> count = take_count(before);
+    if (count && *count >= 1 && *count <= 1e6) return {static_cast<std::int64_t>(*count), *rate};
+    if (!alone) alone = rate;
+  }
+  if (alone) {
+    if (*alone <= 400) return {1, *alone};
+    return {8, *alone / 8};  // no single port is that fast
+  }
+  constexpr std::pair<std::string_view, double> generations[] = {
+      {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
+  for (const auto& [word, rate] : generations) {
+    if (text.find(word) != std::string::npos) return {1, rate};
+  }
+  return ports;
+}
+
+}  // namespace parsim

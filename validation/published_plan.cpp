@@ -1,0 +1,167 @@
+#include "validation/published_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "core/errors.hpp"
+#include "experiment/files.hpp"
+#include "experiment/layout_file.hpp"
+#include "experiment/options.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/layout.hpp"
+#include "strategies/price.hpp"
+#include "validation/published_machines.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// Units of fully sharded data parallelism: a block each, last one first, and what is left over.
+std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const std::int64_t count = *std::max_element(blocks.begin(), blocks.end());
+  std::vector<std::vector<ParameterId>> units(static_cast<std::size_t>(count) + 1);
+  std::vector<bool> placed(network.parameters.size());
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    const bool around = blocks[l] < 0 || blocks[l] == count;
+    const std::int64_t unit = around ? count : count - 1 - blocks[l];
+    for (const ParameterId id : network.layers[l].parameters) {
+      if (!placed[id.index()]) units[static_cast<std::size_t>(unit)].push_back(id);
+      placed[id.index()] = true;
+    }
+  }
+  std::erase_if(units, [](const std::vector<ParameterId>& unit) { return unit.empty(); });
+  return units;
+}
+
+/// First layers of the row's stages: of as many blocks as column `layout` says ("13/11"; what
+/// follows a blank is a remark), else of equally many, as Megatron-LM cuts. Nothing if the blocks
+/// do not divide.
+std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
+                                                     std::int32_t stages) {
+  const std::vector<std::size_t> blocks = first_layers_of_blocks(network);
+  const std::string where = place_in_row(claim, "layout");
+  const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
+  const auto count = static_cast<std::size_t>(stages);
+  if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
+  if (text.empty() && (blocks.empty() || blocks.size() % count != 0)) return std::nullopt;
+  std::vector<std::size_t> sizes(text.empty() ? count : 0, blocks.size() / count);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('/', at), text.size());
+    sizes.push_back(
+        static_cast<std::size_t>(parse_whole(text.substr(at, end - at), where, 1, 1 << 20)));
+    at = end + 1;
+  }
+  std::vector<std::size_t> first;
+  std::size_t block = 0;
+  for (const std::size_t size : sizes) {
+    first.push_back(block < blocks.size() ? blocks[block] : 0);
+    block += size;
+  }
+  if (block != blocks.size() || sizes.size() != count) {
+    throw InputError(
+        where, fmt::format("'{}', {} blocks in {} stages", text, block, sizes.size()),
+        fmt::format("accepted: {} blocks in {} stages, as in 13/11", blocks.size(), stages));
+  }
+  return first;
+}
+
+/// Every block keeps its input only, and sums over a group of devices again what it summed forward.
+void recompute_blocks(const Network& network, Plan& plan) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const auto readers = consumers(network);
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    plan.layers[l].recompute =
+        block_of(network, LayerId{l}) &&
+        std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
+          return blocks[reader.layer.index()] == blocks[l];
+        });
+  }
+}
+
+std::int32_t small_column(const Claim& claim, std::string_view name) {
+  const std::int64_t number = count_column(claim, name, 1);
+  if (number <= std::numeric_limits<std::int32_t>::max()) {
+    return static_cast<std::int32_t>(number);
+  }
+  throw InputError(place_in_row(claim, name), fmt::format("{}", number), "accepted: less");
+}
+
+void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
+  const std::int64_t theirs = count_column(claim, name, ours);
+  if (theirs == ours) return;
+  throw InputError(place_in_row(claim, name), fmt::format("{}, but {} by the others", theirs, ours),
+                   "accepted: n_gpus = tp x dp x pp, global_batch = micro_batch x grad_accum x dp");
+}
+
+/// Stages of blocks, groups of neighbours, then replicas; of networks without blocks, or whose
+/// blocks do not divide, the stages that strategy tensor finds.
+Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
+  const RunLayout layout = layout_of(claim);
+  input.batch = layout.batch();
+  input.micro_batches = layout.micro_batches;
+  input.tensor = layout.tensor;
+  input.parts = layout.pipeline;
+  const auto first = first_layers(claim, input.network, layout.pipeline);
+  if (!first) return plan_tensor(input);
+  return plan_layout(input, even_layout(*first, static_cast<std::size_t>(layout.tensor),
+                                        static_cast<std::size_t>(layout.data),
+                                        devices_of(input.cluster, DeviceKind::gpu)));
+}
+
+Plan plan_of_file(const Claim& claim, StrategyInput& input) {
+  const std::string path = column(claim, "layout_file");
+  const LayoutFile file = read_layout(read_file(path, place_in_row(claim, "layout_file")), path,
+                                      input.network, input.cluster);
+  input.micro_batches = small_column(claim, "grad_accum");
+  take_decisions(file, input);
+  input.batch = count_column(claim, "global_batch",
+                             file.samples.value_or(1) * input.micro_batches.value_or(1));
+  return plan_layout(input, file.layout);
+}
+
+}  // namespace
+
+bool has_layout(const Claim& claim) {
+  return !column(claim, "micro_batch").empty() || has_layout_file(claim);
+}
+
+bool has_layout_file(const Claim& claim) { return !column(claim, "layout_file").empty(); }
+
+RunLayout layout_of(const Claim& claim) {
+  RunLayout layout;
+  layout.tensor = small_column(claim, "tp");
+  layout.pipeline = small_column(claim, "pp");
+  const std::int64_t gpus = count_column(claim, "n_gpus", 1);
+  const std::int64_t each = std::int64_t{layout.tensor} * layout.pipeline;
+  if (gpus % each != 0) {
+    throw InputError(place_in_row(claim, "n_gpus"), fmt::format("{} in groups of {}", gpus, each),
+                     "accepted: whole groups");
+  }
+  layout.data = gpus / each;
+  layout.micro_batch = count_column(claim, "micro_batch", 1);
+  layout.micro_batches = small_column(claim, "grad_accum");
+  check_agrees(claim, "dp", layout.data);
+  check_agrees(claim, "global_batch", layout.batch());
+  return layout;
+}
+
+Plan published_plan(const Claim& claim, StrategyInput& input) {
+  input.bucket = Bytes{std::numeric_limits<std::int64_t>::max()};
+  const std::string stage = column(claim, "zero_stage");
+  if (!stage.empty()) {
+    input.zero_stage =
+        static_cast<std::int32_t>(parse_whole(stage, place_in_row(claim, "zero_stage"), 0, 3));
+  }
+  Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
+  if (column_says(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
+  plan = with_savings(input, std::move(plan));
+  if (column(claim, "recompute") == "yes") recompute_blocks(input.network, plan);
+  return plan;
+}
+
+}  // namespace parsim

@@ -1,0 +1,248 @@
+#include "validation/published_training.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <iterator>
+
+#include "core/errors.hpp"
+#include "core/routes.hpp"
+#include "core/timeline.hpp"
+#include "experiment/attention.hpp"
+#include "experiment/files.hpp"
+#include "experiment/layer_times.hpp"
+#include "experiment/options.hpp"
+#include "experiment/request.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
+#include "networks/networks.hpp"
+#include "strategies/strategies.hpp"
+#include "validation/framework_step.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_plan.hpp"
+
+namespace parsim {
+
+namespace {
+
+/// A rate of anything but samples would be compared with samples.
+void check_unit(const Claim& claim) {
+  constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
+  if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
+  throw InputError(place_in_row(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
+                   "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
+}
+
+bool says(const Claim& claim, std::string_view name, std::string_view word) {
+  return column(claim, name).find(word) != std::string::npos;
+}
+
+Exchange exchange_of(const Claim& claim) {
+  if (says(claim, "parallelism", "variables on CPU")) return Exchange::host;
+  if (says(claim, "parallelism", "variables on GPU")) return Exchange::gpus;
+  if (says(claim, "parallelism", "without NCCL")) return Exchange::round_robin;
+  if (says(claim, "parallelism", "distributed_replicated")) return Exchange::instances;
+  // TensorFlow's own NCCL operations; Horovod's do not wait for all kernels.
+  if (says(claim, "framework", "tf_cnn_benchmarks")) return Exchange::all_reduce_last;
+  return Exchange::all_reduce;
+}
+
+/// TensorFlow 1.x's contrib.nccl was built with NCCL 1.3 (its tensorflow/workspace.bzl), which has
+/// one ring through the GPUs in the order of their numbers (v1.3.4, src/core.cu), whatever else
+/// connects them, and is as fast as the slowest hop of it.
+bool has_one_ring(const Claim& claim) { return exchange_of(claim) == Exchange::all_reduce_last; }
+
+/// A machine on which the group's only ring has that pace: GPUs on one switch.
+Cluster on_one_ring(const Cluster& cluster) {
+  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
+  Cluster ring;
+  ring.name = cluster.name;
+  ring.models = cluster.models;
+  ring.nodes = {cluster.nodes[cluster[gpus.front()].node.index()]};
+  ring.switches = {{"ring", NodeId{0}}};
+  Routes routes(cluster);
+  Link slowest{"", {}, Port::of(SwitchId{0}), BytesPerSecond{0}, Seconds{0}, -1};
+  for (std::size_t i = 0; i < gpus.size() && gpus.size() > 1; ++i) {
+    const Route& hop = routes.between(gpus[i], gpus[(i + 1) % gpus.size()]);
+    if (i == 0 || hop.rate < slowest.rate) {
+      slowest.rate = hop.rate;
+      slowest.latency = hop.latency / 2;
+    }
+  }
+  for (const DeviceId gpu : gpus) {
+    const DeviceId here{ring.devices.size()};
+    ring.devices.push_back(cluster[gpu]);
+    ring.devices.back().node = NodeId{0};
+    if (gpus.size() == 1) continue;
+    ring.links.push_back(slowest);
+    ring.links.back().name = cluster[gpu].name;
+    ring.links.back().a = Port::of(here);
+  }
+  return ring;
+}
+
+/// A card is sold with other sizes of memory, too. What its own size is called (16 GB of which
+/// error correction takes one) is no other size.
+void set_memory(const Claim& claim, Cluster& cluster) {
+  constexpr double another_size = 1.1;
+  const auto gib = static_cast<double>(count_column(claim, "gpu_mem_gb", 0));
+  for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
+    Bytes& memory = cluster.devices[gpu.index()].memory;
+    const Bytes said{std::llround(gib * 1024 * 1024 * 1024)};
+    const auto [less, more] = std::minmax(said.value, memory.value);
+    if (gib > 0 && static_cast<double>(more) > another_size * static_cast<double>(less)) {
+      memory = said;
+    }
+  }
+}
+
+PeakMemory memory_of(const StrategyInput& input, const Plan& plan) {
+  const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+  PeakMemory fullest;
+  double most = -1;
+  for (const DeviceId gpu : devices_of(input.cluster, DeviceKind::gpu)) {
+    const Bytes needed = uses[gpu.index()].total(), memory = input.cluster[gpu].memory;
+    const double part = static_cast<double>(needed.value) / static_cast<double>(memory.value);
+    if (part <= most) continue;
+    most = part;
+    fullest = {needed, memory, input.headroom.verdict(needed, memory)};
+  }
+  return fullest;
+}
+
+Cluster training_cluster(const Claim& claim) {
+  Cluster cluster = cluster_of(claim);
+  set_memory(claim, cluster);
+  return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
+}
+
+/// Of texts like "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
+std::optional<NcclVersion> nccl_version_of(const Claim& claim) {
+  std::string text = column(claim, "nccl_version");
+  if (text.starts_with("NCCL ")) text.erase(0, 5);
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return {};
+  return parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
+                            place_in_row(claim, "nccl_version"));
+}
+
+SimOptions options_of(const Claim& claim) {
+  SimOptions options = nccl_of_no_system(claim);
+  if (exchange_of(claim) == Exchange::all_reduce) return options;
+  // Without NCCL gradients are copied, which only the links tell of.
+  if (!has_one_ring(claim)) return {};
+  options.algorithm = NcclAlgorithm::ring;
+  options.protocol = NcclProtocol::simple;
+  return options;
+}
+
+}  // namespace
+
+SimOptions nccl_of_no_system(const Claim& claim) {
+  SimOptions options;
+  options.collectives = CollectiveCost::nccl;
+  options.nccl_version = nccl_version_of(claim);
+  return options;
+}
+
+Precision precision_of(const Claim& claim) {
+  std::string text = column(claim, "precision");
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (says("tf32")) return Precision::tf32;
+  if (says("bf16")) return Precision::bf16;
+  if (says("amp") || says("fp16") || says("mixed")) return Precision::fp16;
+  if (text.empty() || says("fp32")) return Precision::fp32;
+  throw InputError(place_in_row(claim, "precision"),
+                   fmt::format("unknown precision '{}'", column(claim, "precision")),
+                   "accepted: FP32, TF32, FP16, BF16, AMP, mixed, or nothing for FP32");
+}
+
+Precision reduce_precision_of(const Claim& claim) {
+  constexpr std::pair<std::string_view, Precision> words[] = {
+      {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
+  const std::string text = column(claim, "reduce_precision");
+  if (text.empty()) return Precision::fp32;
+  return parse_word(text, place_in_row(claim, "reduce_precision"), words);
+}
+
+Training::Training(const Claim& claim)
+    : cluster_(training_cluster(claim)),
+      options_(options_of(claim)),
+      tiles_(make_tile_costs(cluster_, options_)) {
+  check_unit(claim);
+  const std::string name = network_of(claim);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
+  if (const std::string file = column(claim, "profile"); !file.empty()) {
+    const std::string where = place_in_row(claim, "profile");
+    const std::vector<LayerTime> times = read_layer_times(read_file(file, where), file);
+    const Profile kernels = profile_of(times, network, cluster_, *tiles_, options_, file);
+    tiles_ = make_profiled(cluster_, std::move(tiles_), kernels, where);
+  }
+  StrategyInput input{network, cluster_, *tiles_};
+  input.precision = precision_of(claim);
+  input.reduce_precision = reduce_precision_of(claim);
+  input.sync = Sync::Kind::ring;
+  if (has_layout(claim)) {
+    input.optimizer = Optimizer::adam;
+    const Plan plan = published_plan(claim, input);
+    batch_ = plan.batch;
+    memory_ = memory_of(input, plan);
+    dag_ = lower(network, cluster_, plan);
+    return;
+  }
+  const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
+  batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
+  input.batch = batch_;
+  if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
+  // TensorFlow's gradients travel variable by variable.
+  if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
+  const Plan plan = plan_data(input);
+  memory_ = memory_of(input, plan);
+  dag_ = with_exchange(lower(network, cluster_, plan), cluster_, exchange_of(claim),
+                       claim.set + ":parallelism");
+}
+
+double Training::step(double kernels, double links) const {
+  SimOptions options = options_;
+  options.engine = Engine::automatic;
+  const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
+    const auto cost = make_scaled(tiles, kernels);
+    return makespan(make_simulator(cluster, *cost, options)->run(dag_)).count();
+  };
+  if (links == 1) return time(cluster_, *tiles_);
+  const Cluster changed = with_links_between_machines(cluster_, links);
+  return time(changed, *make_tile_costs(changed, options_));
+}
+
+double simulation_length(const Claim& claim) {
+  if (!has_layout(claim) || has_layout_file(claim)) return 0;
+  const RunLayout run = layout_of(claim);
+  const auto layers =
+      static_cast<double>(load_network(network_of(claim), {}, claim.set).layers.size());
+  return layers * static_cast<double>(run.micro_batches) *
+         static_cast<double>(run.data * run.tensor);
+}
+
+double in_unit_of(const Claim& claim, double samples, double seconds) {
+  return claim.unit == "ms" ? 1e3 * seconds : samples / seconds;
+}
+
+double fitted_factor(const Training& training, double wanted) {
+  double before = 0.5, factor = 1;
+  double time_before = training.step(before);
+  for (int i = 0; i < 4; ++i) {
+    const double time = training.step(factor);
+    if (std::abs(time - wanted) <= 1e-6 * wanted || time == time_before) break;
+    const double next = factor + (wanted - time) * (factor - before) / (time - time_before);
+    before = factor;
+    time_before = time;
+    factor = std::clamp(next, 1 / largest_factor, largest_factor);
+  }
+  return factor;
+}
+
+}  // namespace parsim
