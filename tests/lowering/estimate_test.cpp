@@ -9,6 +9,7 @@
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"

@@ -20,7 +20,7 @@
 namespace parsim::testing {
 namespace {
 
-constexpr std::int64_t batch = 8, tokens = 4, width = 12;
+constexpr std::int64_t step_batch = 8, tokens = 4, width = 12;
 
 /// Devices of one stage: groups of `tensor` devices, one a replica, with that many samples.
 struct Stage {
@@ -31,7 +31,7 @@ struct Stage {
 
 /// Stages on devices of their own, in order.
 Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32_t micro_batches) {
-  Plan plan = single_device_plan(network, batch);
+  Plan plan = single_device_plan(network, step_batch);
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.lanes.clear();
   std::int32_t next = 0;
@@ -102,7 +102,8 @@ TEST_CASE("stage boundary: b·s·h cross it for every micro-batch and direction,
         for (const std::int32_t micro_batches : {1, 4}) {
           const std::size_t border = layer_named(network, boundary);
           const Plan plan = staged(
-              network, {{0, a, {batch / micro_batches}}, {border, b, {batch / micro_batches}}},
+              network,
+              {{0, a, {step_batch / micro_batches}}, {border, b, {step_batch / micro_batches}}},
               micro_batches);
           const Cluster cluster = star_of(12, "10 GB/s", "1 us");
           const ExecDag dag = lower(network, cluster, plan);
@@ -110,8 +111,8 @@ TEST_CASE("stage boundary: b·s·h cross it for every micro-batch and direction,
           CAPTURE(a);
           CAPTURE(b);
           const Crossing bytes = crossing(dag, a);
-          CHECK(bytes.there == batch * tokens * width * 4);
-          CHECK(bytes.back == batch * tokens * width * 4);
+          CHECK(bytes.there == step_batch * tokens * width * 4);
+          CHECK(bytes.back == step_batch * tokens * width * 4);
           CHECK(difference(plan, dag, 5) == "");
         }
       }
@@ -133,8 +134,8 @@ TEST_CASE("stage boundary: partial sums of a stage that begins with products are
       CAPTURE(b);
       const Crossing bytes = crossing(dag, a);
       // The normalised activations and the sum beside them.
-      CHECK(bytes.there == 2 * batch * tokens * width * 4);
-      CHECK(bytes.back == 2 * batch * tokens * width * 4);
+      CHECK(bytes.there == 2 * step_batch * tokens * width * 4);
+      CHECK(bytes.back == 2 * step_batch * tokens * width * 4);
       CHECK(difference(plan, dag, 5) == "");
     }
   }
@@ -149,7 +150,7 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
   const Cluster cluster = star_of(18, "10 GB/s", "1 us");
   const auto cost = make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
-  input.batch = batch;
+  input.batch = step_batch;
   Estimator estimator(input.step(), LinkSharing::ignored);
   for (int round = 0; round < 12; ++round) {
     std::vector<Stage> stages{{0, 1, {}}, {second, 1, {}}, {third, 1, {}}};
@@ -165,8 +166,8 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
     CHECK(difference(plan, dag, 5) == "");
     // What a replica sends, some replica needs: no sample crosses twice.
     const Crossing first = crossing(dag, stages[0].tensor * stages[0].samples.size());
-    CHECK(first.there == batch * tokens * width * 4);
-    CHECK(first.back == batch * tokens * width * 4);
+    CHECK(first.there == step_batch * tokens * width * 4);
+    CHECK(first.back == step_batch * tokens * width * 4);
     Seconds end{};
     for (const Span& span : list_schedule(dag, durations_alone(dag, *cost)))
       end = std::max(end, span.end);

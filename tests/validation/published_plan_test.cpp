@@ -43,7 +43,7 @@ Planned planned(const Claim& claim) {
   return both;
 }
 
-std::string refusal(const std::string& run) {
+std::string layout_refusal(const std::string& run) {
   return testing::refusal_of([&] { static_cast<void>(layout_of(row(run))); });
 }
 
@@ -56,10 +56,11 @@ TEST_CASE("published plan: columns say how a run is spread, and have to agree") 
   CHECK(run.data == 2);
   CHECK(run.batch() == 24);
   CHECK(layout_of(row("FSDP,,,,4,3,96,3,")).batch() == 96);
-  CHECK(refusal("3D,3,,1,4,1,,,").starts_with("f:2:n_gpus: 8 in groups of 3; accepted"));
-  CHECK(refusal("3D,2,4,2,4,3,,,").starts_with("f:2:dp: 4, but 2 by the others; accepted"));
-  CHECK(refusal("3D,2,2,2,4,3,25,,").starts_with("f:2:global_batch: 25, but 24 by the others"));
-  CHECK(refusal("3D,2,2,2,none,3,,,").starts_with("f:2:micro_batch: 'none'"));
+  CHECK(layout_refusal("3D,3,,1,4,1,,,").starts_with("f:2:n_gpus: 8 in groups of 3; accepted"));
+  CHECK(layout_refusal("3D,2,4,2,4,3,,,").starts_with("f:2:dp: 4, but 2 by the others; accepted"));
+  CHECK(layout_refusal("3D,2,2,2,4,3,25,,")
+            .starts_with("f:2:global_batch: 25, but 24 by the others"));
+  CHECK(layout_refusal("3D,2,2,2,none,3,,,").starts_with("f:2:micro_batch: 'none'"));
 }
 
 TEST_CASE("published plan: stages of whole blocks, all gradients after the last kernel") {
