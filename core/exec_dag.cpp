@@ -176,8 +176,8 @@ OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t pri
   record.device = op.device.value;
   record.what = intern(op.from);
   record.target = intern(op.to);
-  // A copy reads and writes, an addition reads twice and writes, zeroing writes, dropping does not.
-  constexpr std::array<std::int64_t, 4> touches{2, 3, 1, 0};
+  // A copy reads and writes, an addition reads twice and writes, dropping does neither.
+  constexpr std::array<std::int64_t, 3> touches{2, 3, 0};
   record.payload =
       touches.at(static_cast<std::size_t>(op.kind)) * elements(op.to) * element_bytes(op.to.role);
   record.priority = priority;

@@ -104,8 +104,8 @@ struct Update {
   Slice slice;  ///< role weight
 };
 
-enum class LocalKind : std::uint8_t { copy, add, zero, drop };
-/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region. What is
+enum class LocalKind : std::uint8_t { copy, add, drop };
+/// A copy or addition inside one device: `to` = or += `from` over to.region. What is
 /// dropped reads as zero for the next addition, but no kernel writes zeros: the memory is freed,
 /// and the next gradient is allocated anew, so a drop takes no time.
 struct Local {

@@ -17,7 +17,7 @@ struct Words<OpKind> {
 };
 template <>
 struct Words<LocalKind> {
-  static constexpr std::array<std::string_view, 4> all() { return {"copy", "add", "zero", "drop"}; }
+  static constexpr std::array<std::string_view, 3> all() { return {"copy", "add", "drop"}; }
 };
 template <>
 struct Words<CollectiveKind> {
