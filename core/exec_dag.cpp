@@ -146,32 +146,30 @@ OpId ExecDag::append(OpRecord record, std::span<const OpId> after) {
   return OpId{records_.size() - 1};
 }
 
-OpId ExecDag::add(const Compute& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Compute& op, std::span<const OpId> after) {
   ensure(op.work.valid() && op.work.index() < works_.size(), "a kernel's work exists");
   OpRecord record;
-  record.kind = bits(OpKind::compute) & 15U;
-  record.stream = bits(Stream::compute) & 15U;
+  record.kind = bits(OpKind::compute);
+  record.stream = bits(Stream::compute);
   record.sub = bits(op.pass);
   record.device = op.device.value;
   record.what = op.work.value;
   record.target = op.micro_batch;
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Update& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Update& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::update) & 15U;
+  record.kind = bits(OpKind::update);
   record.device = op.device.value;
   record.what = intern(op.slice);
   record.payload = elements(op.slice) * element_bytes(op.slice.role);
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Local& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::local) & 15U;
+  record.kind = bits(OpKind::local);
   record.sub = bits(op.kind);
   record.device = op.device.value;
   record.what = intern(op.from);
@@ -180,36 +178,32 @@ OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t pri
   constexpr std::array<std::int64_t, 3> touches{2, 3, 0};
   record.payload =
       touches.at(static_cast<std::size_t>(op.kind)) * elements(op.to) * element_bytes(op.to.role);
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after,
-                  std::int16_t priority) {
+OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::transfer) & 15U;
-  record.stream = bits(stream) & 15U;
+  record.kind = bits(OpKind::transfer);
+  record.stream = bits(stream);
   record.sub = op.add ? 1 : 0;
   record.device = op.from.value;
   record.to = op.to.value;
   record.what = intern(op.slice);
   record.target = intern(op.target);
   record.payload = elements(op.slice) * element_bytes(op.slice.role);
-  record.priority = priority;
   return append(record, after);
 }
 
 OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
-                  std::span<const OpId> after, std::int16_t priority) {
+                  std::span<const OpId> after) {
   ensure(op.group.valid() && op.group.index() < groups_.size(), "a collective's group exists");
   OpRecord record;
-  record.kind = bits(OpKind::collective) & 15U;
-  record.stream = bits(stream) & 15U;
+  record.kind = bits(OpKind::collective);
+  record.stream = bits(stream);
   record.sub = bits(op.kind);
   record.device = op.group.value;
   record.what = intern(op.slice);
   record.target = intern(op.target);
-  record.priority = priority;
   std::int64_t sum = 0;
   if (op.kind == CollectiveKind::all_reduce || op.kind == CollectiveKind::broadcast) {
     sum = elements(op.slice);
@@ -241,7 +235,7 @@ OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
 
 OpId ExecDag::add(const Delay& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::delay) & 15U;
+  record.kind = bits(OpKind::delay);
   record.device = op.device.value;
   record.payload = std::llround(op.time.count() * 1e12);
   return append(record, after);
