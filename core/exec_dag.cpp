@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -14,11 +15,6 @@ constexpr std::array<std::string_view, 5> collective_names{
     "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
 constexpr std::array<std::string_view, stream_count> stream_names{"compute", "gradient", "tensor",
                                                                   "pipeline", "pipeline_back"};
-
-constexpr std::size_t mix(std::size_t state, std::int64_t value) {
-  state = (state ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
-  return state ^ (state >> 29U);
-}
 
 template <class IdType, class Value, class Index>
 IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
@@ -40,15 +36,15 @@ std::size_t ExecDag::Hash::operator()(const Region& v) const noexcept {
   return std::hash<Region>{}(v);
 }
 std::size_t ExecDag::Hash::operator()(const Tensor& v) const noexcept {
-  return mix(mix(static_cast<std::size_t>(v.kind), v.index), v.input);
+  return hash_combine(static_cast<std::size_t>(v.kind), v.index, v.input);
 }
 std::size_t ExecDag::Hash::operator()(const Slice& v) const noexcept {
-  return mix(mix(mix(static_cast<std::size_t>(v.role), v.tensor.value), v.micro_batch),
-             v.region.value);
+  return hash_combine(static_cast<std::size_t>(v.role), v.tensor.value, v.micro_batch,
+                      v.region.value);
 }
 std::size_t ExecDag::Hash::operator()(const std::vector<DeviceId>& v) const noexcept {
   std::size_t state = v.size();
-  for (const DeviceId id : v) state = mix(state, id.value);
+  for (const DeviceId id : v) state = hash_combine(state, id.value);
   return state;
 }
 
