@@ -65,21 +65,6 @@ std::vector<NamesAfter> names_after_words() {
   return {{"show", "network", network_names()}, {"show", "cluster", catalogue_names(clusters())}};
 }
 
-/// In single quotes, as all three shells read it.
-std::string single_quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
-std::vector<const OptionSpec*> options_of(const Verb& verb) {
-  std::vector<const OptionSpec*> options;
-  for (const OptionSpec& option : option_table()) {
-    if (takes(verb, option.flag)) options.push_back(&option);
-  }
-  return options;
-}
-
 }  // namespace
 
 std::string bash_completion() {
@@ -118,7 +103,9 @@ std::string bash_completion() {
     if (!verb.words.empty()) {
       words.assign(verb.words.front().choices.begin(), verb.words.front().choices.end());
     }
-    for (const OptionSpec* option : options_of(verb)) words.emplace_back(option->flag);
+    for (const OptionSpec& option : option_table()) {
+      if (takes(verb, option.flag)) words.emplace_back(option.flag);
+    }
     words.emplace_back("--help");
     out += fmt::format("    {}) words='{}' ;;\n", verb.name, join(words, " "));
   }
@@ -127,90 +114,6 @@ std::string bash_completion() {
          "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
          "}\n"
          "complete -o bashdefault -F _parsim parsim ./parsim\n";
-}
-
-std::string zsh_completion() {
-  // In a specification of _arguments these end the parts.
-  const auto escaped = [](std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-      if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
-      out += c;
-    }
-    return out;
-  };
-  std::string out =
-      "#compdef parsim\n# zsh completion for parsim: parsim completion zsh > _parsim, in $fpath\n"
-      "_parsim() {\n  local -a verbs\n  verbs=(\n";
-  for (const Verb& verb : verbs()) {
-    out += "    " + single_quoted(fmt::format("{}:{}", verb.name, verb.summary)) + "\n";
-  }
-  out +=
-      "  )\n  if (( CURRENT == 2 )); then\n    _describe verb verbs\n    return\n  fi\n"
-      "  local verb=$words[2]\n  shift words\n  (( CURRENT-- ))\n  case $verb in\n";
-  for (const Verb& verb : verbs()) {
-    out += fmt::format("    {}) _arguments", verb.name);
-    std::string named_after;  // what the word before decides
-    for (const NamesAfter& after : names_after_words()) {
-      if (after.verb != verb.name) continue;
-      named_after += fmt::format("[[ $words[2] == {} ]] && compadd -- {}; ", after.word,
-                                 join(after.names, " "));
-    }
-    for (const Word& word : verb.words) {
-      const std::vector<std::string> choices(word.choices.begin(), word.choices.end());
-      std::string action = choices.empty() ? "_files" : "(" + join(choices, " ") + ")";
-      if (&word != &verb.words.front()) action = "{" + named_after + "_files}";
-      out += " " + single_quoted(fmt::format(":{}:{}", word.name, action));
-    }
-    for (const OptionSpec* option : options_of(verb)) {
-      std::string spec =
-          fmt::format("{}{}[{}]", option->repeats ? "*" : "", option->flag, escaped(option->help));
-      if (!option->value.empty()) {
-        const Values values = values_of(*option);
-        spec += fmt::format(":{}:{}", escaped(option->value),
-                            !values.words.empty() ? "(" + escaped(join(values.words, " ")) + ")"
-                            : values.files        ? "_files"
-                                                  : " ");
-      }
-      out += " " + single_quoted(spec);
-    }
-    out += " ;;\n";
-  }
-  return out + "  esac\n}\n_parsim \"$@\"\n";
-}
-
-std::string fish_completion() {
-  std::string out = "# fish completion for parsim: parsim completion fish | source\n";
-  for (const Verb& verb : verbs()) {
-    out += fmt::format("complete -c parsim -n __fish_use_subcommand -xa {} -d {}\n", verb.name,
-                       single_quoted(verb.summary));
-    const std::string after =
-        fmt::format("complete -c parsim -n '__fish_seen_subcommand_from {}'", verb.name);
-    if (!verb.words.empty() && !verb.words.front().choices.empty()) {
-      const std::vector<std::string_view>& choices = verb.words.front().choices;
-      const std::vector<std::string> words(choices.begin(), choices.end());
-      out += fmt::format("{} -xa {}\n", after, single_quoted(join(words, " ")));
-    }
-    for (const NamesAfter& names : names_after_words()) {
-      if (names.verb != verb.name) continue;
-      out += fmt::format(
-          "complete -c parsim -n '__fish_seen_subcommand_from {}; and __fish_seen_subcommand_from "
-          "{}' -a {}\n",
-          verb.name, names.word, single_quoted(join(names.names, " ")));
-    }
-    for (const OptionSpec* option : options_of(verb)) {
-      const bool is_long = option->flag.starts_with("--");
-      out += fmt::format("{} -{} {} -d {}", after, is_long ? "l" : "s",
-                         option->flag.substr(is_long ? 2 : 1), single_quoted(option->help));
-      const Values values = values_of(*option);
-      if (!option->value.empty()) {
-        out += values.files ? " -r" : " -x";
-        if (!values.words.empty()) out += " -a " + single_quoted(join(values.words, " "));
-      }
-      out += "\n";
-    }
-  }
-  return out;
 }
 
 std::string manual_page() {

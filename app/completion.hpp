@@ -6,11 +6,8 @@
 
 namespace parsim {
 
-/// Completion of verbs, options and their values. To be read by the shell: `. <(parsim completion
-/// bash)`.
+/// Completion of verbs, options and their values, for `. <(parsim completion bash)`.
 [[nodiscard]] std::string bash_completion();
-[[nodiscard]] std::string zsh_completion();
-[[nodiscard]] std::string fish_completion();
 /// The manual page in roff(7).
 [[nodiscard]] std::string manual_page();
 

@@ -130,8 +130,6 @@ void check_unchanged(const Json& inputs, const std::string& path) {
 Outcome run_completion(const Arguments& arguments) {
   using Script = std::string (*)();
   const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion},
-                                                         {"zsh", zsh_completion},
-                                                         {"fish", fish_completion},
                                                          {"man", manual_page}};
   Outcome outcome;
   outcome.document.plain = parse_word(arguments.words.at(0), "completion", scripts)();

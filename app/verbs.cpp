@@ -137,7 +137,7 @@ std::span<const Verb> verbs() {
       {"doctor", "say what is installed and what is missing", {}, {}, "parsim doctor", run_doctor},
       {"completion",
        "print a shell's completion script, or the manual page",
-       {{"SHELL", "bash, zsh, fish or man", {"bash", "zsh", "fish", "man"}}},
+       {{"SHELL", "bash or man", {"bash", "man"}}},
        {},
        "parsim completion bash",
        run_completion},

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -14,11 +15,6 @@ constexpr std::array<std::string_view, 5> collective_names{
     "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
 constexpr std::array<std::string_view, stream_count> stream_names{"compute", "gradient", "tensor",
                                                                   "pipeline", "pipeline_back"};
-
-constexpr std::size_t mix(std::size_t state, std::int64_t value) {
-  state = (state ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
-  return state ^ (state >> 29U);
-}
 
 template <class IdType, class Value, class Index>
 IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
@@ -40,15 +36,15 @@ std::size_t ExecDag::Hash::operator()(const Region& v) const noexcept {
   return std::hash<Region>{}(v);
 }
 std::size_t ExecDag::Hash::operator()(const Tensor& v) const noexcept {
-  return mix(mix(static_cast<std::size_t>(v.kind), v.index), v.input);
+  return hash_combine(static_cast<std::size_t>(v.kind), v.index, v.input);
 }
 std::size_t ExecDag::Hash::operator()(const Slice& v) const noexcept {
-  return mix(mix(mix(static_cast<std::size_t>(v.role), v.tensor.value), v.micro_batch),
-             v.region.value);
+  return hash_combine(static_cast<std::size_t>(v.role), v.tensor.value, v.micro_batch,
+                      v.region.value);
 }
 std::size_t ExecDag::Hash::operator()(const std::vector<DeviceId>& v) const noexcept {
   std::size_t state = v.size();
-  for (const DeviceId id : v) state = mix(state, id.value);
+  for (const DeviceId id : v) state = hash_combine(state, id.value);
   return state;
 }
 
@@ -146,70 +142,64 @@ OpId ExecDag::append(OpRecord record, std::span<const OpId> after) {
   return OpId{records_.size() - 1};
 }
 
-OpId ExecDag::add(const Compute& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Compute& op, std::span<const OpId> after) {
   ensure(op.work.valid() && op.work.index() < works_.size(), "a kernel's work exists");
   OpRecord record;
-  record.kind = bits(OpKind::compute) & 15U;
-  record.stream = bits(Stream::compute) & 15U;
+  record.kind = bits(OpKind::compute);
+  record.stream = bits(Stream::compute);
   record.sub = bits(op.pass);
   record.device = op.device.value;
   record.what = op.work.value;
   record.target = op.micro_batch;
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Update& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Update& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::update) & 15U;
+  record.kind = bits(OpKind::update);
   record.device = op.device.value;
   record.what = intern(op.slice);
   record.payload = elements(op.slice) * element_bytes(op.slice.role);
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Local& op, std::span<const OpId> after, std::int16_t priority) {
+OpId ExecDag::add(const Local& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::local) & 15U;
+  record.kind = bits(OpKind::local);
   record.sub = bits(op.kind);
   record.device = op.device.value;
   record.what = intern(op.from);
   record.target = intern(op.to);
-  // A copy reads and writes, an addition reads twice and writes, zeroing writes, dropping does not.
-  constexpr std::array<std::int64_t, 4> touches{2, 3, 1, 0};
+  // A copy reads and writes, an addition reads twice and writes, dropping does neither.
+  constexpr std::array<std::int64_t, 3> touches{2, 3, 0};
   record.payload =
       touches.at(static_cast<std::size_t>(op.kind)) * elements(op.to) * element_bytes(op.to.role);
-  record.priority = priority;
   return append(record, after);
 }
 
-OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after,
-                  std::int16_t priority) {
+OpId ExecDag::add(const Transfer& op, Stream stream, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::transfer) & 15U;
-  record.stream = bits(stream) & 15U;
+  record.kind = bits(OpKind::transfer);
+  record.stream = bits(stream);
   record.sub = op.add ? 1 : 0;
   record.device = op.from.value;
   record.to = op.to.value;
   record.what = intern(op.slice);
   record.target = intern(op.target);
   record.payload = elements(op.slice) * element_bytes(op.slice.role);
-  record.priority = priority;
   return append(record, after);
 }
 
 OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
-                  std::span<const OpId> after, std::int16_t priority) {
+                  std::span<const OpId> after) {
   ensure(op.group.valid() && op.group.index() < groups_.size(), "a collective's group exists");
   OpRecord record;
-  record.kind = bits(OpKind::collective) & 15U;
-  record.stream = bits(stream) & 15U;
+  record.kind = bits(OpKind::collective);
+  record.stream = bits(stream);
   record.sub = bits(op.kind);
   record.device = op.group.value;
   record.what = intern(op.slice);
   record.target = intern(op.target);
-  record.priority = priority;
   std::int64_t sum = 0;
   if (op.kind == CollectiveKind::all_reduce || op.kind == CollectiveKind::broadcast) {
     sum = elements(op.slice);
@@ -241,7 +231,7 @@ OpId ExecDag::add(const Collective& op, const Shares& shares, Stream stream,
 
 OpId ExecDag::add(const Delay& op, std::span<const OpId> after) {
   OpRecord record;
-  record.kind = bits(OpKind::delay) & 15U;
+  record.kind = bits(OpKind::delay);
   record.device = op.device.value;
   record.payload = std::llround(op.time.count() * 1e12);
   return append(record, after);

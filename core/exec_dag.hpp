@@ -104,8 +104,8 @@ struct Update {
   Slice slice;  ///< role weight
 };
 
-enum class LocalKind : std::uint8_t { copy, add, zero, drop };
-/// A copy, addition or zeroing inside one device: `to` = or += `from` over to.region. What is
+enum class LocalKind : std::uint8_t { copy, add, drop };
+/// A copy or addition inside one device: `to` = or += `from` over to.region. What is
 /// dropped reads as zero for the next addition, but no kernel writes zeros: the memory is freed,
 /// and the next gradient is allocated anew, so a drop takes no time.
 struct Local {
@@ -189,8 +189,7 @@ struct OpRecord {
   std::int32_t what = -1;  ///< work (compute) or slice
   std::int32_t target =
       -1;  ///< slice written (local, transfer, collective); micro-batch of a compute
-  std::int16_t priority = 0;
-  std::uint8_t kind : 4 = 0, stream : 4 = 0;
+  std::uint8_t kind = 0, stream = 0;
   std::uint8_t sub = 0;  ///< pass, local kind, collective kind, add
   friend bool operator==(const OpRecord&, const OpRecord&) = default;
 };
@@ -231,13 +230,11 @@ class ExecDag {
   /// Appends an operation. `after` lists operations that must end before it starts; they exist
   /// already, so the table is in topological order, and the id order is the issue order on every
   /// stream. Payload bytes follow from the slices. Throws BrokenInvariant for an unknown id.
-  OpId add(const Compute& op, std::span<const OpId> after, std::int16_t priority = 0);
-  OpId add(const Update& op, std::span<const OpId> after, std::int16_t priority = 0);
-  OpId add(const Local& op, std::span<const OpId> after, std::int16_t priority = 0);
-  OpId add(const Transfer& op, Stream stream, std::span<const OpId> after,
-           std::int16_t priority = 0);
-  OpId add(const Collective& op, const Shares& shares, Stream stream, std::span<const OpId> after,
-           std::int16_t priority = 0);
+  OpId add(const Compute& op, std::span<const OpId> after);
+  OpId add(const Update& op, std::span<const OpId> after);
+  OpId add(const Local& op, std::span<const OpId> after);
+  OpId add(const Transfer& op, Stream stream, std::span<const OpId> after);
+  OpId add(const Collective& op, const Shares& shares, Stream stream, std::span<const OpId> after);
   OpId add(const Delay& op, std::span<const OpId> after);
 
   [[nodiscard]] std::size_t size() const { return records_.size(); }

@@ -252,7 +252,7 @@ Shares get_shares(const Node& node, std::size_t regions) {
 }
 
 constexpr std::string_view dag_format = "parsim-dag";
-constexpr std::int64_t dag_version = 1;
+constexpr std::int64_t dag_version = 2;
 
 /// Fills the interned tables and returns the slices; every entry is checked against those that it
 /// refers to.

@@ -17,7 +17,7 @@ struct Words<OpKind> {
 };
 template <>
 struct Words<LocalKind> {
-  static constexpr std::array<std::string_view, 4> all() { return {"copy", "add", "zero", "drop"}; }
+  static constexpr std::array<std::string_view, 3> all() { return {"copy", "add", "drop"}; }
 };
 template <>
 struct Words<CollectiveKind> {
@@ -136,7 +136,6 @@ void put_op(Writer& out, const ExecDag& dag, OpId id) {
   out.key("op");
   put(out, dag.kind(id));
   put_members(out, dag, id);
-  if (dag.record(id).priority != 0) out.key("priority").integer(dag.record(id).priority);
   out.key("after").open_array();
   for (const OpId before : dag.predecessors(id)) out.integer(before.value);
   out.close_array();
@@ -152,15 +151,12 @@ const Slice& OpReader::slice(const Node& node) const {
 }
 
 void OpReader::read(const Node& node, ExecDag& dag) {
-  Common common;
+  std::vector<OpId> after;
   node["after"].each(
-      [&](const Node& before) { get(before, common.after.emplace_back(), index_of(dag.size())); });
-  if (const auto priority = node.find("priority")) {
-    get(*priority, common.priority, {-0x8000, 0x7fff});
-  }
+      [&](const Node& before) { get(before, after.emplace_back(), index_of(dag.size())); });
   OpKind kind{};
   get(node["op"], kind);
-  const OpId id = add(kind, node, common, dag);
+  const OpId id = add(kind, node, after, dag);
   if (const auto bytes = node.find("bytes")) {
     if (bytes->integer({0, std::numeric_limits<std::int64_t>::max()}) != dag.payload(id).value) {
       bytes->refuse(fmt::format("its slices make {}", dag.payload(id).value));
@@ -176,7 +172,7 @@ void OpReader::read(const Node& node, ExecDag& dag) {
   if (bytes_ > 0x1p62) node.refuse("more than 2^62 bytes up to here", "a step that moves fewer");
 }
 
-OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag& dag) const {
+OpId OpReader::add(OpKind kind, const Node& node, std::span<const OpId> after, ExecDag& dag) const {
   const auto device = [&](std::string_view key) {
     DeviceId id;
     get(node[key], id, device_number);
@@ -184,19 +180,19 @@ OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag&
   };
   switch (kind) {
     case OpKind::compute: {
-      node.only({"op", "pass", "device", "work", "micro_batch", "priority", "after"});
+      node.only({"op", "pass", "device", "work", "micro_batch", "after"});
       Compute op;
       get(node["pass"], op.pass);
       get(node["work"], op.work, index_of(works_));
       get(node["micro_batch"], op.micro_batch);
       op.device = device("device");
-      return dag.add(op, common.after, common.priority);
+      return dag.add(op, after);
     }
     case OpKind::update:
-      node.only({"op", "device", "slice", "priority", "after"});
-      return dag.add(Update{device("device"), slice(node["slice"])}, common.after, common.priority);
+      node.only({"op", "device", "slice", "after"});
+      return dag.add(Update{device("device"), slice(node["slice"])}, after);
     case OpKind::local: {
-      node.only({"op", "does", "device", "from", "to", "priority", "after"});
+      node.only({"op", "does", "device", "from", "to", "after"});
       Local op{{}, device("device"), slice(node["from"]), slice(node["to"])};
       get(node["does"], op.kind);
       // Between tensors the region of `to` counts.
@@ -207,31 +203,29 @@ OpId OpReader::add(OpKind kind, const Node& node, const Common& common, ExecDag&
       if (reads && (is_bucket(op.from) || is_bucket(op.to))) {
         check_alike(node["to"], op.from, op.to, dag);
       }
-      return dag.add(op, common.after, common.priority);
+      return dag.add(op, after);
     }
     case OpKind::transfer: {
-      node.only(
-          {"op", "from", "to", "slice", "target", "add", "stream", "bytes", "priority", "after"});
+      node.only({"op", "from", "to", "slice", "target", "add", "stream", "bytes", "after"});
       const Transfer op{device("from"), device("to"), slice(node["slice"]), slice(node["target"]),
                         node["add"].boolean()};
       check_alike(node["target"], op.slice, op.target, dag);
-      return dag.add(op, stream(node), common.after, common.priority);
+      return dag.add(op, stream(node), after);
     }
     case OpKind::collective:
-      return add_collective(node, common, dag);
+      return add_collective(node, after, dag);
     case OpKind::delay: {
       node.only({"op", "device", "time_ps", "after"});
       constexpr Limits up_to_1000_seconds{0, 1'000'000'000'000'000};
       const double picoseconds = static_cast<double>(node["time_ps"].integer(up_to_1000_seconds));
-      return dag.add(Delay{device("device"), Seconds{picoseconds * 1e-12}}, common.after);
+      return dag.add(Delay{device("device"), Seconds{picoseconds * 1e-12}}, after);
     }
   }
   throw BrokenInvariant("an operation kind outside its enum");
 }
 
-OpId OpReader::add_collective(const Node& node, const Common& common, ExecDag& dag) const {
-  node.only(
-      {"op", "does", "group", "slice", "target", "shares", "stream", "bytes", "priority", "after"});
+OpId OpReader::add_collective(const Node& node, std::span<const OpId> after, ExecDag& dag) const {
+  node.only({"op", "does", "group", "slice", "target", "shares", "stream", "bytes", "after"});
   Collective op;
   get(node["does"], op.kind);
   get(node["group"], op.group, index_of(groups_));
@@ -243,12 +237,12 @@ OpId OpReader::add_collective(const Node& node, const Common& common, ExecDag& d
       node["shares"].refuse(fmt::format("accepted: none for {}", to_text(op.kind)));
     }
     check_alike(node["target"], op.slice, op.target, dag);
-    return dag.add(op, {}, stream(node), common.after, common.priority);
+    return dag.add(op, {}, stream(node), after);
   }
   const Node at = node["shares"];
   const Shares& used = (*shares_)[static_cast<std::size_t>(at.integer(index_of(shares_->size())))];
   check_shares(at, op, used, dag);
-  return dag.add(op, used, stream(node), common.after, common.priority);
+  return dag.add(op, used, stream(node), after);
 }
 
 Stream OpReader::stream(const Node& node) {

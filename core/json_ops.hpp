@@ -1,6 +1,8 @@
 // The operations of a DAG as JSON. Private to core/json_*.cpp.
 #pragma once
 
+#include <span>
+
 #include "core/exec_dag.hpp"
 #include "core/json_reader.hpp"
 #include "core/json_writer.hpp"
@@ -36,13 +38,10 @@ class OpReader {
   /// Refuses `target` unless it has the region of `slice`, and the contents if one is a bucket.
   static void check_alike(const Node& target, const Slice& slice, const Slice& to,
                           const ExecDag& dag);
-  /// What all operations have.
-  struct Common {
-    std::vector<OpId> after;
-    std::int16_t priority = 0;
-  };
-  [[nodiscard]] OpId add(OpKind kind, const Node& node, const Common& common, ExecDag& dag) const;
-  [[nodiscard]] OpId add_collective(const Node& node, const Common& common, ExecDag& dag) const;
+  [[nodiscard]] OpId add(OpKind kind, const Node& node, std::span<const OpId> after,
+                         ExecDag& dag) const;
+  [[nodiscard]] OpId add_collective(const Node& node, std::span<const OpId> after,
+                                    ExecDag& dag) const;
   [[nodiscard]] const Slice& slice(const Node& node) const;
   [[nodiscard]] static Stream stream(const Node& node);
   /// Refuses shares that ExecDag::add cannot make sense of.

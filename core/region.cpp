@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -98,8 +99,7 @@ std::size_t std::hash<parsim::Region>::operator()(const parsim::Region& region) 
   std::uint64_t state = region.rank();
   for (std::size_t i = 0; i < region.rank(); ++i) {
     for (const std::int64_t bound : {region[i].begin, region[i].end}) {
-      state = (state ^ static_cast<std::uint64_t>(bound)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
-      state ^= state >> 29U;
+      state = parsim::hash_combine(state, bound);
     }
   }
   return state;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 
 namespace parsim {
 
@@ -70,13 +71,7 @@ std::string file_of(const std::string& given) {
   return {};
 }
 
-std::string fnv1a64(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // the offset basis
-  for (const char c : bytes) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;  // the FNV prime
-  }
-  return fmt::format("{:016x}", hash);
-}
+std::string fnv1a64(std::string_view bytes) { return fmt::format("{:016x}", fnv1a(bytes)); }
 
 std::string gzip(std::string_view bytes) {
   constexpr int gzip_format = 15 + 16;  // zlib.h: largest window, + 16 for a gzip header

@@ -104,7 +104,7 @@ class OpKernels {
     Kernels<Engine> out(1);
     if (!engine_.runs(op.device)) return out;
     const std::vector<Place> to = places(dag_, op.device, op.to);
-    if (op.kind == LocalKind::zero || op.kind == LocalKind::drop) {  // stores are never given back
+    if (op.kind == LocalKind::drop) {  // stores are never given back
       for (const Place& place : to) {
         if (place.region.empty()) continue;
         const std::array<View<T>, 1> views{engine_.view(place.key)};

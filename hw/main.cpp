@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/launch.hpp"
@@ -150,15 +151,6 @@ std::vector<ExecDag> read_dags(const Options& options) {
   return dags;
 }
 
-/// FNV-1a: enough to see that two processes were given different files.
-std::uint64_t checksum(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char letter : text) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211U;
-  }
-  return hash;
-}
-
 /// The processes of this launch, if there are several, once they have met and agree on what to do.
 std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options& options,
                                          const std::vector<ExecDag>& dags) {
@@ -180,7 +172,7 @@ std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options
   for (const auto& [flag, values] : options.values) {
     if (flag != "--dag" && flag != "-o") order += fmt::format(" {} {}", flag, join(values));
   }
-  for (const ExecDag& dag : dags) order += fmt::format(" {:016x}", checksum(to_json(dag)));
+  for (const ExecDag& dag : dags) order += fmt::format(" {:016x}", fnv1a(to_json(dag)));
   if (meeting->from_first(order) != order) {
     throw InputError(launch.by, fmt::format("rank {} has other options or DAGs", launch.rank),
                      "accepted: the same as rank 0");

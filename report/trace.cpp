@@ -79,7 +79,7 @@ struct Namer {
     return "update " + tensor_name(dag, dag.tensor(op.slice.tensor));
   }
   std::string operator()(const Local& op) const {
-    constexpr std::string_view words[] = {"copy", "add", "zero", "drop"};
+    constexpr std::string_view words[] = {"copy", "add", "drop"};
     return fmt::format("{} {}", words[static_cast<std::size_t>(op.kind)], slice_name(dag, op.to));
   }
   std::string operator()(const Transfer& op) const { return "send " + slice_name(dag, op.slice); }

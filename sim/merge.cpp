@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "sim/mixed.hpp"
+#include "core/random.hpp"
 #include "sim/op_flows.hpp"
 
 namespace parsim {
@@ -16,7 +16,7 @@ namespace {
 using Color = std::uint64_t;
 
 constexpr Color mix(Color a, Color b) {
-  return mixed(a * 0x9e3779b97f4a7c15ULL + b + 0xd1b54a32d192ed03ULL);
+  return splitmix64(a * splitmix64_step + b + 0xd1b54a32d192ed03ULL);
 }
 Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
 Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
@@ -124,7 +124,7 @@ class Classes {
     for (std::size_t i = 0; i < routes_.size(); ++i) {
       routes_[i] = 0;
       for (const Hop hop : prepared_.table.routes[i]->hops) {
-        routes_[i] += mixed(links_[hop.index()]);
+        routes_[i] += splitmix64(links_[hop.index()]);
       }
     }
   }

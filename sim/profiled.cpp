@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/errors.hpp"
+#include "core/hash.hpp"
 #include "sim/sim.hpp"
 #include "sim/size_table.hpp"
 
@@ -20,10 +21,7 @@ using KernelKey = std::vector<std::int64_t>;
 struct KernelKeyHash {
   std::size_t operator()(const KernelKey& key) const noexcept {
     std::size_t state = key.size();
-    for (const std::int64_t number : key) {
-      state = (state ^ static_cast<std::size_t>(number)) * 0x9E3779B97F4A7C15ULL;
-      state ^= state >> 29U;
-    }
+    for (const std::int64_t number : key) state = hash_combine(state, number);
     return state;
   }
 };

@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "core/errors.hpp"
-#include "core/routes.hpp"
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/files.hpp"
@@ -19,7 +18,6 @@
 #include "lowering/memory.hpp"
 #include "networks/networks.hpp"
 #include "strategies/strategies.hpp"
-#include "validation/framework_step.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 
@@ -33,54 +31,6 @@ void check_unit(const Claim& claim) {
   if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
   throw InputError(place_in_row(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
                    "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
-}
-
-bool says(const Claim& claim, std::string_view name, std::string_view word) {
-  return column(claim, name).find(word) != std::string::npos;
-}
-
-Exchange exchange_of(const Claim& claim) {
-  if (says(claim, "parallelism", "variables on CPU")) return Exchange::host;
-  if (says(claim, "parallelism", "variables on GPU")) return Exchange::gpus;
-  if (says(claim, "parallelism", "without NCCL")) return Exchange::round_robin;
-  if (says(claim, "parallelism", "distributed_replicated")) return Exchange::instances;
-  // TensorFlow's own NCCL operations; Horovod's do not wait for all kernels.
-  if (says(claim, "framework", "tf_cnn_benchmarks")) return Exchange::all_reduce_last;
-  return Exchange::all_reduce;
-}
-
-/// TensorFlow 1.x's contrib.nccl was built with NCCL 1.3 (its tensorflow/workspace.bzl), which has
-/// one ring through the GPUs in the order of their numbers (v1.3.4, src/core.cu), whatever else
-/// connects them, and is as fast as the slowest hop of it.
-bool has_one_ring(const Claim& claim) { return exchange_of(claim) == Exchange::all_reduce_last; }
-
-/// A machine on which the group's only ring has that pace: GPUs on one switch.
-Cluster on_one_ring(const Cluster& cluster) {
-  const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
-  Cluster ring;
-  ring.name = cluster.name;
-  ring.models = cluster.models;
-  ring.nodes = {cluster.nodes[cluster[gpus.front()].node.index()]};
-  ring.switches = {{"ring", NodeId{0}}};
-  Routes routes(cluster);
-  Link slowest{"", {}, Port::of(SwitchId{0}), BytesPerSecond{0}, Seconds{0}, -1};
-  for (std::size_t i = 0; i < gpus.size() && gpus.size() > 1; ++i) {
-    const Route& hop = routes.between(gpus[i], gpus[(i + 1) % gpus.size()]);
-    if (i == 0 || hop.rate < slowest.rate) {
-      slowest.rate = hop.rate;
-      slowest.latency = hop.latency / 2;
-    }
-  }
-  for (const DeviceId gpu : gpus) {
-    const DeviceId here{ring.devices.size()};
-    ring.devices.push_back(cluster[gpu]);
-    ring.devices.back().node = NodeId{0};
-    if (gpus.size() == 1) continue;
-    ring.links.push_back(slowest);
-    ring.links.back().name = cluster[gpu].name;
-    ring.links.back().a = Port::of(here);
-  }
-  return ring;
 }
 
 /// A card is sold with other sizes of memory, too. What its own size is called (16 GB of which
@@ -115,7 +65,7 @@ PeakMemory memory_of(const StrategyInput& input, const Plan& plan) {
 Cluster training_cluster(const Claim& claim) {
   Cluster cluster = cluster_of(claim);
   set_memory(claim, cluster);
-  return has_one_ring(claim) ? on_one_ring(cluster) : cluster;
+  return cluster;
 }
 
 /// Of texts like "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
@@ -125,16 +75,6 @@ std::optional<NcclVersion> nccl_version_of(const Claim& claim) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return {};
   return parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
                             place_in_row(claim, "nccl_version"));
-}
-
-SimOptions options_of(const Claim& claim) {
-  SimOptions options = nccl_of_no_system(claim);
-  if (exchange_of(claim) == Exchange::all_reduce) return options;
-  // Without NCCL gradients are copied, which only the links tell of.
-  if (!has_one_ring(claim)) return {};
-  options.algorithm = NcclAlgorithm::ring;
-  options.protocol = NcclProtocol::simple;
-  return options;
 }
 
 }  // namespace
@@ -170,7 +110,7 @@ Precision reduce_precision_of(const Claim& claim) {
 
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
-      options_(options_of(claim)),
+      options_(nccl_of_no_system(claim)),
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const std::string name = network_of(claim);
@@ -197,13 +137,10 @@ Training::Training(const Claim& claim)
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
   input.batch = batch_;
-  if (says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
-  // TensorFlow's gradients travel variable by variable.
-  if (says(claim, "framework", "tf_cnn_benchmarks")) input.bucket = Bytes{0};
+  if (column_says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   const Plan plan = plan_data(input);
   memory_ = memory_of(input, plan);
-  dag_ = with_exchange(lower(network, cluster_, plan), cluster_, exchange_of(claim),
-                       claim.set + ":parallelism");
+  dag_ = lower(network, cluster_, plan);
 }
 
 double Training::step(double kernels, double links) const {

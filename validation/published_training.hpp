@@ -1,4 +1,4 @@
-// One step of a published training run, simulated with its own script's exchange of gradients.
+// One step of a published training run.
 #pragma once
 
 #include <memory>
@@ -30,9 +30,8 @@ struct PeakMemory {
 
 /// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
 /// stages and states are spread (validation/published_plan.hpp; Adam, which all such rows used) or
-/// where the gradients of data parallelism are added up (validation/framework_step.hpp). Column
-/// `profile` names a file of measured times of layers (experiment/layer_times.hpp). Throws
-/// InputError for a row that cannot be expressed.
+/// data parallelism by all-reduce. Column `profile` names a file of measured times of layers
+/// (experiment/layer_times.hpp). Throws InputError for a row that cannot be expressed.
 class Training {
  public:
   explicit Training(const Claim& claim);

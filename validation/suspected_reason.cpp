@@ -11,34 +11,6 @@ namespace parsim {
 
 namespace {
 
-/// TensorFlow's scripts of 2017, see validation/framework_step.hpp; "" for others.
-std::string of_script(const Claim& claim, double error) {
-  if (!column_says(claim, "framework", "tf_cnn_benchmarks")) return {};
-  const bool paired = count_column(claim, "n_gpus", 1) > count_column(claim, "nodes", 1);
-  if (error > 0 && paired && device_of(claim) == "k80") {
-    return "two dies of a K80 share a board's power, which nothing here counts; others' runs of "
-           "the "
-           "kind lost 4 % to it (Bugliarello 2017)";
-  }
-  if (column_says(claim, "parallelism", "distributed_replicated")) {
-    return error > 0 ? "gRPC between the processes of a machine is not modelled"
-                     : "sums on GPUs are taken to wait for all kernels; some do not, and gradients "
-                       "cross the network meanwhile";
-  }
-  if (column_says(claim, "parallelism", "variables on")) {
-    return error > 0 ? "copies of all GPUs meet in the host's memory and PCIe roots, which are "
-                       "guessed; several GPUs wait for the slowest"
-                     : "variables are taken to be read in a random order; the script's happened to "
-                       "suit the forward pass";
-  }
-  if (column_says(claim, "parallelism", "NCCL all-reduce")) {
-    return error > 0 ? "NCCL's kernel takes a multiprocessor and memory rate from the others"
-                     : "collectives are taken to wait for all kernels: so far ahead the hosts need "
-                       "not have been";
-  }
-  return {};
-}
-
 /// Transformers under FSDP or Megatron's three ways, see validation/published_plan.hpp; "" for
 /// others.
 std::string of_transformer(const Claim& claim, double error) {
@@ -74,7 +46,6 @@ std::string of_transformer(const Claim& claim, double error) {
 }
 
 std::string of_throughput(const Claim& claim, double error, std::optional<double> baseline) {
-  if (std::string reason = of_script(claim, error); !reason.empty()) return reason;
   if (std::string reason = of_transformer(claim, error); !reason.empty()) return reason;
   const double linear = baseline ? claim.expected / *baseline : 1;
   const bool several = count_column(claim, "nodes", 1) > 1;

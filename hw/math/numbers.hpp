@@ -5,21 +5,17 @@
 
 #include <cstdint>
 
+#include "core/random.hpp"
 #include "hw/math/view.hpp"
 
 namespace parsim::hw {
 
-/// Uniform in (-1, 1): splitmix64's finaliser over three words.
+/// Uniform in (-1, 1): SplitMix64's finalizer over three numbers.
 [[nodiscard]] constexpr double noise(std::uint64_t stream, std::uint64_t a, std::uint64_t b,
                                      std::uint64_t c) {
   std::uint64_t state = stream;
   const std::uint64_t words[] = {a, b, c};
-  for (const std::uint64_t word : words) {
-    state += word + 0x9E3779B97F4A7C15ULL;
-    state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    state = (state ^ (state >> 27U)) * 0x94D049BB133111EBULL;
-    state ^= state >> 31U;
-  }
+  for (const std::uint64_t word : words) state = splitmix64(state + word + splitmix64_step);
   return (static_cast<double>(state >> 11U) + 0.5) * 0x1p-52 - 1.0;
 }
 

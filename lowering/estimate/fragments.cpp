@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/hash.hpp"
+
 namespace parsim {
 
 namespace {
@@ -41,12 +43,9 @@ Structure::Structure(const Network& network)
 }
 
 std::size_t Fragments::Hash::operator()(const Key& key) const noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, a word at a time
-  for (const std::int32_t word : key) {
-    hash = (hash ^ static_cast<std::uint32_t>(word)) * 0x100000001b3;
-    hash ^= hash >> 29;
-  }
-  return static_cast<std::size_t>(hash);
+  std::uint64_t hash = key.size();
+  for (const std::int32_t number : key) hash = hash_combine(hash, number);
+  return hash;
 }
 
 Fragments::Fragments(const StepInput& input, const Structure& structure, Messages& messages,

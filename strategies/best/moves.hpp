@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/random.hpp"
+#include "core/random.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim {

@@ -5,8 +5,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/hash.hpp"
+#include "core/random.hpp"
 #include "strategies/hybrid/allocation.hpp"
-#include "strategies/random.hpp"
 
 namespace parsim::hybrid {
 
@@ -19,10 +20,9 @@ constexpr std::uint64_t restarts = 3;
 constexpr std::size_t most_neighbours = 2048;
 constexpr double crossover_rate = 0.8, reassign_rate = 0.05, swap_rate = 0.2;
 
-/// FNV-1a over the genes.
 std::uint64_t hash(const Genes& genes) {
-  std::uint64_t value = 14695981039346656037ULL;
-  for (const std::size_t gene : genes) value = (value ^ gene) * 1099511628211ULL;
+  std::uint64_t value = genes.size();
+  for (const std::size_t gene : genes) value = hash_combine(value, gene);
   return value;
 }
 

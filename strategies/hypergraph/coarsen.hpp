@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "core/random.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
-#include "strategies/random.hpp"
 
 namespace parsim::hypergraph {
 

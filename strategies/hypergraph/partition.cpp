@@ -6,11 +6,11 @@
 #include <span>
 
 #include "core/errors.hpp"
+#include "core/random.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/coarsen.hpp"
 #include "strategies/hypergraph/initial.hpp"
 #include "strategies/hypergraph/refine.hpp"
-#include "strategies/random.hpp"
 
 namespace parsim::hypergraph {
 
@@ -83,7 +83,7 @@ class Partitioner {
  private:
   [[nodiscard]] Random random(std::uint64_t stream) const {
     Random mixed(options_.seed);
-    return Random(mixed.next() + stream * 0x9e3779b97f4a7c15ULL);
+    return Random(mixed.next() + stream * splitmix64_step);
   }
   [[nodiscard]] static bool better(const Partition& a, const Partition& b) {
     return a.overload != b.overload ? a.overload < b.overload : a.cost < b.cost;

@@ -37,16 +37,15 @@ ExecDag every_op() {
 
   std::vector<OpId> after;
   for (std::uint8_t pass = 0; pass < 5; ++pass) {
-    after.push_back(dag.add(Compute{work, static_cast<Pass>(pass), DeviceId{1}, 1}, after, pass));
+    after.push_back(dag.add(Compute{work, static_cast<Pass>(pass), DeviceId{1}, 1}, after));
   }
-  dag.add(Update{DeviceId{0}, {weights, Role::weight, 0, dag.intern(Region{{0, 4}, {3, 6}})}}, {},
-          -3);
+  dag.add(Update{DeviceId{0}, {weights, Role::weight, 0, dag.intern(Region{{0, 4}, {3, 6}})}}, {});
   for (std::uint8_t kind = 0; kind < 3; ++kind) {
     dag.add(Local{static_cast<LocalKind>(kind), DeviceId{2}, sums, values}, after);
   }
   for (std::size_t stream = 0; stream < stream_count; ++stream) {
     dag.add(Transfer{DeviceId{0}, DeviceId{2}, values, values, stream % 2 == 0},
-            static_cast<Stream>(stream), after, 9);
+            static_cast<Stream>(stream), after);
   }
   const Shares halves{{half, rest}, {}}, swapped{{half, rest}, {rest, none}};
   dag.add(Collective{CollectiveKind::all_reduce, pair, gradients, gradients}, {}, Stream::gradient,
@@ -67,9 +66,9 @@ TEST_CASE("json dag: an operation says in words what it is") {
   const std::string text = to_json(every_op());
   for (
       const char* line :
-      {R"({"op": "compute", "pass": "backward-data", "device": 1, "work": 0, "micro_batch": 1, "priority": 2, "after": [0, 1]})",
-       R"({"op": "update", "device": 0, "slice": 0, "priority": -3, "after": []})",
-       R"({"op": "transfer", "from": 0, "to": 2, "slice": 2, "target": 2, "add": true, "stream": "tensor", "bytes": 64, "priority": 9, "after": [0, 1, 2, 3, 4]})",
+      {R"({"op": "compute", "pass": "backward-data", "device": 1, "work": 0, "micro_batch": 1, "after": [0, 1]})",
+       R"({"op": "update", "device": 0, "slice": 0, "after": []})",
+       R"({"op": "transfer", "from": 0, "to": 2, "slice": 2, "target": 2, "add": true, "stream": "tensor", "bytes": 64, "after": [0, 1, 2, 3, 4]})",
        R"({"op": "collective", "does": "all-gather", "group": 0, "slice": 2, "target": 2, "shares": 0, "stream": "tensor", "bytes": 64, "after": []})",
        R"({"op": "delay", "device": 0, "time_ps": 3500000, "after": [0, 1, 2, 3, 4]})",
        R"({"layer": 1, "out": 0, "contraction": [2, 6], "edges_to_partial_sum": [0]})",
@@ -137,8 +136,7 @@ TEST_CASE("json dag: what refers to nothing is refused with its place") {
   CHECK(refusal("\"pass\": \"forward\"", "\"pass\": \"foward\"") ==
         "d.json:/ops/0/pass: 'foward'; accepted: forward, backward, backward-data, "
         "backward-weights, recompute; did you mean 'forward'?");
-  CHECK(refusal("\"priority\": -3", "\"priority\": 40000") ==
-        "d.json:/ops/5/priority: 40000; accepted: a whole number from -32768 to 32767");
+  CHECK(refusal("\"version\": 2", "\"version\": 1") == "d.json:/version: 1; accepted: version 2");
 }
 
 TEST_CASE("json dag: what contradicts itself is refused") {

@@ -41,7 +41,7 @@ find_library() {
     doctest/*) library=doctest ;;
     rapidcheck.h | rapidcheck/*) library=rapidcheck ;;
     benchmark/*) library=benchmark ;;
-    zoltan*.h | mpi.h) library=zoltan ;;
+    mpi.h) library=mpi ;;  # it may not meet SimGrid in one program
     cuda* | cudnn* | cublas* | nccl* | nvml*) library=cuda ;;
     sys/*.h | arpa/*.h | netinet/*.h) library=std ;;
     */* | *.hpp) library=unknown ;;
@@ -64,10 +64,7 @@ check_include() {
     return
   fi
   find_library "$header"
-  if [[ $library == zoltan ]]; then  # MPI may not stand beside SimGrid in one program
-    [[ $file == strategies/zoltan/*.cpp ]] ||
-      breach "$file:$line: <$header> ($library) may stand in strategies/zoltan/*.cpp only"
-  elif [[ $library == cuda && $file == tests/hw/emulated/* ]]; then
+  if [[ $library == cuda && $file == tests/hw/emulated/* ]]; then
     :  # it is what these headers declare
   elif [[ $library == unknown ]]; then
     breach "$file:$line: <$header> belongs to no library that the table of floors knows"

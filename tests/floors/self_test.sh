@@ -23,7 +23,6 @@ good_tree() {
   put core/plan.hpp '#include <vector>\n#include <fmt/core.h>\n#include "core/ids.hpp"\n'
   put core/json.cpp '#include <nlohmann/json.hpp>\n#include <boost/graph/adjacency_list.hpp>\n'
   put sim/run.cpp '#include <sys/wait.h>\n#include <simgrid/s4u.hpp>\n#include "core/plan.hpp"\n'
-  put strategies/zoltan/main.cpp '#include <mpi.h>\n#include <zoltan.h>\n'
   put app/main.cpp '#include <CLI/CLI.hpp>\n#include "lowering/lower.hpp"\n#include "sim/sim.hpp"\n'
   put tests/hw/emulated/streams.cpp '#include <cuda_runtime_api.h>\n'
   put tests/sim/run_test.cpp '#include <doctest/doctest.h>\n#include "app/report.hpp"\n'
@@ -65,7 +64,7 @@ refuse strategies/a.cpp '#include <simgrid/s4u.hpp>\n' \
 refuse topologies/a.hpp '#include <toml++/toml.h>\n' \
   'topologies/a.hpp:1: <toml++/toml.h> (toml) may stand in .cpp files only'
 refuse strategies/a.cpp '#include <mpi.h>\n' \
-  'strategies/a.cpp:1: <mpi.h> (zoltan) may stand in strategies/zoltan/*.cpp only'
+  'strategies/a.cpp:1: strategies/ may not include <mpi.h> (mpi)'
 refuse hw/a.cu '#include <fmt/core.h>\n' 'hw/a.cu:1: fmt may not reach a .cu file'
 refuse tests/hw/a.cpp '#include <nccl.h>\n' 'tests/hw/a.cpp:1: tests/ may not include <nccl.h> (cuda)'
 refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \

@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "core/random.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/hypergraph/search.hpp"
-#include "strategies/random.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/tiny_networks.hpp"

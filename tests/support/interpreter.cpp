@@ -215,7 +215,7 @@ void Interpreter::run_op(const Update& op) {
 
 void Interpreter::run_op(const Local& op) {
   const std::vector<Place> to = places(dag_, op.device, op.to);
-  if (op.kind == LocalKind::zero || op.kind == LocalKind::drop) {
+  if (op.kind == LocalKind::drop) {
     for (const Place& place : to) memory_.write(place.key, Block(place.region));
     return;
   }
