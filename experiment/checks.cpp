@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "core/dag_algorithms.hpp"
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 
 namespace parsim {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"

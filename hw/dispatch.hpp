@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/exec_dag.hpp"
 
 namespace parsim::hw {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dag_traffic.hpp"
+
 namespace parsim::hw {
 
 std::vector<DeviceId> devices_of(const ExecDag& dag, OpId op) {

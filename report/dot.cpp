@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/layers.hpp"
 #include "report/document.hpp"
 #include "report/trace.hpp"

@@ -8,6 +8,8 @@
 #include <set>
 #include <variant>
 
+#include "core/dag_traffic.hpp"
+
 namespace parsim {
 
 namespace {

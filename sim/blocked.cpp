@@ -7,6 +7,8 @@
 #include <map>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
+
 namespace parsim {
 
 namespace {

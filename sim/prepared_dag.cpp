@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "core/profile.hpp"
 #include "sim/jitter.hpp"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/dag_traffic.hpp"
 #include "hw/cuda/communicators.hpp"
 #include "hw/meeting.hpp"
 

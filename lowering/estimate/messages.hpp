@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/dag_traffic.hpp"
 #include "core/routes.hpp"
 #include "lowering/reshard.hpp"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/plan.hpp"
 #include "experiment/run.hpp"
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/dag_algorithms.hpp"
+#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"

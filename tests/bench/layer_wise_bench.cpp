@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <random>
 
+#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"

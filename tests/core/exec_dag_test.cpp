@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
 

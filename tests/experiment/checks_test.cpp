@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "sim/sim.hpp"
 #include "topologies/topologies.hpp"

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "tests/sim/small_dags.hpp"
 

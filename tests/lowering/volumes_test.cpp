@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "core/dag_traffic.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"

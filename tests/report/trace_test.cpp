@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "tests/support/notation.hpp"
 
 namespace parsim {

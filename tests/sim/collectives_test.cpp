@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
+#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "topologies/topologies.hpp"

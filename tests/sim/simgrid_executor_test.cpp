@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/list_scheduler.hpp"

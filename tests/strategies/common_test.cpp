@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dag_traffic.hpp"
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/sync.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/dag_traffic.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/lower.hpp"
 #include "networks/networks.hpp"

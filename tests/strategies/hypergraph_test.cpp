@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "core/random.hpp"
 #include "lowering/lower.hpp"

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "tests/support/interpreter.hpp"
 

@@ -6,6 +6,7 @@
 #include <queue>
 #include <utility>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 
 namespace parsim {

@@ -1,0 +1,190 @@
+// The kinds of layers. Adding a kind = one struct here, five functions in core/layers/, one word in
+// the variant of core/layers.hpp; the compiler names what is missing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/shape.hpp"
+
+namespace parsim {
+
+/// A sliding window along one spatial axis.
+struct Window {
+  std::int64_t kernel = 1, stride = 1, pad_begin = 0, pad_end = 0, dilation = 1;
+  friend bool operator==(const Window&, const Window&) = default;
+};
+
+/// The training data: read by each device for the part it needs, no transfer, no cost.
+struct Input {
+  friend bool operator==(const Input&, const Input&) = default;
+};
+
+/// Convolution over all spatial axes of its input (1 to 3 of depth, height, width).
+///
+///     in       channel × spatial…            windows: one per spatial axis, in the shape's order
+///     weights  filters × channel/groups × kernels…          bias  filters
+///     out      filters × ⌊(extent + pads − dilation·(kernel−1) − 1) / stride⌋ + 1 …
+///
+/// Cut along sample, channel (filters), each spatial axis (halo: input_region), in_channel if
+/// groups = 1.
+struct Conv {
+  std::int64_t filters = 0;
+  std::vector<Window> windows;
+  std::int64_t groups = 1;
+  bool bias = true;
+  friend bool operator==(const Conv&, const Conv&) = default;
+};
+
+/// Fully connected over the channel axis (the last); other axes (tokens) are carried along.
+///
+///     weights  units × channels      bias  units      out  …× units
+struct Dense {
+  std::int64_t units = 0;
+  bool bias = true;
+  friend bool operator==(const Dense&, const Dense&) = default;
+};
+
+enum class PoolKind : std::uint8_t { max, average };
+/// Pooling over all spatial axes. `ceil_mode` rounds the output extent up (a window must still
+/// begin inside the input or the left padding). Average divides by the window's size, padding
+/// included iff `count_padding`.
+struct Pool {
+  PoolKind kind = PoolKind::max;
+  std::vector<Window> windows;
+  bool ceil_mode = false;
+  bool count_padding = true;
+  friend bool operator==(const Pool&, const Pool&) = default;
+};
+
+enum class NormKind : std::uint8_t { batch, layer, group, instance, local_response };
+/// Normalisation. Learned scale and shift (2 per channel) iff `affine`. batch uses the statistics
+/// of the part at hand (as unsynchronised data parallelism does); layer runs over the last axis;
+/// `size` is the number of groups (group) or of neighbouring channels (local_response).
+struct Norm {
+  NormKind kind = NormKind::batch;
+  bool affine = true;
+  std::int64_t size = 0;
+  friend bool operator==(const Norm&, const Norm&) = default;
+};
+
+/// Element-wise function of one tensor: "relu", "sigmoid", "gelu", … (the name is the ONNX
+/// operator's in lower case). `parameters` is the count of learned numbers (PRelu), 0 otherwise.
+struct Activation {
+  std::string function = "relu";
+  std::int64_t parameters = 0;
+  friend bool operator==(const Activation&, const Activation&) = default;
+};
+
+/// Random zeroing in training; the identity in numeric checks.
+struct Dropout {
+  double rate = 0.5;
+  friend bool operator==(const Dropout&, const Dropout&) = default;
+};
+
+/// Element-wise function of several tensors, broadcast like NumPy (aligned at the last axis):
+/// "add", "sub", "mul", "div", "max", "min", "pow", "where", comparisons…
+struct Combine {
+  std::string function = "add";
+  friend bool operator==(const Combine&, const Combine&) = default;
+};
+
+/// Joins its inputs along one axis (index into Shape::axes).
+struct Concat {
+  std::size_t axis = 0;
+  friend bool operator==(const Concat&, const Concat&) = default;
+};
+
+/// Keeps indices begin, begin+step, … < end of one axis (index into Shape::axes).
+struct Slicing {
+  std::size_t axis = 0;
+  std::int64_t begin = 0, end = 0, step = 1;
+  friend bool operator==(const Slicing&, const Slicing&) = default;
+};
+
+/// All axes into one channel axis, row-major. Free: no data moves.
+struct Flatten {
+  friend bool operator==(const Flatten&, const Flatten&) = default;
+};
+
+/// Any other reordering or reinterpretation (transpose, reshape, gather, roll, pad). Parts need the
+/// whole sample, so it is cut along sample only, unless it moves heads (see heads_moved).
+struct Rearrange {
+  std::string what = "reshape";
+  Shape out;
+  bool moves_data = true;
+  friend bool operator==(const Rearrange&, const Rearrange&) = default;
+};
+
+/// Rearrangements between tokens × (heads · width) and heads… × tokens × width, as attention makes
+/// them; heads may have several axes. Their `what` names them. A part of the heads is a part of the
+/// channels, so they are cut along those, and along tokens, too.
+enum class HeadMove : std::uint8_t {
+  none,
+  split,             ///< "split heads": tokens × channels to heads × tokens × width
+  split_transposed,  ///< "split heads, transposed": to heads × width × tokens
+  join,              ///< "join heads": heads × tokens × width to tokens × channels
+};
+[[nodiscard]] HeadMove heads_moved(const Rearrange& kind);
+/// The `what` of a move of heads.
+[[nodiscard]] std::string_view to_text(HeadMove move);
+
+/// Mean, sum, max … over axes (indices into Shape::axes), which disappear unless `keep`.
+struct Reduce {
+  std::string function = "mean";
+  std::vector<std::size_t> axes;
+  bool keep = false;
+  friend bool operator==(const Reduce&, const Reduce&) = default;
+};
+
+/// Product of two activations over their last two axes, leading axes broadcast:
+/// … × m × k  times  … × k × n  gives  … × m × n.
+struct MatMul {
+  friend bool operator==(const MatMul&, const MatMul&) = default;
+};
+
+/// Attention in one kernel, which makes its maps piece by piece and keeps none (Dao et al. 2022,
+/// "FlashAttention"):
+///
+///     in       queries  tokens × (heads · width)
+///              keys, values  tokens' × (key_heads · width); heads / key_heads queries share them
+///     out      softmax(queries · keysᵀ / √width) · values, by head: tokens × (heads · width)
+///
+/// causal: a token attends to itself and those before it. Cut along sample, token (of queries), and
+/// channel: a part needs the heads that its channels belong to.
+struct Attention {
+  std::int64_t heads = 1, key_heads = 1;
+  bool causal = false;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+/// Table look-up: token → token × channel. weights rows × width. A cut of the contraction gives
+/// parts of the rows: what is not among a part's rows counts zero in its sum.
+struct Embedding {
+  std::int64_t rows = 0, width = 0;
+  friend bool operator==(const Embedding&, const Embedding&) = default;
+};
+
+/// A learned tensor used as an activation (class token, position table, layer scale), the same for
+/// every sample. No inputs; its parameter has the shape `out`.
+struct Learned {
+  Shape out;
+  friend bool operator==(const Learned&, const Learned&) = default;
+};
+
+/// Softmax over one axis (index into Shape::axes), which is never cut.
+struct Softmax {
+  std::size_t axis = 0;
+  friend bool operator==(const Softmax&, const Softmax&) = default;
+};
+
+/// Softmax cross-entropy against the labels, averaged over the global batch; one number per sample.
+/// The end of every network that is trained.
+struct Loss {
+  friend bool operator==(const Loss&, const Loss&) = default;
+};
+
+}  // namespace parsim
