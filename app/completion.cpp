@@ -7,6 +7,7 @@
 
 #include "app/cli.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "networks/networks.hpp"
 #include "report/runs.hpp"
 #include "strategies/strategies.hpp"
@@ -47,12 +48,7 @@ Values values_of(const OptionSpec& option) {
   const bool lists_words = std::none_of(option.value.begin(), option.value.end(),
                                         [](char c) { return c >= 'A' && c <= 'Z'; });
   if (!lists_words) return values;
-  std::size_t begin = 0;
-  while (begin < option.value.size()) {
-    const std::size_t end = std::min(option.value.find('|', begin), option.value.size());
-    values.words.emplace_back(option.value.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  if (!option.value.empty()) values.words = split_at(option.value, '|');
   return values;
 }
 

@@ -10,6 +10,7 @@
 #include "app/embedded.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
@@ -24,14 +25,10 @@ using Json = nlohmann::ordered_json;
 bool on_path(const std::string& program) {
   const char* path = std::getenv("PATH");
   const std::string folders = path == nullptr ? "" : path;
-  std::size_t begin = 0;
-  while (begin <= folders.size()) {
-    const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string candidate = folders.substr(begin, end - begin) + "/" + program;
-    if (::access(candidate.c_str(), X_OK) == 0) return true;
-    begin = end + 1;
-  }
-  return false;
+  const std::vector<std::string> all = split_at(folders, ':');
+  return std::any_of(all.begin(), all.end(), [&](const std::string& folder) {
+    return ::access((folder + "/" + program).c_str(), X_OK) == 0;
+  });
 }
 
 /// "Package: g++" with "Status: install ok installed", from the package manager's own list.
@@ -61,10 +58,7 @@ std::vector<Finding> package_findings() {
   for (const EmbeddedFile& file : app_files()) {
     if (file.path.ends_with("packages.txt")) wanted = file.text;
   }
-  while (!wanted.empty()) {
-    const std::size_t end = std::min(wanted.find('\n'), wanted.size());
-    const std::string line(wanted.substr(0, end));
-    wanted.remove_prefix(std::min(end + 1, wanted.size()));
+  for (const std::string& line : split_at(wanted, '\n')) {
     const std::size_t space = line.find(' ');
     if (line.empty() || line[0] == '#' || space == std::string::npos) continue;
     const std::string group = line.substr(0, space), package = line.substr(space + 1);

@@ -15,6 +15,7 @@
 #include "validation/predict_claims.hpp"
 #include "validation/predict_published.hpp"
 #include "validation/published_groups.hpp"
+#include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
 namespace parsim {
@@ -61,11 +62,11 @@ std::vector<Claim> measurements_of(const std::string& path) {
 
 /// Large collectives once more, as a set of their own, without what is fitted on their system.
 std::vector<Claim> uncalibrated_collectives(const std::vector<Claim>& claims) {
-  constexpr double least_bytes = 64.0 * 1024 * 1024;
+  constexpr std::int64_t least_bytes = 64 * 1024 * 1024;
   std::vector<Claim> rows;
   for (const Claim& claim : claims) {
     if (claim.quantity != "collective-time" || split_of(claim) != Split::validate) continue;
-    if (std::stod(claim.at("size_bytes")) < least_bytes) continue;
+    if (count_column(claim, "size_bytes", 1) < least_bytes) continue;
     Claim again = claim;
     again.set += "_uncalibrated";
     again.what[std::string(uncalibrated)] = "yes";

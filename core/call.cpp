@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -17,24 +17,7 @@ std::string hint(std::string_view found, std::span<const std::string> known) {
   return near.empty() ? near : ";" + near;
 }
 
-/// True if `text` is one number and nothing else.
-template <class Number>
-bool is_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
 }  // namespace
-
-std::vector<std::string> split_at(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = text.find(separator, begin);
-    parts.emplace_back(text.substr(begin, end - begin));
-    if (end == std::string_view::npos) return parts;
-    begin = end + 1;
-  }
-}
 
 std::string summary_of(std::span<const Option> options) {
   std::string text = "options:";
@@ -93,8 +76,8 @@ const std::string& CallOptions::value(std::string_view key) const {
 
 std::int64_t CallOptions::integer(std::string_view key, std::int64_t least,
                                   std::int64_t most) const {
-  std::int64_t number = 0;
-  if (is_number(value(key), number) && number >= least && number <= most) return number;
+  const auto number = to_number<std::int64_t>(value(key));
+  if (number && *number >= least && *number <= most) return *number;
   throw InputError(where(key), fmt::format("'{}' does not fit", value(key)),
                    fmt::format("a whole number of {} to {}", least, most));
 }
@@ -105,8 +88,8 @@ std::int64_t CallOptions::integer_or(std::string_view key, std::int64_t otherwis
 }
 
 double CallOptions::rate(std::string_view key) const {
-  double number = 0;
-  if (is_number(value(key), number) && number >= 0 && number < 1) return number;
+  const auto number = to_number<double>(value(key));
+  if (number && *number >= 0 && *number < 1) return *number;
   throw InputError(where(key), fmt::format("'{}' does not fit", value(key)),
                    "a number of 0 to below 1");
 }

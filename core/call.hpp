@@ -17,9 +17,6 @@ struct Option {
   std::string_view meaning;
 };
 
-/// The parts of `text` between separators, at least one.
-[[nodiscard]] std::vector<std::string> split_at(std::string_view text, char separator);
-
 /// "options: key=default (meaning), …".
 [[nodiscard]] std::string summary_of(std::span<const Option> options);
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -90,13 +90,9 @@ const std::string& CsvTable::at(const Row& row, std::string_view column) const {
 
 double CsvTable::number(const Row& row, std::string_view column) const {
   const std::string& text = at(row, column);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw InputError(fmt::format("{}:{}:{}", file, row.line, column), fmt::format("'{}'", text),
-                     "accepted: a number");
-  }
-  return value;
+  if (const auto value = to_number<double>(text)) return *value;
+  throw InputError(fmt::format("{}:{}:{}", file, row.line, column), fmt::format("'{}'", text),
+                   "accepted: a number");
 }
 
 CsvTable read_csv(std::string_view text, const std::string& file) {

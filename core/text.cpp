@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "core/errors.hpp"
 
 namespace parsim {
 
@@ -15,6 +18,55 @@ std::string three_digits(double value) {
   int decimals = 0;
   for (double limit = 99.95; magnitude < limit && decimals < 6; limit /= 10) ++decimals;
   return fmt::format("{:.{}f}", value, decimals);
+}
+
+std::vector<std::string> split_at(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find(separator, begin);
+    parts.emplace_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::vector<std::string_view> split_at_blanks(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  std::vector<std::string_view> words;
+  std::size_t at = 0;
+  while ((at = text.find_first_not_of(blanks, at)) != text.npos) {
+    const std::size_t end = std::min(text.find_first_of(blanks, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+std::int64_t parse_whole(std::string_view text, std::string_view where, std::int64_t least,
+                         std::int64_t most) {
+  const auto number = to_number<std::int64_t>(text);
+  if (number && *number >= least && *number <= most) return *number;
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: a whole number from {} to {}", least, most));
+}
+
+double parse_real(std::string_view text, std::string_view where, double least, double most) {
+  const auto number = to_number<double>(text);
+  if (number && *number >= least && *number <= most) return *number;
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {} to {}", least, most));
+}
+
+double parse_share(std::string_view text, std::string_view where, double least, double most,
+                   std::string_view otherwise) {
+  constexpr double percent = 100;
+  const bool in_percent = text.ends_with('%');
+  const double factor = in_percent ? percent : 1;
+  const auto number = to_number<double>(text.substr(0, text.size() - (in_percent ? 1 : 0)));
+  if (number && *number >= factor * least && *number <= factor * most) return *number / factor;
+  throw InputError(where, fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {} to {}, or from {}% to {}%{}", least,
+                               most, percent * least, percent * most, otherwise));
 }
 
 }  // namespace parsim

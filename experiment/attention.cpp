@@ -1,8 +1,8 @@
 #include "experiment/attention.hpp"
 
 #include <algorithm>
-#include <charconv>
 
+#include "core/text.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
 
@@ -11,12 +11,9 @@ namespace parsim {
 const DeviceModel* too_old_for_fused_attention(const Cluster& cluster) {
   constexpr double least = 7.5;
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
-    const std::string& text = cluster.model(gpu).architecture;
-    double capability = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, capability);
     // What has no compute capability is another maker's, whose libraries have such kernels.
-    if (error == std::errc{} && stop == end && capability < least) return &cluster.model(gpu);
+    const auto capability = to_number<double>(cluster.model(gpu).architecture);
+    if (capability && *capability < least) return &cluster.model(gpu);
   }
   return nullptr;
 }

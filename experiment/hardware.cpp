@@ -16,6 +16,7 @@
 #include "core/errors.hpp"
 #include "core/exit_codes.hpp"
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "core/workspaces.hpp"
 #include "experiment/files.hpp"
 
@@ -171,13 +172,10 @@ HardwareRequest hardware_request(const Arguments& arguments) {
     request.backend = *word;
   }
   request.partition = arguments.text("--hw-partition").value_or("");
-  std::size_t begin = 0;
-  while (arguments.has("--hw-partition") && begin <= request.partition.size()) {
-    const std::size_t comma =
-        std::min(request.partition.find(',', begin), request.partition.size());
-    static_cast<void>(
-        parse_whole(request.partition.substr(begin, comma - begin), "--hw-partition", 1, 100'000));
-    begin = comma + 1;
+  if (arguments.has("--hw-partition")) {
+    for (const std::string& part : split_at(request.partition, ',')) {
+      static_cast<void>(parse_whole(part, "--hw-partition", 1, 100'000));
+    }
   }
   if (const auto link = arguments.text("--hw-link")) {
     request.link = *link;

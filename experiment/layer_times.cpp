@@ -12,6 +12,7 @@
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "core/timeline.hpp"
 #include "experiment/options.hpp"
 #include "lowering/lower.hpp"

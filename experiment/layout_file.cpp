@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/request.hpp"
 #include "strategies/blocks.hpp"
 #include "topologies/document.hpp"
@@ -134,11 +134,8 @@ class LayoutReader {
     }
     const std::size_t dash = text.find('-');
     const auto number = [&](std::string_view digits) -> std::optional<std::size_t> {
-      std::size_t value = 0;
-      const char* const end = digits.data() + digits.size();
-      const auto [stopped, error] = std::from_chars(digits.data(), end, value);
-      const bool good = error == std::errc{} && stopped == end && value < blocks_.size();
-      return good ? std::optional(value) : std::nullopt;
+      const auto value = to_number<std::size_t>(digits);
+      return value && *value < blocks_.size() ? value : std::nullopt;
     };
     const std::string_view whole_text = text;
     const auto first = number(whole_text.substr(0, dash));

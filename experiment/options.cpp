@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -132,13 +132,6 @@ constexpr OptionSpec options[] = {
     {"--quiet", "", "no progress and no warnings on standard error"},
 };
 
-std::optional<double> real_within(std::string_view text, double least, double most) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc{} && end == text.data() + text.size();
-  return whole && number >= least && number <= most ? std::optional(number) : std::nullopt;
-}
-
 }  // namespace
 
 std::span<const OptionSpec> option_table() { return options; }
@@ -159,37 +152,6 @@ std::optional<std::int64_t> Arguments::number(std::string_view flag, std::int64_
   const std::optional<std::string> given = text(flag);
   if (!given) return std::nullopt;
   return parse_whole(*given, flag, least, most);
-}
-
-std::int64_t parse_whole(std::string_view text, std::string_view where, std::int64_t least,
-                         std::int64_t most) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || number < least || number > most) {
-    throw InputError(where, fmt::format("'{}'", text),
-                     fmt::format("accepted: a whole number from {} to {}", least, most));
-  }
-  return number;
-}
-
-double parse_real(std::string_view text, std::string_view where, double least, double most) {
-  const std::optional<double> number = real_within(text, least, most);
-  if (number) return *number;
-  throw InputError(where, fmt::format("'{}'", text),
-                   fmt::format("accepted: a number from {} to {}", least, most));
-}
-
-double parse_share(std::string_view text, std::string_view where, double least, double most,
-                   std::string_view otherwise) {
-  constexpr double percent = 100;
-  const bool in_percent = text.ends_with('%');
-  const double factor = in_percent ? percent : 1;
-  const std::optional<double> number = real_within(
-      text.substr(0, text.size() - (in_percent ? 1 : 0)), factor * least, factor * most);
-  if (number) return *number / factor;
-  throw InputError(where, fmt::format("'{}'", text),
-                   fmt::format("accepted: a number from {} to {}, or from {}% to {}%{}", least,
-                               most, percent * least, percent * most, otherwise));
 }
 
 std::string spelling_hint(std::string_view found, const std::vector<std::string>& known) {

@@ -42,19 +42,6 @@ struct Arguments {
                                                    std::int64_t most) const;
 };
 
-/// A whole number in decimal digits. Throws InputError for anything else or outside the bounds.
-[[nodiscard]] std::int64_t parse_whole(std::string_view text, std::string_view where,
-                                       std::int64_t least, std::int64_t most);
-
-/// A decimal number. Throws InputError for anything else or outside the bounds.
-[[nodiscard]] double parse_real(std::string_view text, std::string_view where, double least,
-                                double most);
-
-/// A share: 0.05 or 5%. Throws InputError for anything else or outside the bounds, which are of the
-/// number without '%'. `otherwise` ends the list of what is accepted.
-[[nodiscard]] double parse_share(std::string_view text, std::string_view where, double least,
-                                 double most, std::string_view otherwise = "");
-
 /// "; did you mean 'x'?", or "" if nothing known is near.
 [[nodiscard]] std::string spelling_hint(std::string_view found,
                                         const std::vector<std::string>& known);

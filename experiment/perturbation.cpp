@@ -10,6 +10,7 @@
 #include <span>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/options.hpp"
 
 namespace parsim {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/text.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/layer_times.hpp"
 

@@ -6,22 +6,19 @@
 #include <limits>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/progress.hpp"
 
 namespace parsim {
 
 std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpus) {
   std::vector<std::int64_t> counts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    counts.push_back(parse_whole(std::string_view(text).substr(begin, end - begin), "--scaling", 1,
-                                 static_cast<std::int64_t>(gpus)));
+  for (const std::string& count : split_at(text, ',')) {
+    counts.push_back(parse_whole(count, "--scaling", 1, static_cast<std::int64_t>(gpus)));
     if (counts.size() > 1 && counts[counts.size() - 2] >= counts.back()) {
       throw InputError("--scaling", fmt::format("'{}'", text),
                        "accepted: ascending numbers of GPUs, as in 1,2,4,8");
     }
-    begin = end + 1;
   }
   return counts;
 }

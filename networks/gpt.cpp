@@ -3,6 +3,7 @@
 
 #include "core/call.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "networks/networks.hpp"
 #include "networks/transformer_blocks.hpp"
 #include "networks/zoo.hpp"

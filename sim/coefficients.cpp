@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "sim/embedded.hpp"
 
 namespace parsim {
@@ -113,10 +113,7 @@ std::string kernel_accuracy(const Cluster& cluster, Precision precision,
 }
 
 double compute_capability(const DeviceModel& model) {
-  double number = 0;
-  const char* const end = model.architecture.data() + model.architecture.size();
-  const auto [stop, error] = std::from_chars(model.architecture.data(), end, number);
-  return error == std::errc{} && stop == end ? number : architecture_of_others;
+  return to_number<double>(model.architecture).value_or(architecture_of_others);
 }
 
 double peak_of(const DeviceModel& model, Precision precision) {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <map>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -31,25 +31,6 @@ std::optional<CollectiveKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  std::size_t at = 0;
-  while ((at = line.find_first_not_of(" \t\r", at)) != line.npos) {
-    const std::size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
-    words.push_back(line.substr(at, end - at));
-    at = end;
-  }
-  return words;
-}
-
-template <class Number>
-std::optional<Number> number_of(std::string_view word) {
-  Number number{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
-  return number;
-}
-
 std::string place(const std::string& file, std::size_t line) {
   return fmt::format("{}:{}", file, line);
 }
@@ -57,11 +38,11 @@ std::string place(const std::string& file, std::size_t line) {
 /// Adds a row whose words are checked here.
 void add_row(std::string_view size, std::string_view time, const std::string& where,
              CollectiveTable& table) {
-  const auto bytes = number_of<std::int64_t>(size);
+  const auto bytes = to_number<std::int64_t>(size);
   if (!bytes || *bytes < 0) {
     throw InputError(where, fmt::format("size '{}'", size), "accepted: whole bytes");
   }
-  const auto micros = number_of<double>(time);
+  const auto micros = to_number<double>(time);
   if (!micros || !std::isfinite(*micros) || *micros <= 0) {
     throw InputError(where, fmt::format("time '{}'", time),
                      "accepted: microseconds, more than nothing");
@@ -113,7 +94,7 @@ class TestOutput {
   };
 
   void read_line(std::string_view line, std::size_t number) {
-    const std::vector<std::string_view> words = words_of(line);
+    const std::vector<std::string_view> words = split_at_blanks(line);
     if (words.empty()) return;
     note_name(line, number);
     const bool comment = words.front().starts_with('#');
@@ -161,8 +142,8 @@ class TestOutput {
   /// "#  Rank  0 Group  0 Pid …"; older ones have no groups. Of several groups, that of rank 0.
   void note_rank(const std::vector<std::string_view>& words, std::size_t number) {
     const bool grouped = words.size() > 4 && words[3] == "Group";
-    const auto group = grouped ? number_of<std::int32_t>(words[4]) : std::int32_t{0};
-    if (!number_of<std::int32_t>(words[2]) || !group) {
+    const auto group = grouped ? to_number<std::int32_t>(words[4]) : std::int32_t{0};
+    if (!to_number<std::int32_t>(words[2]) || !group) {
       throw InputError(place(file_, number), "a line of a rank without its number",
                        "accepted: '#  Rank  0 …' as nccl-tests print it");
     }
@@ -215,7 +196,7 @@ class TestOutput {
                        fmt::format("accepted: the {} of the head line", columns_.size()));
     }
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (columns_[i] != "#wrong" || words[i] == "N/A" || number_of<double>(words[i]) == 0.0) {
+      if (columns_[i] != "#wrong" || words[i] == "N/A" || to_number<double>(words[i]) == 0.0) {
         continue;
       }
       throw InputError(place(file_, number), fmt::format("{} wrong values", words[i]),
@@ -228,9 +209,9 @@ class TestOutput {
   /// algbw is size over time; who converted one of the columns is found out here. (Early versions
   /// counted all-gathers without the part that stays, hence the wide margin.)
   void check_rate(const std::vector<std::string_view>& words, std::size_t number) const {
-    const auto bytes = number_of<double>(words[size_]);
-    const auto micros = number_of<double>(words[time_]);
-    const auto rate = number_of<double>(words[rate_]);
+    const auto bytes = to_number<double>(words[size_]);
+    const auto micros = to_number<double>(words[time_]);
+    const auto rate = to_number<double>(words[rate_]);
     constexpr double least_told = 0.1, margin = 2.5;  // rates have two decimals
     if (!bytes || !micros || !rate || *rate < least_told) return;
     if (*bytes <= 0 || *micros <= 0 || !std::isfinite(*micros)) return;  // refused later

@@ -1,8 +1,9 @@
 #include "strategies/blocks.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
+
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -12,12 +13,9 @@ std::optional<std::int64_t> block_of(const Network& network, LayerId layer) {
   const std::size_t dot = name.find('.');
   if (!name.starts_with(prefix) || dot == std::string_view::npos) return std::nullopt;
   const std::string_view digits = name.substr(prefix.size(), dot - prefix.size());
-  std::int64_t number = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stopped, error] = std::from_chars(digits.data(), end, number);
+  const auto number = to_number<std::int64_t>(digits);
   constexpr std::int64_t most = std::int64_t{1} << 30;
-  const bool whole = error == std::errc{} && stopped == end && number >= 0 && number <= most;
-  return whole ? std::optional(number) : std::nullopt;
+  return number && *number >= 0 && *number <= most ? number : std::nullopt;
 }
 
 std::vector<std::int64_t> blocks_of(const Network& network) {

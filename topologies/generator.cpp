@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "topologies/document.hpp"
 #include "topologies/topologies.hpp"
 
@@ -16,11 +16,8 @@ namespace {
 
 /// A positive number that is small enough for a count of devices.
 std::optional<std::int64_t> parse_count(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  if (number < 1 || number > most_devices) return std::nullopt;
-  return number;
+  const auto number = to_number<std::int64_t>(text);
+  return number && *number >= 1 && *number <= most_devices ? number : std::nullopt;
 }
 
 /// What stands between the name and the options: "2x4".

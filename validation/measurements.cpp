@@ -9,6 +9,7 @@
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "validation/embedded.hpp"
 
 namespace parsim {
@@ -136,11 +137,9 @@ std::string missing_needs(const Claim& claim) {
   constexpr std::string_view met[] = {"scale", "layout", "uneven-placement"};
   const std::string needs = text_of(claim, "needs");
   std::vector<std::string> missing;
-  for (std::size_t at = 0; at < needs.size();) {
-    const std::size_t end = std::min(needs.find(',', at), needs.size());
-    const std::string word = needs.substr(at, end - at);
-    if (std::find(std::begin(met), std::end(met), word) == std::end(met)) missing.push_back(word);
-    at = end + 1;
+  for (const std::string& word : split_at(needs, ',')) {
+    const bool is_met = std::find(std::begin(met), std::end(met), word) != std::end(met);
+    if (!word.empty() && !is_met) missing.push_back(word);
   }
   return join(missing);
 }

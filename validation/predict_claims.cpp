@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "core/text.hpp"
 #include "core/timeline.hpp"
 #include "experiment/options.hpp"
 #include "networks/networks.hpp"

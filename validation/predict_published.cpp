@@ -10,6 +10,7 @@
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/collective.hpp"
@@ -181,9 +182,8 @@ constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
 SimOptions library_of(const Claim& claim) {
   const std::string text = column(claim, "settings"), place = claim.set + ":settings";
   SimOptions options = nccl_of_no_system(claim);
-  for (std::size_t at = text.find_first_not_of(' '); at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    std::string word = text.substr(at, end - at);
+  for (const std::string_view setting : split_at_blanks(text)) {
+    std::string word(setting);
     std::transform(word.begin(), word.end(), word.begin(),
                    [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     const std::size_t equal = std::min(word.find('='), word.size());
@@ -198,7 +198,6 @@ SimOptions library_of(const Claim& claim) {
           place, fmt::format("unknown setting '{}'", word),
           "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE|PAT, NCCL_PROTO=LL|LL128|SIMPLE");
     }
-    at = text.find_first_not_of(' ', end);
   }
   return options;
 }

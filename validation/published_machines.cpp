@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/options.hpp"
 #include "networks/networks.hpp"
 #include "topologies/topologies.hpp"
@@ -107,11 +107,10 @@ Between between_machines(std::string_view interconnect, const DeviceModel& model
 std::vector<std::size_t> uneven_placement(const Claim& claim) {
   const std::string text = column(claim, "placement");
   std::vector<std::size_t> counts;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('+', at), text.size());
-    counts.push_back(static_cast<std::size_t>(
-        parse_whole(text.substr(at, end - at), place_in_row(claim, "placement"), 1, 1 << 20)));
-    at = end + 1;
+  if (text.empty()) return counts;
+  for (const std::string& count : split_at(text, '+')) {
+    counts.push_back(
+        static_cast<std::size_t>(parse_whole(count, place_in_row(claim, "placement"), 1, 1 << 20)));
   }
   const bool even =
       std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -253,10 +252,8 @@ void drop_blanks(std::string_view& text) {
 std::optional<double> take_number(std::string_view& text) {
   drop_blanks(text);
   const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  text = text.substr(0, begin);
+  const auto number = to_number<double>(text.substr(begin));
+  if (number) text = text.substr(0, begin);
   return number;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
@@ -50,11 +51,8 @@ std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const N
   if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
   if (text.empty() && (blocks.empty() || blocks.size() % count != 0)) return std::nullopt;
   std::vector<std::size_t> sizes(text.empty() ? count : 0, blocks.size() / count);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('/', at), text.size());
-    sizes.push_back(
-        static_cast<std::size_t>(parse_whole(text.substr(at, end - at), where, 1, 1 << 20)));
-    at = end + 1;
+  for (const std::string& size : text.empty() ? std::vector<std::string>{} : split_at(text, '/')) {
+    sizes.push_back(static_cast<std::size_t>(parse_whole(size, where, 1, 1 << 20)));
   }
   std::vector<std::size_t> first;
   std::size_t block = 0;

@@ -1,11 +1,11 @@
 #include "validation/validation.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -100,13 +100,12 @@ std::optional<double> ValidationRow::peak_memory_error() const {
   if (measured == claim.what.end() || measured->second.empty() || !peak_memory_gib) {
     return std::nullopt;
   }
-  double gib = 0;
-  const char* end = measured->second.data() + measured->second.size();
-  if (std::from_chars(measured->second.data(), end, gib).ptr != end || !(gib > 0)) {
+  const auto gib = to_number<double>(measured->second);
+  if (!gib || !(*gib > 0)) {
     throw InputError(set_and_line(claim) + ":peak_memory_gib", "'" + measured->second + "'",
                      "accepted: a number above 0, or nothing");
   }
-  return (*peak_memory_gib - gib) / gib;
+  return (*peak_memory_gib - *gib) / *gib;
 }
 
 double median(std::vector<double> values) {

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/text.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace parsim {
@@ -35,12 +36,6 @@ TEST_CASE("call: an option that is absent without a default is missed when asked
   CHECK_FALSE(options.has("size"));
   CHECK(testing::refusal_of([&] { return options.integer("size", 1, 4); }) ==
         "--thing: 'thing:share=0.1' lacks size=…; write thing:size=…");
-}
-
-TEST_CASE("call: a text is split at every separator") {
-  using Parts = std::vector<std::string>;
-  CHECK(split_at("a,b,,c", ',') == Parts{"a", "b", "", "c"});
-  CHECK(split_at("", ',') == Parts{""});
 }
 
 TEST_CASE("call: a summary has every option with its default and meaning") {

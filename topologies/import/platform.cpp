@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/document.hpp"
 #include "topologies/import/platform_units.hpp"
@@ -258,34 +258,20 @@ class PlatformReader {
   static std::vector<std::int64_t> read_radical(const XmlTag& tag) {
     const std::string& text = tag.text("radical");
     std::vector<std::int64_t> numbers;
-    const char* at = text.data();
-    const char* const end = at + text.size();
-    const auto next = [&] {
-      std::int64_t number = -1;
-      const auto [stop, error] = std::from_chars(at, end, number);
-      if (error != std::errc{} || number < 0) number = -1;
-      at = stop;
-      return number;
-    };
-    for (;;) {
-      const std::int64_t first = next();
-      std::int64_t last = first;
-      if (at != end && *at == '-') {
-        ++at;
-        last = next();
-      }
-      const bool is_end = at == end;
-      if (first < 0 || last < first || last - first >= most_devices ||
-          numbers.size() > static_cast<std::size_t>(most_devices) || (!is_end && *at != ',')) {
+    for (const std::string& range : split_at(text, ',')) {
+      const std::vector<std::string> ends = split_at(range, '-');
+      const auto first = to_number<std::int64_t>(ends.front());
+      const auto last = to_number<std::int64_t>(ends.back());
+      if (ends.size() > 2 || !first || !last || *last < *first || *last - *first >= most_devices ||
+          numbers.size() > static_cast<std::size_t>(most_devices)) {
         throw InputError(tag.where("radical"), fmt::format("'{}'", text),
                          fmt::format("accepted: numbers and rising ranges, as \"0-7,12\", of at "
                                      "most {} hosts",
                                      most_devices));
       }
-      for (std::int64_t n = first; n <= last; ++n) numbers.push_back(n);
-      if (is_end) return numbers;
-      ++at;
+      for (std::int64_t n = *first; n <= *last; ++n) numbers.push_back(n);
     }
+    return numbers;
   }
 
   std::size_t point_named(const XmlTag& tag, std::string_view attribute) const {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "topologies/document.hpp"
 
 namespace parsim {
@@ -154,13 +154,9 @@ class MatrixReader {
       if (name == word) return {way, 0};
     }
     constexpr std::int64_t most = 1024;
-    std::int64_t links = 0;
-    const char* const end = word.data() + word.size();
-    if (word.starts_with("NV") && word.size() > 2) {
-      const auto [stop, error] = std::from_chars(word.data() + 2, end, links);
-      if (error == std::errc{} && stop == end && links >= 1 && links <= most) {
-        return {SmiWay::nvlink, links};
-      }
+    if (word.starts_with("NV")) {
+      const auto links = to_number<std::int64_t>(std::string_view(word).substr(2));
+      if (links && *links >= 1 && *links <= most) return {SmiWay::nvlink, *links};
     }
     const std::vector<std::string> known{"X", "NV1", "NV2", "PIX", "PXB", "PHB", "NODE", "SYS"};
     throw InputError(where, fmt::format("'{}'", word),

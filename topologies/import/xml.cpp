@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <pugixml.hpp>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "topologies/document.hpp"
 
 namespace parsim {
@@ -117,14 +117,10 @@ std::string XmlTag::text_or(std::string_view attribute, std::string_view fallbac
 std::int64_t XmlTag::integer(std::string_view attribute, std::int64_t least,
                              std::int64_t most) const {
   const std::string& value = text(attribute);
-  std::int64_t number = 0;
-  const char* const end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc{} || stop != end || number < least || number > most) {
-    throw InputError(where(attribute), fmt::format("'{}'", value),
-                     fmt::format("a whole number of {} to {}", least, most));
-  }
-  return number;
+  const auto number = to_number<std::int64_t>(value);
+  if (number && *number >= least && *number <= most) return *number;
+  throw InputError(where(attribute), fmt::format("'{}'", value),
+                   fmt::format("a whole number of {} to {}", least, most));
 }
 
 std::int64_t XmlTag::integer_or(std::string_view attribute, std::int64_t fallback,
