@@ -1,7 +1,6 @@
 #include "core/dag_algorithms.hpp"
 
 #include <algorithm>
-#include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <boost/graph/topological_sort.hpp>
 #include <boost/range/iterator_range.hpp>
@@ -18,31 +17,16 @@ using Vertex = std::uint32_t;
 /// Compressed rows: a list per vertex would take several times the memory of the DAG itself.
 using Graph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property,
                                                  boost::no_property, boost::no_property, Vertex>;
-using Edges = std::vector<std::pair<Vertex, Vertex>>;
 
-/// Edges (operation, predecessor), sorted by operation.
-Edges waits(const ExecDag& dag) {
-  Edges edges;
+/// From every operation to those it waits for.
+Graph predecessor_graph(const ExecDag& dag) {
+  std::vector<std::pair<Vertex, Vertex>> edges;  // sorted by operation
   for (std::size_t i = 0; i < dag.size(); ++i) {
     for (const OpId before : dag.predecessors(OpId{i})) {
       edges.emplace_back(static_cast<Vertex>(i), static_cast<Vertex>(before.value));
     }
   }
-  return edges;
-}
-
-/// From every operation to those it waits for.
-Graph predecessor_graph(const ExecDag& dag) {
-  const Edges edges = waits(dag);
   return {boost::edges_are_sorted, edges.begin(), edges.end(), static_cast<Vertex>(dag.size())};
-}
-
-/// From every operation to those that wait for it.
-Graph successor_graph(const ExecDag& dag) {
-  Edges edges = waits(dag);
-  for (auto& [from, to] : edges) std::swap(from, to);
-  return {boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(),
-          static_cast<Vertex>(dag.size())};
 }
 
 /// Boost lists a vertex after all that its edges lead to. Along the edges to predecessors, with
@@ -55,13 +39,6 @@ std::vector<Vertex> sorted(const Graph& predecessors) {
 }
 
 }  // namespace
-
-std::vector<OpId> topological_order(const ExecDag& dag) {
-  std::vector<OpId> order;
-  order.reserve(dag.size());
-  for (const Vertex v : sorted(predecessor_graph(dag))) order.emplace_back(std::size_t{v});
-  return order;
-}
 
 CriticalPath critical_path(const ExecDag& dag, const std::vector<Seconds>& durations) {
   ensure(durations.size() == dag.size(), "critical_path gets a duration for every operation");
@@ -87,18 +64,6 @@ CriticalPath critical_path(const ExecDag& dag, const std::vector<Seconds>& durat
   for (OpId id = last; id.valid(); id = latest_before[id.index()]) path.ops.push_back(id);
   std::reverse(path.ops.begin(), path.ops.end());
   return path;
-}
-
-std::vector<bool> reachable_from(const ExecDag& dag, OpId from) {
-  ensure(from.valid() && from.index() < dag.size(), "reachable_from starts at an operation");
-  const Graph graph = successor_graph(dag);
-  std::vector<boost::default_color_type> colors(dag.size(), boost::white_color);
-  boost::breadth_first_search(graph, static_cast<Vertex>(from.value),
-                              boost::color_map(boost::make_iterator_property_map(
-                                  colors.begin(), get(boost::vertex_index, graph))));
-  std::vector<bool> reached(dag.size());
-  for (std::size_t i = 0; i < reached.size(); ++i) reached[i] = colors[i] != boost::white_color;
-  return reached;
 }
 
 }  // namespace parsim

@@ -6,15 +6,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <optional>
-#include <queue>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/graph.hpp"
 #include "networks/onnx_decode.hpp"
 
 namespace parsim::onnx_reader {
@@ -178,7 +177,7 @@ std::vector<Node> read_nodes(const Graph& graph, const onnx::GraphProto& proto) 
   return nodes;
 }
 
-/// Puts every node after the nodes it reads; of two that are ready, the one first in the file.
+/// Puts every node after the nodes it reads; a file that is in order keeps its order.
 std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
   std::unordered_map<std::string, std::size_t> maker;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -194,40 +193,25 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
   std::set<std::string> sources;
   for (const GraphInput& input : graph.inputs) sources.insert(input.name);
   for (const auto& [name, tensor] : graph.initializers) sources.insert(name);
-  std::vector<std::vector<std::size_t>> readers(nodes.size());
-  std::vector<std::size_t> waiting(nodes.size(), 0);
+  std::vector<std::vector<std::size_t>> read(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const std::string& input : nodes[i].inputs) {
       if (const auto found = maker.find(input); found != maker.end()) {
-        readers[found->second].push_back(i);
-        ++waiting[i];
+        read[i].push_back(found->second);
       } else if (!input.empty() && !sources.contains(input)) {
         throw InputError(place(graph, nodes[i]), fmt::format("nothing makes its input '{}'", input),
                          "an input of the graph, an initializer or another node's output");
       }
     }
   }
-  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (waiting[i] == 0) ready.push(i);
+  const TopologicalOrder sorted = topological_order(read);
+  if (sorted.on_cycle) {
+    throw InputError(place(graph, nodes[*sorted.on_cycle]),
+                     "it waits for its own output: the graph has a cycle", "an acyclic graph");
   }
   std::vector<Node> ordered;
   ordered.reserve(nodes.size());
-  std::vector<bool> done(nodes.size(), false);
-  while (!ready.empty()) {
-    const std::size_t i = ready.top();
-    ready.pop();
-    done[i] = true;
-    for (const std::size_t reader : readers[i]) {
-      if (--waiting[reader] == 0) ready.push(reader);
-    }
-    ordered.push_back(std::move(nodes[i]));
-  }
-  const auto stuck = std::find(done.begin(), done.end(), false);
-  if (stuck != done.end()) {
-    throw InputError(place(graph, nodes[static_cast<std::size_t>(stuck - done.begin())]),
-                     "it waits for its own output: the graph has a cycle", "an acyclic graph");
-  }
+  for (const std::size_t i : sorted.order) ordered.push_back(std::move(nodes[i]));
   return ordered;
 }
 

@@ -48,18 +48,6 @@ Seconds longest(const ExecDag& dag, const std::vector<Seconds>& durations, OpId 
 
 }  // namespace
 
-TEST_CASE("dag algorithms: of all orders, the one with smaller ids first") {
-  // c and d could come before b, but b has the smaller id.
-  const auto noted = dag_of(R"(
-    a: compute d0 1 s
-    b: compute d0 1 s after a
-    c: compute d1 1 s
-    d: compute d1 1 s after c a
-    e: compute d0 1 s after d b)");
-  CHECK(topological_order(noted.dag) == ops({0, 1, 2, 3, 4}));
-  CHECK(topological_order(ExecDag{}).empty());
-}
-
 TEST_CASE("dag algorithms: the critical path of a diamond by hand") {
   //   a 2 -> b 3 -> d 1      2 + 3 + 1 = 6
   //     \--> c 5 --/         2 + 5 + 1 = 8
@@ -93,18 +81,6 @@ TEST_CASE("dag algorithms: the critical path of nothing, and of operations that 
   CHECK_THROWS_AS(static_cast<void>(critical_path(noted.dag, {})), BrokenInvariant);
 }
 
-TEST_CASE("dag algorithms: an operation reaches itself and whatever waits for it") {
-  const auto noted = dag_of(R"(
-    a: compute d0 1 s
-    b: compute d0 1 s
-    c: compute d0 1 s after b
-    d: compute d0 1 s after a c)");
-  CHECK(reachable_from(noted.dag, noted["b"]) == std::vector<bool>{false, true, true, true});
-  CHECK(reachable_from(noted.dag, noted["a"]) == std::vector<bool>{true, false, false, true});
-  CHECK(reachable_from(noted.dag, noted["d"]) == std::vector<bool>{false, false, false, true});
-  CHECK_THROWS_AS(static_cast<void>(reachable_from(noted.dag, OpId{4})), BrokenInvariant);
-}
-
 TEST_CASE("dag algorithms: no chain is longer than the critical path, and it is one") {
   CHECK(rc::check([] {
     const ExecDag dag = any_dag();
@@ -124,20 +100,5 @@ TEST_CASE("dag algorithms: no chain is longer than the critical path, and it is 
       RC_ASSERT(std::find(before.begin(), before.end(), path.ops[k - 1]) != before.end());
     }
     RC_ASSERT(sum == best);
-  }));
-}
-
-TEST_CASE("dag algorithms: reachable is the closure of waiting") {
-  CHECK(rc::check([] {
-    const ExecDag dag = any_dag();
-    const OpId from{*rc::gen::inRange(0, static_cast<std::int32_t>(dag.size()))};
-    std::vector<bool> expected(dag.size(), false);
-    expected[from.index()] = true;
-    for (std::size_t i = 0; i < dag.size(); ++i) {
-      for (const OpId before : dag.predecessors(OpId{i})) {
-        if (expected[before.index()]) expected[i] = true;
-      }
-    }
-    RC_ASSERT(reachable_from(dag, from) == expected);
   }));
 }
