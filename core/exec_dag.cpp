@@ -87,10 +87,6 @@ Work ExecDag::work(WorkId id) const {
   return work;
 }
 
-void ExecDag::reserve(std::size_t operations, std::size_t predecessors) {
-  records_.reserve(operations);
-  predecessors_.reserve(predecessors);
-}
 GroupId ExecDag::intern(const std::vector<DeviceId>& group) {
   return intern_in<GroupId>(group, groups_, group_index_);
 }

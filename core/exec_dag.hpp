@@ -64,10 +64,6 @@ class ExecDag {
   /// Appends a bucket and returns its tensor.
   TensorId add_bucket(std::vector<std::pair<ParameterId, RegionId>> contents);
 
-  /// Makes room for about this many operations and predecessors, so that the tables need not grow
-  /// by doubling.
-  void reserve(std::size_t operations, std::size_t predecessors);
-
   /// Appends an operation. `after` lists operations that must end before it starts; they exist
   /// already, so the table is in topological order, and the id order is the issue order on every
   /// stream. Payload bytes follow from the slices. Throws BrokenInvariant for an unknown id.

@@ -1,28 +1,21 @@
-// The values as versioned JSON text and back. Files begin with {"format": "parsim-plan", "version":
-// 1, …}.
+// Plans and execution DAGs as versioned JSON text and back. Files begin with {"format":
+// "parsim-plan", "version": 1, …}.
 #pragma once
 
 #include <string>
 
-#include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
-#include "core/network.hpp"
 #include "core/plan.hpp"
-#include "core/timeline.hpp"
 
 namespace parsim {
 
-[[nodiscard]] std::string to_json(const Network& network);
 [[nodiscard]] std::string to_json(const Plan& plan);
 [[nodiscard]] std::string to_json(const ExecDag& dag);
-[[nodiscard]] std::string to_json(const Timeline& timeline);
 
 /// Throw InputError naming `where` and the key: not JSON, another format or version, a missing or
 /// unknown key, a value of the wrong type or out of range.
-[[nodiscard]] Network network_from_json(const std::string& text, const std::string& where);
 [[nodiscard]] Plan plan_from_json(const std::string& text, const std::string& where);
 [[nodiscard]] ExecDag dag_from_json(const std::string& text, const std::string& where);
-[[nodiscard]] Timeline timeline_from_json(const std::string& text, const std::string& where);
 
 /// Words of the enums, as used in files and on the command line.
 [[nodiscard]] std::string to_text(Precision precision);

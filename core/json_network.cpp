@@ -87,9 +87,9 @@ void check_layer(const Network& network, LayerId id, const Node& node) {
 
 void put_network(Writer& out, const Network& network) { put_fields(out, network); }
 
-Network get_network(const Node& node, std::span<const std::string_view> besides) {
+Network get_network(const Node& node) {
   Network network;
-  get_fields(node, network, besides);
+  get_fields(node, network);
   std::size_t next = 0;
   node["parameters"].each([&](const Node& parameter) {
     check_size(parameter["extents"], network.parameters[next++].extents,
@@ -101,26 +101,5 @@ Network get_network(const Node& node, std::span<const std::string_view> besides)
 }
 
 }  // namespace json
-
-namespace {
-
-constexpr std::string_view network_format = "parsim-network";
-constexpr std::int64_t network_version = 1;
-
-}  // namespace
-
-std::string to_json(const Network& network) {
-  json::Writer out;
-  out.open_object();
-  json::put_heading(out, network_format, network_version);
-  json::put_network(out, network);
-  out.close_object();
-  return out.take();
-}
-
-Network network_from_json(const std::string& text, const std::string& where) {
-  const json::Document document(text, where);
-  return json::get_network(document.root(network_format, network_version), json::heading_keys);
-}
 
 }  // namespace parsim

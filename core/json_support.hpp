@@ -98,10 +98,9 @@ void put_shape(Writer& out, const Shape& shape);
 [[nodiscard]] Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs,
                                const Node& node);
 
-/// The members of a network, without braces: the body of a network file, and of `network` in a DAG.
+/// The members of a network, without braces: the body of `network` in a DAG.
 void put_network(Writer& out, const Network& network);
-/// Reads them from an object that may also have the keys `besides`.
-[[nodiscard]] Network get_network(const Node& node, std::span<const std::string_view> besides = {});
+[[nodiscard]] Network get_network(const Node& node);
 
 /// The first two members of every file.
 inline constexpr std::array<std::string_view, 2> heading_keys{"format", "version"};

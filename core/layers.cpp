@@ -27,12 +27,6 @@ static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);
 
 std::string_view to_text(Dim dim) { return dim_names[static_cast<std::size_t>(dim)]; }
 
-std::optional<Dim> dim_from_text(std::string_view text) {
-  const auto found = std::find(dim_names.begin(), dim_names.end(), text);
-  if (found == dim_names.end()) return std::nullopt;
-  return static_cast<Dim>(found - dim_names.begin());
-}
-
 std::int64_t Shape::elements() const {
   std::int64_t count = 1;
   for (const Axis& axis : axes) count *= axis.extent;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +27,6 @@ enum class Dim : std::uint8_t {
   other,       ///< an axis without a role of its own (inside reshapes); never cut
 };
 [[nodiscard]] std::string_view to_text(Dim dim);
-/// Inverse of to_text; nothing for an unknown word.
-[[nodiscard]] std::optional<Dim> dim_from_text(std::string_view text);
 
 struct Axis {
   Dim dim = Dim::other;

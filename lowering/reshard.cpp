@@ -11,10 +11,6 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> pattern_names{
-    "all-gather",    "reduce-scatter", "all-reduce",         "all-to-all",    "broadcast",
-    "halo exchange", "point to point", "scatter and gather", "local addition"};
-
 /// Which copy of an owner's part serves a device: its own node's first, then spread by device id.
 std::int32_t nearest_copy(const Owner& owner, const std::vector<Cell>& cells, DeviceId to,
                           const Cluster& cluster) {
@@ -42,10 +38,6 @@ std::optional<std::vector<Region>> even_boxes(const Region& box, std::size_t par
     begin += size;
   }
   return boxes;
-}
-
-std::string_view to_text(Pattern pattern) {
-  return pattern_names[static_cast<std::size_t>(pattern)];
 }
 
 bool is_collective(Pattern pattern) { return pattern <= Pattern::broadcast; }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,7 +25,6 @@ enum class Pattern : std::uint8_t {
   scatter_gather,  ///< each member receives its share from outside, then the members gather them
   local_add,       ///< no transfer: a device adds what it contributes to its own part
 };
-[[nodiscard]] std::string_view to_text(Pattern pattern);
 
 /// One transfer of a scatter_gather.
 struct Leg {

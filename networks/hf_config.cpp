@@ -180,15 +180,6 @@ std::string Config::text_or(std::string_view key, std::string_view fallback) con
   return has(key) ? text(key) : std::string(fallback);
 }
 
-std::string Config::first_text(std::string_view key) const {
-  if (!has(key)) return {};
-  const auto found = values_->find(key);
-  if (!found->is_array() || (!found->empty() && !found->front().is_string())) {
-    refuse(key, "a list of texts");
-  }
-  return found->empty() ? std::string{} : found->front().get<std::string>();
-}
-
 std::int64_t Config::entries(std::string_view key) const {
   if (!has(key)) return 0;
   const auto found = values_->find(key);

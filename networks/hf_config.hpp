@@ -34,8 +34,6 @@ class Config {
   [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::string text_or(std::string_view key, std::string_view fallback) const;
-  /// First item of a list of texts; "" if there is none.
-  [[nodiscard]] std::string first_text(std::string_view key) const;
   /// Entries of a table; 0 if it is absent.
   [[nodiscard]] std::int64_t entries(std::string_view key) const;
   /// Keys that nobody has asked for and that may say what shapes the model has: none of the many

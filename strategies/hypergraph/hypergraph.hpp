@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <iosfwd>
 #include <map>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -81,12 +79,5 @@ class Builder {
 /// Part-major: parts x constraints.
 [[nodiscard]] std::vector<std::int64_t> part_weights(const Hypergraph& graph, const Parts& parts,
                                                      std::int32_t count);
-
-/// The format of hMETIS with weights of nets and vertices ("fmt 11"), pins from 1, the source of a
-/// net first. Several constraints: as many numbers on a vertex's line. Fixed parts are not written.
-void write_hgr(std::ostream& out, const Hypergraph& graph);
-/// The inverse of write_hgr; the first pin of a net becomes its source, which does not change any
-/// cost. Throws InputError with `where` and the line.
-[[nodiscard]] Hypergraph read_hgr(std::istream& in, std::string_view where);
 
 }  // namespace parsim::hypergraph

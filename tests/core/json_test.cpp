@@ -1,4 +1,4 @@
-// Networks, plans and timelines as JSON; DAGs are in json_dag_test.cpp.
+// Plans as JSON, and the networks of DAG files; the rest of DAGs is in json_dag_test.cpp.
 #include "core/json.hpp"
 
 #include <doctest/doctest.h>
@@ -15,6 +15,14 @@ namespace {
 template <class Read>
 std::string json_refusal(Read read, const std::string& text) {
   return testing::refusal_of([&] { return read(text, "f.json"); });
+}
+
+/// A network is read and written as part of a DAG.
+std::string network_text(const Network& network) {
+  return to_json(ExecDag(network, 1, Precision::fp32, Optimizer::sgd));
+}
+Network read_network(const std::string& text, const std::string& where) {
+  return dag_from_json(text, where).network;
 }
 
 /// One layer of every kind, no member left at its default.
@@ -179,23 +187,8 @@ TEST_CASE("json: a network with every kind of layer is read back equal") {
   const Network network = every_kind();
   REQUIRE(network.layers.size() ==
           std::variant_size_v<LayerKind::Variant> + 3);  // two Dense, three Learned
-  CHECK(network_from_json(to_json(network), "") == network);
-  CHECK(network_from_json(to_json(Network{}), "") == Network{});
-}
-
-TEST_CASE("json: timelines keep every bit of their times") {
-  CHECK(rc::check([] {
-    Timeline timeline;
-    for (int i = 0; i < 5; ++i) {
-      const double start = std::abs(*rc::gen::arbitrary<double>());
-      timeline.spans.push_back({Seconds{start}, Seconds{start * 1.1}});
-      timeline.hop_bytes.push_back(std::abs(*rc::gen::arbitrary<double>()));
-    }
-    RC_ASSERT(timeline_from_json(to_json(timeline), "") == timeline);
-  }));
-  const Timeline timeline{{{Seconds{0.1}, Seconds{1.0 / 3}}}, {}};
-  CHECK(to_json(timeline).find(R"({"start_s": 0.1, "end_s": 0.3333333333333333})") !=
-        std::string::npos);
+  CHECK(read_network(network_text(network), "") == network);
+  CHECK(read_network(network_text({}), "") == Network{});
 }
 
 TEST_CASE("json: words of the enums") {
@@ -215,8 +208,8 @@ TEST_CASE("json: what is not JSON is refused with line and column") {
 }
 
 TEST_CASE("json: another format or version is refused") {
-  CHECK(json_refusal(plan_from_json, to_json(Timeline{})) ==
-        "f.json:/format: 'parsim-timeline'; accepted: 'parsim-plan'");
+  CHECK(json_refusal(plan_from_json, to_json(ExecDag{})) ==
+        "f.json:/format: 'parsim-dag'; accepted: 'parsim-plan'");
   CHECK(json_refusal(plan_from_json,
                      testing::with(plan_text(), "\"version\": 1", "\"version\": 2")) ==
         "f.json:/version: 2; accepted: version 1");
@@ -235,7 +228,8 @@ TEST_CASE("json: unknown, missing and repeated keys are refused") {
         "f.json: key 'batch' is missing");
   CHECK(
       json_refusal(plan_from_json, testing::with(plan_text(), "\"recompute\"", "\"recomptue\"")) ==
-      "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, weights, gradients, "
+      "f.json:/layers/0: unknown key 'recomptue'; accepted: cuts, devices, weights, "
+      "gradients, "
       "optimizer, recompute, sync, joined; did you mean 'recompute'?");
   CHECK(json_refusal(plan_from_json,
                      testing::with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
@@ -247,16 +241,17 @@ TEST_CASE("json: values of the wrong type or out of range are refused with their
     return json_refusal(plan_from_json, testing::with(plan_text(), from, to));
   };
   CHECK(refusal("\"height\"", "\"heigth\"") ==
-        "f.json:/layers/0/cuts/0/dim: 'heigth'; accepted: sample, channel, depth, height, width, "
+        "f.json:/layers/0/cuts/0/dim: 'heigth'; accepted: sample, channel, depth, height, "
+        "width, "
         "token, head, expert, in_channel, replica, other; did you mean 'height'?");
   CHECK(refusal("[5, 3]", "[5, -3]") ==
         "f.json:/layers/0/cuts/0/sizes/1: -3; accepted: a whole number from 0 to 2147483647");
   CHECK(refusal("[5, 3]", "[5, 3.0]") ==
         "f.json:/layers/0/cuts/0/sizes/1: 3; accepted: a whole number from 0 to 2147483647");
-  CHECK(
-      refusal("[5, 3]", "[5, 18446744073709551615]") ==
-      "f.json:/layers/0/cuts/0/sizes/1: 1.8446744073709552e+19; accepted: a whole number from 0 to "
-      "2147483647");
+  CHECK(refusal("[5, 3]", "[5, 18446744073709551615]") ==
+        "f.json:/layers/0/cuts/0/sizes/1: 1.8446744073709552e+19; accepted: a whole number "
+        "from 0 to "
+        "2147483647");
   CHECK(refusal("[5, 3]", "{}") ==
         "f.json:/layers/0/cuts/0/sizes: an object of 0 members; accepted: an array");
   CHECK(refusal("[0, 1]", "[0, null]") ==
@@ -289,60 +284,54 @@ TEST_CASE("json: hostile texts are refused and never crash") {
 }
 
 TEST_CASE("json: every prefix of a file is refused") {
-  const std::string text = to_json(every_kind());
+  const std::string text = network_text(every_kind());
   for (std::size_t length = 0; length + 1 < text.size(); length += 7) {
-    CHECK_THROWS_AS(static_cast<void>(network_from_json(text.substr(0, length), "")), InputError);
+    CHECK_THROWS_AS(static_cast<void>(read_network(text.substr(0, length), "")), InputError);
   }
 }
 
 TEST_CASE("json: a changed byte is refused or gives a network that is read back equal") {
   CHECK(rc::check([] {
-    std::string text = to_json(every_kind());
+    std::string text = network_text(every_kind());
     for (int i = 0; i < 3; ++i) {
       text[*rc::gen::inRange<std::size_t>(0, text.size())] = *rc::gen::inRange<char>(' ', '~');
     }
     try {
-      const Network network = network_from_json(text, "");
-      RC_ASSERT(network_from_json(to_json(network), "") == network);
+      const Network network = read_network(text, "");
+      RC_ASSERT(read_network(network_text(network), "") == network);
     } catch (const InputError&) {
     }
   }));
 }
 
 TEST_CASE("json: a network that does not hold together is refused") {
-  const std::string text = to_json(testing::network_of("x: vector 6; fc: dense 4; loss: loss"));
+  const std::string text =
+      network_text(testing::network_of("x: vector 6; fc: dense 4; loss: loss"));
   const auto refusal = [&](const std::string& from, const std::string& to) {
-    return json_refusal(network_from_json, testing::with(text, from, to));
+    return json_refusal(read_network, testing::with(text, from, to));
   };
-  CHECK(json_refusal(network_from_json, text) == "accepted");
+  CHECK(json_refusal(read_network, text) == "accepted");
   CHECK(refusal("\"inputs\": [0]", "\"inputs\": [1]") ==
-        "f.json:/layers/1/inputs/0: 1; accepted: a whole number from 0 to 0");
+        "f.json:/network/layers/1/inputs/0: 1; accepted: a whole number from 0 to 0");
   CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [0, 2]") ==
-        "f.json:/layers/1/parameters/1: 2; accepted: a whole number from 0 to 1");
+        "f.json:/network/layers/1/parameters/1: 2; accepted: a whole number from 0 to 1");
   CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [0]") ==
-        "f.json:/layers/1/parameters: an array of 1 items; accepted: 2 parameters");
+        "f.json:/network/layers/1/parameters: an array of 1 items; accepted: 2 parameters");
   CHECK(refusal("\"parameters\": [0, 1]", "\"parameters\": [1, 1]") ==
-        "f.json:/layers/1/parameters: parameter 'fc.bias' of extents [4]; the layer's weights have "
+        "f.json:/network/layers/1/parameters: parameter 'fc.bias' of extents [4]; the layer's "
+        "weights have "
         "extents [4, 6]");
   CHECK(refusal("\"out\": [[\"channel\", 4]]", "\"out\": [[\"channel\", 5]]") ==
-        "f.json:/layers/1/out: 5; the layer makes 4");
+        "f.json:/network/layers/1/out: 5; the layer makes 4");
   CHECK(refusal("\"out\": [[\"channel\", 4]]", "\"out\": [[\"channel\"]]") ==
-        "f.json:/layers/1/out/0: an array of 1 items; accepted: 2 items");
-  CHECK(refusal("\"dense\"", "\"dens\"").find("f.json:/layers/1/kind/kind: 'dens'; accepted: ") ==
-        0);
+        "f.json:/network/layers/1/out/0: an array of 1 items; accepted: 2 items");
+  CHECK(refusal("\"dense\"", "\"dens\"")
+            .find("f.json:/network/layers/1/kind/kind: 'dens'; accepted: ") == 0);
   CHECK(refusal("\"dense\"", "\"dens\"").find("did you mean 'dense'?") != std::string::npos);
   CHECK(refusal("\"units\": 4", "\"units\": 0") ==
-        "f.json:/layers/1/kind/units: 0; accepted: a whole number from 1 to 2147483647");
+        "f.json:/network/layers/1/kind/units: 0; accepted: a whole number from 1 to 2147483647");
   CHECK(refusal("\"inputs\": [0]", "\"inputs\": [0, 0]") ==
-        "f.json:/layers/1: 2 inputs; it takes 1");
+        "f.json:/network/layers/1: 2 inputs; it takes 1");
   CHECK(refusal("[\"channel\", 6]", "[\"channel\", 17592186044416], [\"width\", 2]") ==
-        "f.json:/layers/0/out: 3.52e+13 elements; accepted: at most 1.76e+13");
-}
-
-TEST_CASE("json: a timeline that runs backwards is refused") {
-  const std::string text = to_json(Timeline{{{Seconds{1}, Seconds{2}}}, {}});
-  CHECK(json_refusal(timeline_from_json, testing::with(text, "\"end_s\": 2", "\"end_s\": 0.5")) ==
-        "f.json:/spans/0: ends before it starts; start_s <= end_s");
-  CHECK(json_refusal(timeline_from_json, testing::with(text, "\"end_s\": 2", "\"end_s\": -2")) ==
-        "f.json:/spans/0/end_s: -2; accepted: a number of at least 0");
+        "f.json:/network/layers/0/out: 3.52e+13 elements; accepted: at most 1.76e+13");
 }

@@ -135,15 +135,6 @@ std::string refusal(const LayerKind& kind, const std::vector<Shape>& inputs) {
 
 }  // namespace
 
-TEST_CASE("layers: dims have words that are read back") {
-  for (std::uint8_t i = 0; i <= static_cast<std::uint8_t>(Dim::other); ++i) {
-    const Dim dim = static_cast<Dim>(i);
-    CHECK(dim_from_text(to_text(dim)) == dim);
-  }
-  CHECK(to_text(Dim::in_channel) == "in_channel");
-  CHECK(dim_from_text("heigth") == std::nullopt);
-}
-
 TEST_CASE("layers: shapes say extents, elements and axes") {
   const Shape shape = volume_shape(3, 16, 112, 96);
   CHECK(to_text(shape) == "3x16x112x96");

@@ -24,7 +24,5 @@ void read(const std::string& text, Value (*from_json)(const std::string&, const 
 
 void parsim::fuzz::run(const std::string& input) {
   read(input, plan_from_json);
-  read(input, network_from_json);
   read(input, dag_from_json);
-  read(input, timeline_from_json);
 }

@@ -90,10 +90,8 @@ FILES = [
     ('dag-file', 'data.json'),
     ('profile-file', 'profile.json'),
     ('trace', 'trace.json.gz'),
-    ('network-file', ROOT / 'tests/fuzz/seeds/json/network.json'),
     ('plan-file', ROOT / 'tests/fuzz/seeds/json/plan.json'),
     ('dag-file', ROOT / 'tests/fuzz/seeds/json/dag.json'),
-    ('timeline-file', ROOT / 'tests/fuzz/seeds/json/timeline.json'),
 ]
 
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <sstream>
 
-#include "core/errors.hpp"
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/coarsen.hpp"
 #include "strategies/hypergraph/initial.hpp"
@@ -245,42 +243,6 @@ TEST_CASE("partitioner: an impossible balance is said, not hidden") {
   const Partition found = partition(builder.build(), {});
   CHECK_FALSE(found.balanced());
   CHECK(found.imbalance == doctest::Approx(10 / 5.5 - 1));
-}
-
-TEST_CASE("partitioner: an hgr file comes back with the same costs") {
-  Random random(31);
-  const Hypergraph graph = random_graph(12, 20, 2, random);
-  std::stringstream file;
-  write_hgr(file, graph);
-  const Hypergraph back = read_hgr(file, "test.hgr");
-  CHECK(back.weights == graph.weights);
-  for (int i = 0; i < 20; ++i) {
-    const Parts parts = random_labels(graph, 3, random);
-    CHECK(connectivity_cost(back, parts) == connectivity_cost(graph, parts));
-  }
-}
-
-TEST_CASE("partitioner: broken hgr files are refused with the line") {
-  const auto refusal = [](const std::string& text) -> std::string {
-    std::istringstream in(text);
-    try {
-      (void)read_hgr(in, "x.hgr");
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return {};
-  };
-  CHECK(refusal("1 2 11\n3 1 2\n1\n1\n").empty());
-  CHECK(refusal("% a comment\n1 2\n1 2\n").empty());
-  CHECK(refusal("1 2 7\n") ==
-        "x.hgr:1: another head line; numbers of nets and of vertices (at most 10^8), then 0, 1, 10 "
-        "or 11");
-  CHECK(refusal("1 2 11\n3 1 5\n1\n1\n") == "x.hgr:2: pin 5; 1 to 2");
-  CHECK(refusal("1 2 11\n3\n1\n1\n") == "x.hgr:2: a net without pins; one pin or more");
-  CHECK(refusal("1 2 11\n3 1 2\n1\n") == "x.hgr:4: the end of the file; a line for each vertex");
-  CHECK(refusal("1 2 11\n3 1 2\n1\n-1\n") == "x.hgr:4: '-1'; whole numbers from 0 to 10^18");
-  CHECK(refusal("0 2 10\n1\n1 2\n") ==
-        "x.hgr:3: 2 weights; as many as the first vertex has, 1, and at least one");
 }
 
 }  // namespace parsim::hypergraph
