@@ -89,7 +89,8 @@ class PublishedPredictor {
   std::vector<Fits> sources_;  ///< the claims', then the others'
 };
 
-/// Why a prediction is off, as far as we suspect; "" if nobody knows. `error` as a fraction.
+/// Why a prediction is off, as far as is known: what the row's column `reason` says, else what its
+/// other columns suggest, else "". `error` as a fraction.
 [[nodiscard]] std::string suspected_reason(const Claim& claim, double error,
                                            std::optional<double> baseline);
 

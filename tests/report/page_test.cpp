@@ -261,12 +261,13 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
   const testing::TemporaryFolder folder;
   std::string rows =
       "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,framework,"
-      "parallelism,value,unit,split\n"
-      "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,calibrate\n";
+      "parallelism,value,unit,split,reason\n"
+      "LeNet,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,30000,images/s,calibrate,\n";
   for (int row = 0; row < 12; ++row) {
-    rows +=
-        fmt::format("LeNet,64,Tesla P100-SXM2,box,1,2,2,PCIe gen3,FP32,F,DP,{},images/s,validate\n",
-                    60000 + 1000 * row);
+    rows += fmt::format(
+        "LeNet,64,Tesla P100-SXM2,box,1,2,2,PCIe gen3,FP32,F,DP,{},images/s,validate,an "
+        "odd box\n",
+        60000 + 1000 * row);
   }
   const std::string page_path = folder.path("page.html");
   const Finished finished =
@@ -280,6 +281,7 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
   for (const json& row : result["rows"]) {
     const double error = row["error"];
     errors.emplace_back(std::abs(error), fmt::format("<td data-v=\"{}\">", error));
+    CHECK(row["reason"] == (std::abs(error) < 0.1 ? "" : "an odd box"));
   }
   std::sort(errors.rbegin(), errors.rend());
   REQUIRE(errors.size() == 12);
