@@ -60,31 +60,32 @@ struct Hardware {
   std::function<std::string(const ExecDag& dag, double tolerance)> check;
 };
 
-/// Links that are made to look like slower ones: a message takes latency + bytes / rate.
-struct PacedLink {
+/// Makes links slower: a message takes latency + bytes / rate.
+struct LinkThrottle {
   BytesPerSecond rate{};
   Seconds latency{};  ///< from device to device
 };
 
-/// Threads of the host, an operation of a DAG takes the time of pace(). One device per entry of
-/// `shares`, 64 being a whole device.
+/// The synthetic host: threads of this program whose operations sleep for modelled_duration(). One
+/// device per entry of `shares`, in 64ths of a whole device; they share the host's memory
+/// bandwidth. Without shares: two whole devices with a memory each.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
-                                     const std::optional<PacedLink>& link = {});
+                                     const std::optional<LinkThrottle>& link = {});
 
 /// GPUs of this machine, or, with `partition`, logical devices of so many multiprocessors on its
-/// first GPU. With `link` messages take the time of pace(), or longer if copying does. Throws
+/// first GPU. With `link` messages take modelled_duration(), or longer if copying does. Throws
 /// HardwareError if this program was built without CUDA, or with the driver's reason.
 [[nodiscard]] Hardware cuda_hardware(const std::vector<int>& partition,
-                                     const std::optional<PacedLink>& link = {});
+                                     const std::optional<LinkThrottle>& link = {});
 
 /// The machine's devices around a switch with half the link's latency each, and a note in its
 /// versions: a profile of other links says nothing about these.
-void pace_links(Machine& machine, const PacedLink& link);
+void throttle_links(Machine& machine, const LinkThrottle& link);
 
-/// How long an operation takes on the paced host: an overhead, FLOPs over a rate, bytes over
-/// another; messages the latencies of both links of the machine and bytes over the slower one,
-/// collectives as rings over the slowest (Patarasuk & Yuan 2009).
-[[nodiscard]] Seconds pace(const ExecDag& dag, OpId op, const Machine& machine);
+/// Duration of an operation that has the machine to itself, from the machine's description. Kernels
+/// by roofline: overhead + max(FLOPs / peak, bytes / memory rate). Transfers: latency of both links
+/// + bytes / the slower rate. Collectives: rings over the slowest link (Patarasuk & Yuan 2009).
+[[nodiscard]] Seconds modelled_duration(const ExecDag& dag, OpId op, const Machine& machine);
 
 /// What cuDNN's convolutions want as workspace on described devices, one type per device of the
 /// DAGs. Needs no GPU. Throws HardwareError if this program was built without CUDA.
@@ -97,8 +98,8 @@ class Meeting;
 /// Steps and checks are answered at rank 0; the other questions are for one process. `meeting` must
 /// outlive them.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
-                                     const std::optional<PacedLink>& link, Meeting& meeting);
-[[nodiscard]] Hardware cuda_hardware(const std::optional<PacedLink>& link, Meeting& meeting);
+                                     const std::optional<LinkThrottle>& link, Meeting& meeting);
+[[nodiscard]] Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting);
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has

@@ -1,6 +1,6 @@
 // The host engine: a thread for each lane. It always builds, so that dispatch, measuring and
 // comparing can be tested where there is no GPU. What the operations do is up to the caller: wait
-// for a given time (paced), or compute real numbers (HostNumbers).
+// for a given duration, or compute real numbers (HostNumbers).
 #pragma once
 
 #include <functional>

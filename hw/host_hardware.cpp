@@ -1,4 +1,4 @@
-// The paced host: a machine whose speed is known, to test measuring and comparing with.
+// The synthetic host: a machine whose speed is known, to test measuring and comparing with.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
 #include "hw/host.hpp"
-#include "hw/memory_pace.hpp"
+#include "hw/memory_contention.hpp"
 #include "hw/processes.hpp"
 
 namespace parsim::hw {
@@ -27,10 +27,10 @@ constexpr int whole_share = 64;
 constexpr Seconds patience{10e-3};  // of calibration, with a message
 constexpr Bytes whole_memory{std::int64_t{16} << 30};
 
-Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
+Machine host_machine(const std::vector<int>& shares, const std::optional<LinkThrottle>& link) {
   Machine machine;
   machine.backend = "host";
-  machine.name = "paced host";
+  machine.name = "synthetic host";
   machine.versions = {{"parsim-hw", "1"}};
   machine.clocks = "operations sleep for the times of a formula";
   Cluster& cluster = machine.cluster;
@@ -44,7 +44,7 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
     model.peak.fill({whole_rate.value * part});
     model.memory_rate = {whole_memory_rate.value * part};
     model.memory = {static_cast<std::int64_t>(static_cast<double>(whole_memory.value) * part)};
-    model.provenance = {{"*", Label::guessed, "the paced host's own formula"}};
+    model.provenance = {{"*", Label::guessed, "the synthetic host's own formula"}};
     std::size_t index = 0;
     while (index < cluster.models.size() && cluster.models[index].name != model.name) ++index;
     if (index == cluster.models.size()) cluster.models.push_back(model);
@@ -52,7 +52,7 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
         {fmt::format("host{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
   }
   if (link) {
-    pace_links(machine, *link);
+    throttle_links(machine, *link);
   } else {
     connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
                                  shares.size(), {link_rate, link_latency}));
@@ -84,7 +84,7 @@ Load load_of(const ExecDag& dag, const Compute& op) {
           Bytes{passes * elements * element_bytes(dag.precision)}};
 }
 
-Seconds kernel_pace(const Load& load, Precision precision, const DeviceModel& model) {
+Seconds kernel_duration(const Load& load, Precision precision, const DeviceModel& model) {
   if (load.touched.value == 0) return {};
   return overhead +
          std::max(load.flops / model.peak_at(precision), load.touched / model.memory_rate);
@@ -107,15 +107,15 @@ Bytes touched_in(const ExecDag& dag, OpId id) {
 }
 
 /// Operations in real time.
-class HostPace {
+class HostOperations {
  public:
-  HostPace(const Machine& machine, bool is_one_host) : machine_(machine) {
+  HostOperations(const Machine& machine, bool is_one_host) : machine_(machine) {
     if (!is_one_host) return;
     std::vector<BytesPerSecond> rates;
     for (const Device& device : machine.cluster.devices) {
       rates.push_back(machine.cluster.models[static_cast<std::size_t>(device.model)].memory_rate);
     }
-    memory_ = std::make_shared<MemoryPace>(rates, common_memory_rate);
+    memory_ = std::make_shared<MemoryContention>(rates, common_memory_rate);
   }
   void operator()(const ExecDag& dag, OpId op, Seconds alone) const {
     if (!memory_) return std::this_thread::sleep_for(alone);
@@ -124,16 +124,19 @@ class HostPace {
     memory_->spend(message ? movers(dag, op) : std::vector{DeviceId{dag.record(op).device}}, alone,
                    touched_in(dag, op));
   }
-  void operator()(const ExecDag& dag, OpId op) const { (*this)(dag, op, pace(dag, op, machine_)); }
+  void operator()(const ExecDag& dag, OpId op) const {
+    (*this)(dag, op, modelled_duration(dag, op, machine_));
+  }
 
  private:
   Machine machine_;
-  std::shared_ptr<MemoryPace> memory_;  ///< of parts of one host
+  std::shared_ptr<MemoryContention> memory_;  ///< of parts of one host
 };
 
-std::vector<Seconds> paces(const ExecDag& dag, const Machine& machine) {
+std::vector<Seconds> durations_of(const ExecDag& dag, const Machine& machine) {
   std::vector<Seconds> durations;
-  for (std::size_t i = 0; i < dag.size(); ++i) durations.push_back(pace(dag, OpId{i}, machine));
+  for (std::size_t i = 0; i < dag.size(); ++i)
+    durations.push_back(modelled_duration(dag, OpId{i}, machine));
   return durations;
 }
 
@@ -152,14 +155,14 @@ std::vector<Seconds> empty_operations(int samples) {
 
 }  // namespace
 
-Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
+Seconds modelled_duration(const ExecDag& dag, OpId id, const Machine& machine) {
   const OpRecord& record = dag.record(id);
   const auto model = [&]() -> const DeviceModel& {
     return machine.cluster.model(DeviceId{record.device});
   };
   switch (dag.kind(id)) {
     case OpKind::compute:
-      return kernel_pace(load_of(dag, std::get<Compute>(dag.op(id))), dag.precision, model());
+      return kernel_duration(load_of(dag, std::get<Compute>(dag.op(id))), dag.precision, model());
     case OpKind::update:
     case OpKind::local:
       return overhead + touched_bytes(dag, id) / model().memory_rate;
@@ -189,12 +192,12 @@ Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
   return steps * 2 * latency + steps / n * (dag.payload(id) / rate);
 }
 
-Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkThrottle>& link) {
   Hardware host;
   host.machine =
       host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares, link);
   const Machine machine = host.machine;
-  const HostPace spend(machine, !shares.empty());
+  const HostOperations spend(machine, !shares.empty());
   if (!shares.empty()) {
     std::vector<DeviceId>& all = host.common_memory.emplace_back();
     for (std::size_t d = 0; d < shares.size(); ++d) all.emplace_back(d);
@@ -230,7 +233,7 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
   host.largest_message = {static_cast<std::int64_t>(rate.value * patience.count())};
   host.step = [machine, spend](const ExecDag& dag, int steps) {
     const Dispatch order = dispatch(dag);
-    const std::vector<Seconds> alone = paces(dag, machine);
+    const std::vector<Seconds> alone = durations_of(dag, machine);
     std::vector<Timeline> runs;
     std::vector<Seconds> times;
     for (int s = 0; s < steps; ++s) {
@@ -243,7 +246,7 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
   return host;
 }
 
-Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link,
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkThrottle>& link,
                        Meeting& meeting) {
   const Launch& launch = meeting.launch();
   const auto size = static_cast<std::size_t>(launch.size);
@@ -258,7 +261,7 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
   const auto post = std::make_shared<Post>(meeting);
   host.step = [=, &meeting](const ExecDag& dag, int steps) {
     const Dispatch own = dispatch(dag, mine);
-    const std::vector<Seconds> durations = paces(dag, machine);
+    const std::vector<Seconds> durations = durations_of(dag, machine);
     Exchange exchange(dag, mine, *post);
     std::vector<Timeline> parts;
     std::vector<Seconds> times;

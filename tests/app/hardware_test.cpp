@@ -1,4 +1,4 @@
-// --hw on the paced host: the whole way from calibration to measured columns, without a GPU.
+// --hw on the synthetic host: the whole way from calibration to measured columns, without a GPU.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -33,7 +33,7 @@ Words appended(Words words, const Words& more) {
 // it may try again. What it proves does not depend on the attempt: calibration, lookup, simulation
 // and measuring speak of the same operations.
 TEST_CASE(
-    "hardware: calibrated on the paced host, predicted steps are the measured ones within 5 "
+    "hardware: calibrated on the synthetic host, predicted steps are the measured ones within 5 "
     "percent") {
   double worst = 1, restless = 0;  // the latter right after each miss: load comes and goes
   for (int attempt = 0; attempt < 5 && worst > 0.05; ++attempt) {
@@ -201,7 +201,7 @@ END
         std::string::npos);
 }
 
-TEST_CASE("hardware: links can be paced, and steps measured before stand in for running") {
+TEST_CASE("hardware: links can be throttled, and steps measured before stand in for running") {
   const testing::TemporaryFolder folder;
   const Words question{"compare", "--network", "lenet5", "--batch", "12", "--strategy", "data"};
   const auto measured = [&](const Words& more) {
@@ -211,7 +211,7 @@ TEST_CASE("hardware: links can be paced, and steps measured before stand in for 
     return json::parse(finished.out);
   };
   const json slow = measured({"--hw-link", "10MB/s,20ms", "--json"});
-  CHECK(slow["hardware"]["versions"]["paced links"] == "10.0 MB/s 20.0 ms");
+  CHECK(slow["hardware"]["versions"]["throttled links"] == "10.0 MB/s 20.0 ms");
   // A ring of two: two steps of the latency at least, for each of the buckets.
   CHECK(slow["results"][0]["measured_step_time_s"].get<double>() > 40e-3);
 
@@ -286,7 +286,7 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
                     "lenet5", "--strategy", "data", "--cluster", "dgx-v100", "--json"});
   CHECK(devices.exit_code == 3);
   CHECK(json::parse(devices.out)["hardware"]["reason"] ==
-        "the plan uses 8 devices, paced host has 1");
+        "the plan uses 8 devices, synthetic host has 1");
   // parsim-hw itself: what one DAG is refused does not keep the other from running.
   const testing::TemporaryFolder folder;
   Words run{"run", "--backend", "host", "--steps", "1", "--partition", "64,64"};
@@ -301,10 +301,10 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   const std::string beside = program.substr(0, program.rfind('/')) + "/parsim-hw";
   const Finished both = testing::run_program(beside, run);
   CHECK(both.exit_code == 3);
-  CHECK(both.err == "parsim-hw: lenet5 data: the plan uses 8 devices, paced host has 2\n");
+  CHECK(both.err == "parsim-hw: lenet5 data: the plan uses 8 devices, synthetic host has 2\n");
   const json rows = json::parse(both.out)["runs"];
   REQUIRE(rows.size() == 2);
-  CHECK(rows[0]["error"] == "the plan uses 8 devices, paced host has 2");
+  CHECK(rows[0]["error"] == "the plan uses 8 devices, synthetic host has 2");
   CHECK(rows[1]["error"] == "");
   CHECK(rows[1]["step"]["median_s"].get<double>() > 0.01);
   const Finished many =

@@ -34,15 +34,16 @@ hw::Hardware numbered(std::size_t& asked) {
   return hardware;
 }
 
-/// The paced host on a clock of its own, exact and with operations that hold each other up. Steps
-/// are the simulator's.
+/// The synthetic host on a clock of its own, exact and with operations that hold each other up.
+/// Steps are the simulator's.
 hw::Hardware on_paper(const Interference& truth, const std::array<double, 3>& walk_factors) {
   hw::Hardware hardware = hw::host_hardware({64, 32, 64});
   const Machine machine = hardware.machine;
   const auto spread = [](Seconds time, int samples) { return Spread{time, time, time, samples}; };
   hardware.alone = [=](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> times;
-    for (const OpId op : ops) times.push_back(spread(hw::pace(dag, op, machine), samples));
+    for (const OpId op : ops)
+      times.push_back(spread(hw::modelled_duration(dag, op, machine), samples));
     return times;
   };
   hardware.together = [=](const ExecDag& dag, const std::vector<std::vector<hw::Neighbour>>& groups,
@@ -51,7 +52,7 @@ hw::Hardware on_paper(const Interference& truth, const std::array<double, 3>& wa
     for (const std::vector<hw::Neighbour>& group : groups) {
       all.emplace_back();
       for (const hw::Neighbour& one : group) {
-        const Seconds alone = hw::pace(dag, one.op, machine);
+        const Seconds alone = hw::modelled_duration(dag, one.op, machine);
         double factor = 1;
         for (const hw::Neighbour& other : group) {
           if (other.op == one.op || (dag.strategy == "walks")) continue;
@@ -160,10 +161,11 @@ TEST_CASE(
   CHECK(ignorant < -0.12);  // 17 ms instead of 21
 }
 
-TEST_CASE("calibrate: nothing holds anything up on the paced host, and its wires are as asked") {
+TEST_CASE(
+    "calibrate: nothing holds anything up on the synthetic host, and its wires are as asked") {
   const Network network = tiny_network("residual");
   const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
-  const hw::PacedLink asked{{100e6}, Seconds{2e-3}};
+  const hw::LinkThrottle asked{{100e6}, Seconds{2e-3}};
   Profile profile;
   double largest = 2, wire = 1;
   for (int attempt = 0; attempt < 5 && (largest > 1.05 || wire > 0.05); ++attempt) {
@@ -268,24 +270,25 @@ TEST_CASE("calibrate: every kernel, copy and message is measured once, however o
   for (const KernelSample& sample : profile.kernels) CHECK(sample.time.samples == 5);
 }
 
-TEST_CASE("calibrate: the paced host's formula by hand") {
+TEST_CASE("calibrate: the synthetic host's formula by hand") {
   const hw::Hardware host = hw::host_hardware({64, 32});
   const Network net = network_of("x: vector 1000; d: dense 500; loss");
   const ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 100));
   // Forward: 2 · 100 · 1000 · 500 = 1e8 FLOPs at 5 GFLOP/s are 20 ms, and 1 ms overhead.
-  CHECK(hw::pace(dag, OpId{0}, host.machine).count() == doctest::Approx(0.021));
+  CHECK(hw::modelled_duration(dag, OpId{0}, host.machine).count() == doctest::Approx(0.021));
   const NotedDag noted = dag_of("a: transfer d0->d1 25MB; b: all-reduce d0,d1 25MB");
   // 25 MB at 250 MB/s are 100 ms; two links of 0.25 ms. A ring of two sends 2 halves.
-  CHECK(hw::pace(noted.dag, OpId{0}, host.machine).count() == doctest::Approx(0.1005));
-  CHECK(hw::pace(noted.dag, OpId{1}, host.machine).count() == doctest::Approx(0.101));
+  CHECK(hw::modelled_duration(noted.dag, OpId{0}, host.machine).count() == doctest::Approx(0.1005));
+  CHECK(hw::modelled_duration(noted.dag, OpId{1}, host.machine).count() == doctest::Approx(0.101));
   // Over 5 GB/s and 10 us a transfer takes 5.01 ms, the ring's two steps 2.51 ms each; and a
   // profile of other links is another machine's.
-  const Machine paced = hw::host_hardware({64, 32}, hw::PacedLink{{5e9}, Seconds{10e-6}}).machine;
-  CHECK(hw::pace(noted.dag, OpId{0}, paced).count() == doctest::Approx(5.01e-3));
-  CHECK(hw::pace(noted.dag, OpId{1}, paced).count() == doctest::Approx(5.02e-3));
-  CHECK(difference(paced, host.machine) == "paced links 5.00 GB/s 10.0 us, here none");
-  CHECK(difference(host.machine, paced) == "paced links none, here 5.00 GB/s 10.0 us");
-  CHECK(difference(paced, paced) == "");
+  const Machine throttled =
+      hw::host_hardware({64, 32}, hw::LinkThrottle{{5e9}, Seconds{10e-6}}).machine;
+  CHECK(hw::modelled_duration(noted.dag, OpId{0}, throttled).count() == doctest::Approx(5.01e-3));
+  CHECK(hw::modelled_duration(noted.dag, OpId{1}, throttled).count() == doctest::Approx(5.02e-3));
+  CHECK(difference(throttled, host.machine) == "throttled links 5.00 GB/s 10.0 us, here none");
+  CHECK(difference(host.machine, throttled) == "throttled links none, here 5.00 GB/s 10.0 us");
+  CHECK(difference(throttled, throttled) == "");
 }
 
 TEST_CASE("calibrate: more devices than there are, and more memory, are refused") {
@@ -293,7 +296,7 @@ TEST_CASE("calibrate: more devices than there are, and more memory, are refused"
   const Network net = tiny_network("plain");
   const ExecDag wide = lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
   CHECK_THROWS_WITH_AS(hw::check_fits(wide, host.machine),
-                       doctest::Contains("devices, paced host has 1"), hw::HardwareError);
+                       doctest::Contains("devices, synthetic host has 1"), hw::HardwareError);
   hw::Hardware small = hw::host_hardware({64});
   small.machine.cluster.devices[0].memory = Bytes{1000};
   const ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
@@ -325,7 +328,7 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
   REQUIRE(runs.measured.runs.size() == 5);
   CHECK(steps == 2);
   CHECK(runs.measured.runs[0].error == "");
-  CHECK(runs.measured.runs[1].error.ends_with("devices, paced host has 1"));
+  CHECK(runs.measured.runs[1].error.ends_with("devices, synthetic host has 1"));
   CHECK(runs.measured.runs[1].fits);
   CHECK(runs.measured.runs[2].error == "a call failed");
   CHECK(runs.measured.runs[3].error.starts_with("--hw: layer 'embedding'"));

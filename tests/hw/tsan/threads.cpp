@@ -1,4 +1,4 @@
-// Runs DAG files on the host engine, computing and paced, under ThreadSanitizer: it ends the
+// Runs DAG files on the host engine, computing and sleeping, under ThreadSanitizer: it ends the
 // program with an error if two threads touch memory in no order.
 #include <array>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "core/json.hpp"
 #include "hw/host.hpp"
-#include "hw/memory_pace.hpp"
+#include "hw/memory_contention.hpp"
 
 namespace {
 
@@ -45,7 +45,7 @@ int main(int count, char** arguments) try {
     hw::HostNumbers numbers(dag);
     Seconds busy{};
     for (int run = 0; run < 5; ++run) busy += makespan(numbers.run(order));
-    hw::MemoryPace memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9});
+    hw::MemoryContention memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9});
     busy += makespan(hw::run_on_threads(dag, order, [&](OpId op) {
       const hw::Turn turn = order.turns_of(op).front();
       memory.spend(std::array{DeviceId{turn.lane}}, std::chrono::microseconds(20), Bytes{20'000});

@@ -1,4 +1,4 @@
-#include "hw/memory_pace.hpp"
+#include "hw/memory_contention.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -6,16 +6,16 @@
 
 namespace parsim::hw {
 
-MemoryPace::MemoryPace(std::vector<BytesPerSecond> rates, BytesPerSecond rate)
+MemoryContention::MemoryContention(std::vector<BytesPerSecond> rates, BytesPerSecond rate)
     : rates_(std::move(rates)), rate_(rate) {}
 
-void MemoryPace::advance(Clock::time_point now) {
+void MemoryContention::advance(Clock::time_point now) {
   const Seconds passed = now - since_;
   for (Running& kernel : running_) kernel.left -= passed.count() / kernel.factor;
   since_ = now;
 }
 
-void MemoryPace::share() {
+void MemoryContention::share() {
   std::vector<MemoryClaim> claims;
   for (const Running& kernel : running_) claims.push_back({kernel.weight, kernel.demand});
   const double level = memory_level(claims, rate_.value);
@@ -26,7 +26,7 @@ void MemoryPace::share() {
   changed_.notify_all();
 }
 
-void MemoryPace::spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched) {
+void MemoryContention::spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched) {
   if (alone <= Seconds{} || touched.value <= 0) {
     std::this_thread::sleep_for(alone);
     return;

@@ -1,4 +1,4 @@
-// The paced host's memory: threads that stand for parts of one device share its rate.
+// The synthetic host's memory: threads that stand for parts of one device share its rate.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace parsim::hw {
 
-class MemoryPace {
+class MemoryContention {
  public:
   /// rates   of the devices, each by itself
   /// rate    of all together
-  MemoryPace(std::vector<BytesPerSecond> rates, BytesPerSecond rate);
+  MemoryContention(std::vector<BytesPerSecond> rates, BytesPerSecond rate);
 
   /// Returns when something is over that takes these devices so long while nobody else touches
   /// memory. What it touches, it touches evenly; if all together want more than there is, everybody
