@@ -49,9 +49,10 @@ struct Hardware {
   std::vector<std::vector<DeviceId>> common_memory;
   /// Of weights on every device, far more than caches hold.
   Bytes walk{};
-  /// From one empty operation to the next, issued as steps are.
+  /// From one empty operation to the next, issued as steps are; empty function: launching takes no
+  /// time.
   std::function<Spread(int samples)> launch;
-  /// Messages of calibration get no larger than this: by memory, or by patience.
+  /// Messages of calibration get no larger than this.
   Bytes largest_message{};
   /// Times of whole steps, and the spans of a typical one.
   std::function<Measurement(const ExecDag& dag, int steps)> step;
@@ -66,9 +67,10 @@ struct LinkThrottle {
   Seconds latency{};  ///< from device to device
 };
 
-/// The synthetic host: threads of this program whose operations sleep for modelled_duration(). One
-/// device per entry of `shares`, in 64ths of a whole device; they share the host's memory
-/// bandwidth. Without shares: two whole devices with a memory each.
+/// The synthetic host: threads of this program whose operations sleep for modelled_duration(), in
+/// virtual time: exact, repeatable and quick. One device per entry of `shares`, in 64ths of a whole
+/// device; they share the host's memory bandwidth. Without shares: two whole devices with a memory
+/// each.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
                                      const std::optional<LinkThrottle>& link = {});
 
@@ -94,7 +96,8 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
 
 class Meeting;
 /// The same for a process that has one device of several: with the rank of its process a device is
-/// the host's with that entry of `shares`, or the GPU with the process's number on its machine.
+/// the host's with that entry of `shares`, by the wall clock, or the GPU with the process's number
+/// on its machine.
 /// Steps and checks are answered at rank 0; the other questions are for one process. `meeting` must
 /// outlive them.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,

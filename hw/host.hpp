@@ -1,6 +1,6 @@
-// The host engine: a thread for each lane. It always builds, so that dispatch, measuring and
-// comparing can be tested where there is no GPU. What the operations do is up to the caller: wait
-// for a given duration, or compute real numbers (HostNumbers).
+// The host engine: a thread per stream. It builds everywhere, so that dispatch, measurement and
+// calibration can be tested without a GPU. The caller decides what operations do: sleep, or compute
+// real numbers (HostNumbers).
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/timeline.hpp"
+#include "hw/clock.hpp"
 #include "hw/dispatch.hpp"
 #include "hw/exchange.hpp"
 #include "hw/kernels_moves.hpp"
@@ -18,16 +19,16 @@
 
 namespace parsim::hw {
 
-/// Runs every operation on its lane's thread; `work` is called once per operation, for a collective
-/// when all members have arrived. Spans are wall clock since all threads were ready. What `work`
-/// throws is thrown here after all threads have ended.
+/// Runs every operation on its stream's thread; `work` is called once per operation, for a
+/// collective when all members have arrived. Spans are times of the clock. What `work` throws is
+/// thrown here after all threads have ended.
 [[nodiscard]] Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
-                                      const std::function<void(OpId)>& work);
+                                      const std::function<void(OpId)>& work, Clock& clock);
 
-/// Kinds of work, each by a thread that repeats it until all were done `samples` times. By kind,
-/// its first so many times, during all of which the others were at work.
-[[nodiscard]] std::vector<std::vector<Seconds>> repeat_beside(
-    const std::vector<std::function<void()>>& works, int samples);
+/// Durations of kinds of work that run concurrently: a thread per kind repeats it until each has
+/// run `samples` times. By kind, the first `samples`, throughout which the other kinds ran too.
+[[nodiscard]] std::vector<std::vector<Seconds>> repeat_together(
+    const std::vector<std::function<void()>>& works, int samples, Clock& clock);
 
 /// Kernel bodies in loops over memory of the host, in float64.
 class HostEngine {
@@ -96,7 +97,7 @@ class HostNumbers {
   HostNumbers(const ExecDag& dag, DeviceId mine, Post& post)
       : HostNumbers(dag, std::optional(mine), &post) {}
 
-  /// One step on threads, from the numbers before the step.
+  /// One step on threads by the wall clock, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
   /// What a device holds of a region after the step, row-major.
   [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region);

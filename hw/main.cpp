@@ -37,7 +37,8 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   workspaces  what cuDNN's convolutions want beside the tensors, on described devices; no GPU needed
 
   --dag FILE            execution DAG (parsim plan --dag); may be given several times
-  --backend WORD        auto (CUDA), cuda or host (threads that sleep; default: auto)
+  --backend WORD        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
+                        default: auto)
   --partition N,N,...   logical devices of so many multiprocessors on one GPU
   --link RATE,LATENCY   make messages as slow as over such a link, as in 10GB/s,5us
   --device NAME,...     workspaces: type of each device of the DAGs, as in 'parsim list devices'

@@ -1,52 +1,50 @@
 #include "hw/memory_contention.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace parsim::hw {
 
-MemoryContention::MemoryContention(std::vector<BytesPerSecond> rates, BytesPerSecond rate)
-    : rates_(std::move(rates)), rate_(rate) {}
+MemoryContention::MemoryContention(std::vector<BytesPerSecond> device_rates,
+                                   BytesPerSecond host_rate, Clock& clock)
+    : device_rates_(std::move(device_rates)), host_rate_(host_rate), clock_(clock) {}
 
-void MemoryContention::advance(Clock::time_point now) {
-  const Seconds passed = now - since_;
-  for (Running& kernel : running_) kernel.left -= passed.count() / kernel.factor;
+void MemoryContention::advance(Clock::Time now) {
+  for (Running* kernel : running_) kernel->left -= Seconds{now - since_} / kernel->slowdown;
   since_ = now;
 }
 
 void MemoryContention::share() {
   std::vector<MemoryClaim> claims;
-  for (const Running& kernel : running_) claims.push_back({kernel.weight, kernel.demand});
-  const double level = memory_level(claims, rate_.value);
-  for (Running& kernel : running_) {
-    kernel.factor = std::max(1.0, kernel.demand / (kernel.weight * level));
+  for (const Running* kernel : running_) claims.push_back({kernel->weight, kernel->demand});
+  // Kernels that begin at one time do so in any order: sums must not depend on it.
+  std::sort(claims.begin(), claims.end(), [](const MemoryClaim& a, const MemoryClaim& b) {
+    return std::pair(a.weight, a.demand) < std::pair(b.weight, b.demand);
+  });
+  const double level = memory_level(claims, host_rate_.value);
+  for (Running* kernel : running_) {
+    if (kernel->end <= since_) continue;  // it has ended, its thread is about to remove it
+    kernel->slowdown = std::max(1.0, kernel->demand / (kernel->weight * level));
+    kernel->end = since_ + std::chrono::round<Clock::Time>(kernel->left * kernel->slowdown);
   }
-  ++changes_;
-  changed_.notify_all();
 }
 
-void MemoryContention::spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched) {
-  if (alone <= Seconds{} || touched.value <= 0) {
-    std::this_thread::sleep_for(alone);
-    return;
-  }
+void MemoryContention::sleep(std::span<const DeviceId> devices, Seconds alone, Bytes touched) {
+  if (alone <= Seconds{} || touched.value <= 0) return clock_.sleep_for(alone);
   double rate = 0;
-  for (const DeviceId device : devices) rate += rates_.at(device.index()).value;
-  std::unique_lock lock(lock_);
-  advance(Clock::now());
-  const auto mine =
-      running_.insert(running_.end(), {rate, (touched / alone).value, alone.count(), 1});
-  share();
-  while (mine->left > 0) {
-    const std::uint64_t seen = changes_;
-    const auto end = since_ + std::chrono::duration_cast<Clock::duration>(
-                                  Seconds{std::max(1e-9, mine->left * mine->factor)});
-    changed_.wait_until(lock, end, [&] { return changes_ != seen; });
-    advance(Clock::now());
-  }
-  running_.erase(mine);
-  share();
+  for (const DeviceId device : devices) rate += device_rates_.at(device.index()).value;
+  Running kernel{rate, (touched / alone).value, alone, 1, Clock::Time::max()};
+  clock_.update([&](Clock::Time now) {
+    advance(now);
+    running_.push_back(&kernel);
+    share();
+  });
+  clock_.sleep_until(kernel.end);
+  clock_.update([&](Clock::Time now) {
+    advance(now);
+    std::erase(running_, &kernel);
+    share();
+  });
 }
 
 }  // namespace parsim::hw

@@ -1,46 +1,48 @@
-// The synthetic host's memory: threads that stand for parts of one device share its rate.
+// Memory contention on the synthetic host: devices that are parts of one host share its bandwidth.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
-#include <list>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/profile.hpp"
+#include "hw/clock.hpp"
 
 namespace parsim::hw {
 
 class MemoryContention {
  public:
-  /// rates   of the devices, each by itself
-  /// rate    of all together
-  MemoryContention(std::vector<BytesPerSecond> rates, BytesPerSecond rate);
+  /// device_rates   memory bandwidth of each device while the others are idle
+  /// host_rate      of all devices together
+  /// clock          of the threads that sleep; must outlive this
+  MemoryContention(std::vector<BytesPerSecond> device_rates, BytesPerSecond host_rate,
+                   Clock& clock);
 
-  /// Returns when something is over that takes these devices so long while nobody else touches
-  /// memory. What it touches, it touches evenly; if all together want more than there is, everybody
-  /// gets shares by the devices' rates and takes longer (memory_level in core/profile.hpp).
-  void spend(std::span<const DeviceId> devices, Seconds alone, Bytes touched);
+  /// Sleeps as long as a kernel or message takes under memory-bandwidth contention.
+  ///
+  /// devices    that run it: their bandwidth is its weight
+  /// alone      its duration on an otherwise idle host
+  /// touched    bytes, spread evenly over its duration; none: nothing slows it down
+  ///
+  /// Where all that runs wants more than host_rate, it is divided max-min fairly by weight
+  /// (memory_level in core/profile.hpp), anew whenever a kernel or message begins or ends.
+  void sleep(std::span<const DeviceId> devices, Seconds alone, Bytes touched);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Running {
     double weight = 0, demand = 0;  ///< bytes/s
-    double left = 0;                ///< seconds at full speed
-    double factor = 1;
+    Seconds left{};                 ///< at full speed, at since_
+    double slowdown = 1;
+    Clock::Time end{};
   };
 
-  void advance(Clock::time_point now);
+  void advance(Clock::Time now);
   void share();
 
-  std::vector<BytesPerSecond> rates_;
-  BytesPerSecond rate_;
-  std::mutex lock_;
-  std::condition_variable changed_;
-  std::list<Running> running_;
-  Clock::time_point since_;  ///< when `left` was true
-  std::uint64_t changes_ = 0;
+  std::vector<BytesPerSecond> device_rates_;
+  BytesPerSecond host_rate_;
+  Clock& clock_;  ///< its update() guards what follows
+  std::vector<Running*> running_;
+  Clock::Time since_{};
 };
 
 }  // namespace parsim::hw

@@ -70,7 +70,7 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
   }
 }
 
-TEST_CASE("processes: operations that sleep: they measure one step together and rank 0 has it") {
+TEST_CASE("processes: on the synthetic host they measure one step together and rank 0 has it") {
   const NotedDag noted = dag_of(
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b;"
       "d: compute d2 1us");
