@@ -13,11 +13,11 @@
 
 namespace parsim::hw {
 
-/// The machine said no: no GPU, no driver, a partition that it cannot give, a failed call. Exit 3.
+/// No GPU, no driver, a partition that the GPU does not support, a failed call. Exit 3.
 struct HardwareError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Another process of the launch is gone, or says nothing any more: nothing else can run. Exit 3.
+/// Another process of the launch is gone or timed out: nothing else can run. Exit 3.
 struct LaunchError : HardwareError {
   using HardwareError::HardwareError;
 };
@@ -31,33 +31,32 @@ struct Neighbour {
   OpId op;
   DeviceId device;
 };
-/// What an operation took, repeated by itself and while its neighbours were repeated too.
+/// Duration of an operation, repeated alone and while its neighbours were repeated, too.
 struct Beside {
   Spread alone, beside;
 };
 
 struct Hardware {
   Machine machine;
-  /// Times of operations while nothing else runs. DAGs are checked before (check_fits).
+  /// Durations of operations while nothing else runs. The caller has called check_fits().
   std::function<std::vector<Spread>(const ExecDag& dag, const std::vector<OpId>& ops, int samples)>
       alone;
-  /// Groups of operations, each alone and all of a group together.
+  /// Durations of each operation of a group alone and while all of the group run together.
   std::function<std::vector<std::vector<Beside>>(
       const ExecDag& dag, const std::vector<std::vector<Neighbour>>& groups, int samples)>
       together;
-  /// GPUs that are several devices, which share the rate of its memory.
+  /// Groups of devices that are parts of one GPU and share its memory bandwidth.
   std::vector<std::vector<DeviceId>> common_memory;
-  /// Of weights on every device, far more than caches hold.
+  /// Weights on every device in the bandwidth test of those groups: far more than caches hold.
   Bytes walk{};
-  /// From one empty operation to the next, issued as steps are; empty function: launching takes no
-  /// time.
+  /// Time from one empty kernel to the next when launched as in steps; empty function: no time.
   std::function<Spread(int samples)> launch;
-  /// Messages of calibration get no larger than this.
+  /// Upper limit of message sizes in calibration.
   Bytes largest_message{};
-  /// Times of whole steps, and the spans of a typical one.
+  /// Step times, and the spans of the median step.
   std::function<Measurement(const ExecDag& dag, int steps)> step;
-  /// Largest relative difference to the float64 host engine over all numbers of a step, worst store
-  /// named; empty function: the backend computes no numbers.
+  /// Compares all tensors of a step with the float64 host engine: the one with the largest relative
+  /// error if that exceeds the tolerance, else "". Empty function: the backend computes no numbers.
   std::function<std::string(const ExecDag& dag, double tolerance)> check;
 };
 
@@ -95,11 +94,9 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
                                             const std::vector<std::string>& models);
 
 class Meeting;
-/// The same for a process that has one device of several: with the rank of its process a device is
-/// the host's with that entry of `shares`, by the wall clock, or the GPU with the process's number
-/// on its machine.
-/// Steps and checks are answered at rank 0; the other questions are for one process. `meeting` must
-/// outlive them.
+/// The same for a process that runs one device of several: the entry of `shares` with its rank, by
+/// the wall clock, or the GPU with its local rank. `step` and `check` return their results at rank
+/// 0; the other functions are for one process only. `meeting` must outlive them.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
                                      const std::optional<LinkThrottle>& link, Meeting& meeting);
 [[nodiscard]] Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting);
@@ -109,22 +106,22 @@ class Meeting;
 /// no arithmetic for it.
 void check_fits(const ExecDag& dag, const Machine& machine);
 
-/// Measures every kernel, update, copy and message of the DAGs once, alone; messages of growing
-/// sizes between all devices (link_dag); how kernels and messages hold each other up; what a launch
-/// takes.
+/// Measures each distinct kernel, update, copy and message of the DAGs alone; messages of growing
+/// sizes between all pairs of devices (link_dag); interference of kernels and messages; memory
+/// bandwidth under contention; launch time.
 [[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
                                 int samples);
 
-/// Times of steps, and the spans of the most typical of those whose operations were timed too.
+/// Statistics of step times, and the spans of the median profiled step.
 [[nodiscard]] Measurement measurement_of(const std::vector<Seconds>& steps,
                                          const std::vector<Timeline>& with_events);
 
-/// What was measured, and the exit code: that of the first DAG that did not run, or 0.
+/// Measurements, and the exit code: that of the first DAG that did not run, or 0.
 struct Runs {
   Measurements measured;
   int exit_code = 0;
 };
-/// Runs steps of every DAG; what is refused, does not fit or cannot run becomes a row with its
+/// Runs steps of every DAG. One that is refused, does not fit or fails becomes a row with the
 /// reason, and the others still run. Throws LaunchError.
 [[nodiscard]] Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps);
 

@@ -46,7 +46,7 @@ class HostEngine {
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
   [[nodiscard]] bool is_apart() const { return mine_.has_value(); }
   [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
-  /// Also remembers that it said so, see take_rivalry().
+  /// Recorded for take_rivalry().
   [[nodiscard]] bool has_rivals(const StoreKey& key);
   [[nodiscard]] double rate() const { return learning_rate; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
@@ -69,11 +69,12 @@ class HostEngine {
   }
 
   [[nodiscard]] const Stores& stores() const { return stores_; }
-  /// True if has_rivals() was since the last call.
+  /// Whether has_rivals() returned true since the last call.
   [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
   /// Data and weights as before the step, everything else zero.
   void reset();
-  /// Room for what others send; until the next call, views of those parts are views of it.
+  /// Receive buffers for remote slices; until the next call, views of those slices are of the
+  /// buffers.
   [[nodiscard]] std::vector<View<double>> mirror(const std::vector<Parcel>& parcels);
 
  private:
@@ -93,7 +94,7 @@ class HostNumbers {
  public:
   /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
   explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, {}, nullptr) {}
-  /// Those of one device, where the others are other processes'. `post` must outlive this.
+  /// Those of one device; other processes compute the other devices'. `post` must outlive this.
   HostNumbers(const ExecDag& dag, DeviceId mine, Post& post)
       : HostNumbers(dag, std::optional(mine), &post) {}
 
@@ -121,10 +122,10 @@ class HostNumbers {
   std::mutex rivals_lock_;
 };
 
-/// The store that differs most from what is expected, beyond the tolerance, or "". In fp32 by its
-/// worst number, relative to its largest. With fewer bits an activation near 0 may change sides and
-/// terms that cancel leave their rounding: there the norm of a role's differences over that of its
-/// numbers counts. `found` gives a store's numbers row-major.
+/// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:
+/// largest difference of an element over the largest element. In tf32 and bf16, where activations
+/// near 0 may change sign and cancellation leaves rounding errors: norm of all differences of a
+/// role over the norm of its elements. `found` returns a tensor's elements, row-major.
 [[nodiscard]] std::string worst_difference(
     HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
     const std::function<std::vector<double>(const StoreKey&, const Region&)>& found);

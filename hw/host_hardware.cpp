@@ -15,8 +15,7 @@ namespace parsim::hw {
 
 namespace {
 
-// Milliseconds, so that late wake-ups are short beside them where processes sleep by the wall
-// clock.
+// Milliseconds: several processes sleep by the wall clock, whose late wake-ups must not matter.
 constexpr Seconds overhead{1e-3};
 constexpr FlopsPerSecond whole_rate{5e9};
 constexpr BytesPerSecond whole_memory_rate{2e9};

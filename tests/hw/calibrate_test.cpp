@@ -134,8 +134,7 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
   CHECK(differ >= 3);  // else it would not matter
 }
 
-TEST_CASE(
-    "calibrate: parts of one host share its memory, which a prediction knows from the walks") {
+TEST_CASE("calibrate: devices of one host contend for its memory, and predictions know how much") {
   // Element-wise layers of 16 MB in and out; the shares' walks want 4 GB/s of 3.
   const Network network = network_of("x: vector 1000000; a: relu; b: relu; c: relu; loss");
   const Cluster two = star_of(2, "10 GB/s", "1us");
@@ -159,8 +158,7 @@ TEST_CASE(
   CHECK(host.step(dag, 5) == measured);
 }
 
-TEST_CASE(
-    "calibrate: nothing holds anything up on the synthetic host, and its wires are as asked") {
+TEST_CASE("calibrate: the synthetic host has no interference, and its links are as throttled") {
   const Network network = tiny_network("residual");
   const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
   const hw::LinkThrottle asked{{100e6}, Seconds{2e-3}};

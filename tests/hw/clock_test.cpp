@@ -28,7 +28,7 @@ TEST_CASE("clock: in virtual time only sleeping takes time, and threads sleep si
   }
 }
 
-TEST_CASE("clock: who waits for a flag goes on at the time that another thread sets it") {
+TEST_CASE("clock: a thread that waits for a flag continues when another thread sets it") {
   for (const hw::ClockKind kind : {hw::ClockKind::wall, hw::ClockKind::virtual_time}) {
     hw::Clock clock(kind);
     std::atomic<bool> first = false, second = false;

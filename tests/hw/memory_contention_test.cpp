@@ -8,7 +8,7 @@ namespace parsim::testing {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("memory contention: kernels that want more than there is take longer, by hand") {
+TEST_CASE("memory contention: kernels that want more than the bandwidth take longer, by hand") {
   hw::Clock clock(hw::ClockKind::virtual_time);
   hw::MemoryContention memory({{2e9}, {2e9}, {1e9}}, {3e9}, clock);
   const std::array one{DeviceId{0}}, other{DeviceId{1}}, third{DeviceId{2}};
@@ -33,7 +33,8 @@ TEST_CASE("memory contention: kernels that want more than there is take longer, 
   }
 }
 
-TEST_CASE("memory contention: who wants less than its share gets it, by hand") {
+TEST_CASE(
+    "memory contention: kernels that want less than their share are not slowed down, by hand") {
   hw::Clock clock(hw::ClockKind::virtual_time);
   hw::MemoryContention memory({{2e9}, {2e9}}, {3e9}, clock);
   const std::array one{DeviceId{0}}, other{DeviceId{1}};
