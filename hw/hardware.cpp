@@ -23,11 +23,11 @@ bool lacks_bf16(const DeviceModel& model) {
 
 }  // namespace
 
-void pace_links(Machine& machine, const PacedLink& link) {
+void throttle_links(Machine& machine, const LinkThrottle& link) {
   connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
                                machine.cluster.devices.size(), {link.rate, link.latency / 2}));
   machine.versions.push_back(
-      {"paced links", fmt::format("{} {}", to_text(link.rate), to_text(link.latency))});
+      {"throttled links", fmt::format("{} {}", to_text(link.rate), to_text(link.latency))});
 }
 
 void check_fits(const ExecDag& dag, const Machine& machine) {

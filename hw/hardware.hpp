@@ -13,11 +13,11 @@
 
 namespace parsim::hw {
 
-/// The machine said no: no GPU, no driver, a partition that it cannot give, a failed call. Exit 3.
+/// No GPU, no driver, a partition that the GPU does not support, a failed call. Exit 3.
 struct HardwareError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Another process of the launch is gone, or says nothing any more: nothing else can run. Exit 3.
+/// Another process of the launch is gone or timed out: nothing else can run. Exit 3.
 struct LaunchError : HardwareError {
   using HardwareError::HardwareError;
 };
@@ -31,60 +31,62 @@ struct Neighbour {
   OpId op;
   DeviceId device;
 };
-/// What an operation took, repeated by itself and while its neighbours were repeated too.
+/// Duration of an operation, repeated alone and while its neighbours were repeated, too.
 struct Beside {
   Spread alone, beside;
 };
 
 struct Hardware {
   Machine machine;
-  /// Times of operations while nothing else runs. DAGs are checked before (check_fits).
+  /// Durations of operations while nothing else runs. The caller has called check_fits().
   std::function<std::vector<Spread>(const ExecDag& dag, const std::vector<OpId>& ops, int samples)>
       alone;
-  /// Groups of operations, each alone and all of a group together.
+  /// Durations of each operation of a group alone and while all of the group run together.
   std::function<std::vector<std::vector<Beside>>(
       const ExecDag& dag, const std::vector<std::vector<Neighbour>>& groups, int samples)>
       together;
-  /// GPUs that are several devices, which share the rate of its memory.
+  /// Groups of devices that are parts of one GPU and share its memory bandwidth.
   std::vector<std::vector<DeviceId>> common_memory;
-  /// Of weights on every device, far more than caches hold.
+  /// Weights on every device in the bandwidth test of those groups: far more than caches hold.
   Bytes walk{};
-  /// From one empty operation to the next, issued as steps are.
+  /// Time from one empty kernel to the next when launched as in steps; empty function: no time.
   std::function<Spread(int samples)> launch;
-  /// Messages of calibration get no larger than this: by memory, or by patience.
+  /// Upper limit of message sizes in calibration.
   Bytes largest_message{};
-  /// Times of whole steps, and the spans of a typical one.
+  /// Step times, and the spans of the median step.
   std::function<Measurement(const ExecDag& dag, int steps)> step;
-  /// Largest relative difference to the float64 host engine over all numbers of a step, worst store
-  /// named; empty function: the backend computes no numbers.
+  /// Compares all tensors of a step with the float64 host engine: the one with the largest relative
+  /// error if that exceeds the tolerance, else "". Empty function: the backend computes no numbers.
   std::function<std::string(const ExecDag& dag, double tolerance)> check;
 };
 
-/// Links that are made to look like slower ones: a message takes latency + bytes / rate.
-struct PacedLink {
+/// Makes links slower: a message takes latency + bytes / rate.
+struct LinkThrottle {
   BytesPerSecond rate{};
   Seconds latency{};  ///< from device to device
 };
 
-/// Threads of the host, an operation of a DAG takes the time of pace(). One device per entry of
-/// `shares`, 64 being a whole device.
+/// The synthetic host: threads of this program whose operations sleep for modelled_duration(), in
+/// virtual time: exact, repeatable and quick. One device per entry of `shares`, in 64ths of a whole
+/// device; they share the host's memory bandwidth. Without shares: two whole devices with a memory
+/// each.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
-                                     const std::optional<PacedLink>& link = {});
+                                     const std::optional<LinkThrottle>& link = {});
 
 /// GPUs of this machine, or, with `partition`, logical devices of so many multiprocessors on its
-/// first GPU. With `link` messages take the time of pace(), or longer if copying does. Throws
+/// first GPU. With `link` messages take modelled_duration(), or longer if copying does. Throws
 /// HardwareError if this program was built without CUDA, or with the driver's reason.
 [[nodiscard]] Hardware cuda_hardware(const std::vector<int>& partition,
-                                     const std::optional<PacedLink>& link = {});
+                                     const std::optional<LinkThrottle>& link = {});
 
 /// The machine's devices around a switch with half the link's latency each, and a note in its
 /// versions: a profile of other links says nothing about these.
-void pace_links(Machine& machine, const PacedLink& link);
+void throttle_links(Machine& machine, const LinkThrottle& link);
 
-/// How long an operation takes on the paced host: an overhead, FLOPs over a rate, bytes over
-/// another; messages the latencies of both links of the machine and bytes over the slower one,
-/// collectives as rings over the slowest (Patarasuk & Yuan 2009).
-[[nodiscard]] Seconds pace(const ExecDag& dag, OpId op, const Machine& machine);
+/// Duration of an operation that has the machine to itself, from the machine's description. Kernels
+/// by roofline: overhead + max(FLOPs / peak, bytes / memory rate). Transfers: latency of both links
+/// + bytes / the slower rate. Collectives: rings over the slowest link (Patarasuk & Yuan 2009).
+[[nodiscard]] Seconds modelled_duration(const ExecDag& dag, OpId op, const Machine& machine);
 
 /// What cuDNN's convolutions want as workspace on described devices, one type per device of the
 /// DAGs. Needs no GPU. Throws HardwareError if this program was built without CUDA.
@@ -92,35 +94,34 @@ void pace_links(Machine& machine, const PacedLink& link);
                                             const std::vector<std::string>& models);
 
 class Meeting;
-/// The same for a process that has one device of several: with the rank of its process a device is
-/// the host's with that entry of `shares`, or the GPU with the process's number on its machine.
-/// Steps and checks are answered at rank 0; the other questions are for one process. `meeting` must
-/// outlive them.
+/// The same for a process that runs one device of several: the entry of `shares` with its rank, by
+/// the wall clock, or the GPU with its local rank. `step` and `check` return their results at rank
+/// 0; the other functions are for one process only. `meeting` must outlive them.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
-                                     const std::optional<PacedLink>& link, Meeting& meeting);
-[[nodiscard]] Hardware cuda_hardware(const std::optional<PacedLink>& link, Meeting& meeting);
+                                     const std::optional<LinkThrottle>& link, Meeting& meeting);
+[[nodiscard]] Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting);
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has
 /// no arithmetic for it.
 void check_fits(const ExecDag& dag, const Machine& machine);
 
-/// Measures every kernel, update, copy and message of the DAGs once, alone; messages of growing
-/// sizes between all devices (link_dag); how kernels and messages hold each other up; what a launch
-/// takes.
+/// Measures each distinct kernel, update, copy and message of the DAGs alone; messages of growing
+/// sizes between all pairs of devices (link_dag); interference of kernels and messages; memory
+/// bandwidth under contention; launch time.
 [[nodiscard]] Profile calibrate(const Hardware& hardware, const std::vector<ExecDag>& dags,
                                 int samples);
 
-/// Times of steps, and the spans of the most typical of those whose operations were timed too.
+/// Statistics of step times, and the spans of the median profiled step.
 [[nodiscard]] Measurement measurement_of(const std::vector<Seconds>& steps,
                                          const std::vector<Timeline>& with_events);
 
-/// What was measured, and the exit code: that of the first DAG that did not run, or 0.
+/// Measurements, and the exit code: that of the first DAG that did not run, or 0.
 struct Runs {
   Measurements measured;
   int exit_code = 0;
 };
-/// Runs steps of every DAG; what is refused, does not fit or cannot run becomes a row with its
+/// Runs steps of every DAG. One that is refused, does not fit or fails becomes a row with the
 /// reason, and the others still run. Throws LaunchError.
 [[nodiscard]] Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps);
 

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <latch>
 #include <map>
-#include <thread>
 #include <tuple>
 
 #include "core/errors.hpp"
@@ -19,17 +16,16 @@ namespace parsim::hw {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 class ThreadRun {
  public:
-  ThreadRun(const ExecDag& dag, const Dispatch& order, const std::function<void(OpId)>& work)
+  ThreadRun(const ExecDag& dag, const Dispatch& order, const std::function<void(OpId)>& work,
+            Clock& clock)
       : order_(order),
         work_(work),
+        clock_(clock),
         by_lane_(order.lanes.size()),
         arrived_(dag.size()),
-        ended_(dag.size()),
-        ready_(static_cast<std::ptrdiff_t>(order.lanes.size()) + 1) {
+        ended_(dag.size()) {
     timeline_.spans.resize(dag.size());
     for (std::uint32_t t = 0; t < order.turns.size(); ++t) {
       by_lane_[static_cast<std::size_t>(order.turns[t].lane)].push_back(t);
@@ -37,17 +33,13 @@ class ThreadRun {
   }
 
   Timeline run() {
-    {
-      std::vector<std::jthread> threads;
-      for (const auto& turns : by_lane_) {
-        threads.emplace_back([this, &turns] {
-          ready_.arrive_and_wait();
-          for (const std::uint32_t turn : turns) take(order_.turns[turn]);
-        });
-      }
-      origin_ = Clock::now();
-      ready_.arrive_and_wait();
+    std::vector<std::function<void()>> threads;
+    for (const std::vector<std::uint32_t>& turns : by_lane_) {
+      threads.emplace_back([this, &turns] {
+        for (const std::uint32_t turn : turns) take(order_.turns[turn]);
+      });
     }
+    clock_.run(threads);
     if (error_) std::rethrow_exception(error_);
     return std::move(timeline_);
   }
@@ -55,35 +47,33 @@ class ThreadRun {
  private:
   void take(const Turn& turn) {
     for (const std::uint32_t wait : order_.waits_of(turn)) {
-      ended_[order_.turns[wait].op.index()].wait(false, std::memory_order_acquire);
+      clock_.wait(ended_[order_.turns[wait].op.index()]);
     }
     const std::size_t op = turn.op.index();
     const auto members = static_cast<std::uint32_t>(order_.turns_of(turn.op).size());
-    // The last member to come does the work for all.
+    // The last member to arrive does the work for all.
     if (arrived_[op].fetch_add(1, std::memory_order_acq_rel) + 1 < members) {
-      ended_[op].wait(false, std::memory_order_acquire);
+      clock_.wait(ended_[op]);
       return;
     }
     Span& span = timeline_.spans[op];
-    span.start = Clock::now() - origin_;
+    span.start = clock_.now();
     try {
       if (!failed_.load(std::memory_order_relaxed)) work_(turn.op);
     } catch (...) {
-      // The others go on without working, so that everybody comes to an end.
+      // The other operations end without work, so that every thread returns.
       if (!failed_.exchange(true)) error_ = std::current_exception();
     }
-    span.end = Clock::now() - origin_;
-    ended_[op].store(true, std::memory_order_release);
-    ended_[op].notify_all();
+    span.end = clock_.now();
+    clock_.set(ended_[op]);
   }
 
   const Dispatch& order_;
   const std::function<void(OpId)>& work_;
+  Clock& clock_;
   std::vector<std::vector<std::uint32_t>> by_lane_;
   std::vector<std::atomic<std::uint32_t>> arrived_;
   std::vector<std::atomic<bool>> ended_;
-  std::latch ready_;
-  Clock::time_point origin_;
   Timeline timeline_;
   std::atomic<bool> failed_ = false;
   std::exception_ptr error_;
@@ -92,30 +82,29 @@ class ThreadRun {
 }  // namespace
 
 Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
-                        const std::function<void(OpId)>& work) {
-  return ThreadRun(dag, order, work).run();
+                        const std::function<void(OpId)>& work, Clock& clock) {
+  return ThreadRun(dag, order, work, clock).run();
 }
 
-std::vector<std::vector<Seconds>> repeat_beside(const std::vector<std::function<void()>>& works,
-                                                int samples) {
+std::vector<std::vector<Seconds>> repeat_together(const std::vector<std::function<void()>>& works,
+                                                  int samples, Clock& clock) {
   std::vector<std::vector<Seconds>> times(works.size());
-  std::latch ready(std::ssize(works));
-  std::atomic<std::size_t> at_it = works.size();  // have not done it often enough
-  const auto repeat = [&](std::size_t w) {
-    ready.arrive_and_wait();
-    bool enough = false;
-    while (at_it.load() > 0) {
-      const Clock::time_point start = Clock::now();
-      works[w]();
-      if (enough) continue;
-      times[w].emplace_back(Clock::now() - start);
-      enough = std::ssize(times[w]) >= samples;
-      if (enough) at_it.fetch_sub(1);
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (std::size_t w = 0; w < works.size(); ++w) threads.emplace_back(repeat, w);
-  threads.clear();
+  std::atomic<std::size_t> unfinished = works.size();
+  std::vector<std::function<void()>> threads;
+  for (std::size_t w = 0; w < works.size(); ++w) {
+    threads.emplace_back([&, w] {
+      for (int done = 0; unfinished.load() > 0; ++done) {
+        const Clock::Time start = clock.now();
+        works[w]();
+        const Clock::Time time = clock.now() - start;
+        if (done < samples) times[w].emplace_back(time);
+        if (done + 1 == samples) unfinished.fetch_sub(1);
+        // Virtual time would stand still for ever.
+        if (done >= samples && time == Clock::Time{}) return;
+      }
+    });
+  }
+  clock.run(threads);
   return times;
 }
 
@@ -233,7 +222,7 @@ void HostNumbers::exchange(OpId op) {
 Timeline HostNumbers::run(const Dispatch& order) {
   engine_.reset();
   if (exchange_) exchange_->begin_step();
-  return run_on_threads(dag_, order, [&](OpId op) {
+  const auto compute = [&](OpId op) {
     if (exchange_) exchange(op);
     const auto work = [&] {
       for (const auto& member : kernels_[op.index()]) {
@@ -246,7 +235,9 @@ Timeline HostNumbers::run(const Dispatch& order) {
     } else {
       work();
     }
-  });
+  };
+  Clock clock(ClockKind::wall);
+  return run_on_threads(dag_, order, compute, clock);
 }
 
 std::vector<double> HostNumbers::values(const StoreKey& key, const Region& region) {

@@ -1,6 +1,6 @@
-// The host engine: a thread for each lane. It always builds, so that dispatch, measuring and
-// comparing can be tested where there is no GPU. What the operations do is up to the caller: wait
-// for a given time (paced), or compute real numbers (HostNumbers).
+// The host engine: a thread per stream. It builds everywhere, so that dispatch, measurement and
+// calibration can be tested without a GPU. The caller decides what operations do: sleep, or compute
+// real numbers (HostNumbers).
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/timeline.hpp"
+#include "hw/clock.hpp"
 #include "hw/dispatch.hpp"
 #include "hw/exchange.hpp"
 #include "hw/kernels_moves.hpp"
@@ -18,16 +19,16 @@
 
 namespace parsim::hw {
 
-/// Runs every operation on its lane's thread; `work` is called once per operation, for a collective
-/// when all members have arrived. Spans are wall clock since all threads were ready. What `work`
-/// throws is thrown here after all threads have ended.
+/// Runs every operation on its stream's thread; `work` is called once per operation, for a
+/// collective when all members have arrived. Spans are times of the clock. What `work` throws is
+/// thrown here after all threads have ended.
 [[nodiscard]] Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
-                                      const std::function<void(OpId)>& work);
+                                      const std::function<void(OpId)>& work, Clock& clock);
 
-/// Kinds of work, each by a thread that repeats it until all were done `samples` times. By kind,
-/// its first so many times, during all of which the others were at work.
-[[nodiscard]] std::vector<std::vector<Seconds>> repeat_beside(
-    const std::vector<std::function<void()>>& works, int samples);
+/// Durations of kinds of work that run concurrently: a thread per kind repeats it until each has
+/// run `samples` times. By kind, the first `samples`, throughout which the other kinds ran too.
+[[nodiscard]] std::vector<std::vector<Seconds>> repeat_together(
+    const std::vector<std::function<void()>>& works, int samples, Clock& clock);
 
 /// Kernel bodies in loops over memory of the host, in float64.
 class HostEngine {
@@ -45,7 +46,7 @@ class HostEngine {
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
   [[nodiscard]] bool is_apart() const { return mine_.has_value(); }
   [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
-  /// Also remembers that it said so, see take_rivalry().
+  /// Recorded for take_rivalry().
   [[nodiscard]] bool has_rivals(const StoreKey& key);
   [[nodiscard]] double rate() const { return learning_rate; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
@@ -68,11 +69,12 @@ class HostEngine {
   }
 
   [[nodiscard]] const Stores& stores() const { return stores_; }
-  /// True if has_rivals() was since the last call.
+  /// Whether has_rivals() returned true since the last call.
   [[nodiscard]] bool take_rivalry() { return std::exchange(rivalry_, false); }
   /// Data and weights as before the step, everything else zero.
   void reset();
-  /// Room for what others send; until the next call, views of those parts are views of it.
+  /// Receive buffers for remote slices; until the next call, views of those slices are of the
+  /// buffers.
   [[nodiscard]] std::vector<View<double>> mirror(const std::vector<Parcel>& parcels);
 
  private:
@@ -92,11 +94,11 @@ class HostNumbers {
  public:
   /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
   explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, {}, nullptr) {}
-  /// Those of one device, where the others are other processes'. `post` must outlive this.
+  /// Those of one device; other processes compute the other devices'. `post` must outlive this.
   HostNumbers(const ExecDag& dag, DeviceId mine, Post& post)
       : HostNumbers(dag, std::optional(mine), &post) {}
 
-  /// One step on threads, from the numbers before the step.
+  /// One step on threads by the wall clock, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
   /// What a device holds of a region after the step, row-major.
   [[nodiscard]] std::vector<double> values(const StoreKey& key, const Region& region);
@@ -120,10 +122,10 @@ class HostNumbers {
   std::mutex rivals_lock_;
 };
 
-/// The store that differs most from what is expected, beyond the tolerance, or "". In fp32 by its
-/// worst number, relative to its largest. With fewer bits an activation near 0 may change sides and
-/// terms that cancel leave their rounding: there the norm of a role's differences over that of its
-/// numbers counts. `found` gives a store's numbers row-major.
+/// The tensor with the largest relative error, if that exceeds the tolerance, else "". In fp32:
+/// largest difference of an element over the largest element. In tf32 and bf16, where activations
+/// near 0 may change sign and cancellation leaves rounding errors: norm of all differences of a
+/// role over the norm of its elements. `found` returns a tensor's elements, row-major.
 [[nodiscard]] std::string worst_difference(
     HostNumbers& expected, const Stores& stores, Precision precision, double tolerance,
     const std::function<std::vector<double>(const StoreKey&, const Region&)>& found);

@@ -1,22 +1,21 @@
-// The paced host: a machine whose speed is known, to test measuring and comparing with.
+// The synthetic host: a machine whose speed is known, to test calibration and measurement with.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <thread>
 
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
 #include "hw/host.hpp"
-#include "hw/memory_pace.hpp"
+#include "hw/memory_contention.hpp"
 #include "hw/processes.hpp"
 
 namespace parsim::hw {
 
 namespace {
 
-// Milliseconds, so that a loaded machine's late awakenings are small beside them.
+// Milliseconds: several processes sleep by the wall clock, whose late wake-ups must not matter.
 constexpr Seconds overhead{1e-3};
 constexpr FlopsPerSecond whole_rate{5e9};
 constexpr BytesPerSecond whole_memory_rate{2e9};
@@ -24,15 +23,14 @@ constexpr BytesPerSecond common_memory_rate{3e9};  // of all parts of a host
 constexpr BytesPerSecond link_rate{250e6};
 constexpr Seconds link_latency{0.25e-3};
 constexpr int whole_share = 64;
-constexpr Seconds patience{10e-3};  // of calibration, with a message
 constexpr Bytes whole_memory{std::int64_t{16} << 30};
 
-Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
+Machine host_machine(const std::vector<int>& shares, const std::optional<LinkThrottle>& link) {
   Machine machine;
   machine.backend = "host";
-  machine.name = "paced host";
+  machine.name = "synthetic host";
   machine.versions = {{"parsim-hw", "1"}};
-  machine.clocks = "operations sleep for the times of a formula";
+  machine.clocks = "virtual time: operations take the durations of a formula";
   Cluster& cluster = machine.cluster;
   cluster.name = machine.name;
   cluster.nodes = {{"node"}};
@@ -44,7 +42,7 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
     model.peak.fill({whole_rate.value * part});
     model.memory_rate = {whole_memory_rate.value * part};
     model.memory = {static_cast<std::int64_t>(static_cast<double>(whole_memory.value) * part)};
-    model.provenance = {{"*", Label::guessed, "the paced host's own formula"}};
+    model.provenance = {{"*", Label::guessed, "the synthetic host's own formula"}};
     std::size_t index = 0;
     while (index < cluster.models.size() && cluster.models[index].name != model.name) ++index;
     if (index == cluster.models.size()) cluster.models.push_back(model);
@@ -52,7 +50,7 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
         {fmt::format("host{}", d), static_cast<std::int32_t>(index), NodeId{0}, model.memory});
   }
   if (link) {
-    pace_links(machine, *link);
+    throttle_links(machine, *link);
   } else {
     connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
                                  shares.size(), {link_rate, link_latency}));
@@ -60,7 +58,6 @@ Machine host_machine(const std::vector<int>& shares, const std::optional<PacedLi
   return machine;
 }
 
-/// What a kernel does.
 struct Load {
   Flops flops;
   Bytes touched;
@@ -71,7 +68,7 @@ Load load_of(const ExecDag& dag, const Compute& op) {
   const std::vector<Shape> shapes = input_shapes(dag.network, layer);
   const Part part = dag.part(op.work);
   if (part.out.empty()) return {};
-  // A backward pass is a product for each operand.
+  // A backward pass has a matmul for each operand.
   const std::int64_t passes = op.pass == Pass::backward ? 2 : 1;
   std::int64_t elements = part.out.volume();
   for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -84,7 +81,7 @@ Load load_of(const ExecDag& dag, const Compute& op) {
           Bytes{passes * elements * element_bytes(dag.precision)}};
 }
 
-Seconds kernel_pace(const Load& load, Precision precision, const DeviceModel& model) {
+Seconds kernel_duration(const Load& load, Precision precision, const DeviceModel& model) {
   if (load.touched.value == 0) return {};
   return overhead +
          std::max(load.flops / model.peak_at(precision), load.touched / model.memory_rate);
@@ -106,60 +103,82 @@ Bytes touched_in(const ExecDag& dag, OpId id) {
   return message_traffic(dag, id);
 }
 
-/// Operations in real time.
-class HostPace {
+std::vector<Seconds> durations_of(const ExecDag& dag, const Machine& machine) {
+  std::vector<Seconds> durations;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    durations.push_back(modelled_duration(dag, OpId{i}, machine));
+  }
+  return durations;
+}
+
+/// All devices in one process. Its threads sleep in virtual time: measurements depend on the
+/// formula, calibration and dispatch only, not on how busy this machine is.
+class SyntheticHost {
  public:
-  HostPace(const Machine& machine, bool is_one_host) : machine_(machine) {
-    if (!is_one_host) return;
+  SyntheticHost(const Machine& machine, bool shares_memory) : machine_(machine) {
+    if (!shares_memory) return;
     std::vector<BytesPerSecond> rates;
     for (const Device& device : machine.cluster.devices) {
       rates.push_back(machine.cluster.models[static_cast<std::size_t>(device.model)].memory_rate);
     }
-    memory_ = std::make_shared<MemoryPace>(rates, common_memory_rate);
+    contention_.emplace(rates, common_memory_rate, clock_);
   }
-  void operator()(const ExecDag& dag, OpId op, Seconds alone) const {
-    if (!memory_) return std::this_thread::sleep_for(alone);
-    const OpKind kind = dag.kind(op);
-    const bool message = kind == OpKind::transfer || kind == OpKind::collective;
-    memory_->spend(message ? movers(dag, op) : std::vector{DeviceId{dag.record(op).device}}, alone,
-                   touched_in(dag, op));
+
+  Spread alone(const ExecDag& dag, OpId op, int samples) {
+    return spread_of(repeat_together({[&] { sleep(dag, op); }}, samples, clock_).front());
   }
-  void operator()(const ExecDag& dag, OpId op) const { (*this)(dag, op, pace(dag, op, machine_)); }
+
+  std::vector<Beside> together(const ExecDag& dag, const std::vector<Neighbour>& group,
+                               int samples) {
+    std::vector<std::function<void()>> works;
+    for (const Neighbour& one : group)
+      works.emplace_back([this, &dag, op = one.op] { sleep(dag, op); });
+    const std::vector<std::vector<Seconds>> times = repeat_together(works, samples, clock_);
+    std::vector<Beside> all;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      all.push_back({alone(dag, group[i].op, samples), spread_of(times[i])});
+    }
+    return all;
+  }
+
+  Measurement step(const ExecDag& dag, int steps) {
+    const Dispatch order = dispatch(dag);
+    const std::vector<Seconds> durations = durations_of(dag, machine_);
+    const auto work = [&](OpId op) { sleep(dag, op, durations[op.index()]); };
+    std::vector<Timeline> runs;
+    std::vector<Seconds> times;
+    for (int s = 0; s < steps; ++s) {
+      runs.push_back(run_on_threads(dag, order, work, clock_));
+      times.push_back(makespan(runs.back()));
+    }
+    return measurement_of(times, runs);
+  }
 
  private:
-  Machine machine_;
-  std::shared_ptr<MemoryPace> memory_;  ///< of parts of one host
-};
-
-std::vector<Seconds> paces(const ExecDag& dag, const Machine& machine) {
-  std::vector<Seconds> durations;
-  for (std::size_t i = 0; i < dag.size(); ++i) durations.push_back(pace(dag, OpId{i}, machine));
-  return durations;
-}
-
-/// Nobody launches a thread's operations: what its lane needs to get from one to the next.
-std::vector<Seconds> empty_operations(int samples) {
-  constexpr std::size_t count = 1000;
-  ExecDag dag;
-  for (std::size_t i = 0; i < count; ++i) dag.add(Delay{DeviceId{0}, {}}, {});
-  const Dispatch order = dispatch(dag);
-  std::vector<Seconds> times;
-  for (int s = 0; s < samples; ++s) {
-    times.push_back(makespan(run_on_threads(dag, order, [](OpId) {})) / static_cast<double>(count));
+  void sleep(const ExecDag& dag, OpId op) { sleep(dag, op, modelled_duration(dag, op, machine_)); }
+  void sleep(const ExecDag& dag, OpId op, Seconds alone) {
+    if (!contention_) return clock_.sleep_for(alone);
+    const OpKind kind = dag.kind(op);
+    const bool message = kind == OpKind::transfer || kind == OpKind::collective;
+    contention_->sleep(message ? movers(dag, op) : std::vector{DeviceId{dag.record(op).device}},
+                       alone, touched_in(dag, op));
   }
-  return times;
-}
+
+  Machine machine_;
+  Clock clock_{ClockKind::virtual_time};
+  std::optional<MemoryContention> contention_;  ///< of parts of one host
+};
 
 }  // namespace
 
-Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
+Seconds modelled_duration(const ExecDag& dag, OpId id, const Machine& machine) {
   const OpRecord& record = dag.record(id);
   const auto model = [&]() -> const DeviceModel& {
     return machine.cluster.model(DeviceId{record.device});
   };
   switch (dag.kind(id)) {
     case OpKind::compute:
-      return kernel_pace(load_of(dag, std::get<Compute>(dag.op(id))), dag.precision, model());
+      return kernel_duration(load_of(dag, std::get<Compute>(dag.op(id))), dag.precision, model());
     case OpKind::update:
     case OpKind::local:
       return overhead + touched_bytes(dag, id) / model().memory_rate;
@@ -189,61 +208,35 @@ Seconds pace(const ExecDag& dag, OpId id, const Machine& machine) {
   return steps * 2 * latency + steps / n * (dag.payload(id) / rate);
 }
 
-Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link) {
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkThrottle>& link) {
   Hardware host;
   host.machine =
       host_machine(shares.empty() ? std::vector<int>{whole_share, whole_share} : shares, link);
-  const Machine machine = host.machine;
-  const HostPace spend(machine, !shares.empty());
+  const auto synthetic = std::make_shared<SyntheticHost>(host.machine, !shares.empty());
   if (!shares.empty()) {
     std::vector<DeviceId>& all = host.common_memory.emplace_back();
     for (std::size_t d = 0; d < shares.size(); ++d) all.emplace_back(d);
-    // A whole host's walk is as long as its patience: weights and gradients, and back.
-    host.walk = {static_cast<std::int64_t>(whole_memory_rate.value * patience.count() / 3)};
+    host.walk = Bytes{std::int64_t{64} << 20};
   }
-  const auto repeated = [spend](const ExecDag& dag, OpId op, int samples) {
-    return spread_of(repeat_beside({[&] { spend(dag, op); }}, samples).front());
-  };
-  host.alone = [repeated](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
+  host.largest_message = Bytes{std::int64_t{256} << 20};
+  host.alone = [synthetic](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> spreads;
-    for (const OpId op : ops) spreads.push_back(repeated(dag, op, samples));
+    for (const OpId op : ops) spreads.push_back(synthetic->alone(dag, op, samples));
     return spreads;
   };
-  host.together = [spend, repeated](const ExecDag& dag,
-                                    const std::vector<std::vector<Neighbour>>& groups,
-                                    int samples) {
+  host.together = [synthetic](const ExecDag& dag, const std::vector<std::vector<Neighbour>>& groups,
+                              int samples) {
     std::vector<std::vector<Beside>> all;
     for (const std::vector<Neighbour>& group : groups) {
-      std::vector<std::function<void()>> works;
-      for (const Neighbour& one : group)
-        works.emplace_back([&dag, &spend, op = one.op] { spend(dag, op); });
-      const std::vector<std::vector<Seconds>> times = repeat_beside(works, samples);
-      all.emplace_back();
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        all.back().push_back({repeated(dag, group[i].op, samples), spread_of(times[i])});
-      }
+      all.push_back(synthetic->together(dag, group, samples));
     }
     return all;
   };
-  host.launch = [](int samples) { return spread_of(empty_operations(samples)); };
-  const BytesPerSecond rate = host.machine.cluster.links[0].rate;
-  host.largest_message = {static_cast<std::int64_t>(rate.value * patience.count())};
-  host.step = [machine, spend](const ExecDag& dag, int steps) {
-    const Dispatch order = dispatch(dag);
-    const std::vector<Seconds> alone = paces(dag, machine);
-    std::vector<Timeline> runs;
-    std::vector<Seconds> times;
-    for (int s = 0; s < steps; ++s) {
-      runs.push_back(
-          run_on_threads(dag, order, [&](OpId op) { spend(dag, op, alone[op.index()]); }));
-      times.push_back(makespan(runs.back()));
-    }
-    return measurement_of(times, runs);
-  };
+  host.step = [synthetic](const ExecDag& dag, int steps) { return synthetic->step(dag, steps); };
   return host;
 }
 
-Hardware host_hardware(const std::vector<int>& shares, const std::optional<PacedLink>& link,
+Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkThrottle>& link,
                        Meeting& meeting) {
   const Launch& launch = meeting.launch();
   const auto size = static_cast<std::size_t>(launch.size);
@@ -254,21 +247,24 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<Paced
   const DeviceId mine{launch.rank};
   Hardware host;
   host.machine = host_machine(shares.empty() ? std::vector<int>(size, whole_share) : shares, link);
+  host.machine.clocks = "wall clock: operations sleep for the durations of a formula";
   const Machine machine = host.machine;
   const auto post = std::make_shared<Post>(meeting);
   host.step = [=, &meeting](const ExecDag& dag, int steps) {
     const Dispatch own = dispatch(dag, mine);
-    const std::vector<Seconds> durations = paces(dag, machine);
+    const std::vector<Seconds> durations = durations_of(dag, machine);
     Exchange exchange(dag, mine, *post);
     std::vector<Timeline> parts;
     std::vector<Seconds> times;
     for (int s = 0; s < steps; ++s) {
       exchange.begin_step();
       meet(meeting);
-      parts.push_back(run_on_threads(dag, own, [&](OpId op) {
+      const auto work = [&](OpId op) {
         exchange.meet(op);
         std::this_thread::sleep_for(durations[op.index()]);
-      }));
+      };
+      Clock clock(ClockKind::wall);
+      parts.push_back(run_on_threads(dag, own, work, clock));
       times.push_back(makespan(parts.back()));
     }
     times = slowest(meeting, times);

@@ -37,7 +37,8 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   workspaces  what cuDNN's convolutions want beside the tensors, on described devices; no GPU needed
 
   --dag FILE            execution DAG (parsim plan --dag); may be given several times
-  --backend WORD        auto (CUDA), cuda or host (threads that sleep; default: auto)
+  --backend WORD        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
+                        default: auto)
   --partition N,N,...   logical devices of so many multiprocessors on one GPU
   --link RATE,LATENCY   make messages as slow as over such a link, as in 10GB/s,5us
   --device NAME,...     workspaces: type of each device of the DAGs, as in 'parsim list devices'
@@ -112,7 +113,7 @@ std::vector<int> partition(const std::string& text) {
   return parts;
 }
 
-std::optional<hw::PacedLink> paced_link(const Options& options) {
+std::optional<hw::LinkThrottle> link_throttle(const Options& options) {
   const std::string text = options.text("--link", "");
   if (text.empty()) return std::nullopt;
   const std::size_t comma = text.find(',');
@@ -120,8 +121,8 @@ std::optional<hw::PacedLink> paced_link(const Options& options) {
     throw InputError("--link", fmt::format("'{}'", text),
                      "accepted: a rate and a latency, as in 10GB/s,5us");
   }
-  const hw::PacedLink link{parse_rate(text.substr(0, comma), "--link"),
-                           parse_seconds(text.substr(comma + 1), "--link")};
+  const hw::LinkThrottle link{parse_rate(text.substr(0, comma), "--link"),
+                              parse_seconds(text.substr(comma + 1), "--link")};
   if (!(link.rate.value > 0)) throw InputError("--link", "a rate of 0", "accepted: more");
   return link;
 }
@@ -213,7 +214,7 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   const bool on_host = backend == "host";
-  const std::optional<hw::PacedLink> link = paced_link(options);
+  const std::optional<hw::LinkThrottle> link = link_throttle(options);
   const hw::Launch launch = hw::launch_from(hw::environment_variable);
   const std::vector<ExecDag> dags =
       options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
@@ -239,7 +240,7 @@ int run(const std::vector<std::string>& words) {
   if (options.verb == "check") {
     if (!hardware.check) {
       throw hw::HardwareError(
-          "the paced host computes numbers only where each device has a process of its own");
+          "the synthetic host computes numbers only where each device has a process of its own");
     }
     std::string report;
     for (const ExecDag& dag : dags) {

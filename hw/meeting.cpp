@@ -16,7 +16,7 @@ namespace parsim::hw {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Wall = std::chrono::steady_clock;
 
 /// What a process says first.
 struct Hello {
@@ -50,10 +50,10 @@ void Meeting::wait_for_others() {
         fmt::format("rank 0 cannot listen at port {}: {}; MASTER_PORT names another", launch_.port,
                     std::strerror(errno)));
   }
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(patience_);
+  const Wall::time_point deadline =
+      Wall::now() + std::chrono::duration_cast<Wall::duration>(patience_);
   for (int missing = launch_.size - 1; missing > 0;) {
-    if (Clock::now() >= deadline) {
+    if (Wall::now() >= deadline) {
       std::vector<std::string> names;
       for (int rank = 1; rank < launch_.size && names.size() < 8; ++rank) {
         if (sockets_[static_cast<std::size_t>(rank)].id < 0) names.push_back(std::to_string(rank));
@@ -62,7 +62,7 @@ void Meeting::wait_for_others() {
           "{} of {} processes have not come to port {} of rank 0 within {}, first of all: rank {}",
           missing, launch_.size, launch_.port, to_text(patience_), join(names)));
     }
-    Socket socket = accept_within(listening, deadline - Clock::now());
+    Socket socket = accept_within(listening, deadline - Wall::now());
     if (socket.id < 0) continue;
     set_patience(socket, patience_);
     Hello hello;

@@ -13,8 +13,8 @@ namespace {
 
 }  // namespace
 
-Hardware cuda_hardware(const std::vector<int>&, const std::optional<PacedLink>&) { refuse(); }
-Hardware cuda_hardware(const std::optional<PacedLink>&, Meeting&) { refuse(); }
+Hardware cuda_hardware(const std::vector<int>&, const std::optional<LinkThrottle>&) { refuse(); }
+Hardware cuda_hardware(const std::optional<LinkThrottle>&, Meeting&) { refuse(); }
 
 Workspaces library_workspaces(const std::vector<ExecDag>&, const std::vector<std::string>&) {
   throw HardwareError(

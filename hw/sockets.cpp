@@ -22,7 +22,7 @@ namespace parsim::hw {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Wall = std::chrono::steady_clock;
 
 /// The first IPv4 address of a host name.
 sockaddr_in address_of(const std::string& host, int port) {
@@ -146,11 +146,10 @@ Socket accept_within(const Socket& listening, Seconds time) {
 
 Socket connect_within(const std::string& host, int port, Seconds time) {
   const sockaddr_in address = address_of(host, port);
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
-  while (Clock::now() < deadline) {
+  const Wall::time_point deadline = Wall::now() + std::chrono::duration_cast<Wall::duration>(time);
+  while (Wall::now() < deadline) {
     Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    set_patience(socket, Seconds{deadline - Clock::now()});  // connecting counts as sending
+    set_patience(socket, Seconds{deadline - Wall::now()});  // connecting counts as sending
     if (::connect(socket.id, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
         !is_own_other_end(socket)) {
       return socket;

@@ -107,7 +107,7 @@ constexpr Seconds guessed_latency{5e-6};
 
 }  // namespace
 
-CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link)
+CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<LinkThrottle>& link)
     : link_(link), communicators_(std::make_shared<Communicators>()) {
   const int count = gpus_here();
   if (!partition.empty()) {
@@ -143,7 +143,7 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
   }
 }
 
-CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
+CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Meeting& meeting)
     : link_(link), meeting_(&meeting), communicators_(std::make_shared<Communicators>()) {
   const Launch& launch = meeting.launch();
   mine_ = DeviceId{launch.rank};
@@ -168,7 +168,7 @@ CudaDevices::CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting)
   });
   share_gpus(meeting.to_all(identity));
   whole_ = whole_machine(meeting, own);
-  if (link_) pace_links(*whole_, *link_);
+  if (link_) throttle_links(*whole_, *link_);
 }
 
 void CudaDevices::make_current(const LogicalDevice& device) const {
@@ -228,7 +228,7 @@ Machine CudaDevices::own_machine() const {
   }
   cluster.name = machine.name;
   if (link_ && !mine_) {
-    pace_links(machine, *link_);
+    throttle_links(machine, *link_);
   } else {
     connect_as_star(machine, std::vector<std::pair<BytesPerSecond, Seconds>>(
                                  cluster.devices.size(), {guessed_rate, guessed_latency}));

@@ -29,17 +29,17 @@ struct LogicalDevice {
 class CudaDevices {
  public:
   /// Throws HardwareError with the reason if there is no driver, no GPU, or not such a partition.
-  CudaDevices(const std::vector<int>& partition, const std::optional<PacedLink>& link);
+  CudaDevices(const std::vector<int>& partition, const std::optional<LinkThrottle>& link);
   /// One GPU, the device with this process's rank; the others are other processes'. `meeting` must
   /// outlive this. Throws HardwareError if the machine has too few.
-  CudaDevices(const std::optional<PacedLink>& link, Meeting& meeting);
+  CudaDevices(const std::optional<LinkThrottle>& link, Meeting& meeting);
   ~CudaDevices();
   CudaDevices(const CudaDevices&) = delete;
   CudaDevices& operator=(const CudaDevices&) = delete;
 
   [[nodiscard]] const std::vector<LogicalDevice>& all() const { return devices_; }
-  /// Messages are held back until the time of pace(), where links are paced.
-  [[nodiscard]] bool paced() const { return link_.has_value(); }
+  /// Messages are held back for modelled_duration() where links are throttled.
+  [[nodiscard]] bool throttled() const { return link_.has_value(); }
   [[nodiscard]] bool partitioned() const { return !devices_.empty() && devices_[0].partition; }
   /// Whether work may become a graph: on partitions only if it stays where it was.
   [[nodiscard]] bool has_graphs() const { return has_graphs_; }
@@ -62,7 +62,7 @@ class CudaDevices {
 
   std::vector<LogicalDevice> devices_;
   bool has_graphs_ = true;
-  std::optional<PacedLink> link_;
+  std::optional<LinkThrottle> link_;
   std::optional<DeviceId> mine_;
   Meeting* meeting_ = nullptr;
   std::optional<Machine> whole_;  ///< of all processes

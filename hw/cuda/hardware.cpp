@@ -34,7 +34,7 @@ void answer_steps(Hardware& hardware, const std::shared_ptr<CudaDevices>& device
 
 }  // namespace
 
-Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<PacedLink>& link) {
+Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<LinkThrottle>& link) {
   const auto devices = std::make_shared<CudaDevices>(partition, link);
   Hardware hardware;
   hardware.machine = devices->machine();
@@ -64,7 +64,7 @@ Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<Pa
   return hardware;
 }
 
-Hardware cuda_hardware(const std::optional<PacedLink>& link, Meeting& meeting) {
+Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting) {
   const auto devices = std::make_shared<CudaDevices>(link, meeting);
   Hardware hardware;
   hardware.machine = devices->machine();

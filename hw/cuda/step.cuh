@@ -48,13 +48,13 @@ class CudaStep {
     }
     engine_.allocate_workspaces();
     for (const Turn& turn : order_.turns) turn_ends_.push_back(lanes_.event(turn.lane, false));
-    if (devices_.paced()) {
+    if (devices_.throttled()) {
       const Machine machine = devices_.machine();
       for (std::size_t i = 0; i < dag.size(); ++i) {
         const bool message = dag.kind(OpId{i}) == OpKind::collective ||
                              (dag.kind(OpId{i}) == OpKind::transfer &&
                               dag.record(OpId{i}).device != dag.record(OpId{i}).to);
-        holds_.push_back(message ? pace(dag, OpId{i}, machine) : Seconds{});
+        holds_.push_back(message ? modelled_duration(dag, OpId{i}, machine) : Seconds{});
       }
       for (std::size_t lane = 0; lane < order_.lanes.size(); ++lane) {
         lanes_.make_current(static_cast<std::int32_t>(lane));
@@ -279,7 +279,7 @@ class CudaStep {
   [[nodiscard]] const DeviceMemory& start_of(const Turn& turn) const {
     return starts_[static_cast<std::size_t>(turn.lane)];
   }
-  /// A paced message begins when all its members have come.
+  /// A throttled message begins when all its members have come.
   void note_begin(std::span<const Turn> turns) {
     if (turns.size() > 1) lanes_.barrier(turns);
     for (const Turn& turn : turns) note_start(turn.lane, start_of(turn));
@@ -308,8 +308,8 @@ class CudaStep {
   std::vector<Kernels<CudaEngine<T>>> kernels_;
   std::vector<Event> turn_ends_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
-  std::vector<Seconds> holds_;                     ///< by operation, where links are paced
-  std::vector<DeviceMemory> starts_;               ///< by lane: when its paced message began
+  std::vector<Seconds> holds_;                     ///< by operation, where links are throttled
+  std::vector<DeviceMemory> starts_;               ///< by lane: when its throttled message began
   DeviceMemory hold_start_;
   Seconds issue_time_{};  ///< as long as issuing a step with events takes, or longer
 };

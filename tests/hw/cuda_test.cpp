@@ -216,22 +216,23 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
   CHECK(versions(emulated::Graphs::keep).back().name == "NCCL");
 }
 
-TEST_CASE("cuda: paced messages take their time") {
+TEST_CASE("cuda: throttled messages take their time") {
   const Emulated machine({});
-  const hw::PacedLink link{BytesPerSecond{1e9}, Seconds{20e-6}};
+  const hw::LinkThrottle link{BytesPerSecond{1e9}, Seconds{20e-6}};
   const hw::Hardware hardware = hw::cuda_hardware({64, 64}, link);
   const ExecDag dag = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 16}});
   std::vector<OpId> ops;
   for (std::size_t i = 0; i < dag.size(); ++i) ops.emplace_back(i);
   const std::vector<Spread> times = hardware.alone(dag, ops, 3);
   for (const OpId op : ops) {
-    const double ratio = times[op.index()].median / hw::pace(dag, op, hardware.machine);
+    const double ratio =
+        times[op.index()].median / hw::modelled_duration(dag, op, hardware.machine);
     CHECK(ratio >= 1);
     CHECK(ratio < 1.1);
     CHECK(times[op.index()].samples == 3);
   }
   // What takes 20 ms is measured less often than what takes 20 us.
-  const hw::PacedLink slow{BytesPerSecond{2e8}, Seconds{}};
+  const hw::LinkThrottle slow{BytesPerSecond{2e8}, Seconds{}};
   const hw::Hardware patient = hw::cuda_hardware({64, 64}, slow);
   const ExecDag two = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 22}});
   const std::vector<Spread> spreads = patient.alone(two, {OpId{0}, OpId{two.size() - 1}}, 30);

@@ -7,8 +7,6 @@
 
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
-#include "tests/hw/virtual_clock.hpp"
-#include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -195,19 +193,6 @@ TEST_CASE("dispatch: collectives meet in one order on all lanes that share two o
       CAPTURE(lane);
       CHECK(std::is_sorted(ops.begin(), ops.end()));
     }
-  }
-}
-
-TEST_CASE("dispatch: on a virtual clock lanes keep the list scheduler's times exactly") {
-  for (std::uint64_t seed = 0; seed < 32; ++seed) {
-    const ExecDag dag = random_dag(seed);
-    std::vector<Seconds> durations;
-    for (std::size_t i = 0; i < dag.size(); ++i) {
-      // Whole microseconds: sums are exact in whatever order.
-      durations.push_back(Seconds{static_cast<double>((i * 7919 + seed) % 97 + 1)});
-    }
-    CAPTURE(seed);
-    CHECK(virtual_schedule(dag, durations) == list_schedule(dag, durations));
   }
 }
 

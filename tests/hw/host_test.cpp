@@ -8,7 +8,6 @@
 #include <iterator>
 #include <set>
 #include <stdexcept>
-#include <thread>
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -17,8 +16,8 @@
 #include "strategies/price.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/runnable.hpp"
-#include "tests/hw/virtual_clock.hpp"
 #include "tests/support/interpreter.hpp"
+#include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/random_plans.hpp"
@@ -62,6 +61,13 @@ std::string difference(const ExecDag& made) {
     }
   }
   return compared > 3 ? "" : "nothing was compared";
+}
+
+/// Of a step whose operations sleep for these durations, in virtual time.
+std::vector<Span> virtual_spans(const ExecDag& dag, const std::vector<Seconds>& durations) {
+  hw::Clock clock(hw::ClockKind::virtual_time);
+  const auto sleep = [&](OpId op) { clock.sleep_for(durations[op.index()]); };
+  return hw::run_on_threads(dag, hw::dispatch(dag), sleep, clock).spans;
 }
 
 /// What tests/hw/data has under this name.
@@ -234,23 +240,25 @@ TEST_CASE("host: what an operation throws reaches the caller, and all threads en
   const NotedDag noted =
       dag_of("a: compute d0 1us; b: all-reduce d0,d1 4MiB after a; c: compute d1 1us after b");
   const hw::Dispatch order = hw::dispatch(noted.dag);
-  CHECK_THROWS_AS(static_cast<void>(hw::run_on_threads(noted.dag, order,
-                                                       [&](OpId op) {
-                                                         if (op == noted["b"])
-                                                           throw std::runtime_error("no");
-                                                       })),
-                  std::runtime_error);
+  const auto fail = [&](OpId op) {
+    if (op == noted["b"]) throw std::runtime_error("no");
+  };
+  for (const hw::ClockKind kind : {hw::ClockKind::wall, hw::ClockKind::virtual_time}) {
+    hw::Clock clock(kind);
+    CHECK_THROWS_AS(static_cast<void>(hw::run_on_threads(noted.dag, order, fail, clock)),
+                    std::runtime_error);
+  }
 }
 
-TEST_CASE("host: operations on threads take their time and keep the order of the DAG") {
+TEST_CASE("host: by the wall clock operations take their time and keep the order of the DAG") {
   const NotedDag noted = dag_of(
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: compute d0 1us; d: compute d1 1us "
       "after b c; e: all-reduce d0,d1 1MB after d");
   const std::vector<Seconds> durations{2ms, 3ms, 1ms, 2ms, 1ms};
-  const Timeline timeline = hw::run_on_threads(noted.dag, hw::dispatch(noted.dag), [&](OpId op) {
-    std::this_thread::sleep_for(durations[op.index()]);
-  });
-  const std::vector<Span> planned = virtual_schedule(noted.dag, durations);
+  hw::Clock clock(hw::ClockKind::wall);
+  const auto sleep = [&](OpId op) { clock.sleep_for(durations[op.index()]); };
+  const Timeline timeline = hw::run_on_threads(noted.dag, hw::dispatch(noted.dag), sleep, clock);
+  const std::vector<Span> planned = virtual_spans(noted.dag, durations);
   for (std::size_t i = 0; i < durations.size(); ++i) {
     CHECK(timeline.spans[i].end - timeline.spans[i].start >= durations[i]);
     CHECK(timeline.spans[i].start >= planned[i].start);  // never early
@@ -260,7 +268,31 @@ TEST_CASE("host: operations on threads take their time and keep the order of the
   }
 }
 
-TEST_CASE("host: the simulator's spans are the virtual clock's, given its durations") {
+TEST_CASE("host: in virtual time threads keep the list scheduler's times exactly") {
+  const std::vector<Network> networks = tiny_networks();
+  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+    const std::size_t gpus = 2 + seed % 4;
+    const ExecDag dag = lower(
+        networks[seed % networks.size()], star_of(gpus + 1, "10 GB/s", "1us"),
+        with_split_states(random_plan(networks[seed % networks.size()], gpus, 8, seed), seed));
+    std::vector<Seconds> durations;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      // Whole seconds, and none for some: sums are exact in whatever order.
+      durations.push_back(Seconds{static_cast<double>((i * 7919 + seed) % 97)});
+    }
+    CAPTURE(seed);
+    CHECK(virtual_spans(dag, durations) == list_schedule(dag, durations));
+  }
+}
+
+TEST_CASE("host: work is repeated until each kind has its samples, also work that takes no time") {
+  hw::Clock clock(hw::ClockKind::virtual_time);
+  const auto times = hw::repeat_together(
+      {[&] { clock.sleep_for(2ms); }, [&] { clock.sleep_for(5ms); }, [] {}}, 3, clock);
+  CHECK(times == std::vector<std::vector<Seconds>>{{2ms, 2ms, 2ms}, {5ms, 5ms, 5ms}, {0s, 0s, 0s}});
+}
+
+TEST_CASE("host: the simulator's spans are those of threads in virtual time, given its durations") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = make_constant_efficiency(cluster);
   const auto simulator = make_simgrid_executor(cluster, *cost, {});
@@ -270,14 +302,16 @@ TEST_CASE("host: the simulator's spans are the virtual clock's, given its durati
         lower(network, cluster, with_split_states(random_plan(network, 2, 8, seed), seed));
     const Timeline simulated = simulator->run(dag);
     std::vector<Seconds> durations;
-    for (const Span& span : simulated.spans) durations.push_back(span.end - span.start);
-    const std::vector<Span> clock = virtual_schedule(dag, durations);
+    // Virtual time is in nanoseconds: a million times the microseconds.
+    for (const Span& span : simulated.spans) durations.push_back(1e6 * (span.end - span.start));
+    const std::vector<Span> threads = virtual_spans(dag, durations);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       CAPTURE(seed);
       CAPTURE(i);
-      CHECK(clock[i].start.count() ==
+      CHECK(threads[i].start.count() / 1e6 ==
             doctest::Approx(simulated.spans[i].start.count()).epsilon(1e-9));
-      CHECK(clock[i].end.count() == doctest::Approx(simulated.spans[i].end.count()).epsilon(1e-9));
+      CHECK(threads[i].end.count() / 1e6 ==
+            doctest::Approx(simulated.spans[i].end.count()).epsilon(1e-9));
     }
   }
 }

@@ -70,7 +70,7 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
   }
 }
 
-TEST_CASE("processes: paced, they measure one step together and rank 0 has it") {
+TEST_CASE("processes: on the synthetic host they measure one step together and rank 0 has it") {
   const NotedDag noted = dag_of(
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b;"
       "d: compute d2 1us");
@@ -91,7 +91,7 @@ TEST_CASE("processes: paced, they measure one step together and rank 0 has it") 
   for (std::size_t i = 0; i < noted.dag.size(); ++i) {
     const Span& span = whole.timeline.spans[i];
     // Sleeping is never too short; the processes' clocks begin at almost the same time.
-    CHECK(span.end - span.start >= 0.8 * hw::pace(noted.dag, OpId{i}, alone.machine));
+    CHECK(span.end - span.start >= 0.8 * hw::modelled_duration(noted.dag, OpId{i}, alone.machine));
   }
   CHECK(whole.timeline.spans[noted["c"].index()].start >=
         whole.timeline.spans[noted["b"].index()].start);

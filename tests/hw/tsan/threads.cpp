@@ -1,4 +1,4 @@
-// Runs DAG files on the host engine, computing and paced, under ThreadSanitizer: it ends the
+// Runs DAG files on the host engine, computing and sleeping, under ThreadSanitizer: it ends the
 // program with an error if two threads touch memory in no order.
 #include <array>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "core/json.hpp"
 #include "hw/host.hpp"
-#include "hw/memory_pace.hpp"
+#include "hw/memory_contention.hpp"
 
 namespace {
 
@@ -45,11 +45,14 @@ int main(int count, char** arguments) try {
     hw::HostNumbers numbers(dag);
     Seconds busy{};
     for (int run = 0; run < 5; ++run) busy += makespan(numbers.run(order));
-    hw::MemoryPace memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9});
-    busy += makespan(hw::run_on_threads(dag, order, [&](OpId op) {
+    hw::Clock clock(hw::ClockKind::virtual_time);
+    hw::MemoryContention memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9},
+                                clock);
+    const auto sleep = [&](OpId op) {
       const hw::Turn turn = order.turns_of(op).front();
-      memory.spend(std::array{DeviceId{turn.lane}}, std::chrono::microseconds(20), Bytes{20'000});
-    }));
+      memory.sleep(std::array{DeviceId{turn.lane}}, std::chrono::microseconds(20), Bytes{20'000});
+    };
+    busy += makespan(hw::run_on_threads(dag, order, sleep, clock));
     in_processes(dag);
     std::printf("%s: %zu operations on %zu threads, %.3f s\n", arguments[a], dag.size(),
                 order.lanes.size(), busy.count());
