@@ -4,10 +4,20 @@
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 
-# Installs the packages of the given groups that are absent. The answer "all there" is kept in a
-# stamp named after the list's checksum, so that asking again costs nothing.
+# Sets `as_root` to what makes a command root's; fails where nothing does. sudo may ask for the
+# password only where somebody can answer.
+find_root() {
+  as_root=()
+  ((EUID == 0)) && return
+  as_root=(sudo)
+  command -v sudo > /dev/null && { [[ -t 0 ]] || sudo -n true 2> /dev/null; }
+}
+
+# Installs the packages of the given groups that are absent. Without root they are named, and what
+# can be built and run without them is. The answer "all there" is kept in a stamp named after the
+# list's checksum, so that asking again costs nothing.
 ensure_packages() {
-  local list=$root/cmake/packages.txt groups=" $* " group name sum stamp
+  local list=$root/cmake/packages.txt groups=" $* " group name sum stamp as_root
   read -r sum _ < <(cksum "$list")
   stamp=$root/build/.packages-$sum${groups// /-}
   [[ -e $stamp ]] && return 0
@@ -20,13 +30,9 @@ ensure_packages() {
       missing+=("$name")
   done
   if ((${#missing[@]})); then
-    local as_root=()
-    if ((EUID != 0)); then
-      as_root=(sudo)
-      command -v sudo > /dev/null || {
-        say "these packages are absent and neither root nor sudo is at hand: ${missing[*]}"
-        return 1
-      }
+    if ! command -v apt-get > /dev/null || ! find_root; then
+      say "not installed, for want of apt-get or root: ${missing[*]}"
+      return 0
     fi
     say "installing ${missing[*]}"
     # Another apt at work, perhaps that of a second call, is waited for.
@@ -42,16 +48,18 @@ ensure_packages() {
   mkdir -p "$root/build" && : > "$stamp"
 }
 
-# Configures build/PRESET once and whenever the presets change, then builds the preset's targets.
-build_preset() {
+# Configures build/PRESET once and whenever the presets change.
+configure_preset() {
   local preset=$1 folder=$root/build/$1 fresh=()
   # A tree that was copied or moved brings the cache of its old place along.
   if [[ -e $folder/CMakeCache.txt ]] &&
     ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
     fresh=(--fresh)
   fi
-  # Ninja runs CMake again for CMakeLists.txt, but not for the presets.
-  if ((${#fresh[@]})) || [[ ! $folder/build.ninja -nt $root/CMakePresets.json ]]; then
+  # Ninja runs CMake again for CMakeLists.txt, but not for the presets, nor for a package that has
+  # come since.
+  if ((${#fresh[@]})) || [[ ! $folder/build.ninja -nt $root/CMakePresets.json ]] ||
+    [[ -n $(find "$root/build" -maxdepth 1 -name '.packages-*' -newer "$folder/build.ninja") ]]; then
     say "configuring build/$preset"
     mkdir -p "$folder"
     (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$folder/configure.log" 2>&1 || {
@@ -60,8 +68,13 @@ build_preset() {
       return 1
     }
   fi
-  say "building build/$preset"
-  (cd "$root" && cmake --build --preset "$preset") >&2
+}
+
+# build_preset PRESET [--target TARGET...]: configures and builds, without targets the preset's.
+build_preset() {
+  configure_preset "$1" || return 1
+  say "building build/$1"
+  (cd "$root" && cmake --build --preset "$@") >&2
 }
 
 # The preset's build of the program is newer than every source. Folders count too: their time
@@ -70,8 +83,9 @@ is_built() {
   local stamp=$root/build/$1/.built place newer
   [[ -x $root/build/$1/parsim && -e $stamp ]] && read -r place < "$stamp" &&
     [[ $place == "$root" ]] || return 1
-  newer=$(cd "$root" && exec find core networks topologies strategies sim hw validation app cmake \
-    CMakeLists.txt CMakePresets.json -newer "$stamp" -print -quit) && [[ -z $newer ]]
+  newer=$(cd "$root" && exec find -- */ CMakeLists.txt CMakePresets.json \
+    \( -path 'build/*' -o -path 'tests/*' -o -path 'campaign/*' \) -prune -o \
+    -newer "$stamp" -print -quit) && [[ -z $newer ]]
 }
 
 # Builds the program if a source is newer. The stamp gets the time before the build, so that a

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 
+#include "core/errors.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/move_borders.hpp"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lowering/estimate.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim {
 

@@ -287,10 +287,10 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
     if (back.legs.empty()) {
       end = occupy(back.message, stream, given(back.after));
     } else {
-      const bool sums = !back.sum.queues.empty();
-      const double summed = sums ? occupy(back.sum, Stream::tensor, given(back.after)) : 0;
+      const bool adds = !back.sum.queues.empty();
+      const double summed = adds ? occupy(back.sum, Stream::tensor, given(back.after)) : 0;
       for (const FanOut::Leg& leg : back.legs) {
-        end = std::max(end, occupy(leg.message, stream, sums ? summed : given(leg.after)));
+        end = std::max(end, occupy(leg.message, stream, adds ? summed : given(leg.after)));
       }
       if (!back.message.queues.empty()) end = occupy(back.message, Stream::tensor, end);
     }

@@ -1,4 +1,7 @@
-// Every file of tests/bad_inputs/cli is a wrong command line, the exit code and the exact message.
+// The files of tests/bad_inputs/cli hold wrong command lines, their exit codes and exact messages.
+// After a change of words:
+//
+//     PARSIM_REGENERATE=1 build/dev/tests/app_tests -tc="cli refusals*"
 #include <doctest/doctest.h>
 
 #include <string>
@@ -11,19 +14,22 @@ namespace parsim {
 namespace {
 
 TEST_CASE("cli refusals: every bad command line gets its exit code and its exact message") {
-  const auto refusals = testing::transcripts(PARSIM_SOURCE_DIR "/tests/bad_inputs/cli");
-  REQUIRE(refusals.size() > 40);
-  for (const testing::Transcript& refusal : refusals) {
+  auto refusals = testing::transcripts(PARSIM_SOURCE_DIR "/tests/bad_inputs/cli");
+  REQUIRE(refusals.size() > 100);
+  for (testing::Transcript& refusal : refusals) {
     CAPTURE(refusal.path);
+    CAPTURE(refusal.name);
     const testing::TemporaryFolder folder;
     const testing::Finished finished =
         testing::run_program(PARSIM_PROGRAM, testing::words_of(refusal.command), folder.folder());
-    if (testing::regenerating()) testing::rewrite(refusal, finished.exit_code, finished.err);
     CHECK(finished.exit_code == refusal.exit_code);
     CHECK(finished.err == refusal.text);
     CHECK(finished.out.empty());
     CHECK(folder.names().empty());  // nothing half-written stays
+    refusal.exit_code = finished.exit_code;
+    refusal.text = finished.err;
   }
+  if (testing::regenerating()) testing::rewrite(refusals);
 }
 
 TEST_CASE("cli refusals: a hostile name cannot command the terminal") {

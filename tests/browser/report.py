@@ -193,9 +193,10 @@ def check_validation(browser, rows):
 
 def main():
     program = sys.argv[1]
-    driver, chromium = shutil.which('chromedriver'), shutil.which('chromium')
+    driver = shutil.which('chromedriver')
+    chromium = shutil.which('chromium') or shutil.which('google-chrome')
     if not driver or not chromium:
-        print('SKIPPED: no browser; on Debian: apt-get install chromium chromium-driver')
+        print('SKIPPED: browser; ./test --browser installs chromium and chromium-driver')
         return 77
     with tempfile.TemporaryDirectory() as folder:
         def parsim(words):

@@ -54,11 +54,13 @@ launch() {
 }
 
 if [[ $backend == cuda ]] && ! reason=$("$program" probe --backend cuda 2>&1 > /dev/null); then
-  printf 'skipped: %s\n' "$reason"
+  printf 'SKIPPED: a GPU; %s\n' "$reason"
   exit 77
 fi
 
 gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')
+# Stands in for torchrun's store.
+command -v python3 > /dev/null || { echo 'SKIPPED: python3'; exit 77; }
 dags=()
 for dag in "$@"; do dags+=(--dag "$dag"); done
 for launcher in torchrun mpirun srun; do

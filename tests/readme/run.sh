@@ -8,7 +8,8 @@
 #   tests/readme/run.sh --long     also blocks marked `<!-- long output of: COMMAND -->`, which take
 #                                  many minutes; so does PARSIM_LONG=1, which ./test --all sets
 #
-# Lines that call ./test are left out: it is what runs this.
+# Lines that call ./test are left out: it is what runs this. So are the commands, with or without
+# further options, whose output is shown: that runs them.
 tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 1
 place=$(mktemp -d) || exit 1
 trap 'rm -rf "$place"' EXIT
@@ -26,11 +27,13 @@ for argument in "$@"; do
   esac
 done
 
-# Prints the ```sh blocks of a file, each ended by a NUL.
+# Prints the ```sh blocks of a file, each ended by a NUL, without the commands whose output is shown.
 blocks_of() {
-  awk '/^```sh$/ {inside = 1; next}
+  awk 'NR == FNR {if (sub(/^<!-- output of: /, "")) shown[$0]; next}
+       /^```sh$/ {inside = 1; next}
        /^```$/ {if (inside) printf "%c", 0; inside = 0}
-       inside && !/^\.\/test( |$)/' "$1"
+       /^\.\/test( |$)/ {next}
+       inside {for (command in shown) if (/./ && index(command, $0) == 1) next; print}' "$1" "$1"
 }
 
 run_blocks() {

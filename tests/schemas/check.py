@@ -20,7 +20,7 @@ from checking import check, failed
 try:
     import jsonschema
 except ImportError:
-    print('SKIPPED: no python3-jsonschema')
+    print('SKIPPED: python3-jsonschema')
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

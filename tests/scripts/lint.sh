@@ -8,4 +8,5 @@ mapfile -t scripts < <(
 for script in "${scripts[@]}"; do
   bash -n "$script" || exit 1
 done
+command -v shellcheck > /dev/null || { echo "SKIPPED: shellcheck"; exit 77; }
 shellcheck -x "${scripts[@]}"

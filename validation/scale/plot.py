@@ -2,7 +2,7 @@
 """Draws how the cost of a simulation grows with devices and layers, and stores how many plans the
 estimator prices in a second.
 
-    validation/scale/plot.py build/release/tests/bench   # measures again, then draws
+    validation/scale/plot.py build/bench/tests/bench   # measures again, then draws
     validation/scale/plot.py                             # draws what was measured last
 
 Writes scale.csv, scale.svg and estimator.csv beside this file.

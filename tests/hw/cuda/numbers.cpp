@@ -25,7 +25,7 @@ int main(int count, char** arguments) try {
     // Three logical devices on one GPU, if it is alone.
     if (hardware.machine.cluster.devices.size() < 3) hardware = hw::cuda_hardware({32, 16, 16});
   } catch (const hw::HardwareError& error) {
-    std::printf("skipped: %s\n", error.what());
+    std::printf("SKIPPED: a GPU; %s\n", error.what());
     return 77;
   }
   int failures = 0;
