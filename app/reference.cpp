@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
+#include "core/exit_codes.hpp"
 #include "experiment/options.hpp"
 #include "networks/networks.hpp"
 #include "report/document.hpp"
@@ -84,12 +86,26 @@ void add_command_line(std::string& out) {
                 verbs_of(option.flag)});
     }
   }
-  out += "## Forms of a result\n\n";
+  out += "## Output formats\n\n";
   Rows rows(out, {"`--format`", "what it is"});
   for (const Format& format : formats()) {
     rows.row({code(format.name),
               fmt::format("{}{}", format.summary, format.is_drawing ? " (show only)" : "")});
   }
+}
+
+void add_exit_codes(std::string& out) {
+  static constexpr std::pair<int, const char*> meanings[] = {
+      {ExitCode::ok, "done"},
+      {ExitCode::bug, "a bug in parsim"},
+      {ExitCode::usage, "wrong usage or bad input"},
+      {ExitCode::hardware, "the hardware failed, or there is none; the report is complete"},
+      {ExitCode::unfinished, "the simulation did not finish"},
+      {ExitCode::does_not_fit, "done, but no plan fits in memory; the report is complete"},
+  };
+  out += "## Exit codes\n\n";
+  Rows rows(out, {"code", "meaning"});
+  for (const auto& [number, meaning] : meanings) rows.row({fmt::format("{}", number), meaning});
 }
 
 void add_strategies(std::string& out) {
@@ -147,10 +163,14 @@ void add_devices(std::string& out) {
 
 std::string reference_markdown() {
   std::string out =
-      "# Reference\n\nWritten by `parsim reference` from the program's own tables. Quantities "
-      "carry "
-      "their unit; k, M, G are powers of ten, Ki, Mi, Gi of two; rates are per direction.\n\n";
+      "# The command line\n\nWritten by `parsim reference` from the program's own tables.\n\n"
+      "Quantities carry their unit: `25GB/s`, `\"100 Gbit/s\"`, `\"936 ns\"`, `\"80 GiB\"`. A bare "
+      "number is refused. k, M, G are powers of ten, Ki, Mi, Gi of two. Rates are per direction, "
+      "latencies per link. Keys of JSON carry SI units (`step_time_s`). An output file named `-` "
+      "is "
+      "standard output; the report then goes to standard error.\n\n";
   add_command_line(out);
+  add_exit_codes(out);
   add_strategies(out);
   add_networks(out);
   add_clusters(out);

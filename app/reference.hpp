@@ -6,7 +6,7 @@
 
 namespace parsim {
 
-/// app/reference.md. A test says whether that file is up to date.
+/// docs/cli.md. A test says whether that file is up to date.
 [[nodiscard]] std::string reference_markdown();
 
 }  // namespace parsim

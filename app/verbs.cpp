@@ -45,7 +45,7 @@ std::span<const Verb> verbs() {
                page,
                hardware,
                disturbed,
-               {"--layout", "--profile", "--scaling", "--workspaces"}}),
+               {"--layout", "--profile", "--scaling", "--workspaces", "--wide"}}),
        "parsim compare --network resnet50 --cluster mixed-p100-v100 --report report.html",
        run_compare},
       {"simulate",

@@ -125,6 +125,7 @@ constexpr OptionSpec options[] = {
     {"--no-timeline", "", "leave the timelines out of the page, which makes it small"},
     {"--scaling", "N,N,…", "also run on the first N GPUs each, with the same samples per GPU"},
     {"--no-timings", "", "leave out what a clock measured, so that runs compare byte for byte"},
+    {"--wide", "", "all columns: also idle time, bytes moved and the busiest link"},
     {"--format", "table|json|csv|md|dot|simgrid",
      "form of the result (default: table); dot and simgrid: 'show' only"},
     {"--json", "", "the same as --format json"},

@@ -292,6 +292,7 @@ Request make_request(const Arguments& arguments) {
     request.seed = static_cast<std::uint64_t>(*seed);
   }
   request.timings = !arguments.has("--no-timings");
+  request.wide = arguments.has("--wide");
   request.profile = arguments.text("--profile").value_or("");
   request.hardware = arguments.has("--hw");
   if (const auto text = arguments.text("--jitter")) {

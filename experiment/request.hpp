@@ -67,6 +67,7 @@ struct Request {
   std::optional<Machine> machine;  ///< with --hw: what was found; stands in for --cluster
   std::uint64_t seed = 1;
   bool timings = true;
+  bool wide = false;  ///< all columns for people, too
 };
 
 /// Reads the options of simulate, compare and plan. Throws InputError for a value that cannot be

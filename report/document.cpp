@@ -89,14 +89,15 @@ void add_column(Table& table, Column column, std::vector<TableCell> cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
 }
 
-void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns) {
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns,
+                 double typical) {
   double largest = 0.0;
   for (const Numbers& column : columns) {
     for (const double value : column.values) {
       if (!std::isnan(value)) largest = std::max(largest, value);
     }
   }
-  const Scale scale = scale_for(largest, unit);
+  const Scale scale = scale_for(std::isnan(typical) ? largest : typical, unit);
   for (const Numbers& column : columns) {
     std::vector<TableCell> cells;
     for (const double value : column.values) {
@@ -104,7 +105,7 @@ void add_numbers(Table& table, const std::string& unit, const std::vector<Number
     }
     const std::string title =
         unit.empty() ? column.title : fmt::format("{} [{}{}]", column.title, scale.prefix, unit);
-    add_column(table, {title, column.key, true}, std::move(cells));
+    add_column(table, {title, column.key, true, column.audience}, std::move(cells));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,12 +75,15 @@ void add_column(Table& table, Column column, std::vector<TableCell> cells);
 struct Numbers {
   std::string title, key;
   std::vector<double> values;
+  Audience audience = Audience::everyone;
 };
 /// Appends columns of numbers, all in the prefix that suits the largest of them: "step [ms]". What
 /// is compared with each other goes into one call.
 ///
-/// unit   SI unit of the numbers: "s", "B", …; "" for bare numbers
-void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns);
+/// unit      SI unit of the numbers: "s", "B", …; "" for bare numbers
+/// typical   the number whose prefix all take instead of the largest's; NaN for none
+void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns,
+                 double typical = std::numeric_limits<double>::quiet_NaN());
 /// Appends a column of words.
 void add_words(Table& table, const std::string& title, const std::string& key,
                const std::vector<std::string>& words, Audience audience = Audience::everyone);

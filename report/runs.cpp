@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/json.hpp"
@@ -98,7 +99,9 @@ std::string link_text(const RunResult& result) {
                      three_digits(100 * use.utilisation));
 }
 
-Table result_table(const std::vector<RunResult>& results) {
+/// wide   for people, too, all columns, not only those that fit a terminal
+Table result_table(const std::vector<RunResult>& results, bool wide) {
+  const Audience details = wide ? Audience::everyone : Audience::programs;
   const auto numbers = [&](auto of) {
     std::vector<double> values;
     for (const RunResult& result : results) {
@@ -112,6 +115,11 @@ Table result_table(const std::vector<RunResult>& results) {
     return texts;
   };
   using R = const RunResult&;
+  // The fastest step is in its own unit, and not "0.124" where another strategy takes seconds.
+  double fastest = absent;
+  for (const RunResult& result : results) {
+    if (result.error.empty()) fastest = std::fmin(fastest, result.step_time.count());
+  }
   Table table;
   add_words(table, "strategy", "strategy", words([](R r) { return r.strategy; }));
   add_numbers(
@@ -120,16 +128,20 @@ Table result_table(const std::vector<RunResult>& results) {
        {"compute", "mean_compute_s", numbers([](R r) { return mean_use(r).compute.count(); })},
        {"exposed comm.", "mean_exposed_communication_s",
         numbers([](R r) { return mean_use(r).exposed_communication.count(); })},
-       {"idle", "mean_idle_s", numbers([](R r) { return mean_use(r).idle.count(); })}});
+       {"idle", "mean_idle_s", numbers([](R r) { return mean_use(r).idle.count(); }), details}},
+      fastest);
   add_numbers(table, "", {{"samples/s", "throughput_samples_per_s", numbers([](R r) {
                              return r.samples_per_second;
                            })}});
-  add_numbers(table, "B", {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; })}});
+  add_numbers(table, "B",
+              {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; }), details}});
   add_numbers(table, "B", {{"peak memory", "peak_memory_bytes", numbers(peak_memory)}});
   add_words(table, "memory", "memory",
             words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }),
             Audience::people);
-  add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
+  if (wide) {
+    add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
+  }
   const auto for_programs = [&](const std::string& key, auto of) {
     add_words(table, key, key, words(of), Audience::programs);
   };
@@ -273,7 +285,7 @@ std::string advice_for(const Scene& scene, const std::vector<RunResult>& results
 Document report_simulation(const Scene& scene, const RunResult& result) {
   Document document;
   document.head = head(scene, {result});
-  document.tables = {result_table({result}), device_table(result)};
+  document.tables = {result_table({result}, true), device_table(result)};
   if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
                     result.checks};
@@ -288,7 +300,7 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
                            const std::string& best, const Scaling* scaling) {
   Document document;
   document.head = head(scene, results);
-  document.tables = {result_table(results)};
+  document.tables = {result_table(results, scene.request.wide)};
   if (auto table = jitter_table(scene, results)) document.tables.push_back(std::move(*table));
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed communication and idle: mean of the GPUs"};

@@ -23,11 +23,11 @@ Finished comfort(const Words& words, const std::string& folder = {}) {
   return testing::run_program(PARSIM_PROGRAM, words, folder);
 }
 
-TEST_CASE("comfort: app/reference.md is what the program's tables say") {
-  const std::string path = PARSIM_SOURCE_DIR "/app/reference.md";
+TEST_CASE("comfort: docs/cli.md is what the program's tables say") {
+  const std::string path = PARSIM_SOURCE_DIR "/docs/cli.md";
   if (testing::regenerating()) std::ofstream(path) << reference_markdown();
   const bool up_to_date = testing::read_text(path) == reference_markdown();
-  CHECK_MESSAGE(up_to_date, "PARSIM_REGENERATE=1 app_tests -tc='*reference.md*' writes it anew");
+  CHECK_MESSAGE(up_to_date, "PARSIM_REGENERATE=1 app_tests -tc='*docs/cli.md*' writes it anew");
 }
 
 TEST_CASE("comfort: every verb's help ends with its own example, which parses") {

@@ -142,6 +142,26 @@ TEST_CASE("program: compare lists every strategy with every key, fastest first")
   CHECK(comparison["best"] == comparison["results"][first == "best" ? 1 : 0]["strategy"]);
 }
 
+TEST_CASE("program: the table of compare fits 100 columns, --wide has the rest") {
+  const Words question = with(compare_lenet, {"--strategy", "data", "--strategy", "pipeline"});
+  const auto header = [](const std::string& text) {
+    const std::size_t begin = text.find("strategy  ");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  const std::string narrow = header(parsim_with(question).out);
+  CHECK(narrow ==
+        "strategy  step [us]  compute [us]  exposed comm. [us]  samples/s  peak memory [MiB]  "
+        "memory");
+  CHECK(narrow.size() <= 100);
+  const std::string wide = header(parsim_with(with(question, {"--wide"})).out);
+  for (const char* column : {"idle [us]", "moved [", "busiest link"}) {
+    CHECK(narrow.find(column) == std::string::npos);
+    CHECK(wide.find(column) != std::string::npos);
+  }
+  const Words csv = with(question, {"--format", "csv"});
+  CHECK(parsim_with(csv).out == parsim_with(with(csv, {"--wide"})).out);
+}
+
 TEST_CASE("program: a strategy without a plan is a row with its reason, behind the others") {
   const Words three = {"--batch", "64", "--micro-batches", "3"};
   const json comparison =

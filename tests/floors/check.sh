@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the tree's layout: which folder includes what, how long files are, where READMEs stand, that
-# test names are fit for ctest.
+# Checks the tree's layout: which folder includes what, how long files are, where READMEs stand and
+# that they are short, that docs/ holds text, that test names are fit for ctest.
 # Prints one line for each breach, `file:line: rule`, and fails if there is any.
 #
 #   tests/floors/check.sh [ROOT]
@@ -80,7 +80,7 @@ check_include() {
 for folder in */; do
   folder=${folder%/}
   [[ $folder == build ]] && continue
-  if [[ -z ${floor[$folder]+known} && $folder != cmake ]]; then
+  if [[ -z ${floor[$folder]+known} && $folder != cmake && $folder != docs ]]; then
     breach "$folder:1: unknown top-level folder"
   elif [[ ! -e $folder/README.md ]]; then
     breach "$folder:1: the folder has no README.md"
@@ -88,6 +88,20 @@ for folder in */; do
     breach "$folder/README.md:41: a folder's README has at most 40 lines"
   fi
 done
+
+# What a newcomer sees first fits a few screens, of 100 columns; HTML comments are not seen.
+if [[ ! -e README.md ]]; then
+  breach "README.md:1: the tree has no README.md"
+else
+  (($(wc -l < README.md) > 120)) && breach "README.md:121: README.md has at most 120 lines"
+  while IFS=: read -r line _; do
+    breach "README.md:$line: above 100 columns"
+  done < <(LC_ALL=C.UTF-8 grep -nE '^.{101,}' README.md | grep -v ':<!--')
+fi
+while IFS= read -r file; do
+  breach "$file:1: docs/ holds text (.md) and pictures (.png, .svg) only"
+done < <([[ ! -d docs ]] ||
+  find docs -type f ! -name '*.md' ! -name '*.png' ! -name '*.svg' | LC_ALL=C sort)
 
 present=()
 for folder in "${!floor[@]}"; do [[ -d $folder ]] && present+=("$folder"); done

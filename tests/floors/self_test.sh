@@ -17,6 +17,10 @@ good_tree() {
     cmake; do
     put "$folder/README.md" "what lives here\n"
   done
+  put README.md 'what it is\n'
+  put docs/README.md 'what to read\n'
+  put docs/tutorial.md 'a long text\n'
+  put docs/report.png 'a picture\n'
   put CMakeLists.txt 'library(INTERFACE lowering/lower.hpp\n sim/sim.hpp)\n'
   put strategies/a.cpp '#include "lowering/lower.hpp"\n'
   put report/page/a.cpp '#include "experiment/run.hpp"\n#include "validation/groups.hpp"\n'
@@ -72,11 +76,19 @@ refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \
 refuse utils/README.md 'odds and ends\n' 'utils:1: unknown top-level folder'
 refuse sim/README.md "$(printf 'x\\n%.0s' {1..41})" \
   "sim/README.md:41: a folder's README has at most 40 lines"
+refuse docs/README.md "$(printf 'x\\n%.0s' {1..41})" \
+  "docs/README.md:41: a folder's README has at most 40 lines"
+refuse docs/a.cpp 'int a;\n' 'docs/a.cpp:1: docs/ holds text (.md) and pictures (.png, .svg) only'
+refuse README.md "$(printf 'x\\n%.0s' {1..121})" 'README.md:121: README.md has at most 120 lines'
+refuse README.md "x\n$(printf '…%.0s' {1..100})\n" ''
+refuse README.md "<!-- $(printf 'x%.0s' {1..101}) -->\n" ''
+refuse README.md "x\n$(printf '…%.0s' {1..101})\n" 'README.md:2: above 100 columns'
 refuse sim/a.cpp "$(printf '\\n%.0s' {1..601})" 'sim/a.cpp:601: above 600 lines; split it'
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a; b") {}\n' \
   "tests/sim/a_test.cpp:1: a test's name has no semicolon"
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a") {}\nTEST_CASE("sim: a") {}\n' \
   'tests/sim/a_test.cpp:2: tests/sim/a_test.cpp:1 has a test of this name already'
+good_tree && rm "$tree/README.md" && expect 'README.md:1: the tree has no README.md'
 good_tree && rm "$tree/sim/README.md" && expect 'sim:1: the folder has no README.md'
 
 ((failures == 0))

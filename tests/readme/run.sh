@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs what the READMEs and the tutorial tell people to type, in an empty folder with links to the tree.
+# Runs what the READMEs and docs/ tell people to type, in an empty folder with links to the tree.
 #
-#   tests/readme/run.sh            every ```sh block ends with exit code 0, or with N if it says
-#                                  `# exit code N`; every block marked `<!-- output of: COMMAND -->`
-#                                  shows what COMMAND prints
+#   tests/readme/run.sh [FILE...]  in these files, or in all of them, every ```sh block ends with exit
+#                                  code 0, or with N if it says `# exit code N`; every block marked
+#                                  `<!-- output of: COMMAND -->` shows what COMMAND prints; and every
+#                                  relative link of any .md file leads to a file that exists, and to a
+#                                  heading if it names one
+#   tests/readme/run.sh --links    checks only the links
 #   tests/readme/run.sh --update   writes the marked blocks anew
 #   tests/readme/run.sh --long     also blocks marked `<!-- long output of: COMMAND -->`, which take
 #                                  many minutes; so does PARSIM_LONG=1, which ./test --all sets
@@ -17,13 +20,15 @@ ln -s "$tree"/* "$place"
 rm -f "$place/build"
 cd "$place" || exit 1
 failures=0
-update=false
+update=false only_links=false readmes=()
 long=${PARSIM_LONG:+true}
 for argument in "$@"; do
   case $argument in
     --update) update=true ;;
     --long) long=true ;;
-    *) echo "unknown argument $argument" >&2 && exit 2 ;;
+    --links) only_links=true ;;
+    -*) echo "unknown argument $argument" >&2 && exit 2 ;;
+    *) readmes+=("$argument") ;;
   esac
 done
 
@@ -72,7 +77,32 @@ with_outputs() {
   done < "$tree/$1"
 }
 
-cd "$tree" && readmes=(README.md */README.md app/tutorial.md) && cd "$place" || exit 1
+# Prints the names that GitHub gives to a file's headings: small letters, hyphens for blanks.
+headings_of() {
+  sed -nE 's/^#+ +//p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+
+check_links() {
+  local file=$1 target path
+  while IFS= read -r target; do
+    [[ $target == *://* ]] && continue
+    path=${target%%#*}
+    path=${path:+$(dirname -- "$file")/$path}
+    path=$tree/${path:-$file}
+    if [[ ! -e $path ]] || { [[ $target == *#* ]] && ! headings_of "$path" | grep -qxF -- "${target#*#}"; }; then
+      echo "$file: the link to $target leads nowhere"
+      failures=$((failures + 1))
+    fi
+  done < <(grep -oE '\]\([^ )]+\)' "$tree/$file" | sed -E 's/^\]\((.*)\)$/\1/')
+}
+
+while IFS= read -r file; do
+  check_links "$file"
+done < <(cd "$tree" && find -- *.md */ -path 'build/*' -prune -o -name '*.md' -print | LC_ALL=C sort)
+! $only_links || exit "$((failures > 0))"
+
+((${#readmes[@]})) ||
+  mapfile -t readmes < <(cd "$tree" && printf '%s\n' README.md */README.md docs/[a-z]*.md)
 for file in "${readmes[@]}"; do
   run_blocks "$file"
   with_outputs "$file" > "$place/.readme"
