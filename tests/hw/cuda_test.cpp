@@ -9,6 +9,7 @@
 #include "hw/hardware.hpp"
 #include "hw/links.hpp"
 #include "lowering/lower.hpp"
+#include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
 #include "tests/hw/runnable.hpp"

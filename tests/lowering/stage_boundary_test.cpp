@@ -15,6 +15,7 @@
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
+#include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {

@@ -201,8 +201,8 @@ TEST_CASE("hugging face: every slip gets its place, what was found and what is a
 }
 
 TEST_CASE("hugging face: numbers of few bits are not what is trained, and that is said") {
-  const testing::TemporaryFolder folder;
-  const std::string path = folder.write(
+  const testing::TemporaryFolder temporary;
+  const std::string path = temporary.write(
       "config.json", testing::with(text_of("gpt2"), "\"n_embd\": 768,",
                                    "\"n_embd\": 768, \"quantization_config\": {\"bits\": 4},"));
   const Network network = load_network(path, {}, "--network");

@@ -87,16 +87,16 @@ TEST_CASE("pace: a kernel and a message that hold each other up, by hand") {
 
 /// Parts of one GPU whose walks through memory have these rates, in MB/us.
 CommonMemory common_memory(const std::vector<std::array<double, 2>>& alone_together) {
-  CommonMemory memory{Bytes{1'000'000}, {}};
+  CommonMemory shared{Bytes{1'000'000}, {}};
   for (std::size_t d = 0; d < alone_together.size(); ++d) {
     const auto spread = [](double rate) {
       const Seconds time{1e-6 / rate};
       return Spread{time, time, time, 5};
     };
-    memory.parts.push_back(
+    shared.parts.push_back(
         {DeviceId{d}, spread(alone_together[d][0]), spread(alone_together[d][1])});
   }
-  return memory;
+  return shared;
 }
 
 TEST_CASE("pace: kernels on parts of one GPU share its memory, by hand") {
@@ -389,7 +389,7 @@ std::vector<Slow> random_slow(std::size_t devices) {
 /// Two GPUs of up to three devices, or one; whether anything is scarce depends on what runs.
 std::vector<CommonMemory> random_memory(std::size_t devices) {
   std::vector<CommonMemory> all(2);
-  for (CommonMemory& memory : all) memory.touched = Bytes{1'000'000};
+  for (CommonMemory& shared : all) shared.touched = Bytes{1'000'000};
   for (std::size_t d = 0; d < devices; ++d) {
     // Kernels of sketches touch some 40 bytes in a millisecond, copies 1e12 bytes in a second.
     const double rate = *rc::gen::element(3e4, 1e5, 1e12);
@@ -397,7 +397,7 @@ std::vector<CommonMemory> random_memory(std::size_t devices) {
     all[static_cast<std::size_t>(*rc::gen::inRange(0, 2))].parts.push_back(
         {DeviceId{d}, {time, time, time, 5}, {longer, longer, longer, 5}});
   }
-  std::erase_if(all, [](const CommonMemory& memory) { return memory.parts.empty(); });
+  std::erase_if(all, [](const CommonMemory& shared) { return shared.parts.empty(); });
   return all;
 }
 
