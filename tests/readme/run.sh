@@ -99,7 +99,7 @@ check_links() {
 while IFS= read -r file; do
   check_links "$file"
 done < <(cd "$tree" && find -- *.md */ -path 'build/*' -prune -o -name '*.md' -print | LC_ALL=C sort)
-! $only_links || exit "$((failures > 0))"
+if $only_links; then exit "$((failures > 0))"; fi
 
 ((${#readmes[@]})) ||
   mapfile -t readmes < <(cd "$tree" && printf '%s\n' README.md */README.md docs/[a-z]*.md)
