@@ -16,7 +16,8 @@ std::size_t sending(const Movement& movement) {
 
 }  // namespace
 
-void Lowering::await_turn(Stream stream, const Movement& movement, std::vector<OpId>& after) const {
+void Lowering::await_blocking_sends(Stream stream, const Movement& movement,
+                                    std::vector<OpId>& after) const {
   if (!blocks(stream)) return;
   const std::size_t senders = sending(movement);
   for (std::size_t d = 0; d < movement.devices.size(); ++d) {
@@ -31,7 +32,7 @@ void Lowering::await_turn(Stream stream, const Movement& movement, std::vector<O
   after.erase(std::unique(after.begin(), after.end()), after.end());
 }
 
-void Lowering::took_turn(Stream stream, const Movement& movement, OpId op) {
+void Lowering::record_movement(Stream stream, const Movement& movement, OpId op) {
   if (!blocks(stream)) return;
   for (const DeviceId device : movement.devices) last_movement_[device] = op;
   for (std::size_t d = 0; d < sending(movement); ++d) sending_[movement.devices[d]].push_back(op);
@@ -55,9 +56,9 @@ std::vector<OpId> Lowering::emit_scatter_gather(
     const Movement alone{
         Pattern::point_to_point, {leg.from, leg.to}, {leg.region}, {}, {}, {}, {}, {}};
     std::vector<OpId> behind = after(leg);
-    await_turn(stream, alone, behind);
+    await_blocking_sends(stream, alone, behind);
     legs.push_back(dag_.add(Transfer{leg.from, leg.to, from, to, add}, stream, behind));
-    took_turn(stream, alone, legs.back());
+    record_movement(stream, alone, legs.back());
   }
   if (movement.devices.size() == 1) return legs;
   Shares shares;
@@ -87,11 +88,11 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
                              at(id, m).legs[index])[0];
     return op;
   }
-  await_turn(stream, movement, after);
+  await_blocking_sends(stream, movement, after);
   if (!is_collective(movement.pattern)) {
     op = dag_.add(Transfer{movement.devices[0], movement.devices[1], moved, moved, false}, stream,
                   after);
-    took_turn(stream, movement, op);
+    record_movement(stream, movement, op);
     return op;
   }
   Shares shares;
@@ -104,7 +105,7 @@ OpId Lowering::arrival(LayerId id, std::size_t index, std::int32_t m, LayerId re
                                                                         : CollectiveKind::broadcast;
   op = dag_.add(Collective{kind, dag_.intern(movement.devices), moved, moved}, shares, stream,
                 after);
-  took_turn(stream, movement, op);
+  record_movement(stream, movement, op);
   return op;
 }
 
@@ -235,7 +236,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
     const DeviceId device = state.cells()[c].device;
     await_repeated_sums(id, c, m, after);
     await_weights(id, device, after);
-    await_room(id, device, after);
+    await_gradient_buffer(id, device, after);
     await_sent(device, after);
     const auto add = [&](Pass pass) {
       const OpId op = dag_.add(Compute{state.works[c], pass, device, m}, after);
@@ -296,10 +297,10 @@ void Lowering::emit_return(EdgeId name, std::int32_t m, const std::vector<OpId>&
     }
     return;
   }
-  if (!producer.edges_together.empty()) {
+  if (!producer.joint_edges.empty()) {
     target.contributions[name] = by_cell;
-    if (target.contributions.size() == producer.edges_together.size())
-      emit_together(edge.producer, m);
+    if (target.contributions.size() == producer.joint_edges.size())
+      emit_joint_return(edge.producer, m);
     return;
   }
   std::map<DeviceId, std::vector<OpId>> contributed;
@@ -308,9 +309,9 @@ void Lowering::emit_return(EdgeId name, std::int32_t m, const std::vector<OpId>&
   emit_movements(edge.producer, name, edge.back, m, contributed);
 }
 
-void Lowering::emit_together(LayerId id, std::int32_t m) {
-  const Together& together = layers_[id.index()].together;
-  const std::vector<EdgeId>& edges = layers_[id.index()].edges_together;
+void Lowering::emit_joint_return(LayerId id, std::int32_t m) {
+  const JointReturn& joint = layers_[id.index()].joint;
+  const std::vector<EdgeId>& edges = layers_[id.index()].joint_edges;
   const auto store = [&](EdgeId edge) {
     return dag_.intern(
         Tensor{Tensor::Kind::edge, edge.reader.value, static_cast<std::int32_t>(edge.input)});
@@ -327,7 +328,7 @@ void Lowering::emit_together(LayerId id, std::int32_t m) {
       contributed = std::move(kernels);
       continue;
     }
-    for (const auto& [device, region] : together.given[e]) {
+    for (const auto& [device, region] : joint.given[e]) {
       const Slice from = slice(store(edge), Role::partial_sum, m, region);
       const Slice to = slice(store(edges[0]), Role::partial_sum, m, region);
       contributed[device].push_back(
@@ -335,7 +336,7 @@ void Lowering::emit_together(LayerId id, std::int32_t m) {
     }
   }
   now.contributions.clear();
-  emit_movements(id, edges[0], together.back, m, contributed);
+  emit_movements(id, edges[0], joint.back, m, contributed);
 }
 
 void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& back, std::int32_t m,
@@ -415,7 +416,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
            dag_.add(Local{LocalKind::add, movement.devices[0], from, home_gradient}, after));
       continue;
     }
-    await_turn(stream, movement, after);
+    await_blocking_sends(stream, movement, after);
     OpId op;
     Role role = Role::gradient;
     if (!is_collective(movement.pattern)) {
@@ -437,7 +438,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
       op = dag_.add(Collective{kind, dag_.intern(movement.devices), from, to}, shares, stream,
                     after);
     }
-    took_turn(stream, movement, op);
+    record_movement(stream, movement, op);
     for (const std::int32_t cell : movement.producers) {
       if (alone) {
         feed(cell, op);

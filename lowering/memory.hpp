@@ -49,7 +49,7 @@ struct MemoryUse {
 ///                          are computed again to their backward, and keep what they are made of
 ///     communication        the largest received piece, the two largest buckets of several (an only
 ///                          one is summed where it lies), and what of split weights and gradients
-///                          is whole at a time (split_states.hpp)
+///                          is whole at a time (zero_schedule.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
 /// libraries (see --workspaces), their buffers and fragmentation are not counted (headroom.hpp).

@@ -59,7 +59,7 @@ std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
 }
 
 /// Whether the stage goes backward through every micro-batch right after it went forward.
-bool turns_at_once(const Schedule& schedule, std::int32_t stage) {
+bool backward_follows_forward(const Schedule& schedule, std::int32_t stage) {
   for (const Lane& lane : schedule.lanes) {
     for (std::size_t s = 0; s < lane.slots.size(); ++s) {
       const Slot& slot = lane.slots[s];
@@ -90,23 +90,23 @@ std::vector<bool> dropped_outputs(const Network& network, const Plan& plan) {
   return dropped;
 }
 
-std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flow,
-                                 const std::vector<bool>& dropped,
-                                 std::span<const LayerId> members) {
-  std::vector<Turn> turns;
+std::vector<LayerVisit> backward_visits(const Network& network, const GradientFlow& flow,
+                                        const std::vector<bool>& dropped,
+                                        std::span<const LayerId> members) {
+  std::vector<LayerVisit> visits;
   std::vector<bool> there(network.layers.size());
   const std::function<void(LayerId)> bring = [&](LayerId id) {
     if (!dropped[id.index()] || there[id.index()]) return;
     there[id.index()] = true;
     for (const LayerId producer : network[id].inputs) bring(producer);
-    turns.push_back({id, true});
+    visits.push_back({id, true});
   };
   for (std::size_t m = members.size(); m-- > 0;) {
     if (!flow.wants[members[m].index()]) continue;
     for (const LayerId producer : network[members[m]].inputs) bring(producer);
-    turns.push_back({members[m], false});
+    visits.push_back({members[m], false});
   }
-  return turns;
+  return visits;
 }
 
 std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain,
@@ -186,7 +186,8 @@ void recompute_segments(const Network& network, Plan& plan) {
     for (std::size_t b = 0; b < begins.size(); ++b) {
       const bool last = b + 1 == begins.size();
       const std::size_t end = last ? chain.size() : begins[b + 1];
-      const bool kept = last && turns_at_once(plan.schedule, static_cast<std::int32_t>(s));
+      const bool kept =
+          last && backward_follows_forward(plan.schedule, static_cast<std::int32_t>(s));
       for (std::size_t p = begins[b]; p < end; ++p) {
         const std::size_t l = members[s][p];
         plan.layers[l].recompute =

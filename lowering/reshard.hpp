@@ -143,7 +143,7 @@ struct Returning {
 
 /// Several readers' contributions that return together: each device adds up what its readers give,
 /// in the first reader's store, and that moves once.
-struct Together {
+struct JointReturn {
   /// By reader: what it gives on each device, in disjoint boxes. Empty: they return apart.
   std::vector<std::vector<std::pair<DeviceId, Region>>> given;
   GradientReturn back;
@@ -151,6 +151,6 @@ struct Together {
 
 /// Nothing unless fewer elements move than apart; readers whose replicas are on different devices
 /// return apart.
-[[nodiscard]] Together return_together(TensorLayout& tensor, std::span<const Returning> readers);
+[[nodiscard]] JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> readers);
 
 }  // namespace parsim

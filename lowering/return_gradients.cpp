@@ -272,7 +272,7 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
 namespace {
 
 /// Words that devices receive.
-std::int64_t words_moved(const GradientReturn& back) {
+std::int64_t elements_moved(const GradientReturn& back) {
   std::int64_t sum = 0;
   for (const Movement& movement : back.movements) {
     const auto n = static_cast<std::int64_t>(movement.devices.size());
@@ -302,15 +302,15 @@ std::int64_t words_moved(const GradientReturn& back) {
 
 }  // namespace
 
-Together return_together(TensorLayout& tensor, std::span<const Returning> readers) {
+JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> readers) {
   if (readers.size() < 2) return {};
-  Together together;
+  JointReturn joint;
   std::vector<Need> all;
   std::int64_t apart = 0;
   std::vector<std::map<DeviceId, std::int64_t>> replicas;  // by reader
   bool replicated = false;
   for (const Returning& reader : readers) {
-    apart += words_moved(*reader.back);
+    apart += elements_moved(*reader.back);
     std::map<DeviceId, std::vector<Region>> boxes;
     auto& replica_of = replicas.emplace_back();
     for (const Need& need : reader.needs) {
@@ -321,14 +321,14 @@ Together return_together(TensorLayout& tensor, std::span<const Returning> reader
     // A replica's contributions must be there from every reader.
     if (replicated && replicas.back() != replicas.front()) return {};
     all.insert(all.end(), reader.needs.begin(), reader.needs.end());
-    auto& given = together.given.emplace_back();
+    auto& given = joint.given.emplace_back();
     for (const auto& [device, regions] : boxes) {
       for (const Region& region : disjoint(regions)) given.emplace_back(device, region);
     }
   }
-  together.back = return_gradients(tensor, all);
-  if (words_moved(together.back) >= apart) return {};
-  return together;
+  joint.back = return_gradients(tensor, all);
+  if (elements_moved(joint.back) >= apart) return {};
+  return joint;
 }
 
 }  // namespace parsim

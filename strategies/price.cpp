@@ -9,8 +9,8 @@
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/recompute.hpp"
-#include "lowering/split_states.hpp"
 #include "lowering/sync.hpp"
+#include "lowering/zero_schedule.hpp"
 
 namespace parsim {
 

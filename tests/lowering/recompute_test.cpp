@@ -84,14 +84,14 @@ TEST_CASE("recompute: layers come back right before the backward that reads them
     std::vector<LayerId> members;
     for (std::size_t l = 0; l < network.layers.size(); ++l) members.emplace_back(l);
     std::set<LayerId> there, done;
-    for (const Turn& turn : backward_turns(network, flow, dropped, members)) {
-      for (const LayerId producer : network[turn.layer].inputs) {
+    for (const LayerVisit& visit : backward_visits(network, flow, dropped, members)) {
+      for (const LayerId producer : network[visit.layer].inputs) {
         const bool has = !dropped[producer.index()] || there.contains(producer);
         CHECK(has);
       }
-      const bool first = (turn.forward ? there : done).insert(turn.layer).second;
+      const bool first = (visit.forward ? there : done).insert(visit.layer).second;
       CHECK(first);
-      if (turn.forward) CHECK(dropped[turn.layer.index()]);
+      if (visit.forward) CHECK(dropped[visit.layer.index()]);
     }
     for (const LayerId layer : members) CHECK(done.contains(layer) == flow.wants[layer.index()]);
   }

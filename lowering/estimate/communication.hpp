@@ -19,7 +19,7 @@ struct LinkLoad {
   double seconds = 0;
 };
 
-struct Message {
+struct PricedCommunication {
   bool local = false;                 ///< work on one device's compute stream
   double seconds = 0;                 ///< on an otherwise idle cluster
   double busiest = 0;                 ///< largest load
@@ -28,22 +28,24 @@ struct Message {
 };
 
 /// Prices messages; finds routes and rings once.
-class Messages {
+class CommunicationPricer {
  public:
-  Messages(const Cluster& cluster, const CostModel& cost)
+  CommunicationPricer(const Cluster& cluster, const CostModel& cost)
       : cluster_(cluster), cost_(cost), routes_(cluster) {}
 
-  [[nodiscard]] Message transfer(DeviceId from, DeviceId to, Bytes payload);
+  [[nodiscard]] PricedCommunication transfer(DeviceId from, DeviceId to, Bytes payload);
   /// Not for all_to_all.
-  [[nodiscard]] Message ring(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload);
+  [[nodiscard]] PricedCommunication ring(CollectiveKind kind, std::span<const DeviceId> group,
+                                         Bytes payload);
   /// regions[i] is what member i has, needs[i] what it wants.
-  [[nodiscard]] Message all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
-                                   std::span<const Region> needs, std::int64_t element);
+  [[nodiscard]] PricedCommunication all_to_all(std::span<const DeviceId> group,
+                                               std::span<const Region> regions,
+                                               std::span<const Region> needs, std::int64_t element);
   /// A movement of a tensor whose elements take `element` bytes.
   /// Of a scatter_gather: the gathering alone, nothing if one device receives.
-  [[nodiscard]] Message movement(const Movement& movement, std::int64_t element);
+  [[nodiscard]] PricedCommunication movement(const Movement& movement, std::int64_t element);
   /// Work on one device: seconds and the device's compute queue.
-  [[nodiscard]] Message local(DeviceId device, Bytes touched) const;
+  [[nodiscard]] PricedCommunication local(DeviceId device, Bytes touched) const;
 
  private:
   struct Share {
