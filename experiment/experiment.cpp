@@ -215,7 +215,7 @@ Scene::Scene(const Request& asked)
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_slow(cluster, request.slow);
   if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
-  if (!stragglers.slow.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+  if (!stragglers.slowdowns.links.empty() && request.sim.fidelity == Fidelity::analytic) {
     throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
                      "accepted: with --fidelity p2p, hops or macro");
   }
@@ -256,7 +256,7 @@ void Scene::read_layout_file() {
 
 SimOptions Scene::step_options() const {
   SimOptions options = request.sim;
-  options.slow = stragglers.slow;
+  options.slowdowns = stragglers.slowdowns;
   return options;
 }
 

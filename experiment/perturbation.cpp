@@ -169,9 +169,10 @@ Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& te
       stragglers.factors[place.index] = first.factor;
       continue;
     }
-    std::vector<Slow>& list = place.device ? stragglers.slow.devices : stragglers.slow.links;
+    std::vector<SlowPeriods>& list =
+        place.device ? stragglers.slowdowns.devices : stragglers.slowdowns.links;
     list.resize(place.device ? cluster.devices.size() : cluster.links.size());
-    list[place.index] = Slow(asked.periods);
+    list[place.index] = SlowPeriods(asked.periods);
   }
   return stragglers;
 }

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "core/routes.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 

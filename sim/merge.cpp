@@ -21,7 +21,7 @@ constexpr Color mix(Color a, Color b) {
 Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
 Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
 
-Color color_of(const Slow& slow) {
+Color color_of(const SlowPeriods& slow) {
   Color color = 0;
   for (const SlowPeriod& period : slow.periods()) {
     color = mix(mix(mix(color, period.from), period.to), period.factor);
@@ -41,10 +41,10 @@ class Classes {
       : dag_(dag), prepared_(prepared), hop_bytes_(2 * cluster.links.size()) {
     for (std::size_t i = 0; i < cluster.links.size(); ++i) {
       const LinkId link{i};
-      const Color color = mix(color_of(options.slow.of(link)), cluster[link].rate.value);
+      const Color color = mix(color_of(options.slowdowns.of(link)), cluster[link].rate.value);
       links_.insert(links_.end(), 2, color);
     }
-    for (const Slow& slow : options.slow.devices) devices_.push_back(color_of(slow));
+    for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
     collect(options.fidelity);
   }
 
@@ -69,14 +69,14 @@ class Classes {
     return false;
   }
 
-  void merge(const Findings& findings) {
+  void merge(const SimulationOutput& output) {
     choose_operations();
     choose_flows();
     flows_ = {};  // millions, as the lists to come
     operations_ = {};
     choose_waits();
-    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) findings.hop_bytes[i] += hop_bytes_[i];
-    findings.spared_bytes += spared_bytes_;
+    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) output.hop_bytes[i] += hop_bytes_[i];
+    output.bytes_reduced_in_network += bytes_reduced_in_network_;
   }
 
  private:
@@ -94,7 +94,8 @@ class Classes {
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
       // The findings' spans are not touched.
-      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, spared_bytes_}, flows);
+      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, bytes_reduced_in_network_},
+               flows);
       const std::size_t first = flows_.size();
       flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
       messages_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
@@ -268,7 +269,7 @@ class Classes {
   std::vector<Message> messages_;
   std::vector<OpFlow> flows_;
   std::vector<double> hop_bytes_;
-  double spared_bytes_ = 0;
+  double bytes_reduced_in_network_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, devices_, routes_, operations_;
@@ -277,14 +278,14 @@ class Classes {
 }  // namespace
 
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-                  const Findings& findings, PreparedDag& prepared) {
-  if (!options.merge || options.paced() || options.jitter.relative > 0 ||
+                  const SimulationOutput& output, PreparedDag& prepared) {
+  if (!options.merge || options.has_contention() || options.jitter.relative > 0 ||
       options.fidelity == Fidelity::p2p || options.fidelity == Fidelity::analytic) {
     return false;
   }
   Classes classes(dag, cluster, options, prepared);
   if (!classes.refine()) return false;
-  classes.merge(findings);
+  classes.merge(output);
   return true;
 }
 

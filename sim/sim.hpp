@@ -13,7 +13,7 @@
 #include "core/executor.hpp"
 #include "core/profile.hpp"
 #include "sim/collective_tables.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
@@ -77,19 +77,19 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
-  /// Not for p2p, nor where operations have a pace (paced()), where all are.
+  /// Not for p2p, nor where operations have a pace (has_contention()), where all are.
   bool merge = true;
   Jitter jitter{};
   /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
   /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.
-  Slowdowns slow{};
+  Slowdowns slowdowns{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
-  /// Kernels and messages of one device that hold each other up, see sim/pace.hpp.
+  /// Kernels and messages of one device that hold each other up, see sim/contention.hpp.
   Interference interference{};
-  /// Parts of one GPU whose kernels share the rate of its memory, see sim/pace.hpp.
+  /// Parts of one GPU whose kernels share the rate of its memory, see sim/contention.hpp.
   std::vector<CommonMemory> common_memory{};
   /// Whether what runs beside an operation changes how long it takes.
-  [[nodiscard]] bool paced() const { return interference.any() || !common_memory.empty(); }
+  [[nodiscard]] bool has_contention() const { return interference.any() || !common_memory.empty(); }
   /// The host of each device issues one operation each so often, the first before the step, in id
   /// order, however far ahead; an operation of several devices waits for each of their hosts. 0:
   /// everything at once.

@@ -27,23 +27,23 @@ class Simulator final : public Executor {
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
-    std::vector<double> spared(1);
-    const Findings findings{timeline.spans, timeline.hop_bytes, spared.front()};
-    merge_equals(dag, cluster_, options_, findings, prepared);
+    std::vector<double> reduced_in_network(1);
+    const SimulationOutput output{timeline.spans, timeline.hop_bytes, reduced_in_network.front()};
+    merge_equals(dag, cluster_, options_, output, prepared);
     SimOptions options = options_;
     if (options.engine == Engine::automatic) {
       timeline.chose_fast_engine = flow_count(dag, prepared) > most_simgrid_flows;
       options.engine = timeline.chose_fast_engine ? Engine::fast : Engine::simgrid;
     }
-    const auto work = [&] { simulate(dag, prepared, cluster_, options, findings); };
+    const auto work = [&] { simulate(dag, prepared, cluster_, options, output); };
     if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
       work();
     } else {
       run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
-                                    bytes_of(spared)});
+                                    bytes_of(reduced_in_network)});
     }
     timeline.merged_operations = unmerge(prepared, timeline.spans);
-    timeline.spared_bytes = spared.front();
+    timeline.bytes_reduced_in_network = reduced_in_network.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);

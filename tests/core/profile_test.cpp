@@ -56,22 +56,23 @@ TEST_CASE("profile: a file is read back equal") {
   const Profile profile = small_profile();
   CHECK(profile_from_json(to_json(profile), "p.json") == profile);
   CHECK(to_json(profile).find("interference") == std::string::npos);  // as it always was
-  Profile held_up = profile;
-  held_up.interference.set(Activity::tensor, Activity::communication, 1.25);
-  held_up.interference.set(Activity::communication, Activity::memory, 2);
-  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
+  Profile with_interference = profile;
+  with_interference.interference.set(Activity::tensor, Activity::communication, 1.25);
+  with_interference.interference.set(Activity::communication, Activity::memory, 2);
+  CHECK(profile_from_json(to_json(with_interference), "p.json") == with_interference);
   const auto refused = [&](const std::string& from, const std::string& to) {
-    std::string text = to_json(held_up);
+    std::string text = to_json(with_interference);
     const std::size_t at = text.find(from);
     REQUIRE(at != std::string::npos);
     CHECK_THROWS_AS((void)profile_from_json(text.replace(at, from.size(), to), "p.json"),
                     InputError);
   };
-  held_up.interference_samples = {{"fast", 0, {1ms, 1ms, 1ms, 9}, {1.25ms, 1.25ms, 1.3ms, 9}},
-                                  {"slow", 3, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}}};
-  held_up.links = {{DeviceId{0}, DeviceId{1}, 5us, BytesPerSecond{1e9}, 0.02}};
-  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
-  CHECK(interference_of(held_up.interference_samples) == held_up.interference);
+  with_interference.interference_samples = {
+      {"fast", 0, {1ms, 1ms, 1ms, 9}, {1.25ms, 1.25ms, 1.3ms, 9}},
+      {"slow", 3, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}}};
+  with_interference.links = {{DeviceId{0}, DeviceId{1}, 5us, BytesPerSecond{1e9}, 0.02}};
+  CHECK(profile_from_json(to_json(with_interference), "p.json") == with_interference);
+  CHECK(interference_of(with_interference.interference_samples) == with_interference.interference);
   refused("\"pair\": \"communication/memory", "\"pair\": \"memory/tensor");
   refused("communication/memory", "memory/tensor");
   refused("1.25", "0.75");

@@ -60,7 +60,7 @@ class SketchCost final : public CostModel {
 /// What disturbs a run.
 struct Setting {
   Interference interference{};
-  Slowdowns slow{};
+  Slowdowns slowdowns{};
   Seconds launch_interval{};
   std::vector<CommonMemory> common_memory{};
 };
@@ -72,7 +72,7 @@ inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
   options.interference = setting.interference;
-  options.slow = setting.slow;
+  options.slowdowns = setting.slowdowns;
   options.launch_interval = setting.launch_interval;
   options.common_memory = setting.common_memory;
   return make_simulator(cluster, cost, options)->run(sketch.dag);

@@ -339,8 +339,8 @@ TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster")
         const double simulated = length(timeline, op).count();
         CHECK(simulated >= estimate * (1 - 1e-9) - 2e-9);  // it merges events closer than 1 ns
         CHECK(simulated <= estimate * 1.1);
-        // What links carried and what was spared are the bytes of a ring.
-        double delivered = timeline.spared_bytes;
+        // The bytes carried and those reduced in the network are the bytes of a ring.
+        double delivered = timeline.bytes_reduced_in_network;
         for (std::size_t i = 0; i < cluster.links.size(); ++i) {
           for (const bool backwards : {false, true}) {
             const Port& end = backwards ? cluster.links[i].a : cluster.links[i].b;
