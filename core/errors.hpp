@@ -35,7 +35,7 @@ void ensure(bool holds, std::string_view meaning);
 [[nodiscard]] std::string did_you_mean(std::string_view found, std::span<const std::string> known);
 
 /// `"a, b, c"`.
-[[nodiscard]] std::string join(std::span<const std::string> words,
+[[nodiscard]] std::string join(std::span<const std::string> parts,
                                std::string_view separator = ", ");
 
 }  // namespace parsim

@@ -1,5 +1,5 @@
-// Reads JSON text that may come from anybody: every refusal names the place, and depth, duplicate
-// keys and number ranges are checked. Private to core/json_*.cpp.
+// Reads untrusted JSON text: depth, duplicate keys and number ranges are checked, and every error
+// names its location. Private to core/json_*.cpp.
 #pragma once
 
 #include <cstddef>

@@ -136,12 +136,13 @@ std::int32_t zero_stage(const LayerPlan& plan) {
 
 namespace {
 
-/// Whoever splits weights splits gradients, and who splits those splits optimizer states, alike.
+/// Sharded weights require sharded gradients, and these sharded optimizer states, with equal
+/// shares.
 void validate_states(const LayerPlan& plan, const std::string& place) {
   constexpr auto sharded = StatePlacement::Kind::sharded;
   if ((plan.weights.kind == sharded && plan.gradients.kind != sharded) ||
       (plan.gradients.kind == sharded && plan.optimizer.kind != sharded)) {
-    throw InputError(place, "sharded weights or gradients beside replicated states",
+    throw InputError(place, "sharded weights or gradients with replicated states",
                      "sharded: the optimizer's, or gradients too, or weights too");
   }
   const std::vector<std::int64_t>& shares = plan.optimizer.shares;
@@ -251,42 +252,42 @@ void validate_schedule(const Plan& plan, std::size_t devices, const std::string&
     throw InputError(place, fmt::format("stages for {} layers", schedule.stage_of_layer.size()),
                      fmt::format("{}", plan.layers.size()));
   }
-  std::map<DeviceId, std::size_t> lane_of;
-  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
-    for (const DeviceId device : schedule.lanes[lane].devices) {
-      if (!device.valid() || device.index() >= devices || !lane_of.emplace(device, lane).second) {
-        throw InputError(place, fmt::format("device {} in lane {}", device.value, lane),
-                         "each device is in one lane at most, and exists");
+  std::map<DeviceId, std::size_t> list_of;
+  for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {
+    for (const DeviceId device : schedule.rank_lists[list].devices) {
+      if (!device.valid() || device.index() >= devices || !list_of.emplace(device, list).second) {
+        throw InputError(place, fmt::format("device {} in rank list {}", device.value, list),
+                         "each device is in one rank list at most, and exists");
       }
     }
   }
-  // Which stages each lane must serve follows from the devices of the stages' layers.
-  std::vector<std::set<std::int32_t>> stages(schedule.lanes.size());
+  // The stages that a rank list must have follow from the devices of the stages' layers.
+  std::vector<std::set<std::int32_t>> stages(schedule.rank_lists.size());
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const std::int32_t stage = schedule.stage_of_layer[l];
     if (stage < 0 || static_cast<std::size_t>(stage) >= plan.layers.size())
       throw InputError(place, fmt::format("stage {} of layer {}", stage, l),
                        fmt::format("0 to {}", plan.layers.size() - 1));
     for (const DeviceId device : plan.layers[l].devices) {
-      const auto lane = lane_of.find(device);
-      if (lane == lane_of.end())
-        throw InputError(place, fmt::format("device {} is in no lane", device.value),
-                         "every device that computes is in one lane");
-      stages[lane->second].insert(schedule.stage_of_layer[l]);
+      const auto list = list_of.find(device);
+      if (list == list_of.end())
+        throw InputError(place, fmt::format("device {} is in no rank list", device.value),
+                         "every device that computes is in one rank list");
+      stages[list->second].insert(schedule.stage_of_layer[l]);
     }
   }
-  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
+  for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {
     std::set<Slot> wanted;
-    for (const std::int32_t stage : stages[lane]) {
+    for (const std::int32_t stage : stages[list]) {
       for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
         wanted.insert({stage, m, Direction::forward});
         wanted.insert({stage, m, Direction::backward});
       }
     }
-    const std::vector<Slot>& slots = schedule.lanes[lane].slots;
+    const std::vector<Slot>& slots = schedule.rank_lists[list].slots;
     if (slots.size() != wanted.size() || std::set<Slot>(slots.begin(), slots.end()) != wanted) {
       throw InputError(
-          place, fmt::format("lane {} has {} slots", lane, slots.size()),
+          place, fmt::format("rank list {} has {} slots", list, slots.size()),
           fmt::format("each of its {} (stage, micro-batch, direction) once", wanted.size()));
     }
   }

@@ -139,7 +139,7 @@ Scene::Scene(const Request& asked)
   network = std::move(chosen.network);
   attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  if (attention_maps(network).empty()) {
+  if (attention_scores(network).empty()) {
     if (request.recompute == Recompute::attention) {
       throw InputError("--recompute",
                        fmt::format("'attention', whose maps network '{}' does not have: a fused "
@@ -226,7 +226,7 @@ void Scene::read_layout_file() {
                        cluster);
   check_decided_once(request, *layout);
   const std::string& file = request.layout_file;
-  if (layout->recompute == Recompute::attention && attention_maps(network).empty()) {
+  if (layout->recompute == Recompute::attention && attention_scores(network).empty()) {
     throw InputError(file + ":recompute", "'attention', whose maps the network does not have",
                      "accepted: segments or none");
   }

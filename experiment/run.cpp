@@ -152,7 +152,7 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out) take_decisions(*scene.layout, input);
-  Plan plan = with_savings(
+  Plan plan = with_memory_options(
       input, laid_out ? plan_layout(input, scene.layout->layout) : strategy.plan(input));
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
@@ -203,7 +203,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
-  for (std::string& note : savings_notes(scene.network, plan)) {
+  for (std::string& note : memory_option_notes(scene.network, plan)) {
     result.notes.push_back(std::move(note));
   }
   if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {

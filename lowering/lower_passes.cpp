@@ -153,7 +153,7 @@ void Lowering::emit_forward(LayerId id, std::int32_t m, Pass pass) {
   if (state.partial_sums) emit_partial_sum_reduction(id, m);
 }
 
-/// What is computed again takes the place of what may still be on its way to other devices.
+/// A recomputed output overwrites the first one, which may still be in transit to other devices.
 void Lowering::await_departures(LayerId id, std::int32_t cell, std::int32_t m,
                                 std::vector<OpId>& after) {
   const std::vector<Movement>& movements = layers_[id.index()].layout.arrivals();
@@ -199,7 +199,7 @@ void Lowering::emit_partial_sum_reduction(LayerId id, std::int32_t m) {
     sums[{state.cells()[c].replica, state.cells()[c].part.out}].push_back(c);
   }
   for (const auto& [key, members] : sums) {
-    // A group of one device beside larger ones has the whole contraction: nothing to sum.
+    // Next to larger groups, a group of one device has the whole contraction: nothing to sum.
     if (state.cells()[members[0]].part.contraction.empty()) continue;
     std::vector<DeviceId> devices;
     std::vector<OpId> after;
@@ -254,7 +254,7 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   for (std::size_t i = 0; i < state.edges.size(); ++i) {
     if (state.edges[i].gradient) emit_return({id, i}, m, by_cell);
   }
-  now.gradients = {};  // nobody asks again; thousands of devices make these lists long
+  now.gradients = {};  // not needed again; thousands of devices make these lists long
   now.received = {};
   for (const std::size_t g : groups_of_layer_[id.index()]) {
     if (--group_states_[g].backward_left == 0) emit_sync(g);
@@ -360,7 +360,7 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
   const TensorId home = output(id);
   const TensorId store = dag_.intern(
       Tensor{Tensor::Kind::edge, edge.reader.value, static_cast<std::int32_t>(edge.input)});
-  /// What arrives for a cell waits in the edge's store until the cell's device adds it.
+  /// A contribution to a cell waits in the edge's receive buffer until the cell's device adds it.
   const auto receive = [&](std::int32_t cell, Role role, const Region& region, OpId op) {
     for (Received& known : target.received[canonical(cell)]) {
       if (known.from.tensor != store || known.from.role != role) continue;

@@ -42,8 +42,8 @@ class Accounting {
                                     [](const LayerPlan& layer) { return zero_stage(layer) >= 2; });
     if (drops_ || splits) find_visits();
     states();
-    for (const Lane& lane : plan_.schedule.lanes) {
-      for (const DeviceId device : lane.devices) in_flight(lane, device);
+    for (const RankList& list : plan_.schedule.rank_lists) {
+      for (const DeviceId device : list.devices) in_flight(list, device);
     }
     return std::move(use_);
   }
@@ -56,7 +56,7 @@ class Accounting {
   void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
   void find_visits();
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
-  void in_flight(const Lane& lane, DeviceId device);
+  void in_flight(const RankList& list, DeviceId device);
 
   const Network& network_;
   const Cluster& cluster_;
@@ -65,14 +65,14 @@ class Accounting {
   std::vector<bool> dropped_;
   bool drops_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
-  /// By stage, backward and forward, if anybody asks.
+  /// By stage, backward and forward; only if outputs are dropped or states sharded.
   std::vector<std::vector<LayerVisit>> visits_, forward_visits_;
   std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
 };
 
-/// What dropped outputs are computed from stays, too.
+/// The inputs from which dropped outputs are recomputed stay, too.
 void Accounting::keep_what_is_made_again_from() {
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
     if (!dropped_[l]) continue;
@@ -205,7 +205,7 @@ void Accounting::states() {
   add_gathered_and_scattered(groups, scatters);
 }
 
-/// What is split and whole for a while.
+/// Adds the sharded weights and gradients that are gathered or not yet scattered.
 void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go) {
   const auto gathered = groups_by_devices(groups, 3), filled = groups_by_devices(groups, 2);
   if (filled.empty()) return;
@@ -267,11 +267,11 @@ std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) con
   return peak;
 }
 
-void Accounting::in_flight(const Lane& lane, DeviceId device) {
+void Accounting::in_flight(const RankList& list, DeviceId device) {
   Kept& kept = kept_[device.index()];
   std::map<std::int32_t, std::int64_t> backward;
   std::int64_t now = 0, peak = 0;
-  for (const Slot& slot : lane.slots) {
+  for (const Slot& slot : list.slots) {
     const auto stage = kept.by_stage.find(slot.stage);
     const std::int64_t bytes = stage == kept.by_stage.end() ? 0 : stage->second;
     if (slot.direction == Direction::forward) {

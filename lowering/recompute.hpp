@@ -51,13 +51,13 @@ struct Checkpoint {
 /// all-reduce.
 void recompute_segments(const Network& network, Plan& plan);
 
-/// The layers whose outputs are the maps of attention: from the product of queries and keys to what
-/// the product with the values reads. Empty if the network has no softmax between two products.
-[[nodiscard]] std::vector<LayerId> attention_maps(const Network& network);
+/// The layers whose outputs are attention scores: from the matmul of queries and keys to the
+/// operand of the matmul with the values. Empty if the network has no softmax between two matmuls.
+[[nodiscard]] std::vector<LayerId> attention_scores(const Network& network);
 
-/// Marks the maps of attention, which are large and quickly made, and nothing else (Korthikanti et
-/// al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5). Fused
-/// kernels do the same.
+/// Marks the attention scores, which are large and cheap to recompute, and nothing else
+/// (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+/// section 5: selective recomputation). Fused attention kernels do the same.
 void recompute_attention(const Network& network, Plan& plan);
 
 }  // namespace parsim

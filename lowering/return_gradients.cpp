@@ -155,7 +155,7 @@ std::optional<Movement> scatter_gather(const TensorLayout& tensor, const Owner& 
     return movement;
   }
   movement.summing = replicas[0];
-  // The larger of the two groups says along which axis.
+  // The larger of the two groups determines the axis.
   const bool more_holders = holders > movement.summing.size();
   const auto fine = even_boxes(box, std::max(holders, movement.summing.size()));
   if (!fine) return std::nullopt;

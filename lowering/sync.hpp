@@ -43,8 +43,8 @@ struct SyncGroup {
 [[nodiscard]] std::vector<std::vector<ParameterId>> bucket_order(const Network& network,
                                                                  const Plan& plan);
 
-/// The groups of one bucket. `users` as above; `cells_of` and `plan_of` tell the cells and the plan
-/// of a layer. Throws as sync_groups does.
+/// The groups of one bucket. `users` as above; `cells_of` and `plan_of` return a layer's cells and
+/// plan. Throws as sync_groups does.
 [[nodiscard]] std::vector<SyncGroup> bucket_groups(
     const Network& network, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,

@@ -27,7 +27,7 @@ struct Coefficients {
   std::string family;       ///< device models whose name begins so
   bool half = false;        ///< 16-bit operands
   double architecture = 0;  ///< compute capability
-  double memory_rate = 0;   ///< of the measured card, bytes/s; tells relatives apart
+  double memory_rate = 0;   ///< of the measured card, bytes/s; distinguishes related cards
 
   Efficiency constant;  ///< whatever the shape
 

@@ -28,9 +28,9 @@ class ConstantEfficiency final : public CostModel {
     const auto bytes = static_cast<double>(element_bytes(precision));
     double time = 0;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
-      const double products =
+      const double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
-      time += std::max(products, kernel.elements * bytes / rates.memory) + rates.overhead;
+      time += std::max(gemms, kernel.elements * bytes / rates.memory) + rates.overhead;
     }
     return {Seconds{time}, rates.origin};
   }

@@ -15,7 +15,7 @@ namespace parsim {
 
 namespace {
 
-/// A transfer or collective on its way.
+/// A transfer or collective in flight.
 struct Active {
   /// A hop of a ring that runs message by message.
   struct Hop {
@@ -45,7 +45,7 @@ constexpr std::int64_t token(std::size_t active, std::size_t part) {
 }
 constexpr std::size_t active_of(std::int64_t t) { return static_cast<std::size_t>(t) >> 32; }
 constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(t) & 0xFFFFFFFFU; }
-/// Negative tokens: something may have ended at its own pace, or an operation starts.
+/// Negative tokens: an operation under contention may have ended, or an operation starts.
 constexpr std::int64_t contention_token = -1;
 constexpr std::int64_t start_token(std::size_t op) { return -2 - static_cast<std::int64_t>(op); }
 constexpr std::size_t starting_op(std::int64_t t) { return static_cast<std::size_t>(-2 - t); }
@@ -87,7 +87,7 @@ class DagRun {
   }
 
  private:
-  /// Gives every kernel that is ready its end, and theirs, until only communication is left.
+  /// Ends every ready kernel, and those that it makes ready, until only communication is left.
   void start_ready() {
     while (!ready_.empty()) {
       const std::size_t op = ready_.back();
@@ -119,8 +119,8 @@ class DagRun {
     }
   }
 
-  // Where kernels and messages hold each other up, what starts later decides when something ends:
-  // so nothing has an end before its date, and every operation starts at an event.
+  // Under contention, an operation that starts later changes when others end, so ends are known
+  // only at their date, and every operation starts at an event.
 
   void start_contended(std::size_t op) {
     const Seconds start = spans_[op].start;
@@ -151,7 +151,7 @@ class DagRun {
     return prepared_.traffic.empty() ? 0 : prepared_.traffic[op.index()];
   }
 
-  /// Ends what is due, and asks to be called when the next operation ends.
+  /// Ends the operations that are due, and asks to be called when the next one ends.
   void run_contended() {
     while (const std::optional<Contention::End> end = contention_->pop(engine_.now())) {
       end_operation(end->op.index(), end->date);
@@ -232,7 +232,7 @@ class DagRun {
     const std::vector<OpFlow>& flows = active.flows.flows;
     active.left = flows.size();
     if (contention_) begin_message(active.op, time_alone(active.flows, prepared_, cluster_));
-    if (flows.empty()) {  // an all-to-all in which nobody needs anything
+    if (flows.empty()) {  // an all-to-all in which no member needs anything
       free_.push_back(index);
       if (contention_) {
         contention_->flows_ended(active.op, active.start);
@@ -330,7 +330,7 @@ class DagRun {
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
   std::vector<std::size_t> free_;
-  std::optional<Contention> contention_;  ///< nothing if nothing holds anything up
+  std::optional<Contention> contention_;  ///< absent without contention
   Seconds woken_at_ = Contention::never;
   Flows engine_;
 };

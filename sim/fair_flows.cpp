@@ -161,8 +161,8 @@ void FairFlows::run() {
   }
 }
 
-/// Gives links the rates that are due. That is rare, so all flows get new rates from zero: what a
-/// link without contention did for its flows says nothing any more.
+/// Applies the link rate changes that are due. These are rare, so all flows get new rates from
+/// zero: a link that was not contended before may be now.
 void FairFlows::change_rates() {
   bool changed = false;
   for (; !changes_.empty() && changes_.back().date.count() <= now_; changes_.pop_back()) {

@@ -13,9 +13,10 @@
 
 namespace parsim {
 
-/// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; whoever
-/// starts a flow waits for its latency first (wake_at), because SimGrid's TCP-minded models share a
-/// link inversely to latency: of two flows of 1 and 5 us, one would get five times the rate.
+/// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; the
+/// caller waits for a flow's latency before it starts it (wake_at), because SimGrid's TCP models
+/// share a link inversely to latency: of two flows of 1 and 5 us, one would get five times the
+/// rate.
 ///
 /// SimGrid's clock outlives its engine, so make one per process (see sim/child.hpp).
 class FlowEngine {

@@ -1,5 +1,5 @@
-// What a pass over a part of a layer makes a device do: kernels, one after another, each a matrix
-// product or a walk through memory. Cost models price them.
+// The kernels that a pass over a part of a layer launches, one after another: each a GEMM or a
+// memory-bound kernel. Cost models price them.
 #pragma once
 
 #include <array>
@@ -34,14 +34,14 @@ struct Spectrum {
 ///     backward_data       m = N·H·W    n = C    k = K·R·S / strides
 ///     backward_weights    m = C·R·S    n = K    k = N·P·Q
 ///
-/// A walk through memory has none of this.
+/// A memory-bound kernel has none of these.
 struct Kernel {
   KernelClass kind = KernelClass::memory;
   double elements = 0;  ///< read and written
   double flops = 0;     ///< 2 x multiply-accumulates
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
-  bool normalises = false;    ///< a walk that waits for sums of its own first
-  bool attends = false;       ///< products with a softmax between them
+  bool normalises = false;    ///< memory-bound, with a reduction before the second pass
+  bool attends = false;       ///< two matmuls with a softmax between them
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };

@@ -50,7 +50,7 @@ class Classes {
 
   /// False if too little is equal.
   bool refine() {
-    if (messages_.empty()) return false;  // kernels are only additions; or too many flows
+    if (communications_.empty()) return false;  // kernels are only additions; or too many flows
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
@@ -58,7 +58,8 @@ class Classes {
       if (history) {
         color_operations();
       } else {
-        for (const Message& one : messages_) operations_[one.op.index()] = own_color(one);
+        for (const Communication& one : communications_)
+          operations_[one.op.index()] = own_color(one);
       }
       color_links();
       const std::size_t finer = link_classes();
@@ -80,7 +81,7 @@ class Classes {
   }
 
  private:
-  struct Message {
+  struct Communication {
     OpId op;
     std::size_t first = 0, end = 0;  ///< its flows
     Seconds longest_wait{}, least{};
@@ -98,7 +99,7 @@ class Classes {
                flows);
       const std::size_t first = flows_.size();
       flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
-      messages_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
+      communications_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
     }
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
@@ -135,12 +136,12 @@ class Classes {
     return mix(mix(mix(operation, routes_[flow.route]), payload), flow.wait);
   }
 
-  [[nodiscard]] Color own_color(const Message& message) const {
+  [[nodiscard]] Color own_color(const Communication& communication) const {
     Color flows = 0;
-    for (std::size_t i = message.first; i < message.end; ++i) {
+    for (std::size_t i = communication.first; i < communication.end; ++i) {
       flows += color_of_flow(0, flows_[i]);
     }
-    return mix(mix(flows, message.longest_wait), message.least);
+    return mix(mix(flows, communication.longest_wait), communication.least);
   }
 
   [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
@@ -151,10 +152,10 @@ class Classes {
 
   void color_operations() {
     std::fill(operations_.begin(), operations_.end(), 0);  // of what they wait for, until then
-    auto message = messages_.begin();
+    auto communication = communications_.begin();
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       const bool flows = prepared_.seconds[i] < 0;
-      const Color own = flows ? own_color(*message++) : own_color_of_kernel(i);
+      const Color own = flows ? own_color(*communication++) : own_color_of_kernel(i);
       Color& color = operations_[i];
       color = mix(color, own);
       if (!prepared_.issued.empty()) color = mix(color, prepared_.issued[i]);
@@ -167,9 +168,9 @@ class Classes {
   /// Calls visit(flow, its color) for every flow.
   template <class Visit>
   void each_flow(Visit visit) const {
-    for (const Message& message : messages_) {
-      const Color operation = operations_[message.op.index()];
-      for (std::size_t i = message.first; i < message.end; ++i) {
+    for (const Communication& communication : communications_) {
+      const Color operation = operations_[communication.op.index()];
+      for (std::size_t i = communication.first; i < communication.end; ++i) {
         visit(flows_[i], color_of_flow(operation, flows_[i]));
       }
     }
@@ -201,10 +202,10 @@ class Classes {
     for (const std::size_t link : used_links_) {
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
-    std::unordered_map<Color, std::vector<Hop>> ways;  // by class of flows
+    std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
     each_flow([&](const OpFlow& flow, Color color) {
       for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
-        if (stands[hop.index()]) ways[color].push_back(hop);
+        if (stands[hop.index()]) paths[color].push_back(hop);
       }
     });
     RouteTable table;
@@ -222,16 +223,16 @@ class Classes {
       return entry->second;
     };
     std::unordered_map<Color, std::size_t> numbers;  // of ways
-    for (const Message& message : messages_) {
-      if (!prepared_.runs(message.op.index())) continue;
-      OpFlows& flows = prepared_.flows[message.op.value];
-      flows.longest_wait = message.longest_wait;
-      flows.least = message.least;
-      for (std::size_t i = message.first; i < message.end; ++i) {
-        const Color color = color_of_flow(operations_[message.op.index()], flows_[i]);
+    for (const Communication& communication : communications_) {
+      if (!prepared_.runs(communication.op.index())) continue;
+      OpFlows& flows = prepared_.flows[communication.op.value];
+      flows.longest_wait = communication.longest_wait;
+      flows.least = communication.least;
+      for (std::size_t i = communication.first; i < communication.end; ++i) {
+        const Color color = color_of_flow(operations_[communication.op.index()], flows_[i]);
         const auto [entry, fresh] = numbers.try_emplace(color, 0);
         if (!fresh) continue;
-        entry->second = number(ways.at(color));
+        entry->second = number(paths.at(color));
         flows.flows.push_back({entry->second, flows_[i].payload, flows_[i].wait});
       }
     }
@@ -266,7 +267,7 @@ class Classes {
 
   const ExecDag& dag_;
   PreparedDag& prepared_;
-  std::vector<Message> messages_;
+  std::vector<Communication> communications_;
   std::vector<OpFlow> flows_;
   std::vector<double> hop_bytes_;
   double bytes_reduced_in_network_ = 0;

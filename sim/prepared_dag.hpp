@@ -88,7 +88,8 @@ struct PreparedDag {
   std::vector<double> issued;  ///< by operation: when its hosts have launched it; none: at once
   /// By operation: bytes that it reads and writes; none unless devices share memory.
   std::vector<double> traffic;
-  bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
+  bool measured_messages =
+      false;  ///< some communication has a measured time, which links do not explain
   RouteTable table;
   /// By OpId of the collectives that run as a library runs them; none if they are ideal.
   std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
@@ -104,7 +105,7 @@ struct PreparedDag {
     return !merged() || runs_as[op] == static_cast<std::int32_t>(op);
   }
 };
-[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
+[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                                   const SimOptions& options);
 
 }  // namespace parsim

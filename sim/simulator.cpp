@@ -20,10 +20,10 @@ constexpr std::size_t most_simgrid_flows = 30'000;
 class Simulator final : public Executor {
  public:
   Simulator(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
-      : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
+      : cluster_(cluster), cost_(cost), options_(options), paths_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
-    PreparedDag prepared = prepare(dag, cost_, ways_, options_);
+    PreparedDag prepared = prepare(dag, cost_, paths_, options_);
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
@@ -54,7 +54,7 @@ class Simulator final : public Executor {
   const Cluster& cluster_;
   const CostModel& cost_;
   SimOptions options_;
-  Ways ways_;  ///< kept between runs
+  PathCache paths_;  ///< kept between runs
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 /// Part of the memory rate that element-wise kernels, normalisation, pooling and copies reach.
 /// Guessed once for all GPUs.
-constexpr double walk_efficiency = 0.75;
+constexpr double memory_bound_efficiency = 0.75;
 /// Normalisation before Volta: libraries of the time give a channel to one block, which walks
 /// through memory in strides. Fitted to the rows of TensorFlow's benchmarks on one P100 that are
 /// marked for calibration (validation/measurements).
@@ -28,7 +28,7 @@ constexpr double attention_efficiency = 0.55, attention_efficiency_on_hopper = 0
 constexpr double hopper = 9.0;
 /// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
 /// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
-constexpr double walk_overhead = 5e-6;
+constexpr double memory_bound_overhead = 5e-6;
 
 class TileCosts final : public CostModel {
  public:
@@ -52,7 +52,8 @@ class TileCosts final : public CostModel {
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
     const OneDevice& rates = on(device, Precision::fp32);
-    return {Seconds{static_cast<double>(touched.value) / rates.walk + rates.walk_overhead},
+    return {Seconds{static_cast<double>(touched.value) / rates.memory_bound +
+                    rates.memory_bound_overhead},
             rates.origin};
   }
 
@@ -82,7 +83,7 @@ class TileCosts final : public CostModel {
   struct OneDevice {
     std::optional<TileRates> tiles;    ///< nothing for CPUs
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
-    double peak = 1, walk = 1, norm = 1, attention = 1, walk_overhead = 0;
+    double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
     Origin origin = Origin::guessed;
   };
 
@@ -93,20 +94,20 @@ class TileCosts final : public CostModel {
       for (std::size_t kind = 0; kind < device.by_class.size(); ++kind) {
         device.by_class[kind] = device.peak * cpu_efficiency.of(static_cast<KernelClass>(kind));
       }
-      device.walk = model.memory_rate.value * cpu_efficiency.memory;
-      device.norm = device.walk;
-      device.walk_overhead = cpu_efficiency.overhead;
+      device.memory_bound = model.memory_rate.value * cpu_efficiency.memory;
+      device.norm = device.memory_bound;
+      device.memory_bound_overhead = cpu_efficiency.overhead;
       return device;
     }
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
     device.tiles->spectral = device.peak == peak_of(model, Precision::fp32);
-    device.walk = model.memory_rate.value * walk_efficiency;
+    device.memory_bound = model.memory_rate.value * memory_bound_efficiency;
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency
-                      : device.walk;
-    device.walk_overhead = std::min(walk_overhead, row->tiles.overhead);
+                      : device.memory_bound;
+    device.memory_bound_overhead = std::min(memory_bound_overhead, row->tiles.overhead);
     device.attention =
         device.peak * (compute_capability(model) >= hopper ? attention_efficiency_on_hopper
                                                            : attention_efficiency);
@@ -115,18 +116,20 @@ class TileCosts final : public CostModel {
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
-    const double rate = kernel.normalises ? device.norm : device.walk;
-    const double walk = kernel.elements * static_cast<double>(bytes) / rate;
+    const double rate = kernel.normalises ? device.norm : device.memory_bound;
+    const double memory_bound = kernel.elements * static_cast<double>(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {
-      return Seconds{std::max(walk, kernel.flops / device.peak) + device.walk_overhead};
+      return Seconds{std::max(memory_bound, kernel.flops / device.peak) +
+                     device.memory_bound_overhead};
     }
     if (device.tiles) {
-      const Seconds products = product_time(kernel, *device.tiles, bytes);
-      if (!kernel.attends) return products;
-      return std::max(products, Seconds{kernel.flops / device.attention + device.walk_overhead});
+      const Seconds gemms = gemm_time(kernel, *device.tiles, bytes);
+      if (!kernel.attends) return gemms;
+      return std::max(gemms,
+                      Seconds{kernel.flops / device.attention + device.memory_bound_overhead});
     }
-    const double products = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
-    return Seconds{std::max(walk, products) + device.walk_overhead};
+    const double gemms = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
+    return Seconds{std::max(memory_bound, gemms) + device.memory_bound_overhead};
   }
 
   [[nodiscard]] const OneDevice& on(DeviceId device, Precision precision) const {

@@ -48,7 +48,7 @@ struct TileRates {
 ///
 /// A reconstruction of what libraries do; form and coefficients were fitted to DeepBench
 /// (coefficients.csv), hence the 2 B whatever the precision. Checked: tests/sim/tiles_test.cpp.
-[[nodiscard]] Seconds product_time(const Kernel& product, const TileRates& rates,
-                                   std::int64_t element_bytes);
+[[nodiscard]] Seconds gemm_time(const Kernel& gemm, const TileRates& rates,
+                                std::int64_t element_bytes);
 
 }  // namespace parsim

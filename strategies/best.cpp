@@ -55,7 +55,7 @@ std::vector<Finalist> other_strategies(const StrategyInput& input) {
     const auto known = std::find_if(input.known.begin(), input.known.end(),
                                     [&](const Plan& plan) { return plan.strategy == row.name; });
     if (known != input.known.end()) {
-      add(starts, without_savings(*known), row.name);
+      add(starts, without_memory_options(*known), row.name);
       continue;
     }
     try {
@@ -88,7 +88,7 @@ void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
 }
 
 Price estimated_price(const StrategyInput& input, Estimator& estimator, const Plan& plan) {
-  return {shortage(input, plan), estimator.step_time(plan)};
+  return {overcommit(input, plan), estimator.step_time(plan)};
 }
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
@@ -107,7 +107,7 @@ std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& mo
       const Seconds step = estimator.step_time(candidate.plan);
       // Memory is asked only of plans that are fast enough to matter.
       if (step < candidate.price.step || !candidate.price.fits()) {
-        const Price price{shortage(input, candidate.plan), step};
+        const Price price{overcommit(input, candidate.plan), step};
         better = price.better_than(candidate.price);
         if (better) {
           validate(candidate.plan, input.network, input.cluster, "strategy 'best'");

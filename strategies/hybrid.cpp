@@ -290,7 +290,7 @@ Plan plan_hybrid(const StrategyInput& input) {
       choices.push_back(choose(input, chain, parts, replicas, means));
   }
   // Best by the closed form first; plain data parallelism stays in, because the closed form does
-  // not see that its all-reduce runs beside the backward pass.
+  // not see that its all-reduce overlaps the backward pass.
   std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
     return a.fitness.better_than(b.fitness);
   });

@@ -27,12 +27,12 @@ struct Ranking {
   std::size_t simulated = 0;
 };
 
-/// At least what it takes if all devices receive their words at once, on the fastest link.
-Seconds receiving_time(const StrategyInput& input, std::int64_t words) {
+/// Lower bound: all devices receive their elements at once, each over the fastest link.
+Seconds receiving_time(const StrategyInput& input, std::int64_t elements) {
   BytesPerSecond fastest{0};
   for (const Link& link : input.cluster.links) fastest = std::max(fastest, link.rate);
   const auto devices = static_cast<std::int64_t>(workers(input).size());
-  const Bytes each{words * element_bytes(input.precision) / devices};
+  const Bytes each{elements * element_bytes(input.precision) / devices};
   return input.cluster.links.empty() ? Seconds{} : each / fastest;
 }
 
@@ -49,13 +49,13 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr double hopeless = 2;  // times the best; estimates err by some percent
   Estimator estimator(input.step());
   std::vector<Ranked> ranked;
-  std::vector<std::size_t> by_words(candidates.size());
-  std::iota(by_words.begin(), by_words.end(), std::size_t{0});
-  std::stable_sort(by_words.begin(), by_words.end(), [&](std::size_t a, std::size_t b) {
-    return candidates[a].words < candidates[b].words;
+  std::vector<std::size_t> by_elements(candidates.size());
+  std::iota(by_elements.begin(), by_elements.end(), std::size_t{0});
+  std::stable_sort(by_elements.begin(), by_elements.end(), [&](std::size_t a, std::size_t b) {
+    return candidates[a].elements < candidates[b].elements;
   });
   Price nearest;
-  for (const std::size_t i : by_words) {
+  for (const std::size_t i : by_elements) {
     const Plan& plan = candidates[i].plan;
     const auto same = [&](const Ranked& other) {
       const Plan& known = candidates[other.index].plan;
@@ -63,9 +63,9 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
              known.buckets == plan.buckets;
     };
     if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
-    const Price bound{0, receiving_time(input, candidates[i].words) / hopeless};
+    const Price bound{0, receiving_time(input, candidates[i].elements) / hopeless};
     if (!ranked.empty() && nearest.better_than(bound)) continue;
-    ranked.push_back({i, {shortage(input, plan), estimator.step_time(plan)}});
+    ranked.push_back({i, {overcommit(input, plan), estimator.step_time(plan)}});
     if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
       nearest = ranked.back().price;
   }
@@ -77,7 +77,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   for (const Ranked& row : ranked) {
     const Candidate& candidate = candidates[row.index];
     if (!candidate.start_itself && ++searched > finalists) continue;
-    if (simulated > 0 && least.better_than({row.price.shortage, row.price.step / hopeless}))
+    if (simulated > 0 && least.better_than({row.price.overcommit, row.price.step / hopeless}))
       continue;
     const Price price = simulated_price(input, candidate.plan);
     if (++simulated > 1 && !price.better_than(least)) continue;

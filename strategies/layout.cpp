@@ -46,7 +46,7 @@ class LayoutPlanner {
     check();
     Plan plan = empty_plan(input_, "layout", {});
     plan.schedule.micro_batches = micro_batches_;
-    plan.schedule.lanes.clear();
+    plan.schedule.rank_lists.clear();
     plan.schedule.blocking_sends = layout_.blocking_sends;
     const std::vector<std::vector<std::int64_t>> shares = all_shares();
     const auto stages = static_cast<std::int32_t>(layout_.stages.size());
@@ -58,11 +58,11 @@ class LayoutPlanner {
         plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
         plan.schedule.stage_of_layer[l] = s;
       }
-      Lane lane{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
+      RankList list{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
       for (const DeviceGroup& group : groups) {
-        lane.devices.insert(lane.devices.end(), group.begin(), group.end());
+        list.devices.insert(list.devices.end(), group.begin(), group.end());
       }
-      plan.schedule.lanes.push_back(std::move(lane));
+      plan.schedule.rank_lists.push_back(std::move(list));
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());

@@ -14,7 +14,7 @@
 
 namespace parsim {
 
-Plan with_savings(const StrategyInput& input, Plan plan) {
+Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage > 0) {
     for (LayerPlan& layer : plan.layers) {
       const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
@@ -28,7 +28,7 @@ Plan with_savings(const StrategyInput& input, Plan plan) {
   return plan;
 }
 
-Plan without_savings(Plan plan) {
+Plan without_memory_options(Plan plan) {
   for (LayerPlan& layer : plan.layers) {
     layer.recompute = false;
     layer.optimizer = layer.gradients = layer.weights = {};
@@ -75,7 +75,7 @@ std::string zero_note(const Network& network, const Plan& plan) {
 
 }  // namespace
 
-std::vector<std::string> savings_notes(const Network& network, const Plan& plan) {
+std::vector<std::string> memory_option_notes(const Network& network, const Plan& plan) {
   std::vector<std::string> notes;
   if (std::string note = zero_note(network, plan); !note.empty()) notes.push_back(std::move(note));
   const std::vector<bool> dropped = dropped_outputs(network, plan);
@@ -91,10 +91,10 @@ std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) 
   if (input.recompute == Recompute::none && input.zero_stage == 0) {
     return memory_use(input.network, input.cluster, plan);
   }
-  return memory_use(input.network, input.cluster, with_savings(input, plan));
+  return memory_use(input.network, input.cluster, with_memory_options(input, plan));
 }
 
-std::int32_t shortage(const StrategyInput& input, const Plan& plan) {
+std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
   const std::vector<MemoryUse> uses = memory_use(input, plan);
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
@@ -107,7 +107,7 @@ std::int32_t shortage(const StrategyInput& input, const Plan& plan) {
   return most;
 }
 
-bool fits(const StrategyInput& input, const Plan& plan) { return shortage(input, plan) == 0; }
+bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
                                                Executor& executor) {
@@ -118,8 +118,8 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
-  const Plan priced = with_savings(input, plan);
-  return {shortage(input, priced), input.simulate(priced)};
+  const Plan priced = with_memory_options(input, plan);
+  return {overcommit(input, priced), input.simulate(priced)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {

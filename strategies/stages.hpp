@@ -29,8 +29,8 @@ namespace parsim {
                                                    const std::vector<double>& begin_cost,
                                                    double slack);
 
-/// By layer, bytes of a sample that cross from before it to it or a later one, of the outputs that
-/// `counts` says yes to.
+/// By layer, bytes of a sample that cross from before it to it or a later layer, of the outputs for
+/// which `counts` returns true.
 [[nodiscard]] std::vector<double> boundary_bytes(
     const Network& network, Precision precision,
     const std::function<bool(LayerId)>& counts = [](LayerId) { return true; });

@@ -377,7 +377,7 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
     }
     for (const std::vector<DeviceId>* devices : {&group.devices, &group.mirrors}) {
       for (const DeviceId device : *devices) {
-        std::vector<SumFragment::Kernel>& kernels = sum.kernels.emplace_back();
+        std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
         for (const LayerId user : group.layers) {
           const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
           for (std::size_t c = 0; c < cells.size(); ++c) {

@@ -92,11 +92,11 @@ struct FanOut {
 struct SumFragment {
   SyncGroup group;
   /// The kernels that a device (of the group's, then of its mirrors) waits for.
-  struct Kernel {
+  struct AwaitedKernel {
     LayerId layer;
     std::int32_t cell = 0;
   };
-  std::vector<std::vector<Kernel>> kernels;
+  std::vector<std::vector<AwaitedKernel>> kernels;
   PricedCommunication all_reduce;
   std::vector<PricedCommunication> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
   std::vector<double> updates;                     ///< by device, or of the server alone

@@ -48,7 +48,7 @@ struct Block {
 /// channels have rows of their own; layers that treat every channel alone belong to the rows of
 /// what they read (of a sum: of the operand that comes last), a joined tensor to its operands'.
 struct Model {
-  Hypergraph graph;  ///< vertex = row · sample blocks + block of samples; costs in words a step
+  Hypergraph graph;  ///< vertex = row · sample blocks + block of samples; costs in elements a step
   std::vector<std::vector<Block>> blocks;  ///< by layer; empty for inputs; one if never cut
   std::vector<LayerId> maker;              ///< by row: the layer it was made for
   std::vector<std::int64_t> samples;       ///< of each block of samples, within a micro-batch
@@ -62,7 +62,7 @@ struct Model {
 /// Model F (vertices are blocks of filters) or U (blocks of filters x blocks of samples, with a net
 /// for the weights of each block of filters). A RECONSTRUCTION of the models of Eserol 2019, of
 /// which only the abstract is public; F is the row-wise model of sparse matrix partitioning
-/// (Catalyurek and Aykanat 1999), U adds the gradient's sum over replicas, 2(λ−1) words for each
+/// (Catalyurek and Aykanat 1999), U adds the gradient's sum over replicas, 2(λ−1) elements for each
 /// word of weights.
 [[nodiscard]] Model model_of(const Network& network, const ModelOptions& options);
 
@@ -77,7 +77,7 @@ struct Model {
                              const std::vector<DeviceId>& devices);
 
 /// The same partition with equivalent blocks of a layer reordered so that each part's are next to
-/// each other, unless that moves more words.
+/// each other, unless that moves more elements.
 [[nodiscard]] Parts gathered(const Network& network, const Model& model, const Parts& parts);
 
 }  // namespace parsim::hypergraph

@@ -199,7 +199,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   schedule.micro_batches = micro_batches;
   schedule.stage_of_layer.assign(layers.size(), 0);
   if (micro_batches == 1) {
-    schedule.lanes = {
+    schedule.rank_lists = {
         {{used.begin(), used.end()}, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
     return schedule;
   }
@@ -211,12 +211,12 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
                              : static_cast<std::int32_t>(std::max<std::size_t>(2, used.size()));
   const std::vector<Slot> order = ListSchedule(stages, micro_batches, under_way).run();
   for (const DeviceId device : used) {
-    Lane lane{{device}, {}};
+    RankList list{{device}, {}};
     for (const Slot& slot : order) {
       if (stages[static_cast<std::size_t>(slot.stage)].forward.contains(device))
-        lane.slots.push_back(slot);
+        list.slots.push_back(slot);
     }
-    schedule.lanes.push_back(std::move(lane));
+    schedule.rank_lists.push_back(std::move(list));
   }
   return schedule;
 }

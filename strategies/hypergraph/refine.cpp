@@ -138,7 +138,8 @@ void Assignment::move(Vertex v, std::int32_t to) {
       ++reading_[b];
     }
     const bool left = role.reader && reading_[a] == 0, came = role.reader && reading_[b] == 1;
-    // Whoever enters the reading part pays less, whoever is the only reader saves more by leaving.
+    // Entering a part that reads the net costs less; the only reader in a part saves more by
+    // leaving.
     const bool all_readers = came || (role.cost > 0 && reading_[b] == 0);
     const bool last_reader = reading_[a] == 1 && (role.reader || role.cost > 0);
     if (left || came || all_readers || last_reader) {

@@ -1,5 +1,5 @@
-// Which layers of a network model parallelism cuts by filters, and how: decided before anybody
-// knows the devices or their shares.
+// Which layers of a network model parallelism cuts by filters, and how: independent of the devices
+// and their shares.
 #pragma once
 
 #include <cstddef>

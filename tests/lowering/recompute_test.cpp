@@ -161,9 +161,9 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
     CAPTURE(name);
     const Network network =
         load_network(PARSIM_SOURCE_DIR "/tests/networks/data/" + name, {}, "test");
-    const std::vector<LayerId> maps = attention_maps(network);
+    const std::vector<LayerId> scores = attention_scores(network);
     std::size_t softmaxes = 0, products = 0;
-    for (const LayerId id : maps) {
+    for (const LayerId id : scores) {
       const Layer& layer = network[id];
       softmaxes += layer.kind.as<Softmax>() != nullptr ? 1 : 0;
       products += layer.kind.as<MatMul>() != nullptr ? 1 : 0;
@@ -175,14 +175,14 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
                       [](const Layer& layer) { return layer.kind.as<Softmax>() != nullptr; });
     CHECK(softmaxes == static_cast<std::size_t>(all));
     CHECK(products == softmaxes);
-    CHECK(maps.size() <= 5 * softmaxes);
+    CHECK(scores.size() <= 5 * softmaxes);
     Plan plan = single_device_plan(network, 4);
     recompute_attention(network, plan);
     const std::vector<bool> dropped = dropped_outputs(network, plan);
-    CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(maps.size()));
+    CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(scores.size()));
   }
   for (const char* name : {"resnet18", "alexnet"}) {  // a softmax only for the loss
-    CHECK(attention_maps(load_network(name, {}, "test")).empty());
+    CHECK(attention_scores(load_network(name, {}, "test")).empty());
   }
 }
 
@@ -245,7 +245,7 @@ TEST_CASE("recompute: groups that share layers get the numbers of the unsplit ne
     input.micro_batches = 1;
     for (const Recompute recompute : {Recompute::none, Recompute::segments}) {
       input.recompute = recompute;
-      Plan plan = with_savings(input, plan_tensor(input));
+      Plan plan = with_memory_options(input, plan_tensor(input));
       // Segments keep the last one; all of it here.
       for (LayerPlan& layer : plan.layers) layer.recompute = recompute != Recompute::none;
       const ExecDag dag = lower(network, world.cluster, plan);

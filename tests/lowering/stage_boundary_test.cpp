@@ -33,7 +33,7 @@ struct Stage {
 Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32_t micro_batches) {
   Plan plan = single_device_plan(network, step_batch);
   plan.schedule.micro_batches = micro_batches;
-  plan.schedule.lanes.clear();
+  plan.schedule.rank_lists.clear();
   std::int32_t next = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Stage& stage = stages[s];
@@ -48,7 +48,7 @@ Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32
       plan.layers[l].cuts = {{Dim::sample, stage.samples}};
       plan.layers[l].cuts.insert(plan.layers[l].cuts.end(), split[l].begin(), split[l].end());
     }
-    plan.schedule.lanes.push_back(
+    plan.schedule.rank_lists.push_back(
         {devices, stage_slots(PipelineSchedule::one_f_one_b, static_cast<std::int32_t>(s),
                               static_cast<std::int32_t>(stages.size()), micro_batches)});
   }

@@ -321,7 +321,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
 
 TEST_CASE("collective tables: kinds and sizes of groups without a table run as NCCL's model says") {
   const Cluster cluster = load_cluster("dgx-v100", "test");
-  Ways ways(cluster);
+  PathCache paths(cluster);
   const std::vector<DeviceId> all = devices_of(cluster, DeviceKind::gpu);
   const std::vector<DeviceId> four(all.begin(), all.begin() + 4);
   const SimOptions options = measured(tables_of(example("all_reduce_8.txt")));
@@ -329,7 +329,7 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
   nccl.collectives = CollectiveCost::nccl;
   const Bytes payload{1 << 20};
   const auto time = [&](CollectiveKind kind, const auto& group, const SimOptions& how) {
-    return collective_time(kind, group, payload, ways, how).count();
+    return collective_time(kind, group, payload, paths, how).count();
   };
   constexpr CollectiveKind sums = CollectiveKind::all_reduce, gathers = CollectiveKind::all_gather;
   CHECK(time(sums, all, options) == doctest::Approx(27.97e-6).epsilon(1e-3));

@@ -35,11 +35,11 @@ Plan plan_of(const Network& network, const Model& model, const Parts& parts, std
   plan.layers = layers_of(network, model, parts, first_devices(devices));
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.stage_of_layer.assign(network.layers.size(), 0);
-  Lane lane{first_devices(devices), {}};
+  RankList list{first_devices(devices), {}};
   for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (std::int32_t m = 0; m < micro_batches; ++m) lane.slots.push_back({0, m, direction});
+    for (std::int32_t m = 0; m < micro_batches; ++m) list.slots.push_back({0, m, direction});
   }
-  plan.schedule.lanes = {lane};
+  plan.schedule.rank_lists = {list};
   return plan;
 }
 
@@ -107,10 +107,10 @@ World star(const std::string& name, std::size_t devices) {
   return {name, testing::star_of(devices, "10 GB/s", "1us")};
 }
 
-double reduction(const World& world, std::int64_t words, std::size_t devices) {
+double reduction(const World& world, std::int64_t elements, std::size_t devices) {
   const double ring =
       2.0 * static_cast<double>(devices - 1) * static_cast<double>(parameter_count(world.network));
-  return 100 * (1 - static_cast<double>(words) / ring);
+  return 100 * (1 - static_cast<double>(elements) / ring);
 }
 
 }  // namespace
@@ -166,12 +166,13 @@ TEST_CASE("hypergraph: model F of a dense network balanced in every layer, close
   options.samples = 2;
   const Model model = model_of(network, options);
   for (const std::int64_t p : {2, 4}) {
-    std::int64_t words = 0;
+    std::int64_t elements = 0;
     for (const Layer& layer : network.layers) {
       const bool reads = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
-      if (reads && layer.inputs[0] != LayerId{0}) words += network[layer.inputs[0]].out.elements();
+      if (reads && layer.inputs[0] != LayerId{0})
+        elements += network[layer.inputs[0]].out.elements();
     }
-    const std::int64_t expected = 2 * 2 * ((p - 1) * words + 1000 - 1000 / p);
+    const std::int64_t expected = 2 * 2 * ((p - 1) * elements + 1000 - 1000 / p);
     const auto parts = static_cast<std::size_t>(p);
     const auto deal = [&](std::size_t b, std::size_t, std::size_t) { return b % parts; };
     const auto ranges = [&](std::size_t b, std::size_t n, std::size_t) { return b * parts / n; };
@@ -286,8 +287,9 @@ TEST_CASE("hypergraph: AlexNet at batch 128 moves at least 95 % less than a ring
     const std::vector<Start> starts = starts_of(input);
     const Candidate found = candidate_of(input, {"U", true, Balance::work, 0.05, 1}, starts);
     CHECK(found.partition.balanced());
-    CHECK(reduction(world, found.words, devices) >= 95.0);
-    CHECK(bytes_moved(lower(world.network, world.cluster, found.plan)) == Bytes{4 * found.words});
+    CHECK(reduction(world, found.elements, devices) >= 95.0);
+    CHECK(bytes_moved(lower(world.network, world.cluster, found.plan)) ==
+          Bytes{4 * found.elements});
   }
 }
 
@@ -316,9 +318,9 @@ TEST_CASE("hypergraph: the budget bounds the candidates, and the plan says so") 
   input.budget = 1;
   const Plan plan = plan_hypergraph(input);
   CHECK(plan.notes.back() == "stopped at the budget of 1 plan evaluations");
-  const auto says = [&](std::string_view words) {
+  const auto says = [&](std::string_view elements) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [&](const std::string& note) {
-      return note.find(words) != std::string::npos;
+      return note.find(elements) != std::string::npos;
     });
   };
   CHECK(says("reconstruction"));

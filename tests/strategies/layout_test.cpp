@@ -56,7 +56,7 @@ Layout layout_of(const Network& network, const std::vector<std::size_t>& blocks,
 }
 
 std::string difference_of(const StrategyInput& input, const Layout& layout, std::uint64_t seed) {
-  const Plan plan = with_savings(input, plan_layout(input, layout));
+  const Plan plan = with_memory_options(input, plan_layout(input, layout));
   return difference(plan, lower(input.network, input.cluster, plan), seed);
 }
 

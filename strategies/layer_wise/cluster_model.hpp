@@ -20,11 +20,12 @@ enum class Exchanges : std::uint8_t { pairs, collectives };
 ///
 ///     paper   devices in id order, node by node; links fully used, no latency, a card alone
 ///     own     fast nodes and devices first; a card that several devices share gives each its part
-class Machine {
+class ClusterModel {
  public:
-  Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchanges = Exchanges::pairs);
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
+  ClusterModel(const StrategyInput& input, SearchCosts costs,
+               Exchanges exchanges = Exchanges::pairs);
+  ClusterModel(const ClusterModel&) = delete;
+  ClusterModel& operator=(const ClusterModel&) = delete;
 
   /// Where part k goes: a node's devices stand together, so that few parts stay in one node. That
   /// part k is on device k, row-major, is a RECONSTRUCTION: the paper does not say.
