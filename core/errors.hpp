@@ -9,7 +9,7 @@
 
 namespace parsim {
 
-/// The user can fix it. The message has the place, what was found and what is accepted.
+/// The user can fix it. The message has the location, what was found and what is accepted.
 struct InputError : std::runtime_error {
   /// where      `file:line:key` or `--flag`
   /// found      what stands there

@@ -208,7 +208,7 @@ Machine get_machine(const Node& node) {
   return machine;
 }
 
-// Pairs that hold each other up; all others have the factor 1.
+// Pairs that slow each other down; all others have the factor 1.
 void put_interference(Writer& out, const Interference& interference) {
   out.open_object();
   for (const InterferencePair& pair : interference_pairs) {

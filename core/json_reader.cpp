@@ -128,7 +128,7 @@ struct Document::Builder {
     return true;
   }
   bool parse_error(std::size_t offset, const std::string&, const nlohmann::json::exception& error) {
-    // "[json.exception.…] parse error at line 1, column 5: syntax error …": the place is ours.
+    // "[json.exception.…] parse error at line 1, column 5: syntax error …": the location is ours.
     std::string_view message = error.what();
     for (const std::string_view end_of_prefix : {"] ", ": "}) {
       const std::size_t at = message.find(end_of_prefix);

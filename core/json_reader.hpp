@@ -57,7 +57,7 @@ class Document {
   std::vector<std::string> texts_;
 };
 
-/// A place in a document. Every function throws InputError with that place
+/// A location in a document. Every function throws InputError with that location
 /// (`file:/layers/3/cuts/0/dim`), what is there and what is accepted.
 class Node {
  public:

@@ -84,7 +84,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   }
   const std::optional<std::int64_t> whole_contraction =
       plan.joined ? cut_contraction(plan) : std::nullopt;
-  std::size_t in_row = 0;  // cells so far with the same place along all cuts but the last
+  std::size_t in_row = 0;  // cells so far with the same indices along all cuts but the last
   for (const DeviceId device : plan.devices) {
     Cell cell{device, {whole(out, samples), {}}, 0, 0, 1};
     bool idle = false;

@@ -1,5 +1,5 @@
-// A plan: who holds which slice of what, in which order. Every strategy returns one; one function
-// (lowering/lower.hpp) turns any of them into an execution DAG.
+// A plan: which device holds which slice of which layer, and in which order it works. Every
+// strategy returns one; one function (lowering/lower.hpp) turns any of them into an execution DAG.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct Cut {
 /// How the copies of a layer's gradient become one sum.
 struct Sync {
   enum class Kind : std::uint8_t { automatic, ring, server } kind = Kind::automatic;
-  DeviceId server;  ///< who adds up, for `server`; may be one of the layer's own devices or a CPU
+  DeviceId server;  ///< the parameter server, for `server`; may be one of the layer's own devices
+                    ///< or a CPU
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 

@@ -178,7 +178,7 @@ MachinePart machine_of(const Cluster& cluster, std::vector<DeviceId> devices) {
   return machine;
 }
 
-/// A place at which a ring may leave a machine, and the links of the machines that it then takes.
+/// A device at which a ring may leave a machine, and the links that it then takes.
 struct ExitPath {
   std::size_t cycle = 0, position = 0;
   LinkId out, in;   ///< the network cards here and there

@@ -1,4 +1,4 @@
-// What of a layer's output the backward pass reads.
+// Which layer outputs the backward pass reads.
 #include <algorithm>
 #include <set>
 #include <string_view>

@@ -191,8 +191,8 @@ void Accounting::states() {
       if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * travelling);
     }
   }
-  // All gradients in one bucket lie in one buffer and are summed there, if they travel as they are,
-  // also where parts of it are summed over other devices: an embedding that stages share.
+  // A single bucket of all gradients is summed in place if its precision does not change, also
+  // where parts of it are summed over other devices (an embedding that stages share).
   const bool one_bucket = bucket_order(network_, plan_).size() == 1;
   for (std::size_t d = 0; d < use_.size(); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
@@ -252,8 +252,8 @@ void Accounting::find_visits() {
   }
 }
 
-/// Bytes of a micro-batch at the worst moment of its way back through a stage: an output is there
-/// until its own layer's backward.
+/// Peak bytes of a micro-batch during its backward pass through a stage: an output stays until its
+/// own layer's backward.
 std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) const {
   const auto known = kept.by_stage.find(stage);
   std::int64_t now = known == kept.by_stage.end() ? 0 : known->second;

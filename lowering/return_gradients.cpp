@@ -1,4 +1,4 @@
-// The way back: contributions of a reader's cells to the gradient of the tensor they read.
+// Return of gradients: contributions of a reader's cells to the gradient of the tensor they read.
 #include <set>
 
 #include "core/errors.hpp"
@@ -9,10 +9,10 @@ namespace parsim {
 
 namespace {
 
-/// A piece of a contribution on its way to one holder of the part it belongs to.
+/// A piece of a contribution for one holder of the part it belongs to.
 struct Flow {
   DeviceId from;
-  std::int32_t cell = 0;  ///< of the tensor: who receives
+  std::int32_t cell = 0;  ///< of the tensor: the receiver
   DeviceId to;
   Region piece;
 };
@@ -37,7 +37,7 @@ std::map<DeviceId, Contribution> contributions(std::span<const Need> needs) {
   return by_device;
 }
 
-/// What of a part the contribution covers, in disjoint boxes.
+/// The region of a part that the contribution covers, in disjoint boxes.
 std::vector<Region> pieces_of(const Contribution& c, const Region& part) {
   std::vector<Region> boxes;
   for (const Region& box : c.boxes) {
@@ -113,8 +113,8 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
   return std::nullopt;
 }
 
-/// Contributions of one replica to a part by box: who gives it. Nothing if a device gives several
-/// boxes or boxes overlap.
+/// Contributions of one replica to a part: the sender of each box. Nothing if a device sends
+/// several boxes or boxes overlap.
 using Givers = std::map<Region, std::vector<DeviceId>>;
 
 std::optional<Givers> givers(const std::map<DeviceId, Contribution>& given, std::int64_t replica,
@@ -134,7 +134,7 @@ std::optional<Givers> givers(const std::map<DeviceId, Contribution>& given, std:
   return result;
 }
 
-/// A box of gradients on its way to holders that have computed none of it. `replicas`: who has
+/// A box of gradients for holders that have computed none of it. `replicas`: the devices with
 /// contributions to it, by replica; several devices of one replica have partial sums.
 std::optional<Movement> scatter_gather(const TensorLayout& tensor, const Owner& owner,
                                        const Region& box,
@@ -271,7 +271,7 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
 
 namespace {
 
-/// Words that devices receive.
+/// Elements that devices receive.
 std::int64_t elements_moved(const GradientReturn& back) {
   std::int64_t sum = 0;
   for (const Movement& movement : back.movements) {

@@ -35,7 +35,7 @@ std::string place(const std::string& file, std::size_t line) {
   return fmt::format("{}:{}", file, line);
 }
 
-/// Adds a row whose words are checked here.
+/// Checks the fields of a row and adds it.
 void add_row(std::string_view size, std::string_view time, const std::string& where,
              CollectiveTable& table) {
   const auto bytes = to_number<std::int64_t>(size);
@@ -206,8 +206,8 @@ class TestOutput {
     rows_.push_back({fields[size_], fields[time_], number});
   }
 
-  /// algbw is size over time; who converted one of the columns is found out here. (Early versions
-  /// counted all-gathers without the part that stays, hence the wide margin.)
+  /// Checks that algbw is size over time, which detects converted columns. (Early versions counted
+  /// all-gathers without the part that stays, hence the wide margin.)
   void check_rate(const std::vector<std::string_view>& fields, std::size_t number) const {
     const auto bytes = to_number<double>(fields[size_]);
     const auto micros = to_number<double>(fields[time_]);
@@ -318,7 +318,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
   for (auto& [key, table] : tables) {
     if (!table.times.empty()) all.push_back(std::move(table));
   }
-  if (all.empty()) throw InputError(file, "no rows of what was asked for", accepted_tests);
+  if (all.empty()) throw InputError(file, "no rows of the requested collective", accepted_tests);
   return all;
 }
 

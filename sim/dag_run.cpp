@@ -275,8 +275,8 @@ class DagRun {
   void on_date(std::int64_t t) {
     if (t < 0) {
       if (t == contention_token) {
-        // A later date than the one last asked for may have been asked for before: that one still
-        // comes. SimGrid's dates are a nanosecond wide.
+        // An earlier call may have requested a later date, whose wake-up still comes. SimGrid's
+        // dates have a resolution of 1 ns.
         if (engine_.now() + Seconds{2e-9} >= woken_at_) woken_at_ = Contention::never;
       } else {
         begin_contended(starting_op(t));

@@ -11,7 +11,7 @@ namespace parsim {
 
 namespace {
 
-/// Rates closer than this are the same: what rounding makes of another order of additions.
+/// Rates closer than this are equal: they differ by rounding in another order of additions.
 constexpr double same_rate = 1e-13;
 constexpr double same_date = 1e-12;
 
@@ -240,7 +240,7 @@ void FairFlows::reach(Index link) {
 }
 
 /// Progressive filling of the reached flows: all rates grow alike until a link is full or a flow
-/// has what its own links can carry; who is there keeps its rate, the others go on.
+/// reaches the rate of its own links; such flows keep their rate, the others go on.
 void FairFlows::fill() {
   levels_.clear();
   for (const Index index : reached_links_) {

@@ -92,7 +92,7 @@ class FairFlows {
     std::int64_t token = 0;
     bool operator>(const Date& b) const { return date != b.date ? date > b.date : order > b.order; }
   };
-  /// A contended link's rate per weight if it is shared among those who wait.
+  /// A contended link's rate per weight if its unfixed flows share it.
   struct Level {
     double rate = 0;
     Index link = 0;

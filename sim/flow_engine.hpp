@@ -24,8 +24,8 @@ class FlowEngine {
   /// Receives the caller's token. Must not throw: SimGrid's C code is on the stack.
   using Handler = std::function<void(std::int64_t token)>;
 
-  /// routes   what flows may use, by index; at least one hop each. Not kept.
-  /// on_date  called at a date asked for by wake_at
+  /// routes   of the flows, by index; at least one hop each. Not kept.
+  /// on_date  called at a date given to wake_at
   /// on_end   called when a flow has carried its last byte
   /// changes  of the links' rates, by date
   FlowEngine(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,

@@ -16,8 +16,8 @@ enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_w
 /// A convolution by Fourier transforms of 32 × 32 tiles, which overlap by the kernel: at each of
 /// the 32 · 17 frequencies that a real tile has, a complex product of m × k by k × n.
 ///
-///     forward, backward_data   m = N · tiles of a map    n, k = channels written, read
-///     backward_weights         m = C    n = K            k = N · tiles of a map
+///     forward, backward_data   m = N · tiles of an image    n, k = channels written, read
+///     backward_weights         m = C    n = K               k = N · tiles of an image
 ///
 /// Source: Mathieu, Henaff and LeCun 2014, "Fast training of convolutional networks through FFTs";
 /// tiles of 32: cuDNN's CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING.
@@ -46,7 +46,7 @@ struct Kernel {
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };
 
-/// At most two: a product of two activations has two input gradients.
+/// At most two: a matmul of two activations has two input gradients.
 struct Kernels {
   std::array<Kernel, 2> list;
   std::size_t count = 0;

@@ -12,7 +12,7 @@ namespace parsim {
 
 namespace {
 
-/// What is known of a member of a class; equal only for equals.
+/// Hash of all known properties of a member of a class; equal only for equal members.
 using Color = std::uint64_t;
 
 constexpr Color mix(Color a, Color b) {
@@ -242,7 +242,8 @@ class Classes {
   /// Operations that run wait for those that run for whom they waited.
   void choose_waits() {
     std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
-    std::vector<std::int32_t> last(dag_.size(), -1);  // who waits often waits for many equals
+    std::vector<std::int32_t> last(dag_.size(),
+                                   -1);  // an operation often waits for many equal ones
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       for (const std::int32_t successor : prepared_.successors.of(i)) {
         const auto s = static_cast<std::size_t>(successor);

@@ -1,5 +1,4 @@
-// A DAG made ready for simulation: who waits for whom, how long kernels take, which routes are
-// used.
+// A DAG prepared for simulation: successors of operations, kernel times, routes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace parsim {
 
-/// Everything an operation waits for, turned round: who may go on when it ends.
+/// The successors of every operation: those that may start when it ends.
 ///
 /// In-order queues are part of it. An operation starts when it heads all its queues and its
 /// predecessors have ended; queues are in id order and an operation leaves its queues when it ends;
@@ -78,7 +77,7 @@ struct OpFlow {
 struct OpFlows {
   std::vector<OpFlow> flows;  ///< by wait
   Seconds longest_wait{};     ///< after the operation's start
-  Seconds least{};            ///< and so long it takes at least from there, whatever the links
+  Seconds least{};            ///< and the least time that it then takes on any links
 };
 
 struct PreparedDag {

@@ -1,5 +1,5 @@
-// The cost model that knows shapes: matrix products and convolutions by whole tiles in waves
-// (sim/tiles.hpp), everything else by what it reads and writes.
+// The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp), other
+// kernels by the bytes that they read and write.
 #include <algorithm>
 #include <optional>
 
@@ -15,19 +15,19 @@ namespace {
 /// Part of the memory rate that element-wise kernels, normalisation, pooling and copies reach.
 /// Guessed once for all GPUs.
 constexpr double memory_bound_efficiency = 0.75;
-/// Normalisation before Volta: libraries of the time give a channel to one block, which walks
-/// through memory in strides. Fitted to the rows of TensorFlow's benchmarks on one P100 that are
+/// Normalisation before Volta: libraries of the time give a channel to one thread block, which
+/// reads memory with a stride. Fitted to the rows of TensorFlow's benchmarks on one P100 that are
 /// marked for calibration (validation/measurements).
 constexpr double old_norm_efficiency = 0.35;
 constexpr double first_fast_norms = 7.0;
-/// Part of the peak that attention in one kernel reaches, because exponents are taken between its
-/// products. Guessed for all GPUs from FlashAttention-2: 50 to 73 % of an A100 (Dao 2023,
-/// abstract); 35 % of an H100, whose own instructions it does not use (Shah et al. 2024,
-/// "FlashAttention-3", abstract, which reaches up to 75 % with them).
+/// Fraction of the peak that fused attention reaches, because of the softmax between its matmuls.
+/// Guessed for all GPUs from FlashAttention-2: 50 to 73 % of an A100 (Dao 2023, abstract); 35 % of
+/// an H100, whose wgmma and TMA instructions it does not use (Shah et al. 2024, "FlashAttention-3",
+/// abstract, which reaches up to 75 % with them).
 constexpr double attention_efficiency = 0.55, attention_efficiency_on_hopper = 0.35;
 constexpr double hopper = 9.0;
-/// Launch of a kernel that does next to nothing. Guessed: a few microseconds on all GPUs. The
-/// fitted overheads of products hold more than that (up to 40 us), and small walks do not pay it.
+/// Launch overhead of a tiny kernel. Guessed: a few microseconds on all GPUs. The fitted overheads
+/// of GEMMs contain more than that (up to 40 us), which small memory-bound kernels do not pay.
 constexpr double memory_bound_overhead = 5e-6;
 
 class TileCosts final : public CostModel {
@@ -67,10 +67,8 @@ class TileCosts final : public CostModel {
   }
 
   [[nodiscard]] std::string summary() const override {
-    return "kernels by tiles, waves and split sums, with Winograd's convolutions, fitted to "
-           "DeepBench's kernels, and Fourier's; the rest by memory rate; other devices borrow from "
-           "the nearest "
-           "relative (guessed)";
+    return "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
+           "bandwidth; devices without data are scaled from the most similar one (guessed)";
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {

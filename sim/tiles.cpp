@@ -15,7 +15,7 @@ constexpr double steps_at_once = 32, partial_sum_bytes = 2;
 
 constexpr std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Time of a convolution by FFT. Nothing here is fitted but what matrix products are.
+/// Time of a convolution by FFT. Only the coefficients of GEMMs are fitted.
 Seconds spectral_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
   const Spectrum& s = *gemm.spectrum;
   Kernel real;
@@ -27,7 +27,7 @@ Seconds spectral_time(const Kernel& gemm, const TileRates& rates, std::int64_t e
   constexpr double reals_of_complex = 2;
   real.elements = reals_of_complex * static_cast<double>(real.batches) *
                   static_cast<double>(s.m * s.k + s.k * s.n + s.m * s.n);
-  constexpr std::int64_t spectrum_bytes = 4;  // single precision, whatever the tensors are
+  constexpr std::int64_t spectrum_bytes = 4;  // single precision for tensors of any precision
   const double transforms =
       (gemm.elements * static_cast<double>(element_bytes) + real.elements * spectrum_bytes) /
       rates.memory;

@@ -13,7 +13,7 @@ using Places = std::vector<std::size_t>;
 /// Sums differ in their last bits by the order of their terms.
 constexpr double last_bits = 1e-9;
 
-/// Time of a message between two devices, by place; the slower way.
+/// Time of a message between two devices, by position, in the slower direction.
 class PairTimes {
  public:
   PairTimes(const StrategyInput& input, const std::vector<DeviceId>& devices)

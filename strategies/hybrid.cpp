@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/move_borders.hpp"
@@ -215,7 +216,7 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts,
   return best;
 }
 
-/// Devices as they stand, and so that neighbours have the best ways: places in `devices`.
+/// Devices in the given order, and in the order with the fastest neighbours: indices in `devices`.
 std::vector<std::vector<std::size_t>> orders_of(const StrategyInput& input,
                                                 const std::vector<DeviceId>& devices) {
   std::vector<std::size_t> as_given, in_chain;
@@ -262,15 +263,17 @@ Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choi
     places.push_back(join(names, " - "));
     shares.push_back(fmt::format("{}", choice.shares[r]));
   }
+  const bool even = std::all_of(choice.shares.begin(), choice.shares.end(),
+                                [&](std::int64_t share) { return share == choice.shares[0]; });
   plan.notes.push_back(
-      fmt::format("{} parts x {} replicas, {} micro-batches; devices by replica: {}", parts,
-                  choice.shares.size(), choice.micro_batches, join(places)));
-  plan.notes.push_back(
-      fmt::format("samples of a micro-batch by replica: {}; step by the closed "
-                  "form {}",
-                  join(shares), to_text(choice.fitness.step)));
+      fmt::format("{}{}-way data parallel, {}{}; devices by replica: {}",
+                  parts == 1 ? "" : counted(static_cast<std::int64_t>(parts), "part") + ", ",
+                  choice.shares.size(), even ? "" : "uneven batch, ",
+                  counted(choice.micro_batches, "micro-batch"), join(places)));
+  plan.notes.push_back(fmt::format("samples per micro-batch by replica: {}; closed-form step {}",
+                                   join(shares), to_text(choice.fitness.step)));
   plan.notes.emplace_back(
-      "GABRA's encoding, operators and constants are a reconstruction, not the paper's");
+      "reconstruction: GABRA's encoding, operators and constants are not published");
   return plan;
 }
 
@@ -315,18 +318,17 @@ Plan plan_hybrid(const StrategyInput& input) {
     plans.push_back(describe(input, chain, choice));
   }
   if (input.simulate) {
-    // One replica, cut otherwise; of as many parts as there are devices, unless asked for fewer.
+    // One replica, cut differently; one part per device, unless fewer are given.
     Plan pipeline = plan_pipeline(input);
     pipeline.strategy = "hybrid";
-    pipeline.notes.insert(
-        pipeline.notes.begin(),
-        "this is the plan of 'pipeline': it is better, simulated, than the others");
+    pipeline.notes.insert(pipeline.notes.begin(),
+                          "the plan of 'pipeline', which is faster in simulation than the others");
     plans.push_back(std::move(pipeline));
   }
   Plan best = std::move(plans[best_by_simulation(input, plans)]);
   if (means.evaluations <= 0) {
-    best.notes.push_back(
-        fmt::format("the genetic search stopped at the budget of {} evaluations", *input.budget));
+    best.notes.push_back(fmt::format("the genetic search used its budget of {}",
+                                     counted(*input.budget, "evaluation")));
   }
   return best;
 }

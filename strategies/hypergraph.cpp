@@ -1,5 +1,5 @@
 // Hypergraph partitioning of the network: blocks of filters, or of filters and samples, are
-// vertices, what they exchange is nets, and a partition with few words cut and balanced work is the
+// vertices, their communication is nets, and a partition with a small cut and balanced work is the
 // plan. A RECONSTRUCTION of Eserol 2019 ("Fast and efficient model parallelism for deep
 // convolutional neural networks"), of which only the abstract was available: it partitions a
 // network's nodes with a hypergraph partitioner and trains them in a pipelined manner.
@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/plan_support.hpp"
@@ -37,9 +38,9 @@ Seconds receiving_time(const StrategyInput& input, std::int64_t elements) {
 }
 
 /// The best by estimate; with a simulator the best by simulation of the few best by estimate and of
-/// all that are another strategy's plan, so that the result never loses to one of those. What
-/// moves too many words to come near the best is not estimated, and what the estimate sees far
-/// behind is not simulated: on many devices that would take longer than all the rest.
+/// all that are another strategy's plan, so that the result is never worse than one of those. Plans
+/// that move too many elements to come near the best are not estimated, and plans with a much
+/// longer estimate are not simulated: on many devices that would take longer than all the rest.
 Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr std::size_t finalists = 6;
   struct Ranked {
@@ -147,13 +148,14 @@ Plan plan_hypergraph(const StrategyInput& input) {
   best.notes = hypergraph::notes_of(input, choice.candidate);
   best.notes.push_back(
       !input.simulate
-          ? fmt::format("the fastest of {} candidates by estimate; none was simulated", tried)
-          : fmt::format("the fastest of {} simulated candidates, of {} tried", choice.simulated,
-                        tried));
+          ? fmt::format("fastest of {} by estimate; none was simulated",
+                        counted(static_cast<std::int64_t>(tried), "candidate"))
+          : fmt::format("fastest of {} simulated candidates, {} tried", choice.simulated, tried));
   if (choice.candidate.start_itself)
-    best.notes.emplace_back("no partition with fewer words or better balance was faster");
+    best.notes.emplace_back("no partition with less communication or better balance was faster");
   if (stopped)
-    best.notes.push_back(fmt::format("stopped at the budget of {} plan evaluations", tried));
+    best.notes.push_back(fmt::format("the search used its budget of {}",
+                                     counted(static_cast<std::int64_t>(tried), "plan evaluation")));
   return best;
 }
 

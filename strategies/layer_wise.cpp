@@ -73,7 +73,7 @@ std::string summary(const Network& network, const Plan& plan) {
   return join(texts);
 }
 
-/// What the reader should know about how the search went.
+/// Adds notes on the chosen configurations and on the search.
 void note_search(Plan& plan, const Network& network, const Tables& tables,
                  const Solution& solution) {
   plan.notes.push_back(
@@ -81,17 +81,16 @@ void note_search(Plan& plan, const Network& network, const Tables& tables,
                   summary(network, plan)));
   if (solution.exact) {
     plan.notes.push_back(fmt::format(
-        "the least sum over all configurations: {} nodes, eliminated to {}, largest table over {}",
+        "optimal for the search's costs: {} nodes, {} after elimination, largest table over {}",
         tables.nodes.size(), solution.kernel, solution.widest));
   } else {
     plan.notes.push_back(fmt::format(
-        "NOT proven the least sum: a table over {} nodes would be too large, so the search "
-        "descended from uniform choices",
+        "NOT proven optimal: a table over {} nodes would be too large, so a local search started "
+        "from uniform choices",
         solution.widest));
   }
   if (tables.pruned) {
-    plan.notes.emplace_back(
-        "configurations were left out to keep the search short: the cheapest of each layer stayed");
+    plan.notes.emplace_back("the search was limited to the cheapest configurations of each layer");
   }
 }
 
@@ -106,11 +105,11 @@ Plan plan_by_paper(const StrategyInput& input) {
   note_search(plan, input.network, tables, solution);
   const PaperPrice price = paper_price(input, plan);
   plan.notes.push_back(fmt::format(
-      "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on device k, "
-      "{} and the factor 2 of resharding{} are reconstructions",
+      "cost in the paper's model: {} = computing {} + synchronising {} + resharding {}; "
+      "reconstructed: part k on device k, {}, the factor 2 of resharding{}",
       to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer),
       total ? "one transfer after another" : "the slowest receiver",
-      input.sync == Sync::Kind::server ? "" : ", and rings in the place of the paper's server,"));
+      input.sync == Sync::Kind::server ? "" : ", rings instead of the paper's server"));
   return plan;
 }
 
@@ -156,7 +155,7 @@ std::vector<Searched> search(const StrategyInput& input, const ClusterModel& mod
   for (Searched& candidate : candidates) {
     note_search(candidate.plan, input.network, tables, candidate.solution);
     if (model.exchanges() == Exchanges::collectives) {
-      candidate.plan.notes.emplace_back("among cuts along one dimension only");
+      candidate.plan.notes.emplace_back("the search was limited to cuts along one dimension");
     }
   }
   return candidates;
@@ -217,7 +216,7 @@ bool repair(const StrategyInput& input, const ClusterModel& model, const Tables&
   if (least > 0) return false;
   candidate.plan.notes = {
       fmt::format("layers with parameters: {}", summary(input.network, candidate.plan)),
-      "layers were changed one by one until the plan fitted: NOT proven the least sum that fits"};
+      "layers were changed one by one until the plan fitted: NOT proven optimal"};
   return true;
 }
 
@@ -246,7 +245,7 @@ std::vector<Searched> search_that_fits(const StrategyInput& input, ClusterModel&
     if (!repair(input, model, tables, cheaper[0])) return candidates;
   }
   for (Searched& candidate : cheaper) {
-    candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
+    candidate.plan.notes.emplace_back("chosen for its memory: faster plans do not fit");
   }
   return cheaper;
 }
@@ -291,10 +290,12 @@ Plan plan_by_own(const StrategyInput& input) {
   if (input.simulate) {
     plan.notes.push_back(
         best < searched
-            ? fmt::format("fastest of {} simulated plans: {} searched, the others of data, owt and "
-                          "model-even",
-                          plans.size(), searched)
-            : fmt::format("this is the plan of '{}': it is better, simulated, than the {} searched",
+            ? fmt::format(
+                  "fastest of {} simulated plans: {} found by search, the others from data, "
+                  "owt and model-even",
+                  plans.size(), searched)
+            : fmt::format("the plan of '{}', which is faster in simulation than the {} found by "
+                          "search",
                           plan.strategy, searched));
   }
   plan.strategy = "layer-wise";

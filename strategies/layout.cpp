@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
@@ -132,7 +133,7 @@ class LayoutPlanner {
     return sizes;
   }
 
-  /// By layer. A group of one follows whatever the others do.
+  /// By layer. A group of one device has no constraint.
   const std::vector<GroupCuts>& cuts_of(std::set<std::size_t> sizes) {
     sizes.erase(1);
     const auto [at, fresh] = cuts_.try_emplace(sizes);
@@ -333,8 +334,8 @@ class LayoutPlanner {
     const auto idle = std::count(shares.begin(), shares.end(), 0);
     if (idle == 0) return;
     plan.notes.push_back(
-        fmt::format("stage {}: {} of {} replicas have nothing to do: a micro-batch has {} samples",
-                    stage, idle, shares.size(), samples()));
+        fmt::format("stage {}: {} of {} replicas are idle: a micro-batch has only {}", stage, idle,
+                    shares.size(), counted(samples(), "sample")));
   }
 
   const StrategyInput& input_;

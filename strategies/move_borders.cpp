@@ -51,7 +51,7 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
         other.first[s] = static_cast<std::size_t>(border);
         other.plan = make(other.first);
         Price price{0, step_of(other.plan)};
-        // Memory is asked only of plans that are fast enough to matter.
+        // Memory is computed only for plans that are fast enough to matter.
         if (least.fits() && price.step >= least.step) continue;
         price.overcommit = overcommit(input, other.plan);
         if (!price.better_than({least.overcommit, least.step * (1 - rounding_noise)})) continue;

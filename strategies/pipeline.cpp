@@ -259,9 +259,9 @@ Plan plan_pipeline(const StrategyInput& input) {
   Plan best = plans[best_by_simulation(input, plans)];
   const std::size_t used = best.schedule.rank_lists.size();
   if (used < devices.size()) {
-    best.notes.push_back(fmt::format(
-        "{} of {} devices: {}", used, devices.size(),
-        input.parts ? "one for each of the parts asked for" : "more stages would not be faster"));
+    best.notes.push_back(
+        fmt::format("{} of {} devices: {}", used, devices.size(),
+                    input.parts ? "one for each part" : "more stages would not be faster"));
   }
   return best;
 }

@@ -38,7 +38,7 @@ Plan without_memory_options(Plan plan) {
 
 namespace {
 
-/// Of all that is learned, the part whose states are split; and how far.
+/// Which states ZeRO shards, and for which part of the parameters.
 std::string zero_note(const Network& network, const Plan& plan) {
   std::int32_t stage = 0;
   for (const LayerPlan& layer : plan.layers) stage = std::max(stage, zero_stage(layer));
@@ -54,20 +54,21 @@ std::string zero_note(const Network& network, const Plan& plan) {
       (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
     }
   }
-  if (split == 0) return "zero: nothing is split, because no two devices have the same weights";
+  if (split == 0) return "zero: nothing is sharded, because no weight has replicas";
   std::vector<std::string> what;
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
   const bool scatters = scatters_each_micro_batch(plan.schedule);
   if (stage >= 2 && scatters) what.emplace_back("gradients");
   if (stage == 3) what.emplace_back("weights");
-  std::string note = what.empty() ? std::string("zero: replicas split updates, sgd has no states")
-                                  : fmt::format("zero: replicas split {}", join(what));
+  std::string note = what.empty()
+                         ? std::string("zero: replicas shard updates; sgd has no optimizer states")
+                         : fmt::format("zero: replicas shard {}", join(what));
   if (stage >= 2 && !scatters) {
-    note += "; gradients are whole, because a pipeline's micro-batches add to them";
+    note += "; gradients are not sharded, because a pipeline's micro-batches accumulate in them";
   }
   if (whole > 0) {
-    note += fmt::format("; of {:.3g} % of the weights, the others have no replicas",
+    note += fmt::format("; applies to {:.3g} % of the weights, the others have no replicas",
                         100 * split / (split + whole));
   }
   return note;
@@ -81,7 +82,7 @@ std::vector<std::string> memory_option_notes(const Network& network, const Plan&
   const std::vector<bool> dropped = dropped_outputs(network, plan);
   const auto count = std::count(dropped.begin(), dropped.end(), true);
   if (count > 0) {
-    notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
+    notes.push_back(fmt::format("recompute: {} of {} layers are recomputed in the backward pass",
                                 count, dropped.size()));
   }
   return notes;
@@ -99,9 +100,9 @@ std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const std::int64_t needed = uses[i].total().value;
-    const std::int64_t there = std::max<std::int64_t>(1, input.usable_memory(DeviceId{i}).value);
-    if (needed <= there) continue;
-    const double times = static_cast<double>(needed) / static_cast<double>(there);
+    const std::int64_t usable = std::max<std::int64_t>(1, input.usable_memory(DeviceId{i}).value);
+    if (needed <= usable) continue;
+    const double times = static_cast<double>(needed) / static_cast<double>(usable);
     most = std::max(most, std::max(1, static_cast<std::int32_t>(std::ceil(std::log2(times)))));
   }
   return most;

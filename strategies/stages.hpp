@@ -35,8 +35,8 @@ namespace parsim {
     const Network& network, Precision precision,
     const std::function<bool(LayerId)>& counts = [](LayerId) { return true; });
 
-/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or one of each in
-/// turn after a warm-up that fills the stages behind it (PipeDream-Flush, Narayanan et al. 2021,
+/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or alternating
+/// after a warm-up that fills the stages behind it (1F1B: PipeDream-Flush, Narayanan et al. 2021,
 /// section 2.2).
 [[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
                                             std::int32_t stages, std::int32_t micro_batches);

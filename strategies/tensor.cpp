@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/move_borders.hpp"
@@ -112,8 +113,8 @@ struct Estimated {
 };
 
 std::string note_of(const ParallelDegrees& degrees) {
-  return fmt::format("tensor {} x pipeline {} x data {}, {} micro-batches", degrees.tensor,
-                     degrees.pipeline, degrees.data, degrees.micro_batches);
+  return fmt::format("tensor {} x pipeline {} x data {}, {}", degrees.tensor, degrees.pipeline,
+                     degrees.data, counted(degrees.micro_batches, "micro-batch"));
 }
 
 /// The fastest by the closed form first; in single precision, because what adds up in another order
@@ -132,7 +133,7 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
   return arrangements;
 }
 
-/// Layers x micro-batches x devices that a walk through the step meets.
+/// Layers x micro-batches x devices in a walk through the step.
 std::size_t work_of(const StrategyInput& input, const ParallelDegrees& degrees) {
   return input.network.layers.size() * static_cast<std::size_t>(degrees.micro_batches) *
          degrees.tensor * degrees.data;
@@ -200,14 +201,13 @@ Plan plan_tensor(const StrategyInput& input) {
     plan.notes.push_back(note_of(degrees));
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
-      plan.notes.push_back(
-          fmt::format("{} of {} replicas have nothing to do: a micro-batch has {} samples", idle,
-                      degrees.data, input.batch / degrees.micro_batches));
+      plan.notes.push_back(fmt::format("{} of {} replicas are idle: a micro-batch has only {}",
+                                       idle, degrees.data,
+                                       counted(input.batch / degrees.micro_batches, "sample")));
     }
     const std::size_t used = degrees.tensor * degrees.pipeline * degrees.data;
     if (used < devices.size()) {
-      plan.notes.push_back(
-          fmt::format("{} of {} devices: the others are left over", used, devices.size()));
+      plan.notes.push_back(fmt::format("{} of {} devices are used", used, devices.size()));
     }
     const Seconds step =
         one.price.fits() ? estimator.step_time(with_memory_options(input, plan)) : one.price.step;

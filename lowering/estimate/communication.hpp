@@ -1,4 +1,5 @@
-// Communications as an estimate sees them: a time, the queues they occupy and the links they load.
+// Communications of an estimate: their times, the queues that they occupy, the links that they
+// load.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct PricedCommunication {
   std::vector<LinkLoad> loads;
 };
 
-/// Prices messages; finds routes and rings once.
+/// Prices communications; finds routes and rings once.
 class CommunicationPricer {
  public:
   CommunicationPricer(const Cluster& cluster, const CostModel& cost)
@@ -37,7 +38,7 @@ class CommunicationPricer {
   /// Not for all_to_all.
   [[nodiscard]] PricedCommunication ring(CollectiveKind kind, std::span<const DeviceId> group,
                                          Bytes payload);
-  /// regions[i] is what member i has, needs[i] what it wants.
+  /// regions[i] is the part that member i has, needs[i] the part that it needs.
   [[nodiscard]] PricedCommunication all_to_all(std::span<const DeviceId> group,
                                                std::span<const Region> regions,
                                                std::span<const Region> needs, std::int64_t element);

@@ -1,4 +1,4 @@
-// Before the walk: the fragments of a plan, and room for its times.
+// Before the walk: finds the fragments of a plan and allocates the table of its times.
 #include <algorithm>
 
 #include "lowering/estimate/walk.hpp"
@@ -50,7 +50,7 @@ void Estimator::State::begin(const Plan& wanted) {
   collect_sums();
 }
 
-/// Finds the fragments of a plan; only what differs from the last plan is looked for.
+/// Finds the fragments of a plan; only those of layers that differ from the last plan.
 void Estimator::State::find_fragments(const Plan& wanted, Fragments& fragments, bool fresh) {
   const std::size_t count = wanted.layers.size();
   if (fresh) {

@@ -21,7 +21,7 @@ namespace parsim {
 struct LayerFragment {
   LayerPlan plan;
   std::vector<Cell> cells;
-  std::vector<DeviceId> devices;        ///< of the cells, close together: a walk reads little else
+  std::vector<DeviceId> devices;        ///< of the cells, contiguous because walks read them most
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
   /// The sum of partial sums.
@@ -52,7 +52,7 @@ struct FanOut {
     std::int32_t cell = 0;  ///< of the producer, canonical
     double seconds = 0;     ///< of the addition
   };
-  /// One way of contributions home.
+  /// A movement of contributions to the producer.
   struct Return {
     PricedCommunication communication;  ///< of a scatter_gather: the gathering, if there is one
     PricedCommunication sum;            ///< of a scatter_gather: the reduce-scatter before its legs
@@ -71,13 +71,13 @@ struct FanOut {
   std::vector<Edge> edges;  ///< in the order of consumers()
   /// Edges whose contributions return together once all are there, see joint_return.
   struct Joint {
-    std::vector<std::int32_t> edges;  ///< positions; empty: there is none
+    std::vector<std::int32_t> edges;  ///< positions; empty: no joint return
     std::int32_t devices = 0;         ///< that contribute; numbered from 0 here
     /// Kernels of the first edge's reader: cell and device.
     std::vector<std::pair<std::int32_t, std::int32_t>> kernels;
-    /// What another edge's reader gives is added to the first one's store.
+    /// Adds the contributions of another edge's reader to the buffer of the first one.
     struct Addition {
-      std::int32_t edge = 0, device = 0;  ///< place in `edges`, number here
+      std::int32_t edge = 0, device = 0;  ///< index in `edges`, number of the device here
       DeviceId where;
       double seconds = 0;
       std::vector<std::int32_t> after;  ///< cells of the reader

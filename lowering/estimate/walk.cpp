@@ -1,5 +1,5 @@
-// The walk through a step. It mirrors lower(): the same order of operations, the same waits; only
-// that an operation is a time at which it ends. A change there is a change here
+// The walk through a step. It mirrors lower(), with the same order of operations and the same
+// waits, but an operation is only the time at which it ends. A change in lower() needs one here
 // (tests/lowering/estimate_test.cpp compares the two on random plans).
 #include "lowering/estimate/walk.hpp"
 
@@ -125,7 +125,7 @@ void Estimator::State::emit(const Slot& slot) {
   }
 }
 
-/// What is computed again takes the place of what may still be on its way to other devices.
+/// A recomputed output overwrites the first one, which may still be in transit to other devices.
 void Estimator::State::await_departures(LayerId id, std::int32_t m) {
   const FanOut* fan = fans[id.index()];
   if (fan == nullptr) return;

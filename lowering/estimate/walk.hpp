@@ -1,5 +1,5 @@
 // The state of an estimator's walk through a step. Private to the estimator: find_fragments.cpp
-// finds what a plan's parts cost, walk.cpp goes through them.
+// finds the costs of a plan's parts, walk.cpp adds them up in the order of the step.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Waiting {
   double seconds = 0, arrived = 0;
 };
 
-/// State of a layer for one micro-batch: where its times begin in the walk's table.
+/// Where the times of a layer and micro-batch begin in the walk's table.
 struct TimeOffsets {
   std::size_t ready = 0, gradients = 0, arrivals = 0, legs = 0;
 };
@@ -63,8 +63,8 @@ struct Estimator::State {
   std::vector<bool> returned;
   std::vector<double> table;
   std::vector<TimeOffsets> offsets;              ///< layer · micro-batches + micro-batch
-  std::vector<std::vector<Waiting>> waiting_in;  ///< as places
-  /// As places, of the producer: by edge of its Joint when its reader's kernels end, by cell.
+  std::vector<std::vector<Waiting>> waiting_in;  ///< as `offsets`
+  /// As `offsets`, of the producer: by edge of its Joint, by cell, when its reader's kernels end.
   std::vector<std::vector<std::vector<double>>> joined;
   std::vector<std::vector<double>> last_backward;  ///< by layer, cell
   std::vector<double> queues, links;
@@ -92,10 +92,10 @@ struct Estimator::State {
   void sum(std::size_t s);
   void server_return(std::size_t s);
   void finish();
-  /// When operands that lie where they are read are there, by cell (into by_cell); true if there
-  /// are others.
+  /// When operands that need no movement are ready, by cell (into by_cell); true if other operands
+  /// need one.
   bool aligned_operands(LayerId id, std::int32_t m);
-  /// When all other operands of a cell are there.
+  /// When all other operands of a cell have arrived.
   double arrived_operands(LayerId id, std::size_t cell, std::int32_t m);
   double arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
 

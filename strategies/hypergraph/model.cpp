@@ -194,7 +194,7 @@ class Maker {
 
   void add_vertices(Builder& builder) {
     const double total = std::max(1e-300, std::accumulate(row_work_.begin(), row_work_.end(), 0.0));
-    constexpr double scale = 1LL << 40;  // the whole work as a number that leaves room for sums
+    constexpr double scale = 1LL << 40;  // total work, small enough that sums do not overflow
     for (std::size_t r = 0; r < rows(); ++r) {
       for (std::size_t s = 0; s < samples_.size(); ++s) {
         const double share =
@@ -233,7 +233,7 @@ class Maker {
           Region box =
               alone ? parts[b].out : input_region(layer.kind, inputs, layer.out, i, parts[b]);
           if (box.empty()) continue;
-          if (!exact) {  // whole maps
+          if (!exact) {  // whole channels
             const Region all = whole(inputs[i], 1);
             const std::size_t channel = inputs[i].region_axis(Dim::channel);
             for (std::size_t a = 1; a < box.rank(); ++a) {

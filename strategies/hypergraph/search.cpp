@@ -180,15 +180,15 @@ std::vector<std::string> notes_of(const StrategyInput& input, const Candidate& c
   const auto parameters = static_cast<double>(parameter_count(input.network));
   const double element = static_cast<double>(element_bytes(input.precision));
   return {
-      fmt::format("{}: {} a step at batch {} (connectivity minus one); data parallelism moves "
-                  "2(P-1)W = {} on {} devices",
+      fmt::format("{}: {} moved per step at batch {} (connectivity minus one); data parallelism "
+                  "would move 2(P-1)W = {} on {} devices",
                   candidate.recipe.name,
                   megabytes(static_cast<double>(candidate.elements) * element), input.batch,
                   megabytes(2 * static_cast<double>(devices - 1) * parameters * element), devices),
-      fmt::format("heaviest part {:.3g} % above its target, tolerance {:.3g} %",
+      fmt::format("balance: the heaviest part is {:.3g} % above its target, tolerance {:.3g} %",
                   100 * candidate.partition.imbalance, 100 * candidate.recipe.tolerance),
-      "reconstruction: of Eserol 2019 only the abstract is public; models and partitioner are "
-      "ours"};
+      "reconstruction: only the abstract of Eserol 2019 is public; models and partitioner are "
+      "our own"};
 }
 
 namespace {

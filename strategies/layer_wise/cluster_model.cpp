@@ -57,8 +57,8 @@ ClusterModel::ClusterModel(const StrategyInput& input, SearchCosts costs, Exchan
   if (exchanges_ == Exchanges::collectives) measure_collectives();
 }
 
-/// One speed for the whole network, so that neighbouring layers are cut at the same places: the
-/// samples of the batch with which devices finish together.
+/// One speed for the whole network, so that neighbouring layers are cut at the same positions: the
+/// samples of the batch with which all devices finish at the same time.
 void ClusterModel::measure_speeds() {
   const std::vector<std::size_t> kinds = device_kinds(input_.cluster, devices_);
   if (std::all_of(kinds.begin(), kinds.end(), [](std::size_t kind) { return kind == 0; })) return;

@@ -63,8 +63,8 @@ inline constexpr double most_entries = 2.5e7;
 [[nodiscard]] Solution solve_by_dependent_sets(const Problem& problem,
                                                double bound = most_evaluations);
 
-/// Improves single nodes in turn until none gets better, from every uniform start (configuration k,
-/// or the node's last) and keeps the best.
+/// Improves single nodes one after another until none gets better, from every uniform start
+/// (configuration k, or the node's last) and keeps the best.
 [[nodiscard]] Solution descend(const Problem& problem);
 /// The same from one start.
 [[nodiscard]] Solution descend_from(const Problem& problem, std::vector<std::size_t> choice);

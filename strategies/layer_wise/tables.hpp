@@ -17,7 +17,7 @@ namespace parsim::layer_wise {
 ///     slowest_receiver   2 · max over devices of what it lacks / b: receivers work in parallel
 ///     total              2 · Σ over devices of what they lack / b: one link after another
 ///
-/// The factor 2 is the gradients' way back.
+/// The factor 2 accounts for the gradients.
 enum class TransferRule : std::uint8_t { slowest_receiver, total };
 
 /// Layers that share a configuration: one, and the element-wise layers behind it, as the paper
@@ -56,7 +56,7 @@ struct Tables {
 [[nodiscard]] NodeCosts node_costs(const StrategyInput& input, ClusterModel& model,
                                    const Node& node, const std::vector<bool>& wanted);
 
-/// Everything the search adds up.
+/// The costs that the search adds up.
 ///
 /// sync_weights   those that problem() will be asked for (with memory_weight 0): configurations
 ///                that cannot be part of the least sum for any of them are left out. If a node's

@@ -14,7 +14,7 @@ namespace parsim::model {
 /// shared alike.
 struct Run {
   std::size_t group = 0;
-  std::int64_t scale = 1;  ///< channels for one unit: the inner extent of a flattened map
+  std::int64_t scale = 1;  ///< channels for one unit: the inner extent of a flattened tensor
   friend bool operator==(const Run&, const Run&) = default;
 };
 

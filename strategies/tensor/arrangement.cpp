@@ -20,7 +20,7 @@ std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std:
                                       a.degrees.tensor);
 }
 
-/// What a device of a group computes of a layer.
+/// The part of a layer that a device of a group computes.
 Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
              std::int64_t samples) {
   const std::size_t degree = cuts.empty() ? 1 : cuts[0].sizes.size();
@@ -29,11 +29,11 @@ Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
   return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
 }
 
-/// The loss of a group's samples, each device's own: scores that are cut by class go to whose
-/// sample they are, t times less than if all devices of a group got all of them. (Megatron-LM sums
-/// over the classes in parts, which moves next to nothing.) Nothing if there are too few samples.
+/// The loss cut by sample within a group: logits that are cut by class are resharded by sample,
+/// which moves t times less than gathering them on all devices. (Megatron-LM's vocabulary-parallel
+/// cross entropy moves almost nothing.) Nothing if there are too few samples.
 std::optional<Cut> loss_by_sample(const Network& network, LayerId id, const Arrangement& a) {
-  const auto degree = static_cast<std::int64_t>(a.degree.tensor);
+  const auto degree = static_cast<std::int64_t>(a.degrees.tensor);
   const bool enough = std::all_of(a.shares.begin(), a.shares.end(),
                                   [&](std::int64_t share) { return share >= degree; });
   if (network[id].kind.as<Loss>() == nullptr || degree < 2 || !enough) return std::nullopt;

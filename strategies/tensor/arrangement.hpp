@@ -62,7 +62,7 @@ class Arranging {
   GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
-  /// By tensor degree, then layer: those of them that every device of a group holds and wants.
+  /// By tensor degree, then layer: its elements that every device of a group holds and needs.
   std::map<std::size_t, std::vector<double>> gathered_;
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by tensor degree
   std::map<std::vector<std::int64_t>, std::vector<double>>

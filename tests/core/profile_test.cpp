@@ -139,7 +139,7 @@ TEST_CASE("profile: spreads are medians and quartiles, of few samples only the m
   CHECK(spread_of({1s, 2s, 3s, 5s}).median == 2.5s);
 }
 
-TEST_CASE("profile: another backend, machine or library version is said") {
+TEST_CASE("profile: a difference of backend, machine or library version is named") {
   const Machine here = small_profile().machine;
   CHECK(difference(here, here) == "");
   Machine other = here;

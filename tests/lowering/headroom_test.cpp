@@ -1,4 +1,4 @@
-// What of a memory plans may fill, and that everybody who asks uses the same rule.
+// How much of a memory plans may fill, and that all callers use the same rule.
 #include "lowering/headroom.hpp"
 
 #include <doctest/doctest.h>

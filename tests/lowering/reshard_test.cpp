@@ -73,7 +73,7 @@ TEST_CASE("reshard: what is in place moves nothing, forward or backward") {
 }
 
 TEST_CASE(
-    "reshard: parts that everybody needs whole are an all-gather, and a reduce-scatter back") {
+    "reshard: parts that all readers need whole are an all-gather, and a reduce-scatter back") {
   TensorLayout tensor(cut_along(1));
   (void)tensor.bring(everybody_all(), four());
   REQUIRE(patterns(tensor.arrivals()) == std::vector<Pattern>{Pattern::all_gather});

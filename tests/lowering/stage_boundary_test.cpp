@@ -133,7 +133,7 @@ TEST_CASE("stage boundary: partial sums of a stage that begins with products are
       CAPTURE(a);
       CAPTURE(b);
       const Crossing bytes = crossing(dag, a);
-      // The normalised activations and the sum beside them.
+      // The normalised activations and the residual sum.
       CHECK(bytes.there == 2 * step_batch * tokens * width * 4);
       CHECK(bytes.back == 2 * step_batch * tokens * width * 4);
       CHECK(difference(plan, dag, 5) == "");

@@ -9,18 +9,18 @@
 namespace parsim {
 namespace {
 
-TEST_CASE("split states: the next unit goes out when the last but one is done") {
+TEST_CASE("zero schedule: the next unit is gathered when the last but one is done") {
   std::vector<std::size_t> resident;
   const std::vector<WeightGather> out =
       weight_gathers({{0}, {0}, {1}, {1}, {2}, {2}, {3}}, resident);
   CHECK(out == std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {2, 2, {0}}, {4, 3, {1}}});
   CHECK(resident == std::vector<std::size_t>{2, 3});
-  // On the way back the last two are still there.
+  // The backward pass begins with the last two units resident.
   const std::vector<WeightGather> back = weight_gathers({{3}, {2}, {1}, {0}}, resident);
   CHECK(back == std::vector<WeightGather>{{1, 1, {3}}, {2, 0, {2}}});
 }
 
-TEST_CASE("split states: every turn has its units, and no more than two or its own") {
+TEST_CASE("zero schedule: every visit has its units, and no more than two or its own") {
   CHECK(rc::check([] {
     UnitsByVisit needs(*rc::gen::inRange<std::size_t>(1, 14));
     for (auto& wanted : needs) {
@@ -38,7 +38,7 @@ TEST_CASE("split states: every turn has its units, and no more than two or its o
         for (const std::size_t unit : gathers[next].evicted) RC_ASSERT(memory.erase(unit) == 1U);
         RC_ASSERT(memory.insert(gathers[next].unit).second);
         RC_ASSERT(memory.size() <= most);
-        // As early as this: before, something was in the way, or it was its turn after another.
+        // As early as possible: an evicted unit was in use, or another gather comes before it.
         const bool first = visit == 0 || gathers[next - (next > 0)].visit == visit;
         const auto& before = needs[visit - (visit > 0)];
         const bool freed = std::any_of(
@@ -54,7 +54,7 @@ TEST_CASE("split states: every turn has its units, and no more than two or its o
   }));
 }
 
-TEST_CASE("split states: gradients wait for the unit before last, unless it is still filled") {
+TEST_CASE("zero schedule: gradients wait for the unit before last, unless it is still filled") {
   CHECK(gradient_buffer_reuses({{0}, {0, 1}, {1}, {2}, {3}}) ==
         std::vector<GradientBufferReuse>{{3, 2, 0}, {4, 3, 1}});
   // The first unit gets gradients once more at the end.
@@ -64,7 +64,7 @@ TEST_CASE("split states: gradients wait for the unit before last, unless it is s
   CHECK(most_filled({{0}, {1}, {2}, {3, 0}}, {1, 20, 300, 4000}) == 4301);
 }
 
-TEST_CASE("split states: what is whole is what has begun and nobody has waited for") {
+TEST_CASE("zero schedule: unsharded gradients are of units that began and were not waited for") {
   CHECK(rc::check([] {
     UnitsByVisit filled(*rc::gen::inRange<std::size_t>(1, 12));
     std::vector<std::int64_t> bytes;

@@ -294,7 +294,8 @@ TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") 
   const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
   CHECK(!times.empty());
   for (const auto& [bucket, number] : times) CHECK(number == 1);
-  const std::string whole = "gradients are whole, because a pipeline's micro-batches add to them";
+  const std::string whole =
+      "gradients are not sharded, because a pipeline's micro-batches accumulate in them";
   CHECK(memory_option_notes(zero.world.network, plan).at(0).find(whole) != std::string::npos);
 }
 

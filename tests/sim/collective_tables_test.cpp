@@ -67,7 +67,7 @@ TEST_CASE("collective tables: logs around and between the rows change nothing") 
   CHECK(tables_of(noisy)[0].times == tables_of(text)[0].times);
 }
 
-TEST_CASE("collective tables: what a text does not say can be said, and must not contradict it") {
+TEST_CASE("collective tables: the user may state what a text lacks, but not contradict it") {
   std::string anonymous = example("all_reduce_old_4.txt");
   anonymous = anonymous.substr(anonymous.find('\n') + 1);
   CHECK(refused(anonymous) ==
@@ -231,8 +231,8 @@ OpId add_equal(ExecDag& dag, CollectiveKind kind, const std::vector<DeviceId>& g
   if (kind != CollectiveKind::all_to_all) {
     return add_collective(dag, kind, group, std::vector<std::int64_t>(group.size(), size / n));
   }
-  // Member i has [i·size, (i+1)·size) and everybody needs his part of everybody's: an interval per
-  // needer would not do, so rows and columns.
+  // Member i has [i·size, (i+1)·size) and every member needs its part of all of them: one interval
+  // per receiver is not enough, so rows and columns.
   Shares shares;
   const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
   for (std::int64_t i = 0; i < n; ++i) {

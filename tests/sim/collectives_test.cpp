@@ -208,7 +208,8 @@ TEST_CASE("all-to-all: every pair's common part travels, all at once") {
   dag.add(Collective{CollectiveKind::all_to_all, dag.intern(devices(0, 3)), all, all}, shares,
           Stream::tensor, {});
   const Timeline timeline = simulate(cluster, dag);
-  // Device 1 sends 32 bytes to each of the others at 1 GB/s: 64 ns, and nobody needs longer.
+  // Device 1 sends 32 bytes to each of the others at 1 GB/s: 64 ns, and no other device takes
+  // longer.
   CHECK(makespan(timeline).count() == doctest::Approx(64e-9).epsilon(1e-3));
   // gpu0 out, in; gpu1 out, in; gpu2 out, in.
   CHECK(timeline.hop_bytes == std::vector<double>{32, 32, 64, 16, 0, 48});
@@ -249,7 +250,7 @@ TEST_CASE("all-to-all: between two GPUs it is a message each way at once, also w
   }
 }
 
-TEST_CASE("all-to-all: nobody needs anything, and it ends when it starts") {
+TEST_CASE("all-to-all: without needs it ends when it starts") {
   const Cluster cluster = star({1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();
   Shares shares;

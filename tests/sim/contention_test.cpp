@@ -63,11 +63,11 @@ Ends kernel_and_message(Activity activity, Seconds kernel, Seconds date,
 }
 
 TEST_CASE("contention: a kernel and a message that hold each other up, by hand") {
-  // 2 ms of the 4 beside the message: 4/3 done, the other 8/3 alone.
+  // 2 ms of the 4 during the message: 4/3 done, the other 8/3 alone.
   Ends ends = kernel_and_message(tensor, 4ms, 0ms, factors(1.5, 1));
   CHECK(ends.kernel == doctest::Approx(14.0 / 3));
   CHECK(ends.message == doctest::Approx(2));
-  // From the middle on: 2 done, 4/3 beside the message, the last 2/3 alone.
+  // From the middle on: 2 done, 4/3 during the message, the last 2/3 alone.
   ends = kernel_and_message(tensor, 4ms, 2ms, factors(1.5, 1));
   CHECK(ends.kernel == doctest::Approx(14.0 / 3));
   CHECK(ends.message == doctest::Approx(4));
@@ -139,11 +139,11 @@ TEST_CASE("contention: kernels on parts of one GPU share its memory, by hand") {
   // 1.2 for two that want 1 each: 0.6 each; the longer one is alone for its last 4 MB.
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}), {10, 10});
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 10}), {10, 14});
-  // Shares by what each gets beside the other.
+  // Shares by what each gets with the other.
   near(ends({{1, 0.9}, {1, 0.3}}, {9, 3}), {10, 10});
   // The second one wants 0.25 at most, as its walk alone; the first has the 0.75 left.
   near(ends({{1, 0.5}, {0.25, 0.5}}, {15, 5}), {16.25, 5});
-  // Beside a message the first one wants 0.5, which leaves the second 0.7.
+  // During a message the first one wants 0.5, which leaves the second 0.7.
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}, 2), {12, 6 / 0.7});
 }
 
@@ -154,7 +154,7 @@ TEST_CASE(
   // 2 ms, 4 MB read and written, 2e9 B/s each; of 3e9.
   const OpId there = add_transfer(sketch.dag, 0, 1, 2'000'000);
   const OpId back = add_transfer(sketch.dag, 1, 0, 2'000'000, {}, Stream::gradient);
-  // Both read both, both write both: 8 MB in 2 ms of a ring of halves, beside nothing.
+  // Both read both, both write both: 8 MB in 2 ms of a ring of halves, without contention.
   const OpId sum = add_collective(sketch.dag, CollectiveKind::all_reduce, devices(0, 2),
                                   {2'000'000}, {there, back});
   Setting setting;
@@ -174,7 +174,7 @@ TEST_CASE(
   CHECK(traffic(sum) == 8'000'000);
 }
 
-TEST_CASE("contention: memory's level uses the rate up and gives nobody more than asked") {
+TEST_CASE("contention: memory's level uses the rate up and no claim gets more than its demand") {
   CHECK(rc::check([] {
     std::vector<MemoryClaim> claims;
     double wanted = 0;
@@ -195,8 +195,8 @@ TEST_CASE("contention: memory's level uses the rate up and gives nobody more tha
 }
 
 TEST_CASE("contention: a message that others' flows delay anyway has time for its clock") {
-  // Two messages share a link: 4 ms each, their clocks are through at 2.5. A kernel on a third
-  // device holds nobody up, an update is memory, a delay is nothing.
+  // Two messages share a link: 4 ms each, their clocks end at 2.5. A kernel on a third device slows
+  // nothing down, an update counts as memory, a delay as nothing.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 0us);
   KernelSketch sketch;
   (void)sketch.kernel(1, tensor, 1ms);
@@ -254,7 +254,7 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     if (dag.kind(OpId{i}) == OpKind::collective) return dag.group(GroupId{record.device});
     return std::vector{DeviceId{record.device}, DeviceId{record.to}};
   };
-  /// How many times as long it takes for what runs beside it on its devices.
+  /// Its slowdown by concurrent operations on its devices.
   const auto slowdown = [&](std::size_t i) {
     double worst = 1;
     for (std::size_t k = 0; k < dag.size(); ++k) {
@@ -461,7 +461,7 @@ TEST_CASE("contention: random kernels and clocks end when everything anew at eve
   }));
 }
 
-TEST_CASE("contention: the engines agree, and factors that nobody meets change nothing") {
+TEST_CASE("contention: the engines agree, and factors of absent pairs change nothing") {
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
@@ -478,7 +478,7 @@ TEST_CASE("contention: the engines agree, and factors that nobody meets change n
         1e-6 * makespan(fast).count() + 2e-9 * static_cast<double>(sketch.dag.size());
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(largest_difference(fast.spans, simgrid.spans) <= allowed);
-    // Every pair may be met, but tensor beside tensor is none: the long way to the plain result.
+    // All pairs occur but tensor during tensor, so this must give the plain result.
     setting.interference = {};
     setting.common_memory = {};
     const Timeline plain = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
@@ -488,7 +488,7 @@ TEST_CASE("contention: the engines agree, and factors that nobody meets change n
   }));
 }
 
-TEST_CASE("contention: larger factors never make a chain of kernels beside messages shorter") {
+TEST_CASE("contention: larger factors never make a chain of kernels during messages shorter") {
   CHECK(rc::check([] {
     const Cluster cluster = star({1e9, 1e9}, 1us);
     KernelSketch sketch;

@@ -39,8 +39,9 @@ double disagreement(const Timeline& a, const Timeline& b) {
   return largest <= 0 ? 0 : largest / std::max(makespan(a), makespan(b)).count();
 }
 
-/// Up to seven devices on up to three switches, which hang on one more; rates that make each link
-/// narrow for somebody. Neighbours by number may be far apart: rings cross a link several times.
+/// Up to seven devices on up to three switches, which are attached to one more; rates that make
+/// each link a bottleneck of some flow. Neighbours by number may be far apart: rings cross a link
+/// several times.
 Cluster two_levels() {
   const auto rate = [] { return BytesPerSecond{1e9 * *rc::gen::inRange(1, 40)}; };
   const auto latency = [] { return 1us * *rc::gen::inRange(0, 30); };

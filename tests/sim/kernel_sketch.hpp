@@ -1,4 +1,4 @@
-// DAGs of kernels that take what one says, for the tests of what happens beside them.
+// DAGs of kernels with given times, for the tests of concurrent operations.
 #pragma once
 
 #include <memory>

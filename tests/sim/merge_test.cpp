@@ -81,7 +81,7 @@ TEST_CASE("merge: devices of a star that do the same are simulated as one") {
 TEST_CASE("merge: one slow link, or one late device, is simulated for itself") {
   std::vector<double> rates(8, 10e9);
   rates[3] = 5e9;
-  // Device 3 sends slowly and is sent to slowly, which is the same; nobody else notices.
+  // Device 3 sends and receives slowly, which is the same; no other device is affected.
   const Pair link = fast_and_same(star(rates, 1us), shifts(8, 1));
   CHECK(link.merged.merged_operations == 8 + 8 - 3);
   CHECK(makespan(link.merged).count() == doctest::Approx(3e-3 + 2e-6).epsilon(1e-12));
@@ -172,8 +172,8 @@ Cluster machines(int count, int size) {
   return cluster;
 }
 
-/// The same program on every device, with collectives of everybody, of machines and of ranks across
-/// machines, and messages to neighbours; now and then something is different.
+/// The same program on every device, with collectives of all devices, of machines and of ranks
+/// across machines, and messages to neighbours; now and then a device differs.
 ExecDag programs(int count, int size) {
   const auto rare = [] { return *rc::gen::inRange(0, 25) == 0; };
   const int all = count * size;

@@ -87,7 +87,7 @@ Timeline disturbed(const Cluster& cluster, const ExecDag& dag, const Slowdowns& 
 
 TEST_CASE(
     "straggler: a kernel and a transfer across a change, by hand in every engine and fidelity") {
-  // A kernel of 4 ms on gpu0, half as fast from 1 to 3 ms: 5 ms. Beside it 4 MB from gpu1 to gpu2,
+  // A kernel of 4 ms on gpu0, half as fast from 1 to 3 ms: 5 ms. Meanwhile 4 MB from gpu1 to gpu2,
   // 4 ms after 2 us of latency; gpu2's cable is half as fast at the same time: 5.002 ms.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();

@@ -317,7 +317,7 @@ TEST_CASE("hypergraph: the budget bounds the candidates, and the plan says so") 
   StrategyInput input = world.input(16);
   input.budget = 1;
   const Plan plan = plan_hypergraph(input);
-  CHECK(plan.notes.back() == "stopped at the budget of 1 plan evaluations");
+  CHECK(plan.notes.back() == "the search used its budget of 1 plan evaluation");
   const auto says = [&](std::string_view elements) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [&](const std::string& note) {
       return note.find(elements) != std::string::npos;

@@ -107,7 +107,7 @@ TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for
   };
   const auto pays = [](const Plan& plan) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
-      return note.starts_with("chosen for memory");
+      return note.starts_with("chosen for its memory");
     });
   };
   const Plan fastest = plan_layer_wise(input);

@@ -199,7 +199,7 @@ TEST_CASE("tensor: replicas of slower devices get fewer samples") {
   CHECK(cut.sizes[0] + cut.sizes[1] > cut.sizes[2] + cut.sizes[3]);
 }
 
-TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
+TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
   const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
   CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
                        "strategy 'tensor': 4 devices to a group, 2 parts on 6 devices; accepted: "
@@ -207,6 +207,6 @@ TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
                        "than layers",
                        InputError);
   const Plan plan = plan_tensor(asked(world, 24, 4, 1, 1));
-  CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batches",
-                                               "4 of 6 devices: the others are left over"});
+  CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batch",
+                                               "4 of 6 devices are used"});
 }
