@@ -33,11 +33,11 @@ struct Interference {
   std::array<std::array<double, activity_count>, activity_count> factors{
       {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
 
-  [[nodiscard]] double of(Activity activity, Activity beside) const {
-    return factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)];
+  [[nodiscard]] double of(Activity activity, Activity during) const {
+    return factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(during)];
   }
-  void set(Activity activity, Activity beside, double factor) {
-    factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)] = factor;
+  void set(Activity activity, Activity during, double factor) {
+    factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(during)] = factor;
   }
   /// False if all factors are 1.
   [[nodiscard]] bool any() const { return *this != Interference{}; }
@@ -45,7 +45,7 @@ struct Interference {
 };
 /// A pair that counts.
 struct InterferencePair {
-  Activity activity, beside;
+  Activity activity, during;
 };
 inline constexpr std::array<InterferencePair, 4> interference_pairs{
     {{Activity::tensor, Activity::communication},
@@ -60,7 +60,7 @@ inline constexpr std::array<InterferencePair, 4> interference_pairs{
 struct InterferenceSample {
   std::string device;    ///< a model of the machine's cluster
   std::size_t pair = 0;  ///< in interference_pairs
-  Spread alone, beside;
+  Spread alone, during;
   friend bool operator==(const InterferenceSample&, const InterferenceSample&) = default;
 };
 /// By pair, the median over its samples of the concurrent time over the time alone. A sample whose

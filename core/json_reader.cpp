@@ -223,7 +223,7 @@ Node Node::operator[](std::string_view key) const {
 }
 
 void Node::refuse(std::string_view found, std::string_view accepted) const {
-  throw InputError(place(), found, accepted);
+  throw InputError(location(), found, accepted);
 }
 
 void Node::refuse(std::string_view accepted) const { refuse(describe(), accepted); }
@@ -248,7 +248,7 @@ std::string Node::describe() const {
   throw BrokenInvariant("a JSON value outside its enum");
 }
 
-std::string Node::place() const {
+std::string Node::location() const {
   // Found by search, so that reading need not carry the path along.
   std::string path;
   const Node root(*document_, document_->values_.size() - 1);

@@ -97,7 +97,7 @@ class Node {
   /// `refuse` with a description of the value as what was found.
   [[noreturn]] void refuse(std::string_view accepted) const;
   /// `file:/layers/3`.
-  [[nodiscard]] std::string place() const;
+  [[nodiscard]] std::string location() const;
 
  private:
   [[nodiscard]] const Value& value() const { return document_->values_[index_]; }

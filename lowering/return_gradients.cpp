@@ -91,14 +91,14 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
     shares.push_back(intersect(owns[i], gives[0]));
     parts += shares[i].volume();
   }
-  const bool everybody = pairs.size() == n * n;
-  if (everybody && same_gift && parts == gives[0].volume() &&
+  const bool all_pairs = pairs.size() == n * n;
+  if (all_pairs && same_gift && parts == gives[0].volume() &&
       travelling == static_cast<std::int64_t>(n) * parts) {
     return Movement{Pattern::reduce_scatter, members, shares, {}, producers, {}, {}, {}};
   }
   const bool whole_parts = std::all_of(flows.begin(), flows.end(),
                                        [&](const Flow& flow) { return flow.piece == owns[0]; });
-  if (everybody && same_part && whole_parts) {
+  if (all_pairs && same_part && whole_parts) {
     return Movement{Pattern::all_reduce, members, {owns[0]}, {}, producers, {}, {}, {}};
   }
   std::size_t between = 0;

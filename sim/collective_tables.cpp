@@ -31,7 +31,7 @@ std::optional<CollectiveKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::string place(const std::string& file, std::size_t line) {
+std::string location(const std::string& file, std::size_t line) {
   return fmt::format("{}:{}", file, line);
 }
 
@@ -44,8 +44,7 @@ void add_row(std::string_view size, std::string_view time, const std::string& wh
   }
   const auto micros = to_number<double>(time);
   if (!micros || !std::isfinite(*micros) || *micros <= 0) {
-    throw InputError(where, fmt::format("time '{}'", time),
-                     "accepted: microseconds, more than nothing");
+    throw InputError(where, fmt::format("time '{}'", time), "accepted: microseconds above 0");
   }
   if (*bytes == 0) return;
   if (!table.times.empty() && *bytes <= table.times.rbegin()->first) {
@@ -79,9 +78,9 @@ class TestOutput {
                        "…  time  algbw  busbw …'");
     }
     CollectiveTable table{resolved_kind(), resolved_ranks(), {}, {}};
-    for (const Row& row : rows_) add_row(row.size, row.time, place(file_, row.line), table);
+    for (const Row& row : rows_) add_row(row.size, row.time, location(file_, row.line), table);
     if (table.times.empty()) {
-      throw InputError(place(file_, head_line_), "a table without rows",
+      throw InputError(location(file_, head_line_), "a table without rows",
                        "accepted: at least one size");
     }
     return table;
@@ -128,10 +127,11 @@ class TestOutput {
       const std::string_view name = line.substr(begin, end - begin);
       const auto kind = kind_named(name);
       if (!kind && !hint_.kind) {
-        throw InputError(place(file_, number), fmt::format("a test of '{}'", name), accepted_tests);
+        throw InputError(location(file_, number), fmt::format("a test of '{}'", name),
+                         accepted_tests);
       }
       if (kind && kind_ && *kind != *kind_) {
-        throw InputError(place(file_, number),
+        throw InputError(location(file_, number),
                          fmt::format("'{}' after '{}'", to_text(*kind), to_text(*kind_)),
                          "accepted: one test in a file");
       }
@@ -144,7 +144,7 @@ class TestOutput {
     const bool grouped = fields.size() > 4 && fields[3] == "Group";
     const auto group = grouped ? to_number<std::int32_t>(fields[4]) : std::int32_t{0};
     if (!to_number<std::int32_t>(fields[2]) || !group) {
-      throw InputError(place(file_, number), "a line of a rank without its number",
+      throw InputError(location(file_, number), "a line of a rank without its number",
                        "accepted: '#  Rank  0 …' as nccl-tests print it");
     }
     if (ranks_ == 0) group_ = *group;
@@ -155,7 +155,7 @@ class TestOutput {
 
   void read_head(const std::vector<std::string_view>& fields, std::size_t number) {
     if (!columns_.empty()) {
-      throw InputError(place(file_, number), "a second table", "accepted: one test in a file");
+      throw InputError(location(file_, number), "a second table", "accepted: one test in a file");
     }
     head_line_ = number;
     columns_.assign(fields.begin(), fields.end());
@@ -163,7 +163,7 @@ class TestOutput {
     const auto at = [&](std::string_view word) {
       const auto found = std::find(columns_.begin(), columns_.end(), word);
       if (found == columns_.end()) {
-        throw InputError(place(file_, number), fmt::format("no column '{}'", word),
+        throw InputError(location(file_, number), fmt::format("no column '{}'", word),
                          "accepted: size, time and algbw among the columns of nccl-tests (times "
                          "of GPUs, so without --report_cputime)");
       }
@@ -182,7 +182,7 @@ class TestOutput {
     for (const std::string_view word : fields) {
       if (!word.starts_with('(')) continue;
       if (std::find(known.begin(), known.end(), word) == known.end()) {
-        throw InputError(place(file_, number), fmt::format("the unit {}", word),
+        throw InputError(location(file_, number), fmt::format("the unit {}", word),
                          "accepted: (B) for sizes, (us) for times, (GB/s) for rates");
       }
     }
@@ -192,14 +192,14 @@ class TestOutput {
     const bool whole =
         fields.size() == columns_.size() || (timestamps_ && fields.size() > columns_.size());
     if (!whole) {
-      throw InputError(place(file_, number), fmt::format("{} columns", fields.size()),
+      throw InputError(location(file_, number), fmt::format("{} columns", fields.size()),
                        fmt::format("accepted: the {} of the head line", columns_.size()));
     }
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       if (columns_[i] != "#wrong" || fields[i] == "N/A" || to_number<double>(fields[i]) == 0.0) {
         continue;
       }
-      throw InputError(place(file_, number), fmt::format("{} wrong values", fields[i]),
+      throw InputError(location(file_, number), fmt::format("{} wrong values", fields[i]),
                        "accepted: a run whose results are right");
     }
     check_rate(fields, number);
@@ -217,7 +217,7 @@ class TestOutput {
     if (*bytes <= 0 || *micros <= 0 || !std::isfinite(*micros)) return;  // refused later
     const double ratio = *bytes / *micros * 1e-3 / *rate;
     if (ratio > margin || ratio < 1 / margin) {
-      throw InputError(place(file_, number),
+      throw InputError(location(file_, number),
                        fmt::format("{} B in {} us, which is not {} GB/s", fields[size_],
                                    fields[time_], fields[rate_]),
                        "accepted: sizes in bytes, times in microseconds");
@@ -292,7 +292,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
                                        std::pair{ranks, "n_gpus (or nodes and gpus_per_node)"},
                                        std::pair{times, "time_us_outofplace or time_us_inplace"}}) {
     if (there) continue;
-    throw InputError(place(file, 1), fmt::format("no column {}", columns),
+    throw InputError(location(file, 1), fmt::format("no column {}", columns),
                      "accepted: collective, size_bytes, n_gpus and time_us_outofplace, or what "
                      "nccl-tests print");
   }
@@ -312,7 +312,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
     table.ranks = count;
     const bool out = !csv.at(row, "time_us_outofplace").empty();
     add_row(csv.at(row, "size_bytes"), csv.at(row, out ? "time_us_outofplace" : "time_us_inplace"),
-            place(file, row.line), table);
+            location(file, row.line), table);
   }
   std::vector<CollectiveTable> all;
   for (auto& [key, table] : tables) {

@@ -68,8 +68,8 @@ void Contention::members(OpId op) {
 
 double Contention::slowdown(const Running& running) const {
   if (!running.message) {
-    const bool beside = running.activity && !devices_[running.device.index()].messages.empty();
-    return beside ? interference_.of(*running.activity, Activity::communication) : 1;
+    const bool slowed = running.activity && !devices_[running.device.index()].messages.empty();
+    return slowed ? interference_.of(*running.activity, Activity::communication) : 1;
   }
   double worst = 1;
   for (const Activity kind : {Activity::tensor, Activity::memory}) {

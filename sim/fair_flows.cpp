@@ -39,7 +39,7 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
       on_end_(std::move(on_end)),
       link_of_hop_(2 * cluster.links.size(), none),
       changes_(changes.rbegin(), changes.rend()) {
-  std::vector<Index> place;  // by link: of its use in uses_
+  std::vector<Index> index_of;  // by link: of its use in uses_
   first_use_.push_back(0);
   for (const Route* route : routes) {
     ensure(!route->hops.empty(), "a flow crosses at least one link");
@@ -49,12 +49,12 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
       if (link == none) {
         link = static_cast<Index>(links_.size());
         links_.emplace_back().rate = cluster[hop.link].rate.value;
-        place.push_back(none);
+        index_of.push_back(none);
       }
-      if (place[link] != none && place[link] >= first) {
-        uses_[place[link]].weight += 1;
+      if (index_of[link] != none && index_of[link] >= first) {
+        uses_[index_of[link]].weight += 1;
       } else {
-        place[link] = static_cast<Index>(uses_.size());
+        index_of[link] = static_cast<Index>(uses_.size());
         uses_.push_back({link, 1});
       }
     }
@@ -96,10 +96,10 @@ void FairFlows::start(std::size_t route, Bytes payload, std::int64_t token) {
   flow.rate = 0;
   flow.since = now_;
   flow.token = token;
-  flow.places.clear();
+  flow.positions.clear();
   for (Index use = 0; const auto& [to, weight] : uses(flow.route)) {
     Link& link = links_[to];
-    flow.places.push_back(static_cast<Index>(link.flows.size()));
+    flow.positions.push_back(static_cast<Index>(link.flows.size()));
     link.flows.push_back({index, use++});
     link.wanted += weight * caps_[route];
     link.weight += weight;
@@ -122,10 +122,10 @@ void FairFlows::remove(Index index) {
       change(from);
       slowest_change_ = std::min(slowest_change_, flow.rate);
     }
-    const Index place = flow.places[use++];
+    const Index position = flow.positions[use++];
     const Member last = link.flows.back();
-    link.flows[place] = last;
-    flows_[last.flow].places[last.use] = place;
+    link.flows[position] = last;
+    flows_[last.flow].positions[last.use] = position;
     link.flows.pop_back();
     link.wanted = link.flows.empty() ? 0 : link.wanted - weight * cap;
     link.weight -= weight;

@@ -79,7 +79,7 @@ class FairFlows {
     double remaining = 0, rate = 0, since = 0;  ///< bytes at date `since`
     double next_rate = 0;
     std::int64_t token = 0;
-    std::vector<Index> places;  ///< by use: where it stands in the link's list
+    std::vector<Index> positions;  ///< by use: its index in the link's list
   };
   struct End {
     double date = 0;

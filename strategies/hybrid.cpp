@@ -221,8 +221,8 @@ std::vector<std::vector<std::size_t>> orders_of(const StrategyInput& input,
                                                 const std::vector<DeviceId>& devices) {
   std::vector<std::size_t> as_given, in_chain;
   for (const DeviceId device : in_chain_order(input, devices)) {
-    const auto place = std::find(devices.begin(), devices.end(), device);
-    in_chain.push_back(static_cast<std::size_t>(place - devices.begin()));
+    const auto found = std::find(devices.begin(), devices.end(), device);
+    in_chain.push_back(static_cast<std::size_t>(found - devices.begin()));
     as_given.push_back(as_given.size());
   }
   // From both ends: a chain may have its fast devices last.
@@ -254,13 +254,13 @@ std::vector<std::size_t> promising_replicas(const StrategyInput& input, const Ch
 Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choice) {
   Plan plan = make_plan(input, chain.devices, choice);
   const std::size_t parts = choice.first.size();
-  std::vector<std::string> places, shares;
+  std::vector<std::string> replicas, shares;
   for (std::size_t r = 0; r < choice.shares.size(); ++r) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < parts; ++i) {
       names.push_back(input.cluster[chain.devices[choice.genes[r * parts + i]]].name);
     }
-    places.push_back(join(names, " - "));
+    replicas.push_back(join(names, " - "));
     shares.push_back(fmt::format("{}", choice.shares[r]));
   }
   const bool even = std::all_of(choice.shares.begin(), choice.shares.end(),
@@ -269,7 +269,7 @@ Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choi
       fmt::format("{}{}-way data parallel, {}{}; devices by replica: {}",
                   parts == 1 ? "" : counted(static_cast<std::int64_t>(parts), "part") + ", ",
                   choice.shares.size(), even ? "" : "uneven batch, ",
-                  counted(choice.micro_batches, "micro-batch"), join(places)));
+                  counted(choice.micro_batches, "micro-batch"), join(replicas)));
   plan.notes.push_back(fmt::format("samples per micro-batch by replica: {}; closed-form step {}",
                                    join(shares), to_text(choice.fitness.step)));
   plan.notes.emplace_back(

@@ -192,13 +192,13 @@ double Estimator::State::repeated_sums(LayerId id, std::size_t cell, std::int32_
 
 void Estimator::State::backward(LayerId id, std::int32_t m) {
   const LayerFragment& layer = *layers[id.index()];
-  const std::size_t l = id.index(), place = at(id, m), count = layer.cells.size();
-  const double* ready = &table[offsets[place].ready];
-  double* gradients = &table[offsets[place].gradients];
+  const std::size_t l = id.index(), at_visit = at(id, m), count = layer.cells.size();
+  const double* ready = &table[offsets[at_visit].ready];
+  double* gradients = &table[offsets[at_visit].gradients];
   by_cell.assign(count, 0);
   for (std::size_t c = 0; c < count; ++c) {
     const auto home = static_cast<std::size_t>(layer.canonical[c]);
-    for (const Waiting& waiting : waiting_in[place]) {
+    for (const Waiting& waiting : waiting_in[at_visit]) {
       if (home != c || static_cast<std::size_t>(waiting.cell) != c) continue;
       gradients[c] =
           std::max(gradients[c], kernel(layer.devices[c], waiting.arrived, waiting.seconds));
@@ -235,11 +235,11 @@ void Estimator::State::return_contributions(LayerId id, std::size_t i, std::int3
   for (const auto& [from, cell] : way.feeds) feed(cell, by_cell[static_cast<std::size_t>(from)]);
   const std::vector<std::int32_t>& joint = fans[producer.index()]->joint.edges;
   const std::int32_t position = structure.reader_index[id.index()][i];
-  const auto place = std::find(joint.begin(), joint.end(), position);
-  if (place == joint.end()) return move_home(producer, id, m, way.stores, way.returns, by_cell);
+  const auto found = std::find(joint.begin(), joint.end(), position);
+  if (found == joint.end()) return move_home(producer, id, m, way.stores, way.returns, by_cell);
   auto& contributions = joined[at(producer, m)];
   contributions.resize(joint.size());
-  contributions[static_cast<std::size_t>(place - joint.begin())] = by_cell;
+  contributions[static_cast<std::size_t>(found - joint.begin())] = by_cell;
   const bool all = std::none_of(contributions.begin(), contributions.end(),
                                 [](const std::vector<double>& times) { return times.empty(); });
   if (all) return_jointly(producer, m);

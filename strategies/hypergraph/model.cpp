@@ -160,9 +160,9 @@ class Maker {
     constexpr std::size_t most = 16;
     group_count_ = static_cast<std::int32_t>(std::clamp<std::size_t>(working.size(), 1, most));
     for (std::size_t r = 0; r < rows(); ++r) {
-      const auto place = static_cast<std::size_t>(
+      const auto rank = static_cast<std::size_t>(
           std::upper_bound(working.begin(), working.end(), blocks_.maker[r]) - working.begin());
-      const std::size_t index = place == 0 ? 0 : place - 1;
+      const std::size_t index = rank == 0 ? 0 : rank - 1;
       groups[r] =
           static_cast<std::int32_t>(working.size() <= most ? index : index * most / working.size());
     }

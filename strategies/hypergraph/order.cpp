@@ -118,7 +118,7 @@ class ListSchedule {
         }
       }
       if (chosen == starts_.size()) break;
-      order.push_back(place(chosen));
+      order.push_back(schedule_slot(chosen));
     }
     ensure(order.size() == ends_.size(), "a list schedule reaches every slot");
     return order;
@@ -164,7 +164,7 @@ class ListSchedule {
     }
   }
 
-  Slot place(std::size_t chosen) {
+  Slot schedule_slot(std::size_t chosen) {
     const auto s = static_cast<std::int32_t>(chosen / 2);
     const Direction direction = chosen % 2 == 1 ? Direction::backward : Direction::forward;
     const double start = starts_[chosen];

@@ -91,14 +91,14 @@ class Partitioner {
   /// Keeps the few best different partitions, best first.
   void keep(Parts parts) {
     Partition candidate = evaluated(graph_, std::move(parts), options_);
-    const auto place = std::find_if(found_.begin(), found_.end(), [&](const Partition& known) {
+    const auto position = std::find_if(found_.begin(), found_.end(), [&](const Partition& known) {
       return better(candidate, known);
     });
     const bool known = std::any_of(found_.begin(), found_.end(), [&](const Partition& other) {
       return other.cost == candidate.cost && other.overload == candidate.overload;
     });
     if (known) return;
-    found_.insert(place, std::move(candidate));
+    found_.insert(position, std::move(candidate));
     constexpr std::size_t most = 8;
     if (found_.size() > most) found_.pop_back();
   }

@@ -110,8 +110,8 @@ TEST_CASE("profile: memory that devices share is read back equal, and refused wh
 }
 
 TEST_CASE("profile: a factor is the median of its samples, where quartiles do not overlap") {
-  const auto sample = [](std::size_t pair, Seconds beside, Seconds low) {
-    return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {beside, low, beside, 9}};
+  const auto sample = [](std::size_t pair, Seconds during, Seconds low) {
+    return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {during, low, during, 9}};
   };
   CHECK_FALSE(interference_of({}).any());
   // 1.2 with a quartile that lies among those of the time alone is no slowdown.

@@ -376,11 +376,13 @@ TEST_CASE("zero: what cannot be split so is refused") {
             .ends_with(
                 "sharded weights or gradients with replicated states; sharded: the optimizer's, or "
                 "gradients too, or weights too"));
-  CHECK(refusal([](LayerPlan& layer) {
-          layer.optimizer.shares = {1, 1, 1, 1};
-        })
-            .ends_with("other shares of gradients or weights than of the optimizer's states; the "
-                       "same for all that is sharded"));
+  CHECK(
+      refusal([](LayerPlan& layer) {
+        layer.optimizer.shares = {1, 1, 1, 1};
+      })
+          .ends_with(
+              "shares of gradients or weights that differ from those of the optimizer states; the "
+              "same for all that is sharded"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.optimizer.shares = layer.gradients.shares = {1, 2};
         }).ends_with("2 shares of its states; 4, one for each device that sums its gradient"));
@@ -389,7 +391,7 @@ TEST_CASE("zero: what cannot be split so is refused") {
         }).ends_with("0 to 1000000000, not all zero"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.weights.shares = {1, 1, 1, 1};
-        }).ends_with("shares of what is replicated; shares of sharded states only"));
+        }).ends_with("shares of replicated states; shares of sharded states only"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.sync = {Sync::Kind::server, DeviceId{0}};
         }).ends_with("which holds them alone; one of the two"));

@@ -366,7 +366,7 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
 Interference random_interference() {
   Interference interference;
   for (const InterferencePair& pair : interference_pairs) {
-    interference.set(pair.activity, pair.beside, 1 + 0.125 * *rc::gen::inRange(0, 12));
+    interference.set(pair.activity, pair.during, 1 + 0.125 * *rc::gen::inRange(0, 12));
   }
   return interference;
 }

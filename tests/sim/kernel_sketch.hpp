@@ -57,7 +57,7 @@ class SketchCost final : public CostModel {
   SimpleCost rest_;
 };
 
-/// What disturbs a run.
+/// The perturbations of a run.
 struct Setting {
   Interference interference{};
   Slowdowns slowdowns{};

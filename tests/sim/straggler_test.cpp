@@ -76,8 +76,8 @@ TEST_CASE("straggler: a change is put back unless the next period begins") {
         std::vector{at(0s, 4e9), at(1s, 1e9), at(3s, 8e9), at(4s, 2e9)});
 }
 
-Timeline disturbed(const Cluster& cluster, const ExecDag& dag, const Slowdowns& slowdowns,
-                   Engine engine, Fidelity fidelity) {
+Timeline run_perturbed(const Cluster& cluster, const ExecDag& dag, const Slowdowns& slowdowns,
+                       Engine engine, Fidelity fidelity) {
   const SimpleCost cost(cluster);
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
@@ -97,7 +97,7 @@ TEST_CASE(
   const SlowPeriods slow({{1ms, 3ms, 2}});
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     for (const Fidelity fidelity : {Fidelity::hops, Fidelity::p2p, Fidelity::macro}) {
-      const Timeline timeline = disturbed(
+      const Timeline timeline = run_perturbed(
           cluster, dag, {{slow, SlowPeriods(), slow}, {SlowPeriods(), SlowPeriods(), slow}}, engine,
           fidelity);
       CHECK(length(timeline, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
@@ -105,8 +105,8 @@ TEST_CASE(
       CHECK(makespan(timeline) == 10ms);  // a delay does nothing, so nothing can slow it down
     }
   }
-  const Timeline formula =
-      disturbed(cluster, dag, {{slow, SlowPeriods(), slow}, {}}, Engine::fast, Fidelity::analytic);
+  const Timeline formula = run_perturbed(cluster, dag, {{slow, SlowPeriods(), slow}, {}},
+                                         Engine::fast, Fidelity::analytic);
   CHECK(length(formula, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
 }
 
@@ -117,8 +117,8 @@ TEST_CASE("straggler: a transfer that starts while its link is slow gets faster 
   add_transfer(dag, 0, 1, 4'000'000);
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline =
-        disturbed(cluster, dag, {{}, {SlowPeriods({{0s, 4002us, 10}}), SlowPeriods()}}, engine,
-                  Fidelity::hops);
+        run_perturbed(cluster, dag, {{}, {SlowPeriods({{0s, 4002us, 10}}), SlowPeriods()}}, engine,
+                      Fidelity::hops);
     CHECK(makespan(timeline).count() == doctest::Approx(7.602e-3).epsilon(1e-6));
   }
 }
@@ -130,14 +130,14 @@ TEST_CASE("straggler: a link that is slow from the start to the end is a slower 
   add_transfer(dag, 1, 2, 3'000'000, {}, Stream::pipeline);
   add_collective(dag, CollectiveKind::all_reduce, devices(0, 3), {4'000'000, 0, 0});
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
-    const Timeline slow =
-        disturbed(cluster, dag, {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 4}}), SlowPeriods()}},
-                  engine, Fidelity::hops);
-    CHECK(difference(makespan(slow), makespan(disturbed(slower, dag, {}, engine, Fidelity::hops))) <
-          1e-9);
-    CHECK(disturbed(cluster, dag,
-                    {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 1}}), SlowPeriods()}}, engine,
-                    Fidelity::hops) == disturbed(cluster, dag, {}, engine, Fidelity::hops));
+    const Timeline slow = run_perturbed(
+        cluster, dag, {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 4}}), SlowPeriods()}}, engine,
+        Fidelity::hops);
+    CHECK(difference(makespan(slow),
+                     makespan(run_perturbed(slower, dag, {}, engine, Fidelity::hops))) < 1e-9);
+    CHECK(run_perturbed(cluster, dag,
+                        {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 1}}), SlowPeriods()}}, engine,
+                        Fidelity::hops) == run_perturbed(cluster, dag, {}, engine, Fidelity::hops));
   }
 }
 

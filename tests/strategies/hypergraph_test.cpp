@@ -45,15 +45,15 @@ Plan plan_of(const Network& network, const Model& model, const Parts& parts, std
 
 /// Part of every vertex from its row's place in its layer and its block of samples.
 template <class Rule>
-Parts by_place(const Model& model, Rule rule) {
+Parts by_position(const Model& model, Rule rule) {
   Parts parts;
   std::map<LayerId, std::size_t> rows;
   for (const LayerId maker : model.maker) ++rows[maker];
   std::map<LayerId, std::size_t> seen;
   for (const LayerId maker : model.maker) {
-    const std::size_t place = seen[maker]++;
+    const std::size_t position = seen[maker]++;
     for (std::size_t s = 0; s < model.samples.size(); ++s)
-      parts.push_back(static_cast<std::int32_t>(rule(place, rows[maker], s)));
+      parts.push_back(static_cast<std::int32_t>(rule(position, rows[maker], s)));
   }
   return parts;
 }
@@ -89,7 +89,7 @@ void check_bytes(const Network& network, std::int32_t channel_blocks) {
       const Model model = model_of(network, options);
       for (const Parts& parts :
            {random_parts_of(model, 4, 5), runs(model, 4),
-            by_place(model, [](std::size_t b, std::size_t n, std::size_t) { return b * 4 / n; }),
+            by_position(model, [](std::size_t b, std::size_t n, std::size_t) { return b * 4 / n; }),
             gathered(network, model, random_parts_of(model, 3, 6))}) {
         const Plan plan = plan_of(network, model, parts, 4, 6, micro_batches);
         CAPTURE(sample_blocks);
@@ -150,7 +150,7 @@ TEST_CASE("hypergraph: model U split by samples moves 2(P-1)W") {
     options.samples = 16;
     const Model model = model_of(network, options);
     for (const std::int64_t p : {2, 4, 8}) {
-      const Parts parts = by_place(model, [&](std::size_t, std::size_t, std::size_t s) {
+      const Parts parts = by_position(model, [&](std::size_t, std::size_t, std::size_t s) {
         return s * static_cast<std::size_t>(p) / 16;
       });
       CHECK(connectivity_cost(model.graph, parts) == 2 * (p - 1) * parameter_count(network));
@@ -176,9 +176,9 @@ TEST_CASE("hypergraph: model F of a dense network balanced in every layer, close
     const auto parts = static_cast<std::size_t>(p);
     const auto deal = [&](std::size_t b, std::size_t, std::size_t) { return b % parts; };
     const auto ranges = [&](std::size_t b, std::size_t n, std::size_t) { return b * parts / n; };
-    CHECK(connectivity_cost(model.graph, by_place(model, ranges)) == expected);
+    CHECK(connectivity_cost(model.graph, by_position(model, ranges)) == expected);
     // Blocks of fc8 have 15 or 16 units, so parts of them are not exactly equal.
-    const std::int64_t dealt = connectivity_cost(model.graph, by_place(model, deal));
+    const std::int64_t dealt = connectivity_cost(model.graph, by_position(model, deal));
     CHECK(std::abs(dealt - expected) < 2 * 2 * 64);
   }
 }
@@ -189,7 +189,7 @@ TEST_CASE("hypergraph: blocks of one part become neighbours where that changes n
   options.channel_blocks = 8;  // of equal sizes in every layer
   const Model model = model_of(network, options);
   const Parts parts =
-      by_place(model, [](std::size_t b, std::size_t, std::size_t) { return b % 2; });
+      by_position(model, [](std::size_t b, std::size_t, std::size_t) { return b % 2; });
   const Parts sorted = gathered(network, model, parts);
   CHECK(connectivity_cost(model.graph, sorted) == connectivity_cost(model.graph, parts));
   CHECK(part_weights(model.graph, sorted, 2) == part_weights(model.graph, parts, 2));
@@ -206,7 +206,7 @@ TEST_CASE("hypergraph: channels that belong together stay together when blocks a
     options.channel_blocks = 8;
     const Model model = model_of(network, options);
     const Parts parts =
-        by_place(model, [](std::size_t b, std::size_t, std::size_t) { return b * 5 % 8 / 4; });
+        by_position(model, [](std::size_t b, std::size_t, std::size_t) { return b * 5 % 8 / 4; });
     const Parts sorted = gathered(network, model, parts);
     CHECK(connectivity_cost(model.graph, sorted) <= connectivity_cost(model.graph, parts));
     std::size_t cells = 0, before = 0;
