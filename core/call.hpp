@@ -31,7 +31,7 @@ class CallOptions {
   /// text     the whole call
   /// start    what it begins with, for messages: "star:N,", "gpt:"
   /// parts    its `key=value` parts
-  /// where    place of the text, for messages
+  /// where    location of the text, for messages
   ///
   /// Throws InputError for a part without '=', a key that is not known (with did-you-mean) or one
   /// that is given twice.
@@ -40,7 +40,7 @@ class CallOptions {
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::string& where() const { return where_; }
-  /// Place of an option in messages: "--cluster:rate".
+  /// Location of an option in messages: "--cluster:rate".
   [[nodiscard]] std::string where(std::string_view key) const;
 
   /// Null if the option was not given and has no default.

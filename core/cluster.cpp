@@ -166,7 +166,7 @@ void check_reachable(const Cluster& cluster, const std::string& where) {
     if (link.a.kind == Port::Kind::device) attach(link.a, link.b);
     if (link.b.kind == Port::Kind::device) attach(link.b, link.a);
   }
-  // The usual case first: one network that everybody hangs on.
+  // The usual case first: one network to which all nodes are attached.
   if (std::any_of(members.begin(), members.end(),
                   [&](const auto& devices) { return devices.size() == count; })) {
     return;

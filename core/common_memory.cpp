@@ -26,9 +26,9 @@ Bytes message_traffic(const ExecDag& dag, OpId id) {
   const auto n = static_cast<std::int64_t>(dag.group(collective.group).size());
   switch (collective.kind) {
     case CollectiveKind::all_reduce:
-      return 2 * n * payload;  // everybody's are read, and written
+      return 2 * n * payload;  // all members' buffers are read and written
     case CollectiveKind::reduce_scatter:
-      return (n + 2) * payload;  // everybody's are read, and added to one each
+      return (n + 2) * payload;  // all members' buffers are read, and added to one each
     case CollectiveKind::all_gather:
     case CollectiveKind::broadcast:
       return 2 * (n - 1) * payload;

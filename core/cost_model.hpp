@@ -35,8 +35,8 @@ class CostModel {
   /// One collective on an otherwise idle network. Payload as at Collective.
   [[nodiscard]] virtual Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
                                            Bytes payload) const = 0;
-  /// Time of a transfer or collective whatever else runs, where one was measured; nothing for other
-  /// operations, and where the engine works it out from the links.
+  /// Measured time of a transfer or collective, which contention does not change; nothing for other
+  /// operations, and where the engine derives it from the links.
   [[nodiscard]] virtual std::optional<Seconds> communication(const ExecDag& dag, OpId id) const {
     static_cast<void>(dag);
     static_cast<void>(id);

@@ -14,7 +14,7 @@ std::vector<OpId> critical_chain(const ExecDag& dag, const Timeline& timeline,
   // By operation: what it waited for longest; -1 for nothing.
   std::vector<std::int32_t> before(dag.size(), -1);
   std::vector<std::int32_t> last(devices * static_cast<std::size_t>(queues_per_device), -1);
-  std::vector<Queue> places;
+  std::vector<Queue> queues_of_op;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const auto consider = [&](std::int32_t other) {
       if (other < 0) return;
@@ -27,14 +27,14 @@ std::vector<OpId> critical_chain(const ExecDag& dag, const Timeline& timeline,
       }
     };
     for (const OpId predecessor : dag.predecessors(OpId{i})) consider(predecessor.value);
-    queues(dag, OpId{i}, places);
-    for (const Queue& place : places) {
-      consider(last[place.device.index() * static_cast<std::size_t>(queues_per_device) +
-                    static_cast<std::size_t>(place.queue)]);
+    queues(dag, OpId{i}, queues_of_op);
+    for (const Queue& queue : queues_of_op) {
+      consider(last[queue.device.index() * static_cast<std::size_t>(queues_per_device) +
+                    static_cast<std::size_t>(queue.queue)]);
     }
-    for (const Queue& place : places) {
-      last[place.device.index() * static_cast<std::size_t>(queues_per_device) +
-           static_cast<std::size_t>(place.queue)] = static_cast<std::int32_t>(i);
+    for (const Queue& queue : queues_of_op) {
+      last[queue.device.index() * static_cast<std::size_t>(queues_per_device) +
+           static_cast<std::size_t>(queue.queue)] = static_cast<std::int32_t>(i);
     }
   }
   std::size_t end = 0;

@@ -50,7 +50,7 @@ CriticalPath critical_path(const ExecDag& dag, const std::vector<Seconds>& durat
     for (const Vertex before : boost::make_iterator_range(adjacent_vertices(v, graph))) {
       OpId& latest = latest_before[v];
       const bool later = !latest.valid() || end[before] > end[latest.index()];
-      // Ties go to the smaller id, in whatever order the predecessors are listed.
+      // Ties go to the smaller id, independent of the order of the predecessors.
       const bool tie = latest.valid() && end[before] == end[latest.index()];
       if (later || (tie && before < latest.index())) latest = OpId{std::size_t{before}};
     }

@@ -19,8 +19,8 @@ namespace parsim {
 /// all_gather and reduce_scatter n(n−1), broadcast n−1, all_to_all: the non-empty pairs.
 [[nodiscard]] std::int64_t messages(const ExecDag& dag);
 
-/// Where an operation waits for its turn: queue `2·(stream) + side` of a device, side 0 = compute
-/// or sending, 1 = receiving.
+/// An in-order queue of a device: queue `2·(stream) + side`, side 0 = compute or sending,
+/// 1 = receiving.
 struct Queue {
   DeviceId device;
   std::int32_t queue = 0;

@@ -46,7 +46,8 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   constexpr std::size_t longest_compared = 200;  // hostile input: the distance is quadratic
   if (found.size() > longest_compared) return {};
   const std::string* nearest = nullptr;
-  // The beginning of a name ("a100" of a100-pcie) says more than a near miss of another (a10).
+  // The beginning of a name ("a100" of a100-pcie) is a better hint than a near miss of another
+  // (a10).
   constexpr std::size_t shortest_beginning = 3;
   if (found.size() >= shortest_beginning) {
     for (const std::string& word : known) {
@@ -66,8 +67,8 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   return nearest == nullptr ? std::string{} : fmt::format(" did you mean '{}'?", *nearest);
 }
 
-std::string join(std::span<const std::string> words, std::string_view separator) {
-  return fmt::format("{}", fmt::join(words, separator));
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
 }
 
 }  // namespace parsim

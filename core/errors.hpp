@@ -9,7 +9,7 @@
 
 namespace parsim {
 
-/// The user can fix it. The message has the place, what was found and what is accepted.
+/// The user can fix it. The message has the location, what was found and what is accepted.
 struct InputError : std::runtime_error {
   /// where      `file:line:key` or `--flag`
   /// found      what stands there
@@ -35,7 +35,7 @@ void ensure(bool holds, std::string_view meaning);
 [[nodiscard]] std::string did_you_mean(std::string_view found, std::span<const std::string> known);
 
 /// `"a, b, c"`.
-[[nodiscard]] std::string join(std::span<const std::string> words,
+[[nodiscard]] std::string join(std::span<const std::string> parts,
                                std::string_view separator = ", ");
 
 }  // namespace parsim

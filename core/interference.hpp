@@ -1,4 +1,4 @@
-// What operations that run at the same time cost each other: kernels beside messages, and parts of
+// How concurrent operations slow each other down: kernels and messages of one device, and parts of
 // one GPU that share its memory.
 #pragma once
 
@@ -16,9 +16,8 @@
 
 namespace parsim {
 
-/// What a device does, as far as what happens beside it matters: convolutions and matrix products;
-/// whatever else kernels do (element-wise, norms, pooling, updates, copies); a transfer or
-/// collective that it takes part in.
+/// Interference class of an operation: convolutions and matrix products; all other kernels
+/// (element-wise, norms, pooling, updates, copies); transfers and collectives.
 enum class Activity : std::uint8_t { tensor, memory, communication };
 inline constexpr std::size_t activity_count = 3;
 [[nodiscard]] std::string_view to_text(Activity activity);
@@ -26,27 +25,27 @@ inline constexpr std::size_t activity_count = 3;
 /// reuse no operand (a filter per channel) are as fast as memory, and count as that.
 [[nodiscard]] std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id);
 
-/// How activities on one device hold each other up: time of one while another runs beside it, over
-/// its time alone. At least 1; 1 unless told. Kernels of a device run one after another and
-/// messages share links, so only a kernel beside communication and communication beside a kernel
-/// count.
+/// How concurrent activities on one device slow each other down: time of one while another runs,
+/// over its time alone. At least 1, which is the default. Kernels of a device run one after another
+/// and messages share links, so only a kernel during communication and communication during a
+/// kernel count.
 struct Interference {
   std::array<std::array<double, activity_count>, activity_count> factors{
       {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
 
-  [[nodiscard]] double of(Activity activity, Activity beside) const {
-    return factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)];
+  [[nodiscard]] double of(Activity activity, Activity during) const {
+    return factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(during)];
   }
-  void set(Activity activity, Activity beside, double factor) {
-    factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(beside)] = factor;
+  void set(Activity activity, Activity during, double factor) {
+    factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(during)] = factor;
   }
-  /// False if nothing holds anything up.
+  /// False if all factors are 1.
   [[nodiscard]] bool any() const { return *this != Interference{}; }
   friend bool operator==(const Interference&, const Interference&) = default;
 };
 /// A pair that counts.
 struct InterferencePair {
-  Activity activity, beside;
+  Activity activity, during;
 };
 inline constexpr std::array<InterferencePair, 4> interference_pairs{
     {{Activity::tensor, Activity::communication},
@@ -56,20 +55,20 @@ inline constexpr std::array<InterferencePair, 4> interference_pairs{
 /// "tensor/communication".
 [[nodiscard]] std::string to_text(const InterferencePair& pair);
 
-/// One operation repeated on an idle device, and while another one was repeated beside it: both
+/// One operation repeated on an idle device, and while another one was repeated concurrently, both
 /// measured the same way.
 struct InterferenceSample {
   std::string device;    ///< a model of the machine's cluster
   std::size_t pair = 0;  ///< in interference_pairs
-  Spread alone, beside;
+  Spread alone, during;
   friend bool operator==(const InterferenceSample&, const InterferenceSample&) = default;
 };
-/// By pair, the median over its samples of the time beside over the time alone. A sample whose
+/// By pair, the median over its samples of the concurrent time over the time alone. A sample whose
 /// quartiles overlap shows no slowdown: it counts as 1.
 [[nodiscard]] Interference interference_of(const std::vector<InterferenceSample>& samples);
 
-/// A part of a GPU, and how long its walk through memory took: by itself, and while every other
-/// part walked too.
+/// A part of a GPU, and how long a memory bandwidth test took on it: alone, and while all other
+/// parts ran the test, too.
 struct MemoryPart {
   DeviceId device;
   Spread alone, together;
@@ -77,7 +76,7 @@ struct MemoryPart {
 };
 /// Devices that are parts of one GPU share the rate of its memory.
 struct CommonMemory {
-  Bytes touched{};  ///< in the walk, by each part
+  Bytes touched{};  ///< by each part in the bandwidth test
   std::vector<MemoryPart> parts;
 
   [[nodiscard]] BytesPerSecond rate_alone(const MemoryPart& part) const {
@@ -88,19 +87,20 @@ struct CommonMemory {
   }
   /// Of all parts together.
   [[nodiscard]] BytesPerSecond rate() const;
-  /// False if no part's quartiles together lie above those alone: there is enough for all.
+  /// False if no part was slower with the others than alone (by quartiles): memory is no
+  /// bottleneck.
   [[nodiscard]] bool limits() const;
   friend bool operator==(const CommonMemory&, const CommonMemory&) = default;
 };
 
-/// What wants so much of a GPU's memory's rate.
+/// An operation's claim to a GPU's memory bandwidth.
 struct MemoryClaim {
   double weight = 0, demand = 0;
 };
-/// The level at which a rate is used up if each claim gets min(demand, weight · level): max-min
-/// fair by weight. Infinite if the rate is enough for all. Multiprocessors have a bounded number of
-/// requests under way; when memory is busy each takes longer, whoever waits for it, so what a part
-/// gets goes with its weight (Little's law).
+/// The level at which a rate is used up if each claim gets min(demand, weight · level): weighted
+/// max-min fairness. Infinite if the rate covers all demands. Multiprocessors have a bounded number
+/// of requests in flight; when memory is busy all requests take equally longer, so a part's rate is
+/// proportional to its weight (Little's law).
 [[nodiscard]] double memory_level(std::span<const MemoryClaim> claims, double rate);
 
 }  // namespace parsim

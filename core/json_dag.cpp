@@ -1,6 +1,6 @@
-// Execution DAGs as JSON: the interned tables, then one object per operation. A DAG is read by
-// building it again, so that whatever ExecDag derives (payloads, table positions) is right; this
-// file checks first what ExecDag takes for granted.
+// Execution DAGs as JSON: the interned tables, then one object per operation. Reading rebuilds the
+// DAG, so that all that ExecDag derives (payloads, table positions) is right; this file first
+// checks the preconditions of ExecDag.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -217,7 +217,7 @@ Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs, const 
   try {
     return output_shape(kind, inputs, {});
   } catch (const InputError&) {
-    return output_shape(kind, inputs, node.place());  // places are searched for: only now
+    return output_shape(kind, inputs, node.location());  // finding the location is slow: only now
   }
 }
 

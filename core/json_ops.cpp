@@ -162,8 +162,8 @@ void OpReader::read(const Node& node, ExecDag& dag) {
       bytes->refuse(fmt::format("its slices make {}", dag.payload(id).value));
     }
   }
-  // Everybody receives at most twice the payload from everybody else (all-reduce). Sums over the
-  // DAG are 64-bit numbers elsewhere.
+  // Each member receives at most twice the payload from every other member (all-reduce). Sums over
+  // the DAG are 64-bit numbers elsewhere.
   const double members =
       kind != OpKind::collective
           ? 1.0

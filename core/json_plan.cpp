@@ -67,10 +67,10 @@ struct Fields<Slot> {
 };
 
 template <>
-struct Fields<Lane> {
-  static void list(auto& visit, auto& lane) {
-    visit("devices", lane.devices);
-    visit("slots", lane.slots);
+struct Fields<RankList> {
+  static void list(auto& visit, auto& list) {
+    visit("devices", list.devices);
+    visit("slots", list.slots);
   }
 };
 
@@ -79,7 +79,7 @@ struct Fields<Schedule> {
   static void list(auto& visit, auto& schedule) {
     visit("micro_batches", schedule.micro_batches, Limits{1});
     visit("stage_of_layer", schedule.stage_of_layer);
-    visit("lanes", schedule.lanes);
+    visit("lanes", schedule.rank_lists);
     visit.optional("blocking_sends", schedule.blocking_sends);
   }
 };

@@ -204,15 +204,15 @@ Machine get_machine(const Node& node) {
                        Seconds{entry["link_latency_s"].number()});
   });
   connect_as_star(machine, links);
-  validate(cluster, node.place());
+  validate(cluster, node.location());
   return machine;
 }
 
-// Pairs that hold each other up; all others have the factor 1.
+// Pairs that slow each other down; all others have the factor 1.
 void put_interference(Writer& out, const Interference& interference) {
   out.open_object();
   for (const InterferencePair& pair : interference_pairs) {
-    const double factor = interference.of(pair.activity, pair.beside);
+    const double factor = interference.of(pair.activity, pair.during);
     if (factor != 1) out.key(to_text(pair)).number(factor);
   }
   out.close_object();
@@ -231,7 +231,7 @@ void put_sample(Writer& out, const InterferenceSample& sample) {
   out.key("alone");
   put(out, sample.alone);
   out.key("beside");
-  put(out, sample.beside);
+  put(out, sample.during);
   out.close_object();
 }
 
@@ -246,7 +246,7 @@ InterferenceSample get_sample(const Node& node) {
   if (found == words.end()) node["pair"].refuse("accepted: " + join(words));
   sample.pair = static_cast<std::size_t>(found - words.begin());
   get(node["alone"], sample.alone);
-  get(node["beside"], sample.beside);
+  get(node["beside"], sample.during);
   return sample;
 }
 
@@ -259,7 +259,7 @@ Interference get_interference(const Node& node) {
     const auto factor = node.find(to_text(pair));
     if (!factor) continue;
     if (factor->number() < 1) factor->refuse("accepted: a number from 1");
-    interference.set(pair.activity, pair.beside, factor->number());
+    interference.set(pair.activity, pair.during, factor->number());
   }
   return interference;
 }

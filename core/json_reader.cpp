@@ -128,7 +128,7 @@ struct Document::Builder {
     return true;
   }
   bool parse_error(std::size_t offset, const std::string&, const nlohmann::json::exception& error) {
-    // "[json.exception.…] parse error at line 1, column 5: syntax error …": the place is ours.
+    // "[json.exception.…] parse error at line 1, column 5: syntax error …": the location is ours.
     std::string_view message = error.what();
     for (const std::string_view end_of_prefix : {"] ", ": "}) {
       const std::size_t at = message.find(end_of_prefix);
@@ -223,7 +223,7 @@ Node Node::operator[](std::string_view key) const {
 }
 
 void Node::refuse(std::string_view found, std::string_view accepted) const {
-  throw InputError(place(), found, accepted);
+  throw InputError(location(), found, accepted);
 }
 
 void Node::refuse(std::string_view accepted) const { refuse(describe(), accepted); }
@@ -248,7 +248,7 @@ std::string Node::describe() const {
   throw BrokenInvariant("a JSON value outside its enum");
 }
 
-std::string Node::place() const {
+std::string Node::location() const {
   // Found by search, so that reading need not carry the path along.
   std::string path;
   const Node root(*document_, document_->values_.size() - 1);

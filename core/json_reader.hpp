@@ -1,5 +1,5 @@
-// Reads JSON text that may come from anybody: every refusal names the place, and depth, duplicate
-// keys and number ranges are checked. Private to core/json_*.cpp.
+// Reads untrusted JSON text: depth, duplicate keys and number ranges are checked, and every error
+// names its location. Private to core/json_*.cpp.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ class Document {
   std::vector<std::string> texts_;
 };
 
-/// A place in a document. Every function throws InputError with that place
+/// A location in a document. Every function throws InputError with that location
 /// (`file:/layers/3/cuts/0/dim`), what is there and what is accepted.
 class Node {
  public:
@@ -97,7 +97,7 @@ class Node {
   /// `refuse` with a description of the value as what was found.
   [[noreturn]] void refuse(std::string_view accepted) const;
   /// `file:/layers/3`.
-  [[nodiscard]] std::string place() const;
+  [[nodiscard]] std::string location() const;
 
  private:
   [[nodiscard]] const Value& value() const { return document_->values_[index_]; }

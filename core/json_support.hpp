@@ -94,7 +94,7 @@ void put_kind(Writer& out, const LayerKind& kind);
 /// [["channel", 64], ["height", 56], …]
 void put_shape(Writer& out, const Shape& shape);
 [[nodiscard]] Shape get_shape(const Node& node);
-/// What a layer that the node tells makes of its inputs; errors name the node.
+/// The output shape of the layer that the node describes; errors name the node.
 [[nodiscard]] Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs,
                                const Node& node);
 

@@ -146,7 +146,7 @@ struct MatMul {
   friend bool operator==(const MatMul&, const MatMul&) = default;
 };
 
-/// Attention in one kernel, which makes its maps piece by piece and keeps none (Dao et al. 2022,
+/// Fused attention, which computes its scores tile by tile and stores none (Dao et al. 2022,
 /// "FlashAttention"):
 ///
 ///     in       queries  tokens × (heads · width)

@@ -84,7 +84,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   }
   const std::optional<std::int64_t> whole_contraction =
       plan.joined ? cut_contraction(plan) : std::nullopt;
-  std::size_t in_row = 0;  // cells so far with the same place along all cuts but the last
+  std::size_t in_row = 0;  // cells so far with the same indices along all cuts but the last
   for (const DeviceId device : plan.devices) {
     Cell cell{device, {whole(out, samples), {}}, 0, 0, 1};
     bool idle = false;
@@ -136,22 +136,24 @@ std::int32_t zero_stage(const LayerPlan& plan) {
 
 namespace {
 
-/// Whoever splits weights splits gradients, and who splits those splits optimizer states, alike.
-void validate_states(const LayerPlan& plan, const std::string& place) {
+/// Sharded weights require sharded gradients, and these sharded optimizer states, with equal
+/// shares.
+void validate_states(const LayerPlan& plan, const std::string& location) {
   constexpr auto sharded = StatePlacement::Kind::sharded;
   if ((plan.weights.kind == sharded && plan.gradients.kind != sharded) ||
       (plan.gradients.kind == sharded && plan.optimizer.kind != sharded)) {
-    throw InputError(place, "sharded weights or gradients beside replicated states",
+    throw InputError(location, "sharded weights or gradients with replicated states",
                      "sharded: the optimizer's, or gradients too, or weights too");
   }
   const std::vector<std::int64_t>& shares = plan.optimizer.shares;
   for (const StatePlacement* state : {&plan.optimizer, &plan.gradients, &plan.weights}) {
     if (state->kind != sharded && !state->shares.empty()) {
-      throw InputError(place, "shares of what is replicated", "shares of sharded states only");
+      throw InputError(location, "shares of replicated states", "shares of sharded states only");
     }
     if (state->kind == sharded && state->shares != shares) {
-      throw InputError(place, "other shares of gradients or weights than of the optimizer's states",
-                       "the same for all that is sharded");
+      throw InputError(
+          location, "shares of gradients or weights that differ from those of the optimizer states",
+          "the same for all that is sharded");
     }
   }
   constexpr std::int64_t most = 1'000'000'000;
@@ -160,11 +162,11 @@ void validate_states(const LayerPlan& plan, const std::string& place) {
   const bool any = shares.empty() ||
                    std::any_of(shares.begin(), shares.end(), [](auto share) { return share > 0; });
   if (!whole || !any) {
-    throw InputError(place, "shares of states that are negative, too large or all zero",
+    throw InputError(location, "shares of states that are negative, too large or all zero",
                      fmt::format("0 to {}, not all zero", most));
   }
   if (plan.optimizer.kind == sharded && plan.sync.kind == Sync::Kind::server) {
-    throw InputError(place, "sharded states under a parameter server, which holds them alone",
+    throw InputError(location, "sharded states under a parameter server, which holds them alone",
                      "one of the two");
   }
 }
@@ -179,8 +181,8 @@ std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_
 
 void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, std::size_t devices,
                     std::int64_t samples, const std::string& where) {
-  const std::string place = fmt::format("{}: layer '{}'", where, network[id].name);
-  validate_states(plan, place);
+  const std::string location = fmt::format("{}: layer '{}'", where, network[id].name);
+  validate_states(plan, location);
   const std::vector<Shape> inputs = input_shapes(network, id);
   const std::vector<Dim> allowed = cuttable_dims(network[id].kind, inputs, network[id].out);
   std::size_t grid = 1;
@@ -190,103 +192,104 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
       std::vector<std::string> names;
       for (const Dim dim : allowed) names.emplace_back(to_text(dim));
       throw InputError(
-          place, fmt::format("cut along {}", to_text(cut.dim)),
+          location, fmt::format("cut along {}", to_text(cut.dim)),
           fmt::format("a {} layer may be cut along {}", kind_name(network[id].kind), join(names)));
     }
     if (!seen.insert(cut.dim).second) {
-      throw InputError(place, fmt::format("two cuts along {}", to_text(cut.dim)),
+      throw InputError(location, fmt::format("two cuts along {}", to_text(cut.dim)),
                        "one cut for a dimension");
     }
     if (cut.sizes.empty())
-      throw InputError(place, fmt::format("a cut along {} without parts", to_text(cut.dim)),
+      throw InputError(location, fmt::format("a cut along {} without parts", to_text(cut.dim)),
                        "one size or more");
     std::int64_t sum = 0;
     for (const std::int64_t size : cut.sizes) {
       if (size < 0)
-        throw InputError(place, fmt::format("a part of size {}", size), "sizes are zero or more");
+        throw InputError(location, fmt::format("a part of size {}", size),
+                         "sizes are zero or more");
       sum += size;
     }
     const std::int64_t extent =
         cut.dim == Dim::replica ? sum : cut_extent(network, id, cut.dim, samples);
     if (sum != extent) {
-      throw InputError(place, fmt::format("sizes along {} add up to {}", to_text(cut.dim), sum),
+      throw InputError(location, fmt::format("sizes along {} add up to {}", to_text(cut.dim), sum),
                        fmt::format("they add up to {}", extent));
     }
     grid *= cut.sizes.size();
   }
   if (plan.devices.size() != grid) {
-    throw InputError(place,
+    throw InputError(location,
                      fmt::format("{} devices for a grid of {} cells", plan.devices.size(), grid),
                      "one device for each cell");
   }
   for (const DeviceId device : plan.devices) {
     if (!device.valid() || device.index() >= devices) {
-      throw InputError(place, fmt::format("device {}", device.value),
+      throw InputError(location, fmt::format("device {}", device.value),
                        fmt::format("0 to {}", devices - 1));
     }
   }
   for (std::size_t c = 0; plan.joined && c + 1 < plan.cuts.size(); ++c) {
     if (plan.cuts[c].dim != Dim::in_channel) continue;
-    throw InputError(place, "joined cells whose contraction is cut, but not by the last cut",
+    throw InputError(location, "joined cells whose contraction is cut, but not by the last cut",
                      "the cut along in_channel as the last one");
   }
   std::map<DeviceId, std::int64_t> replica_of;
   for (const Cell& cell : cells(network, id, plan, samples)) {
     if (replica_of.try_emplace(cell.device, cell.replica).first->second != cell.replica) {
-      throw InputError(place, fmt::format("device {} in two replicas", cell.device.value),
+      throw InputError(location, fmt::format("device {} in two replicas", cell.device.value),
                        "replicas are on different devices");
     }
   }
   if (plan.sync.kind == Sync::Kind::server &&
       (!plan.sync.server.valid() || plan.sync.server.index() >= devices)) {
-    throw InputError(place, fmt::format("parameter server {}", plan.sync.server.value),
+    throw InputError(location, fmt::format("parameter server {}", plan.sync.server.value),
                      fmt::format("0 to {}", devices - 1));
   }
 }
 
 void validate_schedule(const Plan& plan, std::size_t devices, const std::string& where) {
-  const std::string place = where + ": schedule";
+  const std::string location = where + ": schedule";
   const Schedule& schedule = plan.schedule;
   if (schedule.stage_of_layer.size() != plan.layers.size()) {
-    throw InputError(place, fmt::format("stages for {} layers", schedule.stage_of_layer.size()),
+    throw InputError(location, fmt::format("stages for {} layers", schedule.stage_of_layer.size()),
                      fmt::format("{}", plan.layers.size()));
   }
-  std::map<DeviceId, std::size_t> lane_of;
-  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
-    for (const DeviceId device : schedule.lanes[lane].devices) {
-      if (!device.valid() || device.index() >= devices || !lane_of.emplace(device, lane).second) {
-        throw InputError(place, fmt::format("device {} in lane {}", device.value, lane),
-                         "each device is in one lane at most, and exists");
+  std::map<DeviceId, std::size_t> list_of;
+  for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {
+    for (const DeviceId device : schedule.rank_lists[list].devices) {
+      if (!device.valid() || device.index() >= devices || !list_of.emplace(device, list).second) {
+        throw InputError(location, fmt::format("device {} in rank list {}", device.value, list),
+                         "each device is in one rank list at most, and exists");
       }
     }
   }
-  // Which stages each lane must serve follows from the devices of the stages' layers.
-  std::vector<std::set<std::int32_t>> stages(schedule.lanes.size());
+  // The stages that a rank list must have follow from the devices of the stages' layers.
+  std::vector<std::set<std::int32_t>> stages(schedule.rank_lists.size());
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const std::int32_t stage = schedule.stage_of_layer[l];
     if (stage < 0 || static_cast<std::size_t>(stage) >= plan.layers.size())
-      throw InputError(place, fmt::format("stage {} of layer {}", stage, l),
+      throw InputError(location, fmt::format("stage {} of layer {}", stage, l),
                        fmt::format("0 to {}", plan.layers.size() - 1));
     for (const DeviceId device : plan.layers[l].devices) {
-      const auto lane = lane_of.find(device);
-      if (lane == lane_of.end())
-        throw InputError(place, fmt::format("device {} is in no lane", device.value),
-                         "every device that computes is in one lane");
-      stages[lane->second].insert(schedule.stage_of_layer[l]);
+      const auto list = list_of.find(device);
+      if (list == list_of.end())
+        throw InputError(location, fmt::format("device {} is in no rank list", device.value),
+                         "every device that computes is in one rank list");
+      stages[list->second].insert(schedule.stage_of_layer[l]);
     }
   }
-  for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
+  for (std::size_t list = 0; list < schedule.rank_lists.size(); ++list) {
     std::set<Slot> wanted;
-    for (const std::int32_t stage : stages[lane]) {
+    for (const std::int32_t stage : stages[list]) {
       for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
         wanted.insert({stage, m, Direction::forward});
         wanted.insert({stage, m, Direction::backward});
       }
     }
-    const std::vector<Slot>& slots = schedule.lanes[lane].slots;
+    const std::vector<Slot>& slots = schedule.rank_lists[list].slots;
     if (slots.size() != wanted.size() || std::set<Slot>(slots.begin(), slots.end()) != wanted) {
       throw InputError(
-          place, fmt::format("lane {} has {} slots", lane, slots.size()),
+          location, fmt::format("rank list {} has {} slots", list, slots.size()),
           fmt::format("each of its {} (stage, micro-batch, direction) once", wanted.size()));
     }
   }

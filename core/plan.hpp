@@ -1,5 +1,5 @@
-// A plan: who holds which slice of what, in which order. Every strategy returns one; one function
-// (lowering/lower.hpp) turns any of them into an execution DAG.
+// A plan: which device holds which slice of which layer, and in which order it works. Every
+// strategy returns one; one function (lowering/lower.hpp) turns any of them into an execution DAG.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct Cut {
 /// How the copies of a layer's gradient become one sum.
 struct Sync {
   enum class Kind : std::uint8_t { automatic, ring, server } kind = Kind::automatic;
-  DeviceId server;  ///< who adds up, for `server`; may be one of the layer's own devices or a CPU
+  DeviceId server;  ///< the parameter server, for `server`; may be one of the layer's own devices
+                    ///< or a CPU
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
@@ -51,27 +52,27 @@ struct LayerPlan {
 
 enum class Direction : std::uint8_t { forward, backward };
 
-/// One turn of a pipeline: a stage works on a micro-batch.
+/// One slot of a pipeline schedule: a stage's forward or backward of a micro-batch.
 struct Slot {
   std::int32_t stage = 0, micro_batch = 0;
   Direction direction = Direction::forward;
   friend auto operator<=>(const Slot&, const Slot&) = default;
 };
 
-/// Devices that work through the same list of slots, in this order.
-struct Lane {
+/// Devices that run the same slots, in this order.
+struct RankList {
   std::vector<DeviceId> devices;
   std::vector<Slot> slots;
-  friend bool operator==(const Lane&, const Lane&) = default;
+  friend bool operator==(const RankList&, const RankList&) = default;
 };
 
-/// The order of a training step. A stage is a set of layers; every device is in at most one lane,
-/// and every lane lists each (stage, micro-batch, direction) of the stages its devices hold exactly
-/// once.
+/// The order of a training step. A stage is a set of layers. Every device is in at most one rank
+/// list, and every rank list has each (stage, micro-batch, direction) of its devices' stages
+/// exactly once.
 struct Schedule {
   std::int32_t micro_batches = 1;
   std::vector<std::int32_t> stage_of_layer;  ///< by LayerId
-  std::vector<Lane> lanes;
+  std::vector<RankList> rank_lists;
   /// A device sends and receives between stages one thing at a time, and computes nothing until
   /// what it sends has arrived.
   bool blocking_sends = false;

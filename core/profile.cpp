@@ -135,20 +135,20 @@ Interference interference_of(const std::vector<InterferenceSample>& samples) {
     std::vector<double> ratios;
     for (const InterferenceSample& sample : samples) {
       if (sample.pair != pair) continue;
-      const bool slower = sample.beside.low > sample.alone.high && sample.alone.median > Seconds{};
-      ratios.push_back(slower ? sample.beside.median / sample.alone.median : 1);
+      const bool slower = sample.during.low > sample.alone.high && sample.alone.median > Seconds{};
+      ratios.push_back(slower ? sample.during.median / sample.alone.median : 1);
     }
     if (ratios.empty()) continue;
     std::sort(ratios.begin(), ratios.end());
     const std::size_t n = ratios.size();
     const double middle = (ratios[(n - 1) / 2] + ratios[n / 2]) / 2;
-    interference.set(interference_pairs[pair].activity, interference_pairs[pair].beside, middle);
+    interference.set(interference_pairs[pair].activity, interference_pairs[pair].during, middle);
   }
   return interference;
 }
 
 std::string to_text(const InterferencePair& pair) {
-  return std::string(to_text(pair.activity)) + "/" + std::string(to_text(pair.beside));
+  return std::string(to_text(pair.activity)) + "/" + std::string(to_text(pair.during));
 }
 
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,

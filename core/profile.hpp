@@ -65,7 +65,7 @@ struct MemorySample {
 
 /// A transfer or collective while nothing else runs. Payload as at Collective.
 struct MessageSample {
-  std::string kind;               ///< "transfer" or a collective's word
+  std::string kind;               ///< "transfer" or the name of a collective
   std::vector<DeviceId> devices;  ///< sender and receiver, or the group
   Bytes payload{};
   Spread time;
@@ -108,7 +108,7 @@ struct Measurement {
 
 struct Measurements {
   Machine machine;
-  std::vector<Measurement> runs;  ///< in the order asked for
+  std::vector<Measurement> runs;  ///< in the order of the request
   friend bool operator==(const Measurements&, const Measurements&) = default;
 };
 

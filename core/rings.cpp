@@ -163,7 +163,7 @@ std::vector<Ring> cable_rings(const Cluster& cluster, std::span<const DeviceId> 
   return rings;
 }
 
-/// One machine's part of a group: the ways around it, for rings that come in and go out again.
+/// One machine's part of a group: the cycles through its devices, for rings that enter and leave.
 struct MachinePart {
   std::vector<DeviceId> devices;
   /// Along cables of its own where they close; else one, in id order, whose hops are left open.
@@ -178,8 +178,8 @@ MachinePart machine_of(const Cluster& cluster, std::vector<DeviceId> devices) {
   return machine;
 }
 
-/// A place at which a ring may leave a machine, and the links of the machines that it then takes.
-struct WayOut {
+/// A device at which a ring may leave a machine, and the links that it then takes.
+struct ExitPath {
   std::size_t cycle = 0, position = 0;
   LinkId out, in;   ///< the network cards here and there
   double rate = 0;  ///< of the route to the next machine
@@ -206,37 +206,38 @@ std::pair<LinkId, LinkId> cards_of(const Cluster& cluster, const Route& route, N
   return cards;
 }
 
-/// All of them: behind each device of each cycle, towards the same place of the next machine.
-/// Those beside a network card, whose routes are the widest and then the shortest, stand first, of
+/// All exits: from each device of each cycle to the device of the same rank of the next machine.
+/// Those next to a network card, whose routes are the widest and then the shortest, come first; of
 /// equal ones the last.
-std::vector<WayOut> ways_out_of(const Cluster& cluster, Routes& routes, const MachinePart& machine,
-                                const MachinePart& next) {
+std::vector<ExitPath> exit_paths(const Cluster& cluster, Routes& routes, const MachinePart& machine,
+                                 const MachinePart& next) {
   const NodeId here = cluster[machine.devices.front()].node;
   const NodeId there = cluster[next.devices.front()].node;
-  std::vector<WayOut> ways;
+  std::vector<ExitPath> exits;
   for (std::size_t c = 0; c < machine.cycles.size(); ++c) {
     const std::vector<DeviceId>& from = machine.cycles[c].devices;
     const std::vector<DeviceId>& to = next.cycles[c % next.cycles.size()].devices;
     for (std::size_t i = from.size(); i-- > 0;) {
       const Route& route = routes.between(from[i], to[(i + 1) % to.size()]);
       const auto [out, in] = cards_of(cluster, route, here, there);
-      ways.push_back({c, i, out, in, route.rate.value, route.hops.size()});
+      exits.push_back({c, i, out, in, route.rate.value, route.hops.size()});
     }
   }
-  std::stable_sort(ways.begin(), ways.end(), [](const WayOut& a, const WayOut& b) {
+  std::stable_sort(exits.begin(), exits.end(), [](const ExitPath& a, const ExitPath& b) {
     return a.rate != b.rate ? a.rate > b.rate : a.hops < b.hops;
   });
-  return ways;
+  return exits;
 }
 
-/// Chooses a way out for each ring of a machine, so that rings leave by the given cards and
+/// Chooses an exit for each ring of a machine, so that rings leave by the given cards and
 /// share neither the next machine's cards nor their cycles more than they must, by backtracking.
-class WayOutChoice {
+class ExitChoice {
  public:
-  WayOutChoice(const MachinePart& machine, const std::vector<WayOut>& ways, std::vector<LinkId> out)
-      : ways_(ways), out_(std::move(out)), cycles_(machine.cycles.size()) {
+  ExitChoice(const MachinePart& machine, const std::vector<ExitPath>& exits,
+             std::vector<LinkId> out)
+      : exits_(exits), out_(std::move(out)), cycles_(machine.cycles.size()) {
     std::set<LinkId> in;
-    for (const WayOut& way : ways_) in.insert(way.in);
+    for (const ExitPath& exit : exits_) in.insert(exit.in);
     const std::size_t rings = out_.size();
     const std::size_t of_card = (rings + in.size() - 1) / in.size();
     const std::size_t of_cycle = (rings + cycles_.size() - 1) / cycles_.size();
@@ -246,10 +247,10 @@ class WayOutChoice {
     ensure(found, "every given card can be reached");
   }
 
-  [[nodiscard]] const std::vector<WayOut>& chosen() const { return chosen_; }
+  [[nodiscard]] const std::vector<ExitPath>& chosen() const { return chosen_; }
 
  private:
-  // Machines have some ten cards and some fifty ways; what takes longer is hardly better.
+  // Machines have about ten cards and fifty exits; a longer search hardly improves the choice.
   static constexpr std::size_t most_steps = 10'000;
 
   /// At most so many rings on each card and on each cycle.
@@ -262,38 +263,38 @@ class WayOutChoice {
 
   bool choose(std::size_t ring) {
     if (ring == out_.size()) return true;
-    for (const WayOut& way : ways_) {
-      if (way.out != out_[ring] || cycles_[way.cycle] == of_cycle_) continue;
-      std::size_t& card = in_[way.in];
+    for (const ExitPath& exit : exits_) {
+      if (exit.out != out_[ring] || cycles_[exit.cycle] == of_cycle_) continue;
+      std::size_t& card = in_[exit.in];
       if (card == of_card_) continue;
       if (++steps_ > most_steps + out_.size()) return false;
       ++card;
-      ++cycles_[way.cycle];
-      chosen_.push_back(way);
+      ++cycles_[exit.cycle];
+      chosen_.push_back(exit);
       if (choose(ring + 1)) return true;
       chosen_.pop_back();
-      --cycles_[way.cycle];
+      --cycles_[exit.cycle];
       --card;
     }
     return false;
   }
 
-  const std::vector<WayOut>& ways_;
+  const std::vector<ExitPath>& exits_;
   std::vector<LinkId> out_;
   std::vector<std::size_t> cycles_;   ///< rings on each
   std::map<LinkId, std::size_t> in_;  ///< rings on each
   std::size_t of_card_ = 0, of_cycle_ = 0, steps_ = 0;
-  std::vector<WayOut> chosen_;
+  std::vector<ExitPath> chosen_;
 };
 
-/// Appends the machine's devices, and the hops between them, from behind the way out up to it.
-void pass_through(const MachinePart& machine, const WayOut& way, Routes& routes, Ring& ring) {
-  const Ring& cycle = machine.cycles[way.cycle];
+/// Appends the machine's devices, and the hops between them, from after the exit up to the exit.
+void pass_through(const MachinePart& machine, const ExitPath& exit, Routes& routes, Ring& ring) {
+  const Ring& cycle = machine.cycles[exit.cycle];
   const std::size_t count = cycle.devices.size();
   for (std::size_t k = 1; k <= count; ++k) {
-    const std::size_t at = (way.position + k) % count, after = (at + 1) % count;
+    const std::size_t at = (exit.position + k) % count, after = (at + 1) % count;
     ring.devices.push_back(cycle.devices[at]);
-    if (k == count) break;  // the way to the next machine follows
+    if (k == count) break;  // the hop to the next machine follows
     ring.hops.push_back(cycle.hops.empty() ? routes.between(cycle.devices[at], cycle.devices[after])
                                            : cycle.hops[at]);
   }
@@ -302,13 +303,13 @@ void pass_through(const MachinePart& machine, const WayOut& way, Routes& routes,
 /// Rings through several machines, one for each card of the machine with the fewest.
 std::vector<Ring> rings_over(const Cluster& cluster, Routes& routes,
                              const std::vector<MachinePart>& machines) {
-  std::vector<std::vector<WayOut>> ways;
+  std::vector<std::vector<ExitPath>> exits;
   std::vector<std::vector<LinkId>> cards;
   std::size_t count = std::numeric_limits<std::size_t>::max();
   for (std::size_t i = 0; i < machines.size(); ++i) {
-    ways.push_back(ways_out_of(cluster, routes, machines[i], machines[(i + 1) % machines.size()]));
+    exits.push_back(exit_paths(cluster, routes, machines[i], machines[(i + 1) % machines.size()]));
     std::set<LinkId> out;
-    for (const WayOut& way : ways.back()) out.insert(way.out);
+    for (const ExitPath& exit : exits.back()) out.insert(exit.out);
     cards.emplace_back(out.begin(), out.end());
     count = std::min(count, out.size());
   }
@@ -316,7 +317,7 @@ std::vector<Ring> rings_over(const Cluster& cluster, Routes& routes,
   for (std::size_t i = 0; i < machines.size(); ++i) {
     std::vector<LinkId> out;
     for (std::size_t j = 0; j < count; ++j) out.push_back(cards[i][j * cards[i].size() / count]);
-    const WayOutChoice choice(machines[i], ways[i], std::move(out));
+    const ExitChoice choice(machines[i], exits[i], std::move(out));
     for (std::size_t j = 0; j < count; ++j) {
       Ring& ring = rings[j];
       const std::size_t before = ring.devices.size();

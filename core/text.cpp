@@ -20,6 +20,13 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
+std::string counted(std::int64_t number, std::string_view thing) {
+  return fmt::format("{} {}{}", number, thing,
+                     number == 1             ? ""
+                     : thing.ends_with("ch") ? "es"
+                                             : "s");
+}
+
 std::vector<std::string> split_at(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0;;) {

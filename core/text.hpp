@@ -13,9 +13,12 @@ namespace parsim {
 /// Three significant digits, more only where the integer part has more; "-" for NaN.
 [[nodiscard]] std::string three_digits(double value);
 
+/// "1 change", "2 changes", "0 micro-batches".
+[[nodiscard]] std::string counted(std::int64_t number, std::string_view thing);
+
 /// The parts of `text` between separators, at least one.
 [[nodiscard]] std::vector<std::string> split_at(std::string_view text, char separator);
-/// What stands between blanks, tabs and ends of lines.
+/// The words between blanks, tabs and line ends.
 [[nodiscard]] std::vector<std::string_view> split_at_blanks(std::string_view text);
 
 /// The number that all of `text` is, in decimal digits whatever the locale; nothing if it is none.

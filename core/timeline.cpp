@@ -54,7 +54,7 @@ void file(const ExecDag& dag, OpId id, const Span& span, std::vector<DeviceSpans
   const OpRecord& record = dag.record(id);
   const auto at = [&](std::int32_t device) -> DeviceSpans& {
     ensure(device >= 0 && static_cast<std::size_t>(device) < devices.size(),
-           "device_use is told of every device of the DAG");
+           "device_use has an entry for every device of the DAG");
     return devices[static_cast<std::size_t>(device)];
   };
   switch (dag.kind(id)) {

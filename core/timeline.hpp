@@ -1,5 +1,4 @@
-// What happened: start and end of every operation. The last of the five values; both engines make
-// it.
+// Start and end of every operation. The last of the five values; both engines produce it.
 #pragma once
 
 #include <vector>
@@ -18,23 +17,22 @@ struct Timeline {
   std::vector<Span> spans;  ///< by OpId
   std::vector<double>
       hop_bytes;  ///< bytes carried by every directed link, by Hop::index(); empty if not known
-  /// What collectives did not have to carry because they run over trees, or because switches add
-  /// up: with it, delivered bytes are those of rings.
-  double spared_bytes = 0;
+  /// Bytes that links did not carry because a collective ran over trees or was reduced in switches.
+  /// Added to the bytes carried, it gives those of ring algorithms.
+  double bytes_reduced_in_network = 0;
   /// Operations that were not simulated, because they are equal to one that was.
   std::int64_t merged_operations = 0;
-  bool chose_fast_engine = false;  ///< the simulator was free to, and did
+  bool chose_fast_engine = false;  ///< Engine::automatic chose the fast engine
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };
 
 /// End of the last operation; 0 for an empty timeline.
 [[nodiscard]] Seconds makespan(const Timeline& timeline);
 
-/// How a device spends the step. The three add up to the makespan.
+/// How a device spends the step. The three times add up to the makespan.
 struct DeviceUse {
   Seconds compute{};                ///< a kernel (compute, update, local, delay) runs
-  Seconds exposed_communication{};  ///< no kernel runs, but a transfer or collective of this device
-                                    ///< does
+  Seconds exposed_communication{};  ///< a transfer or collective of the device runs, but no kernel
   Seconds idle{};
 };
 /// By device id, for `devices` devices.

@@ -59,7 +59,7 @@ enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16 };
 /// of 1000, Ki/Mi/Gi/Ti powers of 1024; bits are understood for rates only. A bare number is
 /// refused.
 ///
-/// where   place of the text (`file:line:key` or `--flag`), used in the message
+/// where   location of the text (`file:line:key` or `--flag`), used in the message
 ///
 /// Throws InputError for an unknown unit, a missing unit, a negative, infinite or unreadable
 /// number.

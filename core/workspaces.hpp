@@ -1,5 +1,5 @@
-// What a library of convolutions wants beside the tensors: the memory that its kernels use while
-// they run. Files that parsim-hw writes and the memory verdict reads.
+// Workspaces of a convolution library: the memory that its kernels use while they run, in addition
+// to the tensors. parsim-hw writes the file, the memory verdict reads it.
 #pragma once
 
 #include <cstdint>

@@ -111,7 +111,7 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
 }
 
 Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<Seconds>& times,
-                 const Timeline& timeline, const Slowdowns& slow) {
+                 const Timeline& timeline, const Slowdowns& slowdowns) {
   Bounds bounds;
   const CriticalPath path = critical_path(dag, times);
   bounds.critical_path = path.length;
@@ -133,13 +133,13 @@ Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<S
   for (const Seconds each : work) bounds.busiest_device = std::max(bounds.busiest_device, each);
 
   if (timeline.hop_bytes.empty()) return bounds;
-  bounds.delivered = timeline.spared_bytes;
+  bounds.delivered = timeline.bytes_reduced_in_network;
   for (std::size_t i = 0; i < cluster.links.size(); ++i) {
     const Link& link = cluster.links[i];
     for (const bool backwards : {false, true}) {
       const double carried = timeline.hop_bytes[Hop{LinkId{i}, backwards}.index()];
       const Seconds at_least =
-          slow.of(LinkId{i}).end(Seconds{0}, Seconds{carried / link.rate.value});
+          slowdowns.of(LinkId{i}).end(Seconds{0}, Seconds{carried / link.rate.value});
       bounds.busiest_link = std::max(bounds.busiest_link, at_least);
       const Port& end = backwards ? link.a : link.b;
       if (end.kind == Port::Kind::device) bounds.delivered += carried;

@@ -9,7 +9,7 @@
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
@@ -41,11 +41,11 @@ struct Bounds {
   Bytes asked{};          ///< bytes_moved without what a device sends to itself
   Bytes kept{};           ///< what a device sends to itself: a server's own share of a 2·G·P
   double delivered =
-      -1;  ///< bytes that links carried into devices, or were spared; negative: not told
+      -1;  ///< bytes that links carried into devices or switches reduced; negative: unknown
 };
 [[nodiscard]] Bounds bounds_of(const ExecDag& dag, const Cluster& cluster,
                                const std::vector<Seconds>& times, const Timeline& timeline,
-                               const Slowdowns& slow = {});
+                               const Slowdowns& slowdowns = {});
 
 /// Throws BrokenInvariant, naming both numbers, if the makespan is below a bound or bytes got lost.
 /// Tolerance: 1 ns for every operation on the longest chain (the simulator merges events closer

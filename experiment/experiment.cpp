@@ -139,7 +139,7 @@ Scene::Scene(const Request& asked)
   network = std::move(chosen.network);
   attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  if (attention_maps(network).empty()) {
+  if (attention_scores(network).empty()) {
     if (request.recompute == Recompute::attention) {
       throw InputError("--recompute",
                        fmt::format("'attention', whose maps network '{}' does not have: a fused "
@@ -215,7 +215,7 @@ Scene::Scene(const Request& asked)
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_slow(cluster, request.slow);
   if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
-  if (!stragglers.slow.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+  if (!stragglers.slowdowns.links.empty() && request.sim.fidelity == Fidelity::analytic) {
     throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
                      "accepted: with --fidelity p2p, hops or macro");
   }
@@ -226,7 +226,7 @@ void Scene::read_layout_file() {
                        cluster);
   check_decided_once(request, *layout);
   const std::string& file = request.layout_file;
-  if (layout->recompute == Recompute::attention && attention_maps(network).empty()) {
+  if (layout->recompute == Recompute::attention && attention_scores(network).empty()) {
     throw InputError(file + ":recompute", "'attention', whose maps the network does not have",
                      "accepted: segments or none");
   }
@@ -256,7 +256,7 @@ void Scene::read_layout_file() {
 
 SimOptions Scene::step_options() const {
   SimOptions options = request.sim;
-  options.slow = stragglers.slow;
+  options.slowdowns = stragglers.slowdowns;
   return options;
 }
 

@@ -61,7 +61,9 @@ bool replaceable(const Network& network, const Plan& plan, LayerId layer) {
 }
 
 bool usable(const Plan& other, const Plan& plan) {
-  const auto single = [&](const Plan& p) { return p.schedule.lanes.size() == 1 && one_stage(p); };
+  const auto single = [&](const Plan& p) {
+    return p.schedule.rank_lists.size() == 1 && one_stage(p);
+  };
   return single(other) && single(plan) && other.layers.size() == plan.layers.size() &&
          other.schedule.micro_batches == plan.schedule.micro_batches;
 }

@@ -116,7 +116,7 @@ Interference parse_interference(const std::vector<std::string>& texts, const Int
     const InterferencePair& pair =
         interference_pairs.at(static_cast<std::size_t>(found - words.begin()));
     interference.set(
-        pair.activity, pair.beside,
+        pair.activity, pair.during,
         parse_real(text.substr(equals + 1), "--interference " + word, 1, largest_factor));
   }
   return interference;
@@ -125,7 +125,7 @@ Interference parse_interference(const std::vector<std::string>& texts, const Int
 std::vector<std::string> interference_texts(const Interference& interference) {
   std::vector<std::string> texts;
   for (const InterferencePair& pair : interference_pairs) {
-    const double factor = interference.of(pair.activity, pair.beside);
+    const double factor = interference.of(pair.activity, pair.during);
     if (factor != 1) texts.push_back(fmt::format("{}={}", to_text(pair), factor));
   }
   return texts;
@@ -169,9 +169,10 @@ Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& te
       stragglers.factors[place.index] = first.factor;
       continue;
     }
-    std::vector<Slow>& list = place.device ? stragglers.slow.devices : stragglers.slow.links;
+    std::vector<SlowPeriods>& list =
+        place.device ? stragglers.slowdowns.devices : stragglers.slowdowns.links;
     list.resize(place.device ? cluster.devices.size() : cluster.links.size());
-    list[place.index] = Slow(asked.periods);
+    list[place.index] = SlowPeriods(asked.periods);
   }
   return stragglers;
 }

@@ -7,14 +7,14 @@
 
 #include "core/cluster.hpp"
 #include "core/profile.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
 /// What --slow asks for.
 struct Stragglers {
   std::vector<double> factors;      ///< by DeviceId, for the whole step; empty: no such device
-  Slowdowns slow;                   ///< all else
+  Slowdowns slowdowns;              ///< all else
   std::vector<std::string> others;  ///< their texts
 };
 /// Reads "NAME=FACTOR[@FROM[-TO]]": a device or a link, dates with units since the step's start.

@@ -20,14 +20,14 @@ using Clock = std::chrono::steady_clock;
 
 /// By Hop::index(): bytes / what the link could have carried during the step.
 std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
-                             const Slowdowns& slow) {
+                             const Slowdowns& slowdowns) {
   const Seconds step = makespan(timeline);
   if (timeline.hop_bytes.empty() || step <= Seconds{}) return {};
   std::vector<double> use;
   for (std::size_t i = 0; i < timeline.hop_bytes.size(); ++i) {
     const LinkId link{i / 2};
     use.push_back(timeline.hop_bytes[i] /
-                  (cluster[link].rate.value * slow.of(link).work(Seconds{0}, step).count()));
+                  (cluster[link].rate.value * slowdowns.of(link).work(Seconds{0}, step).count()));
   }
   return use;
 }
@@ -152,7 +152,7 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out) take_decisions(*scene.layout, input);
-  Plan plan = with_savings(
+  Plan plan = with_memory_options(
       input, laid_out ? plan_layout(input, scene.layout->layout) : strategy.plan(input));
   validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = scene.preparation + (Clock::now() - start);
@@ -167,7 +167,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   const CostModel& cost = scene.step_cost();
   const SimOptions options = scene.step_options();
   run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
-  if (run.timeline.hop_bytes.empty() && !options.slow.links.empty()) {
+  if (run.timeline.hop_bytes.empty() && !options.slowdowns.links.empty()) {
     throw InputError("--slow", "a link, but measured messages have times of their own",
                      "accepted: a device, or without measured messages");
   }
@@ -190,7 +190,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(scene, plan, run);
-  run.hop_use = link_use(scene.cluster, run.timeline, options.slow);
+  run.hop_use = link_use(scene.cluster, run.timeline, options.slowdowns);
   result.bottleneck = busiest_link(scene.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);
   result.cost_summary = scene.step_summary();
@@ -199,11 +199,11 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
     result.communication = communication_sources(run.dag, times.times, scene.cluster, cost, sim);
   }
-  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slow);
+  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slowdowns);
   result.checks = check_bounds(result.bounds, result.step_time,
                                scene.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
-  for (std::string& note : savings_notes(scene.network, plan)) {
+  for (std::string& note : memory_option_notes(scene.network, plan)) {
     result.notes.push_back(std::move(note));
   }
   if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {

@@ -69,7 +69,7 @@ std::string what_would_fit(const Scene& scene) {
   const Saving now{input.zero_stage, input.recompute};
   if (data_fits(input, now, scene.batch)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
-  const bool attention = !attention_maps(scene.network).empty();
+  const bool attention = !attention_scores(scene.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
   for (const Saving& saving : savings_from(now, attention, splits)) {

@@ -44,7 +44,7 @@ class Calibration {
       const std::vector<Beside> times = hardware_.together(dag, {walks}, samples_).at(0);
       CommonMemory memory{touched_bytes(dag, walks[0].op), {}};
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        memory.parts.push_back({parts[i], times.at(i).alone, times.at(i).beside});
+        memory.parts.push_back({parts[i], times.at(i).alone, times.at(i).during});
       }
       profile_.common_memory.push_back(std::move(memory));
     }
@@ -183,17 +183,17 @@ class Calibration {
     const std::vector<std::vector<Beside>> times = hardware_.together(dag, pairs, samples_);
     for (std::size_t i = 0; i < times.size(); ++i) {
       const auto& [model, activity] = what[i];
-      keep_beside(model, {activity, Activity::communication}, times[i].at(0));
-      keep_beside(model, {Activity::communication, activity}, times[i].at(1));
+      keep_pair(model, {activity, Activity::communication}, times[i].at(0));
+      keep_pair(model, {Activity::communication, activity}, times[i].at(1));
     }
   }
-  void keep_beside(const std::string& model, const InterferencePair& pair, const Beside& times) {
+  void keep_pair(const std::string& model, const InterferencePair& pair, const Beside& times) {
     for (std::size_t p = 0; p < interference_pairs.size(); ++p) {
       if (interference_pairs[p].activity != pair.activity ||
-          interference_pairs[p].beside != pair.beside) {
+          interference_pairs[p].during != pair.during) {
         continue;
       }
-      profile_.interference_samples.push_back({model, p, times.alone, times.beside});
+      profile_.interference_samples.push_back({model, p, times.alone, times.during});
     }
   }
 

@@ -33,7 +33,7 @@ struct Neighbour {
 };
 /// Duration of an operation, repeated alone and while its neighbours were repeated, too.
 struct Beside {
-  Spread alone, beside;
+  Spread alone, during;
 };
 
 struct Hardware {

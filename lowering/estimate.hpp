@@ -9,7 +9,7 @@
 
 namespace parsim {
 
-/// What an estimate makes of communications that meet on a link.
+/// How an estimate treats communications that share a link.
 enum class LinkSharing : std::uint8_t {
   ignored,  ///< each is as fast as alone: the list schedule of the lowered plan, exactly
   queued,   ///< a link carries one after the other, in issue order
@@ -27,10 +27,10 @@ struct StepInput {
 
 /// Step times of plans for one network, cluster and cost model.
 ///
-/// Walks through the step as lower() does, but carries times instead of making operations. What
-/// depends on single layers, on a tensor with its readers, or on one bucket is worked out once and
-/// remembered, so that a plan that differs in one layer from those before costs one walk: some ten
-/// microseconds for a hundred layers on eight devices.
+/// Walks through the step as lower() does, but computes times instead of emitting operations. Costs
+/// of single layers, of a tensor with its readers, and of a bucket are computed once and cached, so
+/// a plan that differs from an earlier one in one layer costs one walk: about ten microseconds for
+/// a hundred layers on eight devices.
 ///
 /// With LinkSharing::ignored the result is the list schedule of lower(plan) with every operation at
 /// its time on an otherwise idle cluster (checked: tests/lowering/estimate_test.cpp). With

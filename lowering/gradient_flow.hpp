@@ -13,8 +13,8 @@ namespace parsim {
 struct GradientFlow {
   std::vector<bool> source;        ///< delivers data: nothing to compute, no gradient
   std::vector<bool> reaches_loss;  ///< the loss depends on it
-  std::vector<bool> wants;         ///< has a backward pass: leads back to a parameter
-  std::vector<bool> passes_on;     ///< a producer of it wants a gradient
+  std::vector<bool> wants;         ///< has a backward pass: depends on a parameter
+  std::vector<bool> passes_on;     ///< a producer of it needs a gradient
   /// Convolutions, dense layers and tables have a kernel for each gradient; the others do it all in
   /// one.
   std::vector<bool> two_kernels;

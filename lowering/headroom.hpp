@@ -11,8 +11,8 @@ namespace parsim {
 /// Whether a device can hold its part of a plan: easily, with little left, or not.
 enum class Verdict : std::uint8_t { fits, tight, over };
 
-/// Memory that a plan leaves to others: CUDA's context with the kernels it loads, NCCL's buffers,
-/// workspaces of cuBLAS and cuDNN, and what an allocator cannot use because it lies in pieces.
+/// Memory that a plan leaves free for the CUDA context and its kernels, NCCL's buffers, workspaces
+/// of cuBLAS and cuDNN, and fragmentation.
 ///
 /// Default: 6 % of the memory, ASSUMED from the parts: PyTorch's context takes 300 MB since CUDA
 /// 11.7 and up to 1 GB before (pytorch/pytorch issues 107667, 28394), one NCCL communicator some
@@ -21,9 +21,9 @@ struct Headroom {
   double share = 0.06;         ///< of the device's memory, 0 to 1
   std::optional<Bytes> bytes;  ///< of every device, instead of the share
 
-  /// What is kept free of so much memory: all of it at most.
+  /// The part of `memory` that is kept free, at most all of it.
   [[nodiscard]] Bytes of(Bytes memory) const;
-  /// What a plan may fill.
+  /// The part that a plan may fill.
   [[nodiscard]] Bytes usable(Bytes memory) const { return memory - of(memory); }
   /// `tight` is above 90 % of what is usable.
   [[nodiscard]] Verdict verdict(Bytes needed, Bytes memory) const;

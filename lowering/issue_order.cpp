@@ -49,8 +49,8 @@ class Numbers {
 };
 
 void refuse_unknown_slots(const Schedule& schedule, std::size_t stages) {
-  for (const Lane& lane : schedule.lanes) {
-    for (const Slot& slot : lane.slots) {
+  for (const RankList& list : schedule.rank_lists) {
+    for (const Slot& slot : list.slots) {
       if (slot.stage < 0 || static_cast<std::size_t>(slot.stage) >= stages) {
         throw InputError("plan: schedule", fmt::format("a slot of stage {}", slot.stage),
                          fmt::format("0 to {}: the last stage with a layer", stages - 1));
@@ -83,51 +83,55 @@ bool can_run(const Slot& slot, const std::vector<bool>& done, const Numbers& num
 std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) {
   const std::vector<Neighbours> stages = neighbours(network, schedule.stage_of_layer);
   refuse_unknown_slots(schedule, stages.size());
-  const std::vector<Lane>& lanes = schedule.lanes;
+  const std::vector<RankList>& rank_lists = schedule.rank_lists;
   const Numbers number(schedule.micro_batches);
   const std::size_t slots = 2 * stages.size() * static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<std::vector<std::size_t>> lanes_of(slots);
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-    for (const Slot& slot : lanes[lane].slots) lanes_of[number.of(slot)].push_back(lane);
+  std::vector<std::vector<std::size_t>> lists_of(slots);
+  for (std::size_t list = 0; list < rank_lists.size(); ++list) {
+    for (const Slot& slot : rank_lists[list].slots) lists_of[number.of(slot)].push_back(list);
   }
   std::vector<Slot> order;
   std::vector<bool> done(slots, false), issued(slots, false);
-  std::vector<std::size_t> next(lanes.size(), 0);
+  std::vector<std::size_t> next(rank_lists.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
     const std::size_t before = order.size();
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (next[lane] == lanes[lane].slots.size()) continue;
-      const Slot slot = lanes[lane].slots[next[lane]];
+    for (std::size_t list = 0; list < rank_lists.size(); ++list) {
+      if (next[list] == rank_lists[list].slots.size()) continue;
+      const Slot slot = rank_lists[list].slots[next[list]];
       const std::size_t id = number.of(slot);
       if (!issued[id]) {
-        // Lanes leave a slot together, so whoever has it and is not at it has yet to come to it.
-        const bool turn =
-            std::all_of(lanes_of[id].begin(), lanes_of[id].end(), [&](std::size_t other) {
-              const std::vector<Slot>& list = lanes[other].slots;
-              return next[other] < list.size() && list[next[other]] == slot;
+        // Rank lists advance past a slot together: a list that has it and is not at it is before
+        // it.
+        const bool all_ready =
+            std::all_of(lists_of[id].begin(), lists_of[id].end(), [&](std::size_t other) {
+              const std::vector<Slot>& theirs = rank_lists[other].slots;
+              return next[other] < theirs.size() && theirs[next[other]] == slot;
             });
-        if (!turn || !can_run(slot, done, number, stages[static_cast<std::size_t>(slot.stage)]))
+        if (!all_ready ||
+            !can_run(slot, done, number, stages[static_cast<std::size_t>(slot.stage)]))
           continue;
         order.push_back(slot);
         issued[id] = true;
       }
       progress = true;
     }
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      if (next[lane] < lanes[lane].slots.size() && issued[number.of(lanes[lane].slots[next[lane]])])
-        ++next[lane];
+    for (std::size_t list = 0; list < rank_lists.size(); ++list) {
+      if (next[list] < rank_lists[list].slots.size() &&
+          issued[number.of(rank_lists[list].slots[next[list]])])
+        ++next[list];
     }
     for (std::size_t i = before; i < order.size(); ++i) done[number.of(order[i])] = true;
   }
-  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-    if (next[lane] == lanes[lane].slots.size()) continue;
-    const Slot slot = lanes[lane].slots[next[lane]];
-    throw InputError("plan: schedule",
-                     fmt::format("lane {} waits for ever at {} of stage {}, micro-batch {}", lane,
-                                 slot.direction == Direction::forward ? "forward" : "backward",
-                                 slot.stage, slot.micro_batch),
-                     "an order in which every slot comes after the slots it depends on");
+  for (std::size_t list = 0; list < rank_lists.size(); ++list) {
+    if (next[list] == rank_lists[list].slots.size()) continue;
+    const Slot slot = rank_lists[list].slots[next[list]];
+    throw InputError(
+        "plan: schedule",
+        fmt::format("rank list {} waits for ever at {} of stage {}, micro-batch {}", list,
+                    slot.direction == Direction::forward ? "forward" : "backward", slot.stage,
+                    slot.micro_batch),
+        "an order in which every slot comes after the slots it depends on");
   }
   return order;
 }

@@ -1,4 +1,4 @@
-// What of a layer's output the backward pass reads.
+// Which layer outputs the backward pass reads.
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -9,8 +9,8 @@ namespace parsim {
 
 namespace {
 
-/// Whether a function's gradient follows from its output. Of others, such as gelu, silu and
-/// hardswish, the input is kept beside it.
+/// Whether a function's gradient follows from its output. For others, such as gelu, silu and
+/// hardswish, the input is kept as well.
 bool forgets_input(const Activation& activation) {
   static const std::set<std::string_view> functions{
       "relu", "leakyrelu",   "thresholdedrelu", "clip",     "elu", "celu", "selu",     "sigmoid",
@@ -20,8 +20,8 @@ bool forgets_input(const Activation& activation) {
 
 /// Whether a layer's gradients follow from the values of its operands.
 bool reads_operands(const LayerKind& kind) {
-  const auto among = [](const std::set<std::string_view>& words, const std::string& word) {
-    return words.contains(word);
+  const auto among = [](const std::set<std::string_view>& names, const std::string& word) {
+    return names.contains(word);
   };
   if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;
   if (const auto* activation = kind.as<Activation>()) return !forgets_input(*activation);
@@ -32,8 +32,8 @@ bool reads_operands(const LayerKind& kind) {
          kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr;
 }
 
-/// Whether they follow from its output: of maxima, because that tells where they were; of
-/// attention, whose maps are made anew and multiplied by it.
+/// Whether a layer's gradients follow from its output: for max pooling, because the output locates
+/// the maxima; for attention, whose scores are recomputed and multiplied by it.
 bool reads_output(const LayerKind& kind) {
   if (kind.as<Attention>() != nullptr) return true;
   if (const auto* pool = kind.as<Pool>()) return pool->kind == PoolKind::max;

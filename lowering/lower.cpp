@@ -80,8 +80,8 @@ void Lowering::analyse() {
     group_states_.push_back(std::move(state));
     analyse_shards(g);
   }
-  gathered_together_ = split_together(groups_, 3);
-  filled_together_ = split_together(groups_, 2);
+  weight_sharding_groups_ = groups_by_devices(groups_, 3);
+  gradient_sharding_groups_ = groups_by_devices(groups_, 2);
   micro_.assign(
       count, std::vector<MicroBatchState>(static_cast<std::size_t>(plan_.schedule.micro_batches)));
   for (std::size_t l = 0; l < count; ++l) {
@@ -148,9 +148,9 @@ void Lowering::analyse_returns(LayerId id, const std::vector<Consumer>& readers)
     edges.push_back({reader.layer, reader.input});
     returning.push_back({needs_of(edges.back()), &edge.back});
   }
-  producer.together = return_together(producer.layout, returning);
-  const bool together = !producer.together.given.empty();
-  if (together) producer.edges_together = edges;
+  producer.joint = joint_return(producer.layout, returning);
+  const bool joint = !producer.joint.given.empty();
+  if (joint) producer.joint_edges = edges;
   const auto count = [&](const GradientReturn& back) {
     for (const Movement& movement : back.movements) {
       for (const std::int32_t cell : movement.producers) {
@@ -164,39 +164,40 @@ void Lowering::analyse_returns(LayerId id, const std::vector<Consumer>& readers)
     if (!edge.gradient) continue;
     if (edge.back.direct) {
       for (std::int32_t& additions : producer.additions) ++additions;
-    } else if (!together) {
+    } else if (!joint) {
       count(edge.back);
     }
   }
-  if (together) count(producer.together.back);
+  if (joint) count(producer.joint.back);
 }
 
 void Lowering::emit(const Slot& slot) {
   const std::vector<LayerId>& members = stage_layers_[static_cast<std::size_t>(slot.stage)];
-  std::vector<Turn> turns;
+  std::vector<LayerVisit> visits;
   const bool forward = slot.direction == Direction::forward;
   if (forward) {
     for (const LayerId id : members) {
-      if (!is_source(id)) turns.push_back({id, true});
+      if (!is_source(id)) visits.push_back({id, true});
     }
   } else {
-    turns = backward_turns(network_, flow_, dropped_, members);
+    visits = backward_visits(network_, flow_, dropped_, members);
   }
   if (!forward) begin_backward();
-  const std::vector<WeightGather> weights = gathers(slot.stage, turns);
-  const std::vector<GradientRoom> gradients = forward ? std::vector<GradientRoom>{} : rooms(turns);
+  const std::vector<WeightGather> weights = gathers(slot.stage, visits);
+  const std::vector<GradientBufferReuse> gradients =
+      forward ? std::vector<GradientBufferReuse>{} : buffer_reuses(visits);
   auto weight = weights.begin();
   auto gradient = gradients.begin();
-  for (std::size_t t = 0; t < turns.size(); ++t) {
-    for (; weight != weights.end() && weight->turn == t; ++weight) emit_gather(*weight);
-    for (; gradient != gradients.end() && gradient->turn == t; ++gradient) {
-      const std::vector<OpId>& summed = group_states_[gradient->instead].summed;
-      if (!summed.empty()) group_states_[gradient->unit].room = summed[0];
+  for (std::size_t t = 0; t < visits.size(); ++t) {
+    for (; weight != weights.end() && weight->visit == t; ++weight) emit_gather(*weight);
+    for (; gradient != gradients.end() && gradient->visit == t; ++gradient) {
+      const std::vector<OpId>& summed = group_states_[gradient->previous].summed;
+      if (!summed.empty()) group_states_[gradient->unit].buffer_free = summed[0];
     }
-    if (turns[t].forward) {
-      emit_forward(turns[t].layer, slot.micro_batch, forward ? Pass::forward : Pass::recompute);
+    if (visits[t].forward) {
+      emit_forward(visits[t].layer, slot.micro_batch, forward ? Pass::forward : Pass::recompute);
     } else {
-      emit_backward(turns[t].layer, slot.micro_batch);
+      emit_backward(visits[t].layer, slot.micro_batch);
     }
   }
 }

@@ -34,67 +34,71 @@ void Lowering::analyse_shards(std::size_t g) {
   for (const LayerId id : group.layers) split_weights_[id.index()].push_back(g);
 }
 
-std::vector<WeightGather> Lowering::gathers(std::int32_t stage, const std::vector<Turn>& turns) {
+std::vector<WeightGather> Lowering::gathers(std::int32_t stage,
+                                            const std::vector<LayerVisit>& visits) {
   std::vector<WeightGather> all;
-  for (std::size_t t = 0; t < gathered_together_.size(); ++t) {
-    const UnitsByTurn needs = units_by_turn(turns, groups_, gathered_together_[t]);
+  for (std::size_t t = 0; t < weight_sharding_groups_.size(); ++t) {
+    const UnitsByVisit needs = units_by_visit(visits, groups_, weight_sharding_groups_[t]);
     for (WeightGather& gather : weight_gathers(needs, gathered_[{stage, t}])) {
       all.push_back(std::move(gather));
     }
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const WeightGather& a, const WeightGather& b) { return a.turn < b.turn; });
+                   [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });
   return all;
 }
 
-std::vector<GradientRoom> Lowering::rooms(const std::vector<Turn>& turns) const {
-  std::vector<GradientRoom> all;
+std::vector<GradientBufferReuse> Lowering::buffer_reuses(
+    const std::vector<LayerVisit>& visits) const {
+  std::vector<GradientBufferReuse> all;
   if (!scatters_each_micro_batch_) return all;  // gradients stay until the last one
-  for (const std::vector<std::size_t>& together : filled_together_) {
-    for (const GradientRoom& room : gradient_rooms(filled_by_turn(turns, groups_, together))) {
-      all.push_back(room);
+  for (const std::vector<std::size_t>& units : gradient_sharding_groups_) {
+    for (const GradientBufferReuse& reuse :
+         gradient_buffer_reuses(filled_by_visit(visits, groups_, units))) {
+      all.push_back(reuse);
     }
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const GradientRoom& a, const GradientRoom& b) { return a.turn < b.turn; });
+  std::stable_sort(
+      all.begin(), all.end(),
+      [](const GradientBufferReuse& a, const GradientBufferReuse& b) { return a.visit < b.visit; });
   return all;
 }
 
 void Lowering::begin_backward() {
-  for (const std::vector<std::size_t>& together : filled_together_) {
+  for (const std::vector<std::size_t>& units : gradient_sharding_groups_) {
     OpId last;
-    for (const std::size_t g : together) {
+    for (const std::size_t g : units) {
       if (!group_states_[g].summed.empty()) last = std::max(last, group_states_[g].summed[0]);
     }
-    for (const std::size_t g : together) {
+    for (const std::size_t g : units) {
       if (!adds_shares(g)) continue;
-      group_states_[g].room = last;
-      group_states_[g].entered.clear();
+      group_states_[g].buffer_free = last;
+      group_states_[g].buffer_waited.clear();
     }
   }
 }
 
-void Lowering::await_room(LayerId id, DeviceId device, std::vector<OpId>& after) {
+void Lowering::await_gradient_buffer(LayerId id, DeviceId device, std::vector<OpId>& after) {
   for (const std::size_t g : groups_of_layer_[id.index()]) {
     GroupState& state = group_states_[g];
     const std::vector<DeviceId>& members = groups_[g].devices;
-    if (!state.room.valid() || !std::binary_search(members.begin(), members.end(), device))
+    if (!state.buffer_free.valid() || !std::binary_search(members.begin(), members.end(), device))
       continue;
-    if (!state.entered.insert(device).second) continue;
-    after.push_back(state.room);
+    if (!state.buffer_waited.insert(device).second) continue;
+    after.push_back(state.buffer_free);
     if (state.summed.empty() || !adds_shares(g)) continue;
     const Slice gradient{state.bucket, Role::weight_gradient, 0, {}};
     std::vector<OpId> scattered{state.summed[0]};
-    if (state.room != scattered[0]) scattered.push_back(state.room);
+    if (state.buffer_free != scattered[0]) scattered.push_back(state.buffer_free);
     dag_.add(Local{LocalKind::drop, device, gradient, gradient}, scattered);
   }
 }
 
 void Lowering::emit_gather(const WeightGather& gather) {
   GroupState& state = group_states_[gather.unit];
-  // Its room is free, and nobody reads what it overwrites, when these are over.
+  // After these kernels the evicted units' memory is free, and no kernel reads what is overwritten.
   std::map<DeviceId, OpId> last = state.last_use;
-  for (const std::size_t group : gather.instead) {
+  for (const std::size_t group : gather.evicted) {
     for (const auto& [device, op] : group_states_[group].last_use) {
       last[device] = std::max(last[device], op);
     }
@@ -193,7 +197,7 @@ void Lowering::emit_server_return(std::size_t g) {
     dag_.add(Transfer{group.sync.server, device, weight, weight, false}, Stream::gradient,
              std::vector<OpId>{update});
   }
-  // A mirror has sent nothing that says it no longer needs its old weights.
+  // The server has received nothing from a mirror to tell that the old weights are no longer used.
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     dag_.add(Transfer{group.sync.server, group.mirrors[d], weight, weight, false}, Stream::gradient,
              std::vector<OpId>{update, state.mirrors_done[d]});

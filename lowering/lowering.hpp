@@ -1,5 +1,5 @@
-// The work of lower(): private to strategies/lower*.cpp. Analysis first (what does not depend on
-// the micro-batch), then the schedule slot by slot, then what remains of the synchronisation.
+// The class behind lower(), private to lowering/lower*.cpp. It first analyses what does not depend
+// on the micro-batch, then emits the schedule slot by slot, then the rest of the synchronisation.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 #include "lowering/gradient_flow.hpp"
 #include "lowering/recompute.hpp"
 #include "lowering/reshard.hpp"
-#include "lowering/split_states.hpp"
 #include "lowering/sync.hpp"
+#include "lowering/zero_schedule.hpp"
 
 namespace parsim {
 
@@ -41,15 +41,14 @@ struct LayerState {
   [[nodiscard]] const std::vector<Cell>& cells() const { return layout.cells(); }
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<std::int32_t> additions;  ///< by canonical cell: what adds to its gradient
-  Together together;                    ///< what of this layer's gradient returns together
-  std::vector<EdgeId> edges_together;   ///< its edges; empty: every edge returns by itself
+  JointReturn joint;                    ///< what several readers of this layer return together
+  std::vector<EdgeId> joint_edges;      ///< its edges; empty: every edge returns by itself
   bool partial_sums = false;            ///< the contraction is cut
   std::vector<OpId> last_backward;      ///< by cell: the last kernel that added to weight gradients
 };
 
-/// Contributions of other devices that have arrived in a store of their own. The receiver adds them
-/// to its gradient when it needs it: in its own stream, so that no two additions run into each
-/// other.
+/// Contributions of other devices that have arrived in a receive buffer. The receiver adds them to
+/// its gradient when it needs it, in its own compute stream, so that two additions never race.
 struct Received {
   Slice from;
   Region region;
@@ -58,12 +57,12 @@ struct Received {
 
 /// What has been issued of a layer for one micro-batch.
 struct MicroBatchState {
-  std::vector<OpId> ready;     ///< by cell: the operation after which its part is there
-  std::vector<OpId> arrivals;  ///< by arrival; invalid until somebody asks
+  std::vector<OpId> ready;     ///< by cell: the operation that completes its part
+  std::vector<OpId> arrivals;  ///< by arrival; invalid until a reader needs it
   std::map<std::size_t, std::vector<OpId>> legs;  ///< by arrival that is a scatter_gather
   std::vector<std::vector<Received>> received;    ///< by canonical cell, not yet added
   std::vector<std::vector<OpId>> gradients;  ///< by canonical cell: what completes its gradient
-  /// By edge of Together: its reader's kernels by cell, until the last one is there.
+  /// By edge of a joint return: its reader's kernels by cell, until all edges have theirs.
   std::map<EdgeId, std::vector<OpId>> contributions;
 };
 
@@ -85,12 +84,12 @@ class Lowering {
   void emit_backward(LayerId id, std::int32_t m);
   void emit_received(LayerId id, std::size_t cell, std::int32_t m);
   void emit_return(EdgeId edge, std::int32_t m, const std::vector<OpId>& by_cell);
-  void emit_together(LayerId producer, std::int32_t m);
+  void emit_joint_return(LayerId producer, std::int32_t m);
   void emit_movements(LayerId producer, EdgeId edge, const GradientReturn& back, std::int32_t m,
                       const std::map<DeviceId, std::vector<OpId>>& contributed);
   /// The transfers of a scatter_gather, appended to `legs`, then, with several members, the
-  /// all-gather. `after` tells what a leg waits for. Returns what must end until all of `gathered`
-  /// is there.
+  /// all-gather. `after` returns the operations that a leg waits for. Returns the operations after
+  /// which all of `gathered` is present.
   std::vector<OpId> emit_scatter_gather(const Movement& movement, const Slice& sent,
                                         const Slice& gathered, bool add, Stream stream,
                                         const std::function<std::vector<OpId>(const Leg&)>& after,
@@ -99,37 +98,40 @@ class Lowering {
   [[nodiscard]] std::vector<OpId> operands(LayerId id, std::size_t cell, std::int32_t m);
   void analyse_shards(std::size_t group);
   [[nodiscard]] std::vector<WeightGather> gathers(std::int32_t stage,
-                                                  const std::vector<Turn>& turns);
-  [[nodiscard]] std::vector<GradientRoom> rooms(const std::vector<Turn>& turns) const;
+                                                  const std::vector<LayerVisit>& visits);
+  [[nodiscard]] std::vector<GradientBufferReuse> buffer_reuses(
+      const std::vector<LayerVisit>& visits) const;
   void emit_gather(const WeightGather& gather);
   /// Whether every micro-batch's gradients are scattered, and shares of them add up.
   [[nodiscard]] bool adds_shares(std::size_t group) const {
     return groups_[group].zero_stage >= 2 && plan_.schedule.micro_batches > 1 &&
            scatters_each_micro_batch_;
   }
-  /// Before a micro-batch's way back: its gradients come after the scattering of the last one's.
+  /// Before a micro-batch's backward pass: its gradients wait until those of the micro-batch before
+  /// it are reduce-scattered.
   void begin_backward();
-  /// Adds what a kernel must wait for because its gradients have no room yet, and drops what the
-  /// last micro-batch left there.
-  void await_room(LayerId id, DeviceId device, std::vector<OpId>& after);
-  /// Adds what a kernel must wait for because its weights are gathered.
+  /// Adds the reduce-scatter that a kernel must wait for to reuse a gradient buffer, and drops what
+  /// the last micro-batch left in it.
+  void await_gradient_buffer(LayerId id, DeviceId device, std::vector<OpId>& after);
+  /// Adds the all-gather of weights that a kernel must wait for.
   void await_weights(LayerId id, DeviceId device, std::vector<OpId>& after);
   void used_weights(LayerId id, DeviceId device, OpId op);
   void emit_sync(std::size_t group);
   void finish();
   void emit_server_return(std::size_t group);
 
-  /// With blocking sends, adds what a movement between stages waits for besides its operands: its
-  /// devices' last movement, and the last kernel of those that receive. (DeepSpeed's pipeline
-  /// engine sends and receives by blocking calls, one after another:
-  /// deepspeed/runtime/pipe/p2p.py.)
-  void await_turn(Stream stream, const Movement& movement, std::vector<OpId>& after) const;
-  void took_turn(Stream stream, const Movement& movement, OpId op);
-  /// Adds what a kernel must wait for because its device sends.
+  /// With blocking sends, adds what a movement between stages waits for besides its operands: the
+  /// last movement of its devices and the last kernel of the receivers. (DeepSpeed's pipeline
+  /// engine uses blocking send and receive calls: deepspeed/runtime/pipe/p2p.py.)
+  void await_blocking_sends(Stream stream, const Movement& movement,
+                            std::vector<OpId>& after) const;
+  void record_movement(Stream stream, const Movement& movement, OpId op);
+  /// With blocking sends, adds the sends of its device that a kernel waits for.
   void await_sent(DeviceId device, std::vector<OpId>& after);
 
   [[nodiscard]] bool is_source(LayerId id) const { return flow_.source[id.index()]; }
-  /// Between stages, values (or gradients, if `back`) have a stream of their own.
+  /// The stream of values (or gradients, if `back`) between two layers: between stages a stream of
+  /// its own.
   [[nodiscard]] Stream stream_between(LayerId a, LayerId b, bool back) const {
     const auto& stage = plan_.schedule.stage_of_layer;
     if (stage[a.index()] == stage[b.index()]) return Stream::tensor;
@@ -169,22 +171,22 @@ class Lowering {
     /// By device of the group, then of its mirrors; or pushes to the server.
     std::vector<OpId> summed;
     std::vector<OpId> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
-    Shares shares;                   ///< of the bucket, if states are split
-    OpId gathered;                   ///< its weights for the last time, if they are split
-    std::set<DeviceId> waited;       ///< whose kernels come after that
-    OpId room;                   ///< the scattering that makes room for its gradients, if they wait
-    std::set<DeviceId> entered;  ///< whose kernels come after that
+    Shares shares;                   ///< of the bucket, if states are sharded
+    OpId gathered;                   ///< the last all-gather of its weights, if they are sharded
+    std::set<DeviceId> waited;       ///< devices whose kernels wait for `gathered`
+    OpId buffer_free;  ///< the reduce-scatter that frees the buffer for its gradients, if they wait
+    std::set<DeviceId> buffer_waited;   ///< devices whose kernels wait for `buffer_free`
     std::map<DeviceId, OpId> last_use;  ///< the last kernel that read the weights
     bool returned = false;
   };
   std::vector<GroupState> group_states_;
-  /// With blocking sends, by device: the last kernel and movement so far, and what it still sends.
+  /// With blocking sends, by device: the last kernel, the last movement, and the pending sends.
   std::map<DeviceId, OpId> last_kernel_, last_movement_;
   std::map<DeviceId, std::vector<OpId>> sending_;
   std::vector<std::vector<std::size_t>> split_weights_;  ///< by layer: groups
-  /// Groups with split weights, and with split gradients, that take room from each other.
-  std::vector<std::vector<std::size_t>> gathered_together_, filled_together_;
-  /// By stage and place in gathered_together_: groups in memory.
+  /// Groups with sharded weights, and with sharded gradients, by set of devices.
+  std::vector<std::vector<std::size_t>> weight_sharding_groups_, gradient_sharding_groups_;
+  /// By stage and index in weight_sharding_groups_: units in memory.
   std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
 };
 

@@ -6,8 +6,8 @@
 
 #include "lowering/recompute.hpp"
 #include "lowering/reshard.hpp"
-#include "lowering/split_states.hpp"
 #include "lowering/sync.hpp"
+#include "lowering/zero_schedule.hpp"
 
 namespace parsim {
 
@@ -40,10 +40,10 @@ class Accounting {
     activations();
     const bool splits = std::any_of(plan_.layers.begin(), plan_.layers.end(),
                                     [](const LayerPlan& layer) { return zero_stage(layer) >= 2; });
-    if (drops_ || splits) find_turns();
+    if (drops_ || splits) find_visits();
     states();
-    for (const Lane& lane : plan_.schedule.lanes) {
-      for (const DeviceId device : lane.devices) in_flight(lane, device);
+    for (const RankList& list : plan_.schedule.rank_lists) {
+      for (const DeviceId device : list.devices) in_flight(list, device);
     }
     return std::move(use_);
   }
@@ -53,10 +53,10 @@ class Accounting {
   void keep_what_is_made_again_from();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
-  void split_states(const std::vector<SyncGroup>& groups, bool lets_go);
-  void find_turns();
+  void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
+  void find_visits();
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
-  void in_flight(const Lane& lane, DeviceId device);
+  void in_flight(const RankList& list, DeviceId device);
 
   const Network& network_;
   const Cluster& cluster_;
@@ -65,14 +65,14 @@ class Accounting {
   std::vector<bool> dropped_;
   bool drops_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
-  /// By stage, backward and forward, if anybody asks.
-  std::vector<std::vector<Turn>> turns_, forward_turns_;
+  /// By stage, backward and forward; only if outputs are dropped or states sharded.
+  std::vector<std::vector<LayerVisit>> visits_, forward_visits_;
   std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
 };
 
-/// What dropped outputs are computed from stays, too.
+/// The inputs from which dropped outputs are recomputed stay, too.
 void Accounting::keep_what_is_made_again_from() {
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
     if (!dropped_[l]) continue;
@@ -191,8 +191,8 @@ void Accounting::states() {
       if (holders.size() > 1 && !lets_go) buckets[device.index()].push_back(elements * travelling);
     }
   }
-  // All gradients in one bucket lie in one buffer and are summed there, if they travel as they are,
-  // also where parts of it are summed over other devices: an embedding that stages share.
+  // A single bucket of all gradients is summed in place if its precision does not change, also
+  // where parts of it are summed over other devices (an embedding that stages share).
   const bool one_bucket = bucket_order(network_, plan_).size() == 1;
   for (std::size_t d = 0; d < use_.size(); ++d) {
     std::sort(buckets[d].rbegin(), buckets[d].rend());
@@ -202,12 +202,12 @@ void Accounting::states() {
       bytes += buckets[d][b];
     use_[d].communication = Bytes{bytes};
   }
-  split_states(groups, scatters);
+  add_gathered_and_scattered(groups, scatters);
 }
 
-/// What is split and whole for a while.
-void Accounting::split_states(const std::vector<SyncGroup>& groups, bool lets_go) {
-  const auto gathered = split_together(groups, 3), filled = split_together(groups, 2);
+/// Adds the sharded weights and gradients that are gathered or not yet scattered.
+void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go) {
+  const auto gathered = groups_by_devices(groups, 3), filled = groups_by_devices(groups, 2);
   if (filled.empty()) return;
   std::vector<std::int64_t> weights, gradients;
   for (const SyncGroup& group : groups) {
@@ -222,22 +222,22 @@ void Accounting::split_states(const std::vector<SyncGroup>& groups, bool lets_go
     }
   };
   for (const std::vector<std::size_t>& units : gathered) {
-    for (std::size_t stage = 0; stage < turns_.size(); ++stage) {
-      add(units, most_gathered(units_by_turn(forward_turns_[stage], groups, units),
-                               units_by_turn(turns_[stage], groups, units), weights));
+    for (std::size_t stage = 0; stage < visits_.size(); ++stage) {
+      add(units, most_gathered(units_by_visit(forward_visits_[stage], groups, units),
+                               units_by_visit(visits_[stage], groups, units), weights));
     }
   }
   if (!lets_go) return;
-  std::vector<Turn> back;  // of all stages, as they follow one another with one micro-batch
-  for (auto stage = turns_.rbegin(); stage != turns_.rend(); ++stage) {
+  std::vector<LayerVisit> back;  // of all stages, as they follow one another with one micro-batch
+  for (auto stage = visits_.rbegin(); stage != visits_.rend(); ++stage) {
     back.insert(back.end(), stage->begin(), stage->end());
   }
   for (const std::vector<std::size_t>& units : filled) {
-    add(units, most_filled(filled_by_turn(back, groups, units), gradients));
+    add(units, most_filled(filled_by_visit(back, groups, units), gradients));
   }
 }
 
-void Accounting::find_turns() {
+void Accounting::find_visits() {
   const GradientFlow flow = gradient_flow(network_);
   std::vector<std::vector<LayerId>> members;
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
@@ -246,32 +246,32 @@ void Accounting::find_turns() {
     members[stage].emplace_back(l);
   }
   for (const auto& layers : members) {
-    turns_.push_back(backward_turns(network_, flow, dropped_, layers));
-    forward_turns_.emplace_back();
-    for (const LayerId id : layers) forward_turns_.back().push_back({id, true});
+    visits_.push_back(backward_visits(network_, flow, dropped_, layers));
+    forward_visits_.emplace_back();
+    for (const LayerId id : layers) forward_visits_.back().push_back({id, true});
   }
 }
 
-/// Bytes of a micro-batch at the worst moment of its way back through a stage: an output is there
-/// until its own layer's backward.
+/// Peak bytes of a micro-batch during its backward pass through a stage: an output stays until its
+/// own layer's backward.
 std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) const {
   const auto known = kept.by_stage.find(stage);
   std::int64_t now = known == kept.by_stage.end() ? 0 : known->second;
   std::int64_t peak = now;
   if (kept.outputs.empty()) return peak;
-  for (const Turn& turn : turns_[static_cast<std::size_t>(stage)]) {
-    const std::int64_t bytes = kept.outputs[turn.layer.index()];
-    now += turn.forward ? bytes : -bytes;
+  for (const LayerVisit& visit : visits_[static_cast<std::size_t>(stage)]) {
+    const std::int64_t bytes = kept.outputs[visit.layer.index()];
+    now += visit.forward ? bytes : -bytes;
     peak = std::max(peak, now);
   }
   return peak;
 }
 
-void Accounting::in_flight(const Lane& lane, DeviceId device) {
+void Accounting::in_flight(const RankList& list, DeviceId device) {
   Kept& kept = kept_[device.index()];
   std::map<std::int32_t, std::int64_t> backward;
   std::int64_t now = 0, peak = 0;
-  for (const Slot& slot : lane.slots) {
+  for (const Slot& slot : list.slots) {
     const auto stage = kept.by_stage.find(slot.stage);
     const std::int64_t bytes = stage == kept.by_stage.end() ? 0 : stage->second;
     if (slot.direction == Direction::forward) {

@@ -17,8 +17,8 @@ struct MemoryUse {
   }
 };
 
-/// Whether a layer's output takes the place of its input, as frameworks do for ReLU, or its input
-/// need not be kept beside it, as softmax's, or it is a view of it.
+/// Whether a layer's output overwrites its input (as frameworks do for ReLU), is a view of it, or
+/// makes it unnecessary to keep (softmax).
 [[nodiscard]] bool works_in_place(const LayerKind& kind);
 
 /// Bytes of a parameter's gradient: those of its sum, of the kernels' precision if that is larger.
@@ -47,9 +47,9 @@ struct MemoryUse {
 ///                          and the largest gradient with its input's. Activation functions and
 ///                          views take their input's place. Dropped outputs count from when they
 ///                          are computed again to their backward, and keep what they are made of
-///     communication        the largest received piece, the two largest buckets of several (an only
-///                          one is summed where it lies), and what of split weights and gradients
-///                          is whole at a time (split_states.hpp)
+///     communication        the largest received piece, the two largest of several buckets (a
+///                          single bucket is summed in place), and the sharded weights and
+///                          gradients that are whole at a time (zero_schedule.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
 /// libraries (see --workspaces), their buffers and fragmentation are not counted (headroom.hpp).

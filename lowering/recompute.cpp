@@ -16,8 +16,8 @@ struct Segments {
   double kept = 0;                  ///< bytes
 };
 
-/// The segmentation that keeps least with a peak of at most `most`. What is kept before an element
-/// is best if it is least, so that one number for each element tells all.
+/// The segmentation that keeps least with a peak of at most `most`. Fewer bytes kept before an
+/// element are always better, so one number per element describes a partial solution.
 Segments segments_within(const std::vector<Checkpoint>& chain, double most) {
   constexpr double never = std::numeric_limits<double>::infinity();
   const std::size_t count = chain.size();
@@ -47,9 +47,9 @@ Segments segments_within(const std::vector<Checkpoint>& chain, double most) {
 /// The most micro-batches that a stage has gone forward through and not yet back.
 std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
   std::int64_t now = 0, most = 1;
-  for (const Lane& lane : schedule.lanes) {
+  for (const RankList& list : schedule.rank_lists) {
     now = 0;
-    for (const Slot& slot : lane.slots) {
+    for (const Slot& slot : list.slots) {
       if (slot.stage != stage) continue;
       now += slot.direction == Direction::forward ? 1 : -1;
       most = std::max(most, now);
@@ -59,13 +59,13 @@ std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
 }
 
 /// Whether the stage goes backward through every micro-batch right after it went forward.
-bool turns_at_once(const Schedule& schedule, std::int32_t stage) {
-  for (const Lane& lane : schedule.lanes) {
-    for (std::size_t s = 0; s < lane.slots.size(); ++s) {
-      const Slot& slot = lane.slots[s];
+bool backward_follows_forward(const Schedule& schedule, std::int32_t stage) {
+  for (const RankList& list : schedule.rank_lists) {
+    for (std::size_t s = 0; s < list.slots.size(); ++s) {
+      const Slot& slot = list.slots[s];
       if (slot.stage != stage || slot.direction != Direction::forward) continue;
       const Slot back{stage, slot.micro_batch, Direction::backward};
-      if (s + 1 == lane.slots.size() || lane.slots[s + 1] != back) return false;
+      if (s + 1 == list.slots.size() || list.slots[s + 1] != back) return false;
     }
   }
   return true;
@@ -90,23 +90,23 @@ std::vector<bool> dropped_outputs(const Network& network, const Plan& plan) {
   return dropped;
 }
 
-std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flow,
-                                 const std::vector<bool>& dropped,
-                                 std::span<const LayerId> members) {
-  std::vector<Turn> turns;
+std::vector<LayerVisit> backward_visits(const Network& network, const GradientFlow& flow,
+                                        const std::vector<bool>& dropped,
+                                        std::span<const LayerId> members) {
+  std::vector<LayerVisit> visits;
   std::vector<bool> there(network.layers.size());
   const std::function<void(LayerId)> bring = [&](LayerId id) {
     if (!dropped[id.index()] || there[id.index()]) return;
     there[id.index()] = true;
     for (const LayerId producer : network[id].inputs) bring(producer);
-    turns.push_back({id, true});
+    visits.push_back({id, true});
   };
   for (std::size_t m = members.size(); m-- > 0;) {
     if (!flow.wants[members[m].index()]) continue;
     for (const LayerId producer : network[members[m]].inputs) bring(producer);
-    turns.push_back({members[m], false});
+    visits.push_back({members[m], false});
   }
-  return turns;
+  return visits;
 }
 
 std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain,
@@ -186,7 +186,8 @@ void recompute_segments(const Network& network, Plan& plan) {
     for (std::size_t b = 0; b < begins.size(); ++b) {
       const bool last = b + 1 == begins.size();
       const std::size_t end = last ? chain.size() : begins[b + 1];
-      const bool kept = last && turns_at_once(plan.schedule, static_cast<std::int32_t>(s));
+      const bool kept =
+          last && backward_follows_forward(plan.schedule, static_cast<std::int32_t>(s));
       for (std::size_t p = begins[b]; p < end; ++p) {
         const std::size_t l = members[s][p];
         plan.layers[l].recompute =
@@ -196,11 +197,12 @@ void recompute_segments(const Network& network, Plan& plan) {
   }
 }
 
-std::vector<LayerId> attention_maps(const Network& network) {
+std::vector<LayerId> attention_scores(const Network& network) {
   std::vector<bool> among(network.layers.size());
   for (const Layer& layer : network.layers) {
     if (layer.kind.as<MatMul>() == nullptr) continue;
-    // Back from what weighs the values to the product that made it; masks are smaller or given.
+    // Back from the operand that weighs the values to the matmul that made it; masks are smaller or
+    // inputs.
     std::vector<LayerId> path{layer.inputs[0]};
     bool softmax = false, product = false;
     for (std::size_t p = 0; p < path.size(); ++p) {
@@ -221,16 +223,16 @@ std::vector<LayerId> attention_maps(const Network& network) {
     if (!softmax || !product) continue;
     for (const LayerId id : path) among[id.index()] = true;
   }
-  std::vector<LayerId> maps;
+  std::vector<LayerId> scores;
   for (std::size_t l = 0; l < among.size(); ++l) {
-    if (among[l]) maps.emplace_back(l);
+    if (among[l]) scores.emplace_back(l);
   }
-  return maps;
+  return scores;
 }
 
 void recompute_attention(const Network& network, Plan& plan) {
   for (LayerPlan& layer : plan.layers) layer.recompute = false;
-  for (const LayerId id : attention_maps(network)) plan.layers[id.index()].recompute = true;
+  for (const LayerId id : attention_scores(network)) plan.layers[id.index()].recompute = true;
 }
 
 }  // namespace parsim

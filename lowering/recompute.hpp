@@ -10,52 +10,54 @@
 
 namespace parsim {
 
-/// By layer: whether its output is dropped. Of the layers marked in the plan, those that only
-/// layers of their own stage read: what another stage reads has to stay.
+/// By layer: whether its output is dropped after forward. An output that another stage reads is
+/// kept even if the plan marks its layer for recomputation.
 [[nodiscard]] std::vector<bool> dropped_outputs(const Network& network, const Plan& plan);
 
-/// One layer's turn when a stage goes through a micro-batch.
-struct Turn {
+/// A layer's forward, recompute or backward pass, while a stage processes a micro-batch.
+struct LayerVisit {
   LayerId layer;
-  bool forward = false;  ///< maybe once more; else its backward
-  friend bool operator==(const Turn&, const Turn&) = default;
+  bool forward = false;  ///< forward or recompute; else backward
+  friend bool operator==(const LayerVisit&, const LayerVisit&) = default;
 };
-/// The turns of a stage on the way back, in order: its layers' backward, last layer first, each as
-/// soon as what it reads, and was dropped, is there again.
+/// The visits of a stage's backward pass, in order: the layers' backward, last layer first, and
+/// before each the recomputation of the dropped outputs that it reads.
 ///
 /// dropped   by layer, see above
 /// members   the stage's layers, ascending
-[[nodiscard]] std::vector<Turn> backward_turns(const Network& network, const GradientFlow& flow,
-                                               const std::vector<bool>& dropped,
-                                               std::span<const LayerId> members);
+[[nodiscard]] std::vector<LayerVisit> backward_visits(const Network& network,
+                                                      const GradientFlow& flow,
+                                                      const std::vector<bool>& dropped,
+                                                      std::span<const LayerId> members);
 
-/// An element of a chain that is cut into segments: `bytes` that its segment's backward keeps, and
-/// `whole` that must stay if something after the segment reads it, until element `last_reader`.
+/// An element of a chain that is cut into segments: `bytes` that its segment's backward needs, and
+/// `whole` that is kept if an element after the segment reads it, the last one being `last_reader`.
 struct Checkpoint {
   double bytes = 0, whole = 0;
   std::size_t last_reader = 0;
 };
-/// First element of every segment so that the peak is low: what the segments up to one keep, and
-/// all that one makes, for the worst of them; and what all segments keep of every other micro-batch
-/// in flight. The lowest if there is but one in flight, else within a twentieth. O(n² · log bytes).
+/// First element of every segment, such that peak memory is low. The peak is the maximum over
+/// segments of the bytes kept by the segments before it, plus all bytes of its own, plus the bytes
+/// that every other micro-batch in flight keeps. Optimal with one micro-batch in flight, else
+/// within 5 %. O(n² · log bytes).
 ///
 /// Checked against all cuts: tests/lowering/recompute_test.cpp.
 [[nodiscard]] std::vector<std::size_t> checkpoint_segments(const std::vector<Checkpoint>& chain,
                                                            std::int64_t in_flight = 1);
 
-/// Marks what to recompute: every stage in segments, by checkpoint_segments of the bytes of all
-/// devices together, of which only what later segments read is kept. The last segment of a stage
-/// that goes backward right after it went forward is kept, too. Layers whose contraction is cut sum
-/// over their group again.
+/// Marks what to recompute. Every stage is cut into segments by checkpoint_segments of the bytes on
+/// all devices, and only outputs that later segments read are kept. Where a stage runs backward
+/// right after forward, its last segment is kept, too. Layers whose contraction is cut repeat their
+/// all-reduce.
 void recompute_segments(const Network& network, Plan& plan);
 
-/// The layers whose outputs are the maps of attention: from the product of queries and keys to what
-/// the product with the values reads. Empty if the network has no softmax between two products.
-[[nodiscard]] std::vector<LayerId> attention_maps(const Network& network);
+/// The layers whose outputs are attention scores: from the matmul of queries and keys to the
+/// operand of the matmul with the values. Empty if the network has no softmax between two matmuls.
+[[nodiscard]] std::vector<LayerId> attention_scores(const Network& network);
 
-/// Marks the maps of attention, which are large and quickly made, and nothing else (Korthikanti et
-/// al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5). Fused
-/// kernels do the same.
+/// Marks the attention scores, which are large and cheap to recompute, and nothing else
+/// (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+/// section 5: selective recomputation). Fused attention kernels do the same.
 void recompute_attention(const Network& network, Plan& plan);
 
 }  // namespace parsim

@@ -92,7 +92,7 @@ void TensorLayout::arrive(Movement movement, std::span<const DeviceId> receivers
 }
 
 Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster) {
-  // The usual case, cell by cell where it already is, without comparing everybody with everybody.
+  // The usual case, in which every cell is already where it is read, without comparing all pairs.
   if (aligned(needs)) return {true, {}};
   const std::vector<Owner>& parts = owners();
   std::vector<Missing> missing;
@@ -223,7 +223,7 @@ void TensorLayout::bring_component(std::vector<Missing> missing, std::span<const
   }
   const std::size_t n = devices.size();
 
-  // One sender whose same piece everybody wants: broadcast.
+  // One sender of whose piece every receiver wants the same: broadcast.
   const bool one_piece = std::all_of(missing.begin(), missing.end(), [&](const Missing& m) {
     return m.source == missing[0].source && m.piece == missing[0].piece;
   });

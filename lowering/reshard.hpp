@@ -1,6 +1,6 @@
-// From who has which part of a tensor to who needs which part: the one place where resharding is
-// worked out, by intersecting regions. Forward it brings values to their readers, backward it
-// brings the readers' gradient contributions home. Whole patterns become collectives.
+// Resharding: from the layout in which a tensor is produced to the layout in which it is read, by
+// intersecting regions. Forward it moves values to their readers, backward the readers' gradient
+// contributions to the producer. Regular patterns become collectives.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace parsim {
 
-/// What a movement turned out to be.
+/// The pattern of a movement.
 enum class Pattern : std::uint8_t {
   all_gather,
   reduce_scatter,
   all_reduce,
   all_to_all,
   broadcast,
-  halo,            ///< a transfer of the border next to what the receiver has itself
+  halo,            ///< a transfer of the border of the receiver's own part
   point_to_point,  ///< any other transfer
   scatter_gather,  ///< each member receives its share from outside, then the members gather them
   local_add,       ///< no transfer: a device adds what it contributes to its own part
@@ -37,11 +37,11 @@ struct Leg {
 /// One operation on a tensor. `producers` are indices of the tensor's cells: forward those that
 /// must have finished, backward those whose gradient it completes.
 ///
-/// A scatter_gather is several: what one group of devices holds (or has summed up) and another
-/// group wants whole is sent once, a share to each member, and gathered inside the receiving group:
-/// the scatter/gather optimization of Narayanan et al. 2021, section 4.1, and DeepSpeed's
-/// partitioned tensors between pipeline stages. Contributions that are partial sums are
-/// reduce-scattered among those who send them first.
+/// A scatter_gather is several operations: a tensor that one group of devices holds (or has summed)
+/// and another group needs whole is sent once, a share to each member, and all-gathered inside the
+/// receiving group: the scatter/gather optimization of Narayanan et al. 2021, section 4.1, and
+/// DeepSpeed's partitioned tensors between pipeline stages. Contributions that are partial sums are
+/// first reduce-scattered among their senders.
 struct Movement {
   Pattern pattern = Pattern::point_to_point;
   std::vector<DeviceId>
@@ -77,16 +77,16 @@ struct Sources {
   std::vector<std::vector<std::int32_t>> by_need;
 };
 
-/// Who holds what of one layer's output, including what readers have already received.
+/// Which devices hold which parts of a layer's output, including parts that readers have received.
 class TensorLayout {
  public:
   TensorLayout() = default;
   explicit TensorLayout(std::vector<Cell> cells);
 
   [[nodiscard]] const std::vector<Cell>& cells() const { return cells_; }
-  /// Distinct parts, in order of their first cell. Found when first asked for.
+  /// Distinct parts, in order of their first cell. Computed at the first call.
   [[nodiscard]] const std::vector<Owner>& owners();
-  /// Movements found so far, in the order in which readers asked.
+  /// Movements found so far, in the order of the bring() calls.
   [[nodiscard]] const std::vector<Movement>& arrivals() const { return arrivals_; }
 
   /// By need: where its box comes from on its own device: the index of a cell (>= 0), or ~index of
@@ -108,8 +108,8 @@ class TensorLayout {
     DeviceId to;
     Region piece;
   };
-  /// Takes from `missing` what travels by scatter_gather: pieces with at least `holders` copies
-  /// that several devices want who have nothing of the tensor themselves.
+  /// Takes from `missing` the pieces that travel by scatter_gather: those with at least `holders`
+  /// copies, needed by several devices that hold nothing of the tensor.
   void scatter(std::vector<Missing>& missing, std::size_t holders, const Cluster& cluster);
   void arrive(Movement movement, std::span<const DeviceId> receivers,
               std::span<const Region> boxes);
@@ -141,16 +141,16 @@ struct Returning {
   const GradientReturn* back = nullptr;  ///< if it returns by itself
 };
 
-/// Several readers' contributions that return together: each device adds up what its readers give,
-/// in the first reader's store, and that moves once.
-struct Together {
-  /// By reader: what it gives on each device, in disjoint boxes. Empty: they return apart.
+/// Several readers' contributions that return together: each device adds up the contributions of
+/// its readers in the first reader's buffer, and the sum moves once.
+struct JointReturn {
+  /// By reader: its contributions on each device, in disjoint boxes. Empty: they return separately.
   std::vector<std::vector<std::pair<DeviceId, Region>>> given;
   GradientReturn back;
 };
 
-/// Nothing unless fewer elements move than apart; readers whose replicas are on different devices
-/// return apart.
-[[nodiscard]] Together return_together(TensorLayout& tensor, std::span<const Returning> readers);
+/// Empty unless fewer elements move than separately; readers whose replicas are on different
+/// devices return separately.
+[[nodiscard]] JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> readers);
 
 }  // namespace parsim

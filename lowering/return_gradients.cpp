@@ -1,4 +1,4 @@
-// The way back: contributions of a reader's cells to the gradient of the tensor they read.
+// Return of gradients: contributions of a reader's cells to the gradient of the tensor they read.
 #include <set>
 
 #include "core/errors.hpp"
@@ -9,10 +9,10 @@ namespace parsim {
 
 namespace {
 
-/// A piece of a contribution on its way to one holder of the part it belongs to.
+/// A piece of a contribution for one holder of the part it belongs to.
 struct Flow {
   DeviceId from;
-  std::int32_t cell = 0;  ///< of the tensor: who receives
+  std::int32_t cell = 0;  ///< of the tensor: the receiver
   DeviceId to;
   Region piece;
 };
@@ -37,7 +37,7 @@ std::map<DeviceId, Contribution> contributions(std::span<const Need> needs) {
   return by_device;
 }
 
-/// What of a part the contribution covers, in disjoint boxes.
+/// The region of a part that the contribution covers, in disjoint boxes.
 std::vector<Region> pieces_of(const Contribution& c, const Region& part) {
   std::vector<Region> boxes;
   for (const Region& box : c.boxes) {
@@ -91,14 +91,14 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
     shares.push_back(intersect(owns[i], gives[0]));
     parts += shares[i].volume();
   }
-  const bool everybody = pairs.size() == n * n;
-  if (everybody && same_gift && parts == gives[0].volume() &&
+  const bool all_pairs = pairs.size() == n * n;
+  if (all_pairs && same_gift && parts == gives[0].volume() &&
       travelling == static_cast<std::int64_t>(n) * parts) {
     return Movement{Pattern::reduce_scatter, members, shares, {}, producers, {}, {}, {}};
   }
   const bool whole_parts = std::all_of(flows.begin(), flows.end(),
                                        [&](const Flow& flow) { return flow.piece == owns[0]; });
-  if (everybody && same_part && whole_parts) {
+  if (all_pairs && same_part && whole_parts) {
     return Movement{Pattern::all_reduce, members, {owns[0]}, {}, producers, {}, {}, {}};
   }
   std::size_t between = 0;
@@ -113,8 +113,8 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
   return std::nullopt;
 }
 
-/// Contributions of one replica to a part by box: who gives it. Nothing if a device gives several
-/// boxes or boxes overlap.
+/// Contributions of one replica to a part: the sender of each box. Nothing if a device sends
+/// several boxes or boxes overlap.
 using Givers = std::map<Region, std::vector<DeviceId>>;
 
 std::optional<Givers> givers(const std::map<DeviceId, Contribution>& given, std::int64_t replica,
@@ -134,7 +134,7 @@ std::optional<Givers> givers(const std::map<DeviceId, Contribution>& given, std:
   return result;
 }
 
-/// A box of gradients on its way to holders that have computed none of it. `replicas`: who has
+/// A box of gradients for holders that have computed none of it. `replicas`: the devices with
 /// contributions to it, by replica; several devices of one replica have partial sums.
 std::optional<Movement> scatter_gather(const TensorLayout& tensor, const Owner& owner,
                                        const Region& box,
@@ -155,7 +155,7 @@ std::optional<Movement> scatter_gather(const TensorLayout& tensor, const Owner& 
     return movement;
   }
   movement.summing = replicas[0];
-  // The larger of the two groups says along which axis.
+  // The larger of the two groups determines the axis.
   const bool more_holders = holders > movement.summing.size();
   const auto fine = even_boxes(box, std::max(holders, movement.summing.size()));
   if (!fine) return std::nullopt;
@@ -271,8 +271,8 @@ GradientReturn return_gradients(TensorLayout& tensor, std::span<const Need> need
 
 namespace {
 
-/// Words that devices receive.
-std::int64_t words_moved(const GradientReturn& back) {
+/// Elements that devices receive.
+std::int64_t elements_moved(const GradientReturn& back) {
   std::int64_t sum = 0;
   for (const Movement& movement : back.movements) {
     const auto n = static_cast<std::int64_t>(movement.devices.size());
@@ -302,15 +302,15 @@ std::int64_t words_moved(const GradientReturn& back) {
 
 }  // namespace
 
-Together return_together(TensorLayout& tensor, std::span<const Returning> readers) {
+JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> readers) {
   if (readers.size() < 2) return {};
-  Together together;
+  JointReturn joint;
   std::vector<Need> all;
   std::int64_t apart = 0;
   std::vector<std::map<DeviceId, std::int64_t>> replicas;  // by reader
   bool replicated = false;
   for (const Returning& reader : readers) {
-    apart += words_moved(*reader.back);
+    apart += elements_moved(*reader.back);
     std::map<DeviceId, std::vector<Region>> boxes;
     auto& replica_of = replicas.emplace_back();
     for (const Need& need : reader.needs) {
@@ -321,14 +321,14 @@ Together return_together(TensorLayout& tensor, std::span<const Returning> reader
     // A replica's contributions must be there from every reader.
     if (replicated && replicas.back() != replicas.front()) return {};
     all.insert(all.end(), reader.needs.begin(), reader.needs.end());
-    auto& given = together.given.emplace_back();
+    auto& given = joint.given.emplace_back();
     for (const auto& [device, regions] : boxes) {
       for (const Region& region : disjoint(regions)) given.emplace_back(device, region);
     }
   }
-  together.back = return_gradients(tensor, all);
-  if (words_moved(together.back) >= apart) return {};
-  return together;
+  joint.back = return_gradients(tensor, all);
+  if (elements_moved(joint.back) >= apart) return {};
+  return joint;
 }
 
 }  // namespace parsim

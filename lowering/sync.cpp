@@ -176,7 +176,7 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
 }
 
 /// From relative shares to elements; nothing is split on one device.
-void split_states(const Network& network, SyncGroup& group) {
+void shard_states(const Network& network, SyncGroup& group) {
   const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
   if (alone || group.served()) group.zero_stage = 0;
   if (group.zero_stage == 0) {
@@ -259,7 +259,7 @@ std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const Par
   for (SyncGroup& group : groups) {
     std::sort(group.layers.begin(), group.layers.end());
     group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
-    split_states(network, group);
+    shard_states(network, group);
   }
   return groups;
 }

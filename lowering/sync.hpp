@@ -22,7 +22,7 @@ struct SyncGroup {
   std::vector<DeviceId> mirrors;
   Sync sync;
   std::int32_t zero_stage =
-      0;  ///< what is split among the devices: 1 states, 2 gradients, 3 weights
+      0;  ///< sharded among the devices: 1 optimizer states, 2 also gradients, 3 also weights
   std::vector<std::int64_t> shards;  ///< elements of each device's share, if something is split
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
@@ -43,8 +43,8 @@ struct SyncGroup {
 [[nodiscard]] std::vector<std::vector<ParameterId>> bucket_order(const Network& network,
                                                                  const Plan& plan);
 
-/// The groups of one bucket. `users` as above; `cells_of` and `plan_of` tell the cells and the plan
-/// of a layer. Throws as sync_groups does.
+/// The groups of one bucket. `users` as above; `cells_of` and `plan_of` return a layer's cells and
+/// plan. Throws as sync_groups does.
 [[nodiscard]] std::vector<SyncGroup> bucket_groups(
     const Network& network, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,

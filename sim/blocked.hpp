@@ -1,4 +1,4 @@
-// Says which operations never ended and what they wait for.
+// Names the operations that never ended and what they wait for.
 #pragma once
 
 #include <string>

@@ -70,7 +70,7 @@ const std::vector<Coefficients>& coefficients() {
 Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
   const bool half = precision == Precision::fp16 || precision == Precision::bf16;
   for (const Coefficients& row : coefficients()) {
-    // tf32 runs on tensor cores, which only the rows for 16 bits know.
+    // tf32 runs on tensor cores, which only the 16-bit rows describe.
     const bool same = half == row.half && precision != Precision::tf32 &&
                       precision != Precision::bf16 && model.name.starts_with(row.family);
     if (same) return {&row, Origin::modelled};
@@ -90,7 +90,7 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
       nearest.row = &row;
     }
   }
-  ensure(nearest.row != nullptr, "every device has a relative");
+  ensure(nearest.row != nullptr, "every device has a similar one in the table");
   return nearest;
 }
 
@@ -105,11 +105,10 @@ std::string kernel_accuracy(const Cluster& cluster, Precision precision,
     const auto [row, origin] = coefficients_of(model, precision);
     models.push_back(
         origin == Origin::guessed
-            ? fmt::format("{} unknown (borrows from {})", model.name, row->family)
+            ? fmt::format("{} unknown (scaled from {} data)", model.name, row->family)
             : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
   }
-  return "median error of convolutions and products in measurements kept out of the fit: " +
-         join(models);
+  return "median error of convolutions and GEMMs on held-out measurements: " + join(models);
 }
 
 double compute_capability(const DeviceModel& model) {

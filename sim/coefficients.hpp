@@ -1,5 +1,5 @@
-// What the cost models of kernels know of a device: fitted numbers (coefficients.csv), its own or
-// those of its nearest relative.
+// Fitted coefficients of the kernel cost models by device (coefficients.csv): its own, or those of
+// the most similar device.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace parsim {
 struct Efficiency {
   double gemm = 0, forward = 0, backward_data = 0, backward_weights = 0, memory = 0;
   double overhead = 0;
-  /// Median relative error of a kernel's time on measurements that were not fitted to.
+  /// Median relative error of a kernel's time on held-out measurements.
   double test_error = 0;
 
   [[nodiscard]] double of(KernelClass kind) const;
@@ -27,7 +27,7 @@ struct Coefficients {
   std::string family;       ///< device models whose name begins so
   bool half = false;        ///< 16-bit operands
   double architecture = 0;  ///< compute capability
-  double memory_rate = 0;   ///< of the measured card, bytes/s; tells relatives apart
+  double memory_rate = 0;   ///< of the measured card, bytes/s; distinguishes related cards
 
   Efficiency constant;  ///< whatever the shape
 
@@ -43,14 +43,13 @@ struct Borrowed {
   const Coefficients* row = nullptr;  ///< never null
   Origin origin = Origin::guessed;    ///< modelled: its own
 };
-/// The row of the card itself, else of its nearest relative: of the nearest generation (whole
-/// number of the compute capability), among those of the nearest memory rate, because that is what
-/// separates big cards from small ones of one generation. Equal distances: the earlier row. Not for
-/// CPUs.
+/// The row of the card itself, else of the most similar one: the nearest generation (major compute
+/// capability), then the nearest memory bandwidth, which separates large cards from small ones of
+/// one generation. Equal distances: the earlier row. Not for CPUs.
 [[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
 
-/// How far kernels' times are from measured ones on a cluster's devices, for reports:
-/// "test_error" of each model's efficiencies, or from whom it borrows.
+/// The expected error of kernel times on a cluster's devices, for reports: "test_error" of each
+/// model's efficiencies, or the device from which they are scaled.
 [[nodiscard]] std::string kernel_accuracy(const Cluster& cluster, Precision precision,
                                           Efficiency Coefficients::*efficiencies);
 

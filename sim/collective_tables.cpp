@@ -31,11 +31,11 @@ std::optional<CollectiveKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::string place(const std::string& file, std::size_t line) {
+std::string location(const std::string& file, std::size_t line) {
   return fmt::format("{}:{}", file, line);
 }
 
-/// Adds a row whose words are checked here.
+/// Checks the fields of a row and adds it.
 void add_row(std::string_view size, std::string_view time, const std::string& where,
              CollectiveTable& table) {
   const auto bytes = to_number<std::int64_t>(size);
@@ -44,8 +44,7 @@ void add_row(std::string_view size, std::string_view time, const std::string& wh
   }
   const auto micros = to_number<double>(time);
   if (!micros || !std::isfinite(*micros) || *micros <= 0) {
-    throw InputError(where, fmt::format("time '{}'", time),
-                     "accepted: microseconds, more than nothing");
+    throw InputError(where, fmt::format("time '{}'", time), "accepted: microseconds above 0");
   }
   if (*bytes == 0) return;
   if (!table.times.empty() && *bytes <= table.times.rbegin()->first) {
@@ -79,9 +78,9 @@ class TestOutput {
                        "…  time  algbw  busbw …'");
     }
     CollectiveTable table{resolved_kind(), resolved_ranks(), {}, {}};
-    for (const Row& row : rows_) add_row(row.size, row.time, place(file_, row.line), table);
+    for (const Row& row : rows_) add_row(row.size, row.time, location(file_, row.line), table);
     if (table.times.empty()) {
-      throw InputError(place(file_, head_line_), "a table without rows",
+      throw InputError(location(file_, head_line_), "a table without rows",
                        "accepted: at least one size");
     }
     return table;
@@ -94,24 +93,24 @@ class TestOutput {
   };
 
   void read_line(std::string_view line, std::size_t number) {
-    const std::vector<std::string_view> words = split_at_blanks(line);
-    if (words.empty()) return;
+    const std::vector<std::string_view> fields = split_at_blanks(line);
+    if (fields.empty()) return;
     note_name(line, number);
-    const bool comment = words.front().starts_with('#');
+    const bool comment = fields.front().starts_with('#');
     if (!comment) {
       // Before and behind the table anything may stand; NCCL's own log anywhere.
       const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL WARN") != line.npos;
-      if (!columns_.empty() && !closed_ && !log) read_row(words, number);
+      if (!columns_.empty() && !closed_ && !log) read_row(fields, number);
       return;
     }
-    if (words.size() > 2 && words[1] == "Rank") note_rank(words, number);
+    if (fields.size() > 2 && fields[1] == "Rank") note_rank(fields, number);
     const auto has = [&](std::string_view word) {
-      return std::find(words.begin(), words.end(), word) != words.end();
+      return std::find(fields.begin(), fields.end(), word) != fields.end();
     };
     if (has("size") && has("algbw")) {
-      read_head(words, number);
+      read_head(fields, number);
     } else if (!columns_.empty() && number == head_line_ + 1) {
-      check_units(words, number);
+      check_units(fields, number);
     } else if (!columns_.empty() && line.find("Out of bounds") != line.npos) {
       closed_ = true;
     }
@@ -128,10 +127,11 @@ class TestOutput {
       const std::string_view name = line.substr(begin, end - begin);
       const auto kind = kind_named(name);
       if (!kind && !hint_.kind) {
-        throw InputError(place(file_, number), fmt::format("a test of '{}'", name), accepted_tests);
+        throw InputError(location(file_, number), fmt::format("a test of '{}'", name),
+                         accepted_tests);
       }
       if (kind && kind_ && *kind != *kind_) {
-        throw InputError(place(file_, number),
+        throw InputError(location(file_, number),
                          fmt::format("'{}' after '{}'", to_text(*kind), to_text(*kind_)),
                          "accepted: one test in a file");
       }
@@ -140,30 +140,30 @@ class TestOutput {
   }
 
   /// "#  Rank  0 Group  0 Pid …"; older ones have no groups. Of several groups, that of rank 0.
-  void note_rank(const std::vector<std::string_view>& words, std::size_t number) {
-    const bool grouped = words.size() > 4 && words[3] == "Group";
-    const auto group = grouped ? to_number<std::int32_t>(words[4]) : std::int32_t{0};
-    if (!to_number<std::int32_t>(words[2]) || !group) {
-      throw InputError(place(file_, number), "a line of a rank without its number",
+  void note_rank(const std::vector<std::string_view>& fields, std::size_t number) {
+    const bool grouped = fields.size() > 4 && fields[3] == "Group";
+    const auto group = grouped ? to_number<std::int32_t>(fields[4]) : std::int32_t{0};
+    if (!to_number<std::int32_t>(fields[2]) || !group) {
+      throw InputError(location(file_, number), "a line of a rank without its number",
                        "accepted: '#  Rank  0 …' as nccl-tests print it");
     }
     if (ranks_ == 0) group_ = *group;
     if (*group == group_) ++ranks_;
     // A process has room for the names of some 25 GPUs.
-    if (words.back().ends_with("...")) truncated_ranks_ = true;
+    if (fields.back().ends_with("...")) truncated_ranks_ = true;
   }
 
-  void read_head(const std::vector<std::string_view>& words, std::size_t number) {
+  void read_head(const std::vector<std::string_view>& fields, std::size_t number) {
     if (!columns_.empty()) {
-      throw InputError(place(file_, number), "a second table", "accepted: one test in a file");
+      throw InputError(location(file_, number), "a second table", "accepted: one test in a file");
     }
     head_line_ = number;
-    columns_.assign(words.begin(), words.end());
+    columns_.assign(fields.begin(), fields.end());
     if (columns_.front() == "#") columns_.erase(columns_.begin());
     const auto at = [&](std::string_view word) {
       const auto found = std::find(columns_.begin(), columns_.end(), word);
       if (found == columns_.end()) {
-        throw InputError(place(file_, number), fmt::format("no column '{}'", word),
+        throw InputError(location(file_, number), fmt::format("no column '{}'", word),
                          "accepted: size, time and algbw among the columns of nccl-tests (times "
                          "of GPUs, so without --report_cputime)");
       }
@@ -177,49 +177,49 @@ class TestOutput {
   }
 
   /// The line below the head has units where columns have one.
-  void check_units(const std::vector<std::string_view>& words, std::size_t number) const {
+  void check_units(const std::vector<std::string_view>& fields, std::size_t number) const {
     constexpr std::array<std::string_view, 5> known{"(B)", "(elements)", "(us)", "(GB/s)", "(%)"};
-    for (const std::string_view word : words) {
+    for (const std::string_view word : fields) {
       if (!word.starts_with('(')) continue;
       if (std::find(known.begin(), known.end(), word) == known.end()) {
-        throw InputError(place(file_, number), fmt::format("the unit {}", word),
+        throw InputError(location(file_, number), fmt::format("the unit {}", word),
                          "accepted: (B) for sizes, (us) for times, (GB/s) for rates");
       }
     }
   }
 
-  void read_row(const std::vector<std::string_view>& words, std::size_t number) {
+  void read_row(const std::vector<std::string_view>& fields, std::size_t number) {
     const bool whole =
-        words.size() == columns_.size() || (timestamps_ && words.size() > columns_.size());
+        fields.size() == columns_.size() || (timestamps_ && fields.size() > columns_.size());
     if (!whole) {
-      throw InputError(place(file_, number), fmt::format("{} columns", words.size()),
+      throw InputError(location(file_, number), fmt::format("{} columns", fields.size()),
                        fmt::format("accepted: the {} of the head line", columns_.size()));
     }
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (columns_[i] != "#wrong" || words[i] == "N/A" || to_number<double>(words[i]) == 0.0) {
+      if (columns_[i] != "#wrong" || fields[i] == "N/A" || to_number<double>(fields[i]) == 0.0) {
         continue;
       }
-      throw InputError(place(file_, number), fmt::format("{} wrong values", words[i]),
+      throw InputError(location(file_, number), fmt::format("{} wrong values", fields[i]),
                        "accepted: a run whose results are right");
     }
-    check_rate(words, number);
-    rows_.push_back({words[size_], words[time_], number});
+    check_rate(fields, number);
+    rows_.push_back({fields[size_], fields[time_], number});
   }
 
-  /// algbw is size over time; who converted one of the columns is found out here. (Early versions
-  /// counted all-gathers without the part that stays, hence the wide margin.)
-  void check_rate(const std::vector<std::string_view>& words, std::size_t number) const {
-    const auto bytes = to_number<double>(words[size_]);
-    const auto micros = to_number<double>(words[time_]);
-    const auto rate = to_number<double>(words[rate_]);
+  /// Checks that algbw is size over time, which detects converted columns. (Early versions counted
+  /// all-gathers without the part that stays, hence the wide margin.)
+  void check_rate(const std::vector<std::string_view>& fields, std::size_t number) const {
+    const auto bytes = to_number<double>(fields[size_]);
+    const auto micros = to_number<double>(fields[time_]);
+    const auto rate = to_number<double>(fields[rate_]);
     constexpr double least_told = 0.1, margin = 2.5;  // rates have two decimals
     if (!bytes || !micros || !rate || *rate < least_told) return;
     if (*bytes <= 0 || *micros <= 0 || !std::isfinite(*micros)) return;  // refused later
     const double ratio = *bytes / *micros * 1e-3 / *rate;
     if (ratio > margin || ratio < 1 / margin) {
-      throw InputError(place(file_, number),
-                       fmt::format("{} B in {} us, which is not {} GB/s", words[size_],
-                                   words[time_], words[rate_]),
+      throw InputError(location(file_, number),
+                       fmt::format("{} B in {} us, which is not {} GB/s", fields[size_],
+                                   fields[time_], fields[rate_]),
                        "accepted: sizes in bytes, times in microseconds");
     }
   }
@@ -292,7 +292,7 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
                                        std::pair{ranks, "n_gpus (or nodes and gpus_per_node)"},
                                        std::pair{times, "time_us_outofplace or time_us_inplace"}}) {
     if (there) continue;
-    throw InputError(place(file, 1), fmt::format("no column {}", columns),
+    throw InputError(location(file, 1), fmt::format("no column {}", columns),
                      "accepted: collective, size_bytes, n_gpus and time_us_outofplace, or what "
                      "nccl-tests print");
   }
@@ -312,13 +312,13 @@ std::vector<CollectiveTable> read_csv_tables(std::string_view text, const std::s
     table.ranks = count;
     const bool out = !csv.at(row, "time_us_outofplace").empty();
     add_row(csv.at(row, "size_bytes"), csv.at(row, out ? "time_us_outofplace" : "time_us_inplace"),
-            place(file, row.line), table);
+            location(file, row.line), table);
   }
   std::vector<CollectiveTable> all;
   for (auto& [key, table] : tables) {
     if (!table.times.empty()) all.push_back(std::move(table));
   }
-  if (all.empty()) throw InputError(file, "no rows of what was asked for", accepted_tests);
+  if (all.empty()) throw InputError(file, "no rows of the requested collective", accepted_tests);
   return all;
 }
 

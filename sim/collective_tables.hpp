@@ -24,7 +24,7 @@ struct CollectiveTable {
   friend bool operator==(const CollectiveTable&, const CollectiveTable&) = default;
 };
 
-/// What the user says of a text that may not say it itself.
+/// What the user states about a table whose text may not contain it.
 struct CollectiveHint {
   std::optional<CollectiveKind> kind{};
   std::optional<std::int32_t> ranks{};

@@ -68,13 +68,14 @@ constexpr double fastest_pcie = 50e9;
 bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
 
 /// Flows of an all_to_all among all pairs alike.
-std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload, Ways& ways) {
+std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload,
+                                  PathCache& paths) {
   const auto n = static_cast<double>(group.size());
   const double each = static_cast<double>(payload.value) / (n * (n - 1));
   std::vector<LoneFlow> flows;
   for (const DeviceId from : group) {
     for (const DeviceId to : group) {
-      if (from != to) flows.push_back({&ways.between(from, to), each, Seconds{0}});
+      if (from != to) flows.push_back({&paths.between(from, to), each, Seconds{0}});
     }
   }
   return flows;
@@ -84,25 +85,25 @@ std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload
 /// and then its flows take the rest; those of links that are slower than the table carry less, so
 /// that on an idle network the whole takes the table's time exactly, never more and never less.
 CollectiveChoice measured_choice(const CollectiveTable& table, std::span<const DeviceId> group,
-                                 Bytes payload, Ways& ways) {
+                                 Bytes payload, PathCache& paths) {
   const auto smallest = table.times.begin();
   // Sizes as payloads: the same factor for all.
   const double travels = table.kind == CollectiveKind::all_to_all ? table.ranks - 1 : 1;
   const Bytes first{std::llround(static_cast<double>(smallest->first) * travels)};
   const Seconds before =
-      std::max(Seconds{0}, smallest->second - time_on_links(table.kind, group, first, ways));
+      std::max(Seconds{0}, smallest->second - time_on_links(table.kind, group, first, paths));
   const Seconds all = *interpolated(table.times, table_size(table.kind, group.size(), payload));
   CollectiveChoice choice{"measured", "measured", std::min(all, before),
                           Seconds{0}, 1,          Seconds{std::numeric_limits<double>::infinity()}};
   choice.least = all - choice.wait;
-  const Seconds links = time_on_links(table.kind, group, payload, ways);
+  const Seconds links = time_on_links(table.kind, group, payload, paths);
   if (links > choice.least) choice.traffic = choice.least / links;
   return choice;
 }
 
 }  // namespace
 
-const GroupRings& Ways::rings(std::span<const DeviceId> group) {
+const GroupRings& PathCache::rings(std::span<const DeviceId> group) {
   const auto [entry, fresh] =
       rings_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), GroupRings{});
   GroupRings& found = entry->second;
@@ -138,7 +139,7 @@ const GroupRings& Ways::rings(std::span<const DeviceId> group) {
   return found;
 }
 
-const CommShape& Ways::shape(std::span<const DeviceId> group) {
+const CommShape& PathCache::shape(std::span<const DeviceId> group) {
   const auto [entry, fresh] =
       shapes_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), CommShape{});
   CommShape& shape = entry->second;
@@ -227,16 +228,16 @@ Bytes part_carried(Bytes payload, const CollectiveChoice& choice) {
 }
 
 CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
-                        Ways& ways, const SimOptions& options) {
+                        PathCache& paths, const SimOptions& options) {
   const bool exchange = kind == CollectiveKind::all_to_all;
   CollectiveChoice choice;
   if (exchange) choice.algorithm = "pairwise";
   if (options.collectives == CollectiveCost::ideal || group.size() < 2) return choice;
-  const CommShape& shape = ways.shape(group);
+  const CommShape& shape = paths.shape(group);
   if (!shape.gpus) return choice;
   if (options.collectives == CollectiveCost::measured) {
     const CollectiveTable* table = find_table(options.tables, kind, group.size());
-    if (table != nullptr) return measured_choice(*table, group, payload, ways);
+    if (table != nullptr) return measured_choice(*table, group, payload, paths);
   }
   if (!exchange) return choose_nccl(kind, shape, payload, options);
   // One group of messages: all wait as one does, and once for the launch. The terms are those of
@@ -252,10 +253,10 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   return choice;
 }
 
-Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, Ways& ways,
+Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& paths,
                       const SimOptions& options) {
-  const Cluster& cluster = ways.cluster();
-  const Route& route = ways.between(from, to);
+  const Cluster& cluster = paths.cluster();
+  const Route& route = paths.between(from, to);
   const DeviceModel &a = cluster.model(from), &b = cluster.model(to);
   const bool gpus = a.kind == DeviceKind::gpu && b.kind == DeviceKind::gpu;
   if (options.collectives == CollectiveCost::ideal || !gpus) return route.latency;
@@ -335,11 +336,11 @@ Seconds time_alone(std::span<const LoneFlow> flows, Seconds least, const Cluster
 }
 
 Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
-                      Ways& ways) {
+                      PathCache& paths) {
   if (kind == CollectiveKind::all_to_all) {
-    return time_alone(equal_pairs(group, payload, ways), Seconds{0}, ways.cluster());
+    return time_alone(equal_pairs(group, payload, paths), Seconds{0}, paths.cluster());
   }
-  const GroupRings& rings = ways.rings(group);
+  const GroupRings& rings = paths.rings(group);
   double slowest = 0;
   for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings)) {
     const double rate = rings.weights[flow.ring] * rings.rate;
@@ -353,29 +354,29 @@ Seconds pair_wait(const CollectiveChoice& choice, const Route& route) {
 }
 
 Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
-                        Ways& ways, const SimOptions& options) {
-  const CollectiveChoice choice = choose(kind, group, payload, ways, options);
+                        PathCache& paths, const SimOptions& options) {
+  const CollectiveChoice choice = choose(kind, group, payload, paths, options);
   std::vector<LoneFlow> flows;
   if (kind == CollectiveKind::all_to_all) {
-    flows = equal_pairs(group, payload, ways);
+    flows = equal_pairs(group, payload, paths);
     for (LoneFlow& flow : flows) {
       flow.bytes *= choice.traffic;
       flow.wait = pair_wait(choice, *flow.route);
     }
   } else {
-    const GroupRings& rings = ways.rings(group);
+    const GroupRings& rings = paths.rings(group);
     for (const HopFlow& flow : hop_flows({kind, payload, {}}, rings, choice)) {
       flows.push_back({&rings.rings[flow.ring].hops[flow.hop],
                        static_cast<double>(flow.payload.value), flow.wait});
     }
   }
-  return time_alone(flows, choice.least, ways.cluster());
+  return time_alone(flows, choice.least, paths.cluster());
 }
 
 CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload,
                              const Cluster& cluster, const SimOptions& options) {
-  Ways ways(cluster);
-  const CollectiveChoice choice = choose(kind, group, payload, ways, options);
+  PathCache paths(cluster);
+  const CollectiveChoice choice = choose(kind, group, payload, paths, options);
   return {std::string(choice.algorithm), std::string(choice.protocol)};
 }
 

@@ -25,9 +25,9 @@ struct GroupRings {
 };
 
 /// Rings and routes of one cluster, found once. Holds a reference to the cluster.
-class Ways {
+class PathCache {
  public:
-  explicit Ways(const Cluster& cluster) : cluster_(cluster), routes_(cluster) {}
+  explicit PathCache(const Cluster& cluster) : cluster_(cluster), routes_(cluster) {}
 
   /// References stay valid as long as this object lives.
   const Route& between(DeviceId from, DeviceId to) { return routes_.between(from, to); }
@@ -68,7 +68,7 @@ struct HopFlow {
 ///     broadcast        total, all hops but the one back to the root, after the sum of their α
 ///
 /// because chunk c starts at position c+1, is reduced all the way round to c, and from there goes
-/// round again. In a ring the slowest hop sets the pace of all its messages, and max-min sharing
+/// round again. In a ring the slowest hop limits the rate of all messages, and max-min sharing
 /// treats n steady streams and n flows of the same volume alike; so the last flow ends when the
 /// last message of the step-by-step ring arrives (checked: tests/sim/collectives_test.cpp).
 ///
@@ -90,8 +90,8 @@ struct RingMessages {
 [[nodiscard]] std::vector<RingMessages> ring_messages(const CollectivePayload& payload,
                                                       const GroupRings& rings);
 
-/// hop_flows as a library runs them: each waits as long as the choice says and carries its part of
-/// the traffic. `ideal` leaves them as they are.
+/// hop_flows as a library runs them: each flow waits for the latency of the choice and carries its
+/// part of the traffic. `ideal` leaves them unchanged.
 [[nodiscard]] std::vector<HopFlow> hop_flows(const CollectivePayload& payload,
                                              const GroupRings& rings,
                                              const CollectiveChoice& choice);
@@ -100,11 +100,11 @@ struct RingMessages {
 /// What the options make of a collective: the table's time, NCCL's, or nothing beyond the links.
 /// For all_to_all: pairwise messages of one group (sim/nccl.hpp, message_wait).
 [[nodiscard]] CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group,
-                                      Bytes payload, Ways& ways, const SimOptions& options);
+                                      Bytes payload, PathCache& paths, const SimOptions& options);
 
 /// How long a transfer waits before its bytes flow: the route's latency, or between GPUs what a
 /// library needs (sim/nccl.hpp, message_wait) if that is longer.
-[[nodiscard]] Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, Ways& ways,
+[[nodiscard]] Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& paths,
                                     const SimOptions& options);
 
 /// Payload of one pair of an all_to_all; positions in the group.
@@ -139,13 +139,14 @@ struct LoneFlow {
 /// take no longer, and for rings over separate links no less. The hops of a ring get at least the
 /// ring's part of the rate; for pairs of equal size time_alone is exact.
 [[nodiscard]] Seconds time_on_links(CollectiveKind kind, std::span<const DeviceId> group,
-                                    Bytes payload, Ways& ways);
+                                    Bytes payload, PathCache& paths);
 
 /// How long a pair of an all_to_all waits: the choice's wait, and what its route has beyond that.
 [[nodiscard]] Seconds pair_wait(const CollectiveChoice& choice, const Route& route);
 
 /// time_alone of a collective with equal shares.
 [[nodiscard]] Seconds collective_time(CollectiveKind kind, std::span<const DeviceId> group,
-                                      Bytes payload, Ways& ways, const SimOptions& options = {});
+                                      Bytes payload, PathCache& paths,
+                                      const SimOptions& options = {});
 
 }  // namespace parsim

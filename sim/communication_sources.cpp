@@ -20,17 +20,17 @@ bool all_gpus(const Cluster& cluster, std::span<const DeviceId> group) {
 }
 
 std::optional<NcclRefusal> refusal_of(CollectiveKind kind, std::span<const DeviceId> group,
-                                      Ways& ways, const SimOptions& options) {
+                                      PathCache& paths, const SimOptions& options) {
   if (!options.algorithm && !options.protocol) return std::nullopt;
-  return nccl_refusal(kind, ways.shape(group), options);
+  return nccl_refusal(kind, paths.shape(group), options);
 }
 
 }  // namespace
 
 void check_collective(CollectiveKind kind, std::span<const DeviceId> group, const Cluster& cluster,
                       const SimOptions& options) {
-  Ways ways(cluster);
-  if (const auto refusal = refusal_of(kind, group, ways, options)) {
+  PathCache paths(cluster);
+  if (const auto refusal = refusal_of(kind, group, paths, options)) {
     throw InputError(refusal->flag, refusal->reason, refusal->accepted);
   }
 }
@@ -38,7 +38,7 @@ void check_collective(CollectiveKind kind, std::span<const DeviceId> group, cons
 CommunicationSources communication_sources(const ExecDag& dag, std::span<const Seconds> times,
                                            const Cluster& cluster, const CostModel& cost,
                                            const SimOptions& options) {
-  Ways ways(cluster);
+  PathCache paths(cluster);
   CommunicationSources sources;
   std::map<std::pair<CollectiveKind, GroupId>, std::optional<NcclRefusal>> refusals;
   std::set<std::pair<CollectiveKind, std::size_t>> lacking;
@@ -68,7 +68,7 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
     if (group.size() < 2) continue;
     const auto kind = static_cast<CollectiveKind>(record.sub);
     const auto [entry, fresh] = refusals.try_emplace({kind, group_id});
-    if (fresh) entry->second = refusal_of(kind, group, ways, options);
+    if (fresh) entry->second = refusal_of(kind, group, paths, options);
     ++sources.collectives;
     if (const std::optional<NcclRefusal>& refusal = entry->second) {
       if (++sources.refused == 1) {

@@ -28,9 +28,9 @@ class ConstantEfficiency final : public CostModel {
     const auto bytes = static_cast<double>(element_bytes(precision));
     double time = 0;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
-      const double products =
+      const double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
-      time += std::max(products, kernel.elements * bytes / rates.memory) + rates.overhead;
+      time += std::max(gemms, kernel.elements * bytes / rates.memory) + rates.overhead;
     }
     return {Seconds{time}, rates.origin};
   }
@@ -50,9 +50,9 @@ class ConstantEfficiency final : public CostModel {
   }
 
   [[nodiscard]] std::string summary() const override {
-    return "constant efficiency per device and class of operation (gemm, convolution forward and "
-           "backward, memory), fitted to DeepBench's kernels; other devices borrow from the "
-           "nearest relative (guessed)";
+    return "a constant fraction of the peak per device and kernel class (GEMM, convolution forward "
+           "and backward, memory-bound), fitted to DeepBench; devices without data are scaled from "
+           "the most similar one (guessed)";
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
@@ -76,7 +76,7 @@ class ConstantEfficiency final : public CostModel {
     Rates rates;
     for (std::size_t kind = 0; kind < rates.flops.size(); ++kind) {
       const auto of = static_cast<KernelClass>(kind);
-      // A walk that multiplies is one filter per channel: limited by memory, never by products.
+      // A memory-bound kernel with FLOPs is a depthwise convolution: never limited by the peak.
       rates.flops[kind] =
           peak_of(model, precision) * (of == KernelClass::memory ? 1.0 : efficiency.of(of));
     }

@@ -6,10 +6,10 @@ namespace parsim {
 const std::vector<CostSource>& cost_sources() {
   static const std::vector<CostSource> all = {
       {"tiles",
-       "products and convolutions by tiles, waves and split sums, with Winograd; the rest by "
-       "memory rate (default)",
+       "GEMMs and convolutions by tiles, waves and split-K, with Winograd; other kernels by memory "
+       "bandwidth (default)",
        make_tile_costs},
-      {"constant", "a constant part of the peak per device and class of operation",
+      {"constant", "a constant fraction of the peak per device and kernel class",
        make_constant_efficiency},
   };
   return all;

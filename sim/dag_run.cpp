@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "sim/contention.hpp"
 #include "sim/fair_flows.hpp"
 #include "sim/flow_engine.hpp"
 #include "sim/op_flows.hpp"
-#include "sim/pace.hpp"
 
 namespace parsim {
 
 namespace {
 
-/// A transfer or collective on its way.
+/// A transfer or collective in flight.
 struct Active {
   /// A hop of a ring that runs message by message.
   struct Hop {
@@ -45,8 +45,8 @@ constexpr std::int64_t token(std::size_t active, std::size_t part) {
 }
 constexpr std::size_t active_of(std::int64_t t) { return static_cast<std::size_t>(t) >> 32; }
 constexpr std::size_t part_of(std::int64_t t) { return static_cast<std::size_t>(t) & 0xFFFFFFFFU; }
-/// Negative tokens: something may have ended at its own pace, or an operation starts.
-constexpr std::int64_t pace_token = -1;
+/// Negative tokens: an operation under contention may have ended, or an operation starts.
+constexpr std::int64_t contention_token = -1;
 constexpr std::int64_t start_token(std::size_t op) { return -2 - static_cast<std::int64_t>(op); }
 constexpr std::size_t starting_op(std::int64_t t) { return static_cast<std::size_t>(-2 - t); }
 
@@ -55,21 +55,21 @@ template <class Flows>
 class DagRun {
  public:
   DagRun(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-         const SimOptions& options, const Findings& findings)
+         const SimOptions& options, const SimulationOutput& output)
       : dag_(dag),
         prepared_(prepared),
         cluster_(cluster),
         fidelity_(options.fidelity),
-        slow_(options.slow),
-        findings_(findings),
-        spans_(findings.spans),
+        slowdowns_(options.slowdowns),
+        output_(output),
+        spans_(output.spans),
         waiting_(prepared.successors.waiting),
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
-            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slow)) {
-    if (options.paced()) {
-      pace_.emplace(dag, options.interference, options.common_memory, options.slow,
-                    cluster.devices.size());
+            [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slowdowns)) {
+    if (options.has_contention()) {
+      contention_.emplace(dag, options.interference, options.common_memory, options.slowdowns,
+                          cluster.devices.size());
     }
   }
 
@@ -82,19 +82,19 @@ class DagRun {
       if (waiting_[i] == 0 && prepared_.runs(i)) ready_.push_back(i);
     }
     start_ready();
-    if (pace_) run_paced();
+    if (contention_) run_contended();
     engine_.run();
   }
 
  private:
-  /// Gives every kernel that is ready its end, and theirs, until only communication is left.
+  /// Ends every ready kernel, and those that it makes ready, until only communication is left.
   void start_ready() {
     while (!ready_.empty()) {
       const std::size_t op = ready_.back();
       ready_.pop_back();
       const double seconds = prepared_.seconds[op];
-      if (pace_) {
-        start_paced(op);
+      if (contention_) {
+        start_contended(op);
       } else if (seconds < 0) {
         start_communication(OpId{op});
       } else {
@@ -105,9 +105,9 @@ class DagRun {
 
   [[nodiscard]] Seconds kernel_end(std::size_t op, Seconds seconds) const {
     const Seconds start = spans_[op].start;
-    if (slow_.devices.empty()) return start + seconds;
+    if (slowdowns_.devices.empty()) return start + seconds;
     const DeviceId device = kernel_device(dag_, OpId{op});
-    return device.valid() ? slow_.of(device).end(start, seconds) : start + seconds;
+    return device.valid() ? slowdowns_.of(device).end(start, seconds) : start + seconds;
   }
 
   void end_operation(std::size_t op, Seconds end) {
@@ -119,55 +119,55 @@ class DagRun {
     }
   }
 
-  // Where kernels and messages hold each other up, what starts later decides when something ends:
-  // so nothing has an end before its date, and every operation starts at an event.
+  // Under contention, an operation that starts later changes when others end, so ends are known
+  // only at their date, and every operation starts at an event.
 
-  void start_paced(std::size_t op) {
+  void start_contended(std::size_t op) {
     const Seconds start = spans_[op].start;
     if (start > engine_.now() * (1 + date_slack)) {
       engine_.wake_at(start, start_token(op));
     } else {
-      begin_paced(op);
+      begin_contended(op);
     }
   }
 
-  void begin_paced(std::size_t op) {
+  void begin_contended(std::size_t op) {
     const OpId id{op};
     const Seconds start = spans_[op].start, alone{prepared_.seconds[op]};
     if (alone < Seconds{0}) {
       start_communication(id);
     } else if (communicates(dag_, id)) {
       begin_message(id, alone);
-      pace_->flows_ended(id, start);
+      contention_->flows_ended(id, start);
     } else {
-      pace_->start_kernel(id, start, alone, traffic(id));
+      contention_->start_kernel(id, start, alone, traffic(id));
     }
   }
 
   void begin_message(OpId op, Seconds alone) {
-    pace_->start_message(op, spans_[op.index()].start, alone, traffic(op));
+    contention_->start_message(op, spans_[op.index()].start, alone, traffic(op));
   }
   [[nodiscard]] double traffic(OpId op) const {
     return prepared_.traffic.empty() ? 0 : prepared_.traffic[op.index()];
   }
 
-  /// Ends what is due, and asks to be called when the next operation ends.
-  void run_paced() {
-    while (const std::optional<Pace::End> end = pace_->pop(engine_.now())) {
+  /// Ends the operations that are due, and asks to be called when the next one ends.
+  void run_contended() {
+    while (const std::optional<Contention::End> end = contention_->pop(engine_.now())) {
       end_operation(end->op.index(), end->date);
       start_ready();
     }
-    const Seconds next = pace_->next();
+    const Seconds next = contention_->next();
     if (next >= woken_at_) return;
     woken_at_ = next;
-    engine_.wake_at(next, pace_token);
+    engine_.wake_at(next, contention_token);
   }
 
   /// All flows of a message have ended.
   void end_flows(OpId op, Seconds date) {
-    if (pace_) {
-      pace_->flows_ended(op, date);
-      run_paced();
+    if (contention_) {
+      contention_->flows_ended(op, date);
+      run_contended();
     } else {
       end_operation(op.index(), date);
       start_ready();
@@ -177,9 +177,9 @@ class DagRun {
   /// What the message takes on an idle network; its flows leave no traces.
   [[nodiscard]] Seconds alone_by_messages(OpId op) {
     OpFlows flows;
-    std::vector<double> bytes(findings_.hop_bytes.size());
-    double spared = 0;
-    flows_of(dag_, prepared_, op, Fidelity::hops, {spans_, bytes, spared}, flows);
+    std::vector<double> bytes(output_.hop_bytes.size());
+    double reduced_in_network = 0;
+    flows_of(dag_, prepared_, op, Fidelity::hops, {spans_, bytes, reduced_in_network}, flows);
     return time_alone(flows, prepared_, cluster_);
   }
 
@@ -201,11 +201,11 @@ class DagRun {
 
   void start_communication(OpId op) {
     if (fidelity_ == Fidelity::analytic) {
-      const Seconds alone = time_alone(dag_, prepared_, op, cluster_, findings_);
+      const Seconds alone = time_alone(dag_, prepared_, op, cluster_, output_);
       const Seconds start = spans_[op.index()].start;
-      if (pace_) {
+      if (contention_) {
         begin_message(op, alone);
-        pace_->flows_ended(op, start);
+        contention_->flows_ended(op, start);
       } else {
         end_operation(op.index(), start + alone);
       }
@@ -216,7 +216,7 @@ class DagRun {
       const CollectivePayload payload = payload_of(dag_, op);
       // A broadcast has no step-by-step form of its own: its pieces may be as small as one likes.
       if (payload.kind != CollectiveKind::all_to_all && payload.kind != CollectiveKind::broadcast) {
-        if (pace_) begin_message(op, alone_by_messages(op));
+        if (contention_) begin_message(op, alone_by_messages(op));
         start_messages(index, prepared_.table.groups.at(dag_.record(op).device), payload);
         return;
       }
@@ -227,15 +227,15 @@ class DagRun {
   /// Flows that wait equally long share one date.
   void start_flows(std::size_t index) {
     Active& active = actives_[index];
-    flows_of(dag_, prepared_, active.op, fidelity_, findings_, active.flows);
+    flows_of(dag_, prepared_, active.op, fidelity_, output_, active.flows);
     active.not_before = active.start + active.flows.longest_wait + active.flows.least;
     const std::vector<OpFlow>& flows = active.flows.flows;
     active.left = flows.size();
-    if (pace_) begin_message(active.op, time_alone(active.flows, prepared_, cluster_));
-    if (flows.empty()) {  // an all-to-all in which nobody needs anything
+    if (contention_) begin_message(active.op, time_alone(active.flows, prepared_, cluster_));
+    if (flows.empty()) {  // an all-to-all in which no member needs anything
       free_.push_back(index);
-      if (pace_) {
-        pace_->flows_ended(active.op, active.start);
+      if (contention_) {
+        contention_->flows_ended(active.op, active.start);
       } else {
         end_operation(active.op.index(), active.start);
       }
@@ -274,14 +274,14 @@ class DagRun {
 
   void on_date(std::int64_t t) {
     if (t < 0) {
-      if (t == pace_token) {
-        // A later date than the one last asked for may have been asked for before: that one still
-        // comes. SimGrid's dates are a nanosecond wide.
-        if (engine_.now() + Seconds{2e-9} >= woken_at_) woken_at_ = Pace::never;
+      if (t == contention_token) {
+        // An earlier call may have requested a later date, whose wake-up still comes. SimGrid's
+        // dates have a resolution of 1 ns.
+        if (engine_.now() + Seconds{2e-9} >= woken_at_) woken_at_ = Contention::never;
       } else {
-        begin_paced(starting_op(t));
+        begin_contended(starting_op(t));
       }
-      run_paced();
+      run_contended();
       return;
     }
     const std::size_t index = active_of(t), part = part_of(t);
@@ -291,7 +291,7 @@ class DagRun {
       const std::size_t route = active.group->first + part;
       const Bytes payload = active.messages[part / n].payload(active.hops[part].sent, part % n);
       for (const Hop hop : prepared_.table.routes[route]->hops) {
-        findings_.hop_bytes[hop.index()] += static_cast<double>(payload.value);
+        output_.hop_bytes[hop.index()] += static_cast<double>(payload.value);
       }
       engine_.start(route, payload, t);
       return;
@@ -323,26 +323,26 @@ class DagRun {
   const PreparedDag& prepared_;
   const Cluster& cluster_;
   const Fidelity fidelity_;
-  const Slowdowns& slow_;
-  const Findings findings_;
+  const Slowdowns& slowdowns_;
+  const SimulationOutput output_;
   const std::span<Span> spans_;
   std::vector<std::uint32_t> waiting_;
   std::vector<std::size_t> ready_;
   std::vector<Active> actives_;
   std::vector<std::size_t> free_;
-  std::optional<Pace> pace_;  ///< nothing if nothing holds anything up
-  Seconds woken_at_ = Pace::never;
+  std::optional<Contention> contention_;  ///< absent without contention
+  Seconds woken_at_ = Contention::never;
   Flows engine_;
 };
 
 }  // namespace
 
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              const SimOptions& options, const Findings& findings) {
+              const SimOptions& options, const SimulationOutput& output) {
   if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
-    DagRun<FairFlows>(dag, prepared, cluster, options, findings).run();
+    DagRun<FairFlows>(dag, prepared, cluster, options, output).run();
   } else {
-    DagRun<FlowEngine>(dag, prepared, cluster, options, findings).run();
+    DagRun<FlowEngine>(dag, prepared, cluster, options, output).run();
   }
 }
 

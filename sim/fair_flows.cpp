@@ -11,7 +11,7 @@ namespace parsim {
 
 namespace {
 
-/// Rates closer than this are the same: what rounding makes of another order of additions.
+/// Rates closer than this are equal: they differ by rounding in another order of additions.
 constexpr double same_rate = 1e-13;
 constexpr double same_date = 1e-12;
 
@@ -39,7 +39,7 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
       on_end_(std::move(on_end)),
       link_of_hop_(2 * cluster.links.size(), none),
       changes_(changes.rbegin(), changes.rend()) {
-  std::vector<Index> place;  // by link: of its use in uses_
+  std::vector<Index> index_of;  // by link: of its use in uses_
   first_use_.push_back(0);
   for (const Route* route : routes) {
     ensure(!route->hops.empty(), "a flow crosses at least one link");
@@ -49,12 +49,12 @@ FairFlows::FairFlows(const Cluster& cluster, std::span<const Route* const> route
       if (link == none) {
         link = static_cast<Index>(links_.size());
         links_.emplace_back().rate = cluster[hop.link].rate.value;
-        place.push_back(none);
+        index_of.push_back(none);
       }
-      if (place[link] != none && place[link] >= first) {
-        uses_[place[link]].weight += 1;
+      if (index_of[link] != none && index_of[link] >= first) {
+        uses_[index_of[link]].weight += 1;
       } else {
-        place[link] = static_cast<Index>(uses_.size());
+        index_of[link] = static_cast<Index>(uses_.size());
         uses_.push_back({link, 1});
       }
     }
@@ -96,10 +96,10 @@ void FairFlows::start(std::size_t route, Bytes payload, std::int64_t token) {
   flow.rate = 0;
   flow.since = now_;
   flow.token = token;
-  flow.places.clear();
+  flow.positions.clear();
   for (Index use = 0; const auto& [to, weight] : uses(flow.route)) {
     Link& link = links_[to];
-    flow.places.push_back(static_cast<Index>(link.flows.size()));
+    flow.positions.push_back(static_cast<Index>(link.flows.size()));
     link.flows.push_back({index, use++});
     link.wanted += weight * caps_[route];
     link.weight += weight;
@@ -122,10 +122,10 @@ void FairFlows::remove(Index index) {
       change(from);
       slowest_change_ = std::min(slowest_change_, flow.rate);
     }
-    const Index place = flow.places[use++];
+    const Index position = flow.positions[use++];
     const Member last = link.flows.back();
-    link.flows[place] = last;
-    flows_[last.flow].places[last.use] = place;
+    link.flows[position] = last;
+    flows_[last.flow].positions[last.use] = position;
     link.flows.pop_back();
     link.wanted = link.flows.empty() ? 0 : link.wanted - weight * cap;
     link.weight -= weight;
@@ -161,8 +161,8 @@ void FairFlows::run() {
   }
 }
 
-/// Gives links the rates that are due. That is rare, so all flows get new rates from zero: what a
-/// link without contention did for its flows says nothing any more.
+/// Applies the link rate changes that are due. These are rare, so all flows get new rates from
+/// zero: a link that was not contended before may be now.
 void FairFlows::change_rates() {
   bool changed = false;
   for (; !changes_.empty() && changes_.back().date.count() <= now_; changes_.pop_back()) {
@@ -240,7 +240,7 @@ void FairFlows::reach(Index link) {
 }
 
 /// Progressive filling of the reached flows: all rates grow alike until a link is full or a flow
-/// has what its own links can carry; who is there keeps its rate, the others go on.
+/// reaches the rate of its own links; such flows keep their rate, the others go on.
 void FairFlows::fill() {
   levels_.clear();
   for (const Index index : reached_links_) {

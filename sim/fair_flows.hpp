@@ -9,23 +9,23 @@
 #include <vector>
 
 #include "core/routes.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
-/// Flows that share the links of a cluster max-min fairly: nobody can get more without somebody
-/// getting less who has no more than he. A route that crosses a link k times takes k times its rate
-/// of it.
+/// Flows that share the links of a cluster max-min fairly: no flow's rate can rise without lowering
+/// that of a flow that is no faster. A flow whose route crosses a link k times uses k times its
+/// rate of that link.
 ///
-/// What makes it fast: links that their flows cannot fill, whatever they do, are no constraint; so
-/// most flows run at the rate of their slowest link and touch nobody. Where links are contended,
-/// only flows that a change can reach get new rates: those connected by contended links, and of
-/// them those at least as fast as the slowest flow that came or went (filling all flows at the same
-/// pace goes the same way until there). Checked: tests/sim/fair_flows_test.cpp, against filling all
-/// flows from zero at every event, and against SimGrid.
+/// Two facts make it fast. Links that their flows cannot fill are no constraint, so most flows run
+/// at the rate of their slowest link and affect no other flow. Where links are contended, only
+/// flows that a change can reach get new rates: those connected by contended links, and of them
+/// those at least as fast as the slowest flow that started or ended (progressive filling is the
+/// same up to that rate). Checked: tests/sim/fair_flows_test.cpp, against filling all flows from
+/// zero at every event, and against SimGrid.
 ///
-/// Deterministic: dates that are equal happen in the order they were asked for, ends in that of
-/// flows. Ends within 1e-12 of the clock are one.
+/// Deterministic: wake-ups at equal dates happen in the order of the calls, ends in the order of
+/// the flows. Ends within 1e-12 of the clock are one.
 class FairFlows {
  public:
   /// Receives the caller's token.
@@ -79,7 +79,7 @@ class FairFlows {
     double remaining = 0, rate = 0, since = 0;  ///< bytes at date `since`
     double next_rate = 0;
     std::int64_t token = 0;
-    std::vector<Index> places;  ///< by use: where it stands in the link's list
+    std::vector<Index> positions;  ///< by use: its index in the link's list
   };
   struct End {
     double date = 0;
@@ -92,7 +92,7 @@ class FairFlows {
     std::int64_t token = 0;
     bool operator>(const Date& b) const { return date != b.date ? date > b.date : order > b.order; }
   };
-  /// A contended link's rate per weight if it is shared among those who wait.
+  /// A contended link's rate per weight if its unfixed flows share it.
   struct Level {
     double rate = 0;
     Index link = 0;
@@ -119,7 +119,7 @@ class FairFlows {
   std::vector<Index> first_use_;
   std::vector<Use> uses_;             ///< by route
   std::vector<double> caps_;          ///< by route: what it could carry alone
-  std::vector<Index> slowest_links_;  ///< by route: the link that says so
+  std::vector<Index> slowest_links_;  ///< by route: its slowest link
   std::vector<Link> links_;
   std::vector<Index> link_of_hop_;   ///< by Hop::index(); none if no route crosses it
   std::vector<RateChange> changes_;  ///< of links, the next one last

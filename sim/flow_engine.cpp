@@ -112,7 +112,7 @@ struct FlowEngine::Impl {
   std::deque<Changing> changing;                    ///< never move
   std::vector<std::vector<Changing*>> changing_of;  ///< by route; no list at all: nothing changes
 
-  /// Asks for the changes of those links that are used.
+  /// Schedules the rate changes of the links that are used.
   void watch(const Cluster& cluster, std::span<const Route* const> routes,
              const std::vector<s4u::Link*>& links, std::span<const RateChange> changes) {
     if (changes.empty()) return;

@@ -9,13 +9,14 @@
 #include <span>
 
 #include "core/routes.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
-/// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; whoever
-/// starts a flow waits for its latency first (wake_at), because SimGrid's TCP-minded models share a
-/// link inversely to latency: of two flows of 1 and 5 us, one would get five times the rate.
+/// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; the
+/// caller waits for a flow's latency before it starts it (wake_at), because SimGrid's TCP models
+/// share a link inversely to latency: of two flows of 1 and 5 us, one would get five times the
+/// rate.
 ///
 /// SimGrid's clock outlives its engine, so make one per process (see sim/child.hpp).
 class FlowEngine {
@@ -23,8 +24,8 @@ class FlowEngine {
   /// Receives the caller's token. Must not throw: SimGrid's C code is on the stack.
   using Handler = std::function<void(std::int64_t token)>;
 
-  /// routes   what flows may use, by index; at least one hop each. Not kept.
-  /// on_date  called at a date asked for by wake_at
+  /// routes   of the flows, by index; at least one hop each. Not kept.
+  /// on_date  called at a date given to wake_at
   /// on_end   called when a flow has carried its last byte
   /// changes  of the links' rates, by date
   FlowEngine(const Cluster& cluster, std::span<const Route* const> routes, Handler on_date,

@@ -6,9 +6,8 @@
 
 namespace parsim {
 
-/// What the operation's kernel time is multiplied by: log-normal with mean 1 and the relative
-/// standard deviation asked for, a function of the seed and the operation's id alone. 1 without
-/// jitter.
+/// The factor of the operation's kernel time: log-normal with mean 1 and the given relative
+/// standard deviation, a function of the seed and the operation's id alone. 1 without jitter.
 [[nodiscard]] double jitter_factor(const Jitter& jitter, OpId op);
 
 }  // namespace parsim

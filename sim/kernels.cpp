@@ -15,7 +15,7 @@ struct Traffic {
   [[nodiscard]] double all() const { return in + out + parameters; }
 };
 
-/// Fewer channels than this leave Winograd's transformations without work to share.
+/// With fewer channels, Winograd's transforms are not amortised.
 constexpr std::int64_t least_winograd_channels = 16;
 
 std::int64_t volume_from(const Region& region, std::size_t axis) {
@@ -24,16 +24,15 @@ std::int64_t volume_from(const Region& region, std::size_t axis) {
   return volume;
 }
 
-/// Smaller kernels have Winograd's form, which beats transforms.
+/// Smaller kernels use Winograd's algorithm, which is faster than FFT.
 constexpr std::int64_t least_spectral_kernel = 5;
 
-/// The products of the three passes; `data` is that of the input gradient.
-struct Products {
+/// The GEMMs of the three passes; `data` is that of the input gradient.
+struct Gemms {
   Kernel forward, data, weights;
 };
 
-Products products_of(const Conv& conv, const Region& in, std::int64_t in_channels,
-                     const Part& part) {
+Gemms gemms_of(const Conv& conv, const Region& in, std::int64_t in_channels, const Part& part) {
   std::int64_t taps = 1, strides = 1;
   bool square = conv.windows.size() == 2 && conv.groups == 1;
   for (const Window& window : conv.windows) {
@@ -54,7 +53,7 @@ Products products_of(const Conv& conv, const Region& in, std::int64_t in_channel
   const std::int64_t kernel = square ? conv.windows[0].kernel : 0;
   const bool winograd =
       (kernel == 3 || kernel == 5) && std::min(c, filters) >= least_winograd_channels;
-  Products all;
+  Gemms all;
   all.forward = {KernelClass::forward, 0, 0, outputs, n, c * taps, groups};
   all.data = {KernelClass::backward_data,
               0,
@@ -74,10 +73,10 @@ Products products_of(const Conv& conv, const Region& in, std::int64_t in_channel
     all.data.spectrum = {tiles, c, filters};
     all.weights.spectrum = {c, filters, tiles};
   }
-  for (Kernel* product : {&all.forward, &all.data, &all.weights}) {
-    product->winograd = winograd ? kernel : 0;
+  for (Kernel* gemm_kernel : {&all.forward, &all.data, &all.weights}) {
+    gemm_kernel->winograd = winograd ? kernel : 0;
     // A filter per channel has nothing to reuse: it is as fast as memory.
-    if (conv.groups > 1 && c == 1) product->kind = KernelClass::memory;
+    if (conv.groups > 1 && c == 1) gemm_kernel->kind = KernelClass::memory;
   }
   return all;
 }
@@ -87,7 +86,7 @@ Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches
   return {KernelClass::gemm, 0, 0, std::max(m, n), std::min(m, n), k, batches};
 }
 
-Products products_of(const Dense&, const Region& in, const Part& part) {
+Gemms gemms_of(const Dense&, const Region& in, const Part& part) {
   const std::int64_t units = part.out[part.out.rank() - 1].size();
   const std::int64_t rows = part.out.volume() / std::max<std::int64_t>(1, units);
   const std::int64_t channels = in[in.rank() - 1].size();
@@ -95,7 +94,7 @@ Products products_of(const Dense&, const Region& in, const Part& part) {
 }
 
 /// `data` is the gradient of the left operand, `weights` that of the right one.
-Products products_of(const MatMul&, const Region& left, const Part& part) {
+Gemms gemms_of(const MatMul&, const Region& left, const Part& part) {
   const std::size_t rank = part.out.rank();
   const std::int64_t m = part.out[rank - 2].size(), n = part.out[rank - 1].size();
   const std::int64_t k = left[left.rank() - 1].size();
@@ -103,20 +102,20 @@ Products products_of(const MatMul&, const Region& left, const Part& part) {
   return {gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
 }
 
-/// Each block of queries of a head walks along the keys: forward two products, backward five, of
-/// which the first makes the maps again (Dao et al. 2022, algorithms 1 and 4).
+/// Each block of queries of a head loops over the keys: two matmuls forward, five backward, of
+/// which the first recomputes the scores (Dao et al. 2022, algorithms 1 and 4).
 ///
-/// flops, elements   of the two products, and of what is read and written, forward
+/// flops, elements   of the two forward matmuls, and of what is read and written forward
 Kernel attention_kernel(const Attention& attention, const Shape& queries, const Part& part,
                         double flops, double elements, bool backwards) {
-  constexpr double more_products = 5.0 / 2;  // and gradients beside all that is read
+  constexpr double more_gemms = 5.0 / 2;  // gradients in addition to all that is read
   constexpr double more_elements = 2;
   const std::int64_t width = queries.axes[1].extent / attention.heads;
   const std::int64_t channels = part.out[2].size();
   Kernel kernel;
   kernel.kind = KernelClass::gemm;
   kernel.attends = true;
-  kernel.flops = flops * (backwards ? more_products : 1);
+  kernel.flops = flops * (backwards ? more_gemms : 1);
   kernel.elements = elements * (backwards ? more_elements : 1);
   kernel.m = part.out[1].size();
   kernel.n = std::min(width, channels);
@@ -139,15 +138,15 @@ bool is_linear(const LayerKind& kind) {
          kind.as<Rearrange>() != nullptr;
 }
 
-/// Elements that a layer without products touches. Backwards it reads the arriving gradient and,
-/// unless it is linear, the activation, and writes the leaving gradient. Normalising takes two
-/// walks, the first for the sums.
-double walked(const LayerKind& kind, const Traffic& traffic, bool backwards) {
+/// Elements that a memory-bound layer reads and writes. Backward it reads the gradient of its
+/// output and, unless it is linear, the activation, and writes the gradient of its input. A
+/// normalisation makes two passes, the first for the sums.
+double elements_touched(const LayerKind& kind, const Traffic& traffic, bool backwards) {
   const Norm* norm = kind.as<Norm>();
-  const bool two_walks = norm != nullptr && norm->kind != NormKind::local_response;
-  if (!backwards) return traffic.all() + (two_walks ? traffic.in : 0);
+  const bool two_passes = norm != nullptr && norm->kind != NormKind::local_response;
+  if (!backwards) return traffic.all() + (two_passes ? traffic.in : 0);
   return traffic.all() + (is_linear(kind) ? 0 : traffic.in) +
-         (two_walks ? traffic.in + traffic.out : 0);
+         (two_passes ? traffic.in + traffic.out : 0);
 }
 
 }  // namespace
@@ -182,40 +181,40 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   const auto push = [&](Kernel kernel) { kernels.list[kernels.count++] = kernel; };
   const double flops = forward_flops(kind, shapes, layer.out, part).value;
   if (flops <= 0) {
-    Kernel walk{KernelClass::memory, walked(kind, traffic, backwards)};
-    walk.normalises = kind.as<Norm>() != nullptr;
-    push(walk);
+    Kernel kernel{KernelClass::memory, elements_touched(kind, traffic, backwards)};
+    kernel.normalises = kind.as<Norm>() != nullptr;
+    push(kernel);
     return kernels;
   }
   if (const Attention* attention = kind.as<Attention>()) {
     push(attention_kernel(*attention, shapes[0], part, flops, traffic.all(), backwards));
     return kernels;
   }
-  Products products;
+  Gemms gemms;
   if (const Conv* conv = kind.as<Conv>()) {
-    products = products_of(*conv, first, shapes[0].axes[0].extent, part);
+    gemms = gemms_of(*conv, first, shapes[0].axes[0].extent, part);
   } else if (const Dense* dense = kind.as<Dense>()) {
-    products = products_of(*dense, first, part);
-  } else if (const MatMul* product = kind.as<MatMul>()) {
-    products = products_of(*product, first, part);
+    gemms = gemms_of(*dense, first, part);
+  } else if (const MatMul* gemm_kernel = kind.as<MatMul>()) {
+    gemms = gemms_of(*gemm_kernel, first, part);
   } else {
-    throw BrokenInvariant("a kind of layer that multiplies has its products");
+    throw BrokenInvariant("every layer kind with FLOPs has its GEMMs");
   }
-  const auto push_product = [&](Kernel product) {
-    product.elements = traffic.all();
-    product.flops = flops;
-    push(product);
+  const auto push_gemm = [&](Kernel gemm_kernel) {
+    gemm_kernel.elements = traffic.all();
+    gemm_kernel.flops = flops;
+    push(gemm_kernel);
   };
   if (!backwards) {
-    push_product(products.forward);
+    push_gemm(gemms.forward);
     return kernels;
   }
   const bool two_operands = kind.as<MatMul>() != nullptr;
   if (pass != Pass::backward_weights) {
-    push_product(products.data);
-    if (two_operands) push_product(products.weights);
+    push_gemm(gemms.data);
+    if (two_operands) push_gemm(gemms.weights);
   }
-  if (pass != Pass::backward_data && !two_operands) push_product(products.weights);
+  if (pass != Pass::backward_data && !two_operands) push_gemm(gemms.weights);
   return kernels;
 }
 

@@ -1,5 +1,5 @@
-// What a pass over a part of a layer makes a device do: kernels, one after another, each a matrix
-// product or a walk through memory. Cost models price them.
+// The kernels that a pass over a part of a layer launches, one after another: each a GEMM or a
+// memory-bound kernel. Cost models price them.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_w
 /// A convolution by Fourier transforms of 32 × 32 tiles, which overlap by the kernel: at each of
 /// the 32 · 17 frequencies that a real tile has, a complex product of m × k by k × n.
 ///
-///     forward, backward_data   m = N · tiles of a map    n, k = channels written, read
-///     backward_weights         m = C    n = K            k = N · tiles of a map
+///     forward, backward_data   m = N · tiles of an image    n, k = channels written, read
+///     backward_weights         m = C    n = K               k = N · tiles of an image
 ///
 /// Source: Mathieu, Henaff and LeCun 2014, "Fast training of convolutional networks through FFTs";
 /// tiles of 32: cuDNN's CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING.
@@ -34,19 +34,19 @@ struct Spectrum {
 ///     backward_data       m = N·H·W    n = C    k = K·R·S / strides
 ///     backward_weights    m = C·R·S    n = K    k = N·P·Q
 ///
-/// A walk through memory has none of this.
+/// A memory-bound kernel has none of these.
 struct Kernel {
   KernelClass kind = KernelClass::memory;
   double elements = 0;  ///< read and written
   double flops = 0;     ///< 2 x multiply-accumulates
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
-  bool normalises = false;    ///< a walk that waits for sums of its own first
-  bool attends = false;       ///< products with a softmax between them
+  bool normalises = false;    ///< memory-bound, with a reduction before the second pass
+  bool attends = false;       ///< two matmuls with a softmax between them
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };
 
-/// At most two: a product of two activations has two input gradients.
+/// At most two: a matmul of two activations has two input gradients.
 struct Kernels {
   std::array<Kernel, 2> list;
   std::size_t count = 0;

@@ -12,7 +12,7 @@ namespace parsim {
 
 namespace {
 
-/// What is known of a member of a class; equal only for equals.
+/// Hash of all known properties of a member of a class; equal only for equal members.
 using Color = std::uint64_t;
 
 constexpr Color mix(Color a, Color b) {
@@ -21,7 +21,7 @@ constexpr Color mix(Color a, Color b) {
 Color mix(Color a, Seconds b) { return mix(a, std::bit_cast<Color>(b.count())); }
 Color mix(Color a, double b) { return mix(a, std::bit_cast<Color>(b)); }
 
-Color color_of(const Slow& slow) {
+Color color_of(const SlowPeriods& slow) {
   Color color = 0;
   for (const SlowPeriod& period : slow.periods()) {
     color = mix(mix(mix(color, period.from), period.to), period.factor);
@@ -41,16 +41,16 @@ class Classes {
       : dag_(dag), prepared_(prepared), hop_bytes_(2 * cluster.links.size()) {
     for (std::size_t i = 0; i < cluster.links.size(); ++i) {
       const LinkId link{i};
-      const Color color = mix(color_of(options.slow.of(link)), cluster[link].rate.value);
+      const Color color = mix(color_of(options.slowdowns.of(link)), cluster[link].rate.value);
       links_.insert(links_.end(), 2, color);
     }
-    for (const Slow& slow : options.slow.devices) devices_.push_back(color_of(slow));
+    for (const SlowPeriods& slow : options.slowdowns.devices) devices_.push_back(color_of(slow));
     collect(options.fidelity);
   }
 
   /// False if too little is equal.
   bool refine() {
-    if (messages_.empty()) return false;  // kernels are only additions; or too many flows
+    if (communications_.empty()) return false;  // kernels are only additions; or too many flows
     std::size_t classes = link_classes();
     bool history = false;  // first only by what messages are: there are many more operations
     for (int round = 0; round < most_rounds; ++round) {
@@ -58,7 +58,8 @@ class Classes {
       if (history) {
         color_operations();
       } else {
-        for (const Message& one : messages_) operations_[one.op.index()] = own_color(one);
+        for (const Communication& one : communications_)
+          operations_[one.op.index()] = own_color(one);
       }
       color_links();
       const std::size_t finer = link_classes();
@@ -69,18 +70,18 @@ class Classes {
     return false;
   }
 
-  void merge(const Findings& findings) {
+  void merge(const SimulationOutput& output) {
     choose_operations();
     choose_flows();
     flows_ = {};  // millions, as the lists to come
     operations_ = {};
     choose_waits();
-    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) findings.hop_bytes[i] += hop_bytes_[i];
-    findings.spared_bytes += spared_bytes_;
+    for (std::size_t i = 0; i < hop_bytes_.size(); ++i) output.hop_bytes[i] += hop_bytes_[i];
+    output.bytes_reduced_in_network += bytes_reduced_in_network_;
   }
 
  private:
-  struct Message {
+  struct Communication {
     OpId op;
     std::size_t first = 0, end = 0;  ///< its flows
     Seconds longest_wait{}, least{};
@@ -94,10 +95,11 @@ class Classes {
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
       // The findings' spans are not touched.
-      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, spared_bytes_}, flows);
+      flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, bytes_reduced_in_network_},
+               flows);
       const std::size_t first = flows_.size();
       flows_.insert(flows_.end(), flows.flows.begin(), flows.flows.end());
-      messages_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
+      communications_.push_back({OpId{i}, first, flows_.size(), flows.longest_wait, flows.least});
     }
     std::vector<bool> used(links_.size(), false);
     for (const Route* route : prepared_.table.routes) {
@@ -134,12 +136,12 @@ class Classes {
     return mix(mix(mix(operation, routes_[flow.route]), payload), flow.wait);
   }
 
-  [[nodiscard]] Color own_color(const Message& message) const {
+  [[nodiscard]] Color own_color(const Communication& communication) const {
     Color flows = 0;
-    for (std::size_t i = message.first; i < message.end; ++i) {
+    for (std::size_t i = communication.first; i < communication.end; ++i) {
       flows += color_of_flow(0, flows_[i]);
     }
-    return mix(mix(flows, message.longest_wait), message.least);
+    return mix(mix(flows, communication.longest_wait), communication.least);
   }
 
   [[nodiscard]] Color own_color_of_kernel(std::size_t op) const {
@@ -150,10 +152,10 @@ class Classes {
 
   void color_operations() {
     std::fill(operations_.begin(), operations_.end(), 0);  // of what they wait for, until then
-    auto message = messages_.begin();
+    auto communication = communications_.begin();
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       const bool flows = prepared_.seconds[i] < 0;
-      const Color own = flows ? own_color(*message++) : own_color_of_kernel(i);
+      const Color own = flows ? own_color(*communication++) : own_color_of_kernel(i);
       Color& color = operations_[i];
       color = mix(color, own);
       if (!prepared_.issued.empty()) color = mix(color, prepared_.issued[i]);
@@ -166,9 +168,9 @@ class Classes {
   /// Calls visit(flow, its color) for every flow.
   template <class Visit>
   void each_flow(Visit visit) const {
-    for (const Message& message : messages_) {
-      const Color operation = operations_[message.op.index()];
-      for (std::size_t i = message.first; i < message.end; ++i) {
+    for (const Communication& communication : communications_) {
+      const Color operation = operations_[communication.op.index()];
+      for (std::size_t i = communication.first; i < communication.end; ++i) {
         visit(flows_[i], color_of_flow(operation, flows_[i]));
       }
     }
@@ -200,10 +202,10 @@ class Classes {
     for (const std::size_t link : used_links_) {
       stands[link] = standing.try_emplace(links_[link], link).second;
     }
-    std::unordered_map<Color, std::vector<Hop>> ways;  // by class of flows
+    std::unordered_map<Color, std::vector<Hop>> paths;  // by class of flows
     each_flow([&](const OpFlow& flow, Color color) {
       for (const Hop hop : prepared_.table.routes[flow.route]->hops) {
-        if (stands[hop.index()]) ways[color].push_back(hop);
+        if (stands[hop.index()]) paths[color].push_back(hop);
       }
     });
     RouteTable table;
@@ -221,16 +223,16 @@ class Classes {
       return entry->second;
     };
     std::unordered_map<Color, std::size_t> numbers;  // of ways
-    for (const Message& message : messages_) {
-      if (!prepared_.runs(message.op.index())) continue;
-      OpFlows& flows = prepared_.flows[message.op.value];
-      flows.longest_wait = message.longest_wait;
-      flows.least = message.least;
-      for (std::size_t i = message.first; i < message.end; ++i) {
-        const Color color = color_of_flow(operations_[message.op.index()], flows_[i]);
+    for (const Communication& communication : communications_) {
+      if (!prepared_.runs(communication.op.index())) continue;
+      OpFlows& flows = prepared_.flows[communication.op.value];
+      flows.longest_wait = communication.longest_wait;
+      flows.least = communication.least;
+      for (std::size_t i = communication.first; i < communication.end; ++i) {
+        const Color color = color_of_flow(operations_[communication.op.index()], flows_[i]);
         const auto [entry, fresh] = numbers.try_emplace(color, 0);
         if (!fresh) continue;
-        entry->second = number(ways.at(color));
+        entry->second = number(paths.at(color));
         flows.flows.push_back({entry->second, flows_[i].payload, flows_[i].wait});
       }
     }
@@ -240,7 +242,8 @@ class Classes {
   /// Operations that run wait for those that run for whom they waited.
   void choose_waits() {
     std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
-    std::vector<std::int32_t> last(dag_.size(), -1);  // who waits often waits for many equals
+    std::vector<std::int32_t> last(dag_.size(),
+                                   -1);  // an operation often waits for many equal ones
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       for (const std::int32_t successor : prepared_.successors.of(i)) {
         const auto s = static_cast<std::size_t>(successor);
@@ -265,10 +268,10 @@ class Classes {
 
   const ExecDag& dag_;
   PreparedDag& prepared_;
-  std::vector<Message> messages_;
+  std::vector<Communication> communications_;
   std::vector<OpFlow> flows_;
   std::vector<double> hop_bytes_;
-  double spared_bytes_ = 0;
+  double bytes_reduced_in_network_ = 0;
   std::vector<std::size_t> used_links_;  ///< by Hop::index()
   // Colours; links by Hop::index().
   std::vector<Color> links_, carried_, devices_, routes_, operations_;
@@ -277,14 +280,14 @@ class Classes {
 }  // namespace
 
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-                  const Findings& findings, PreparedDag& prepared) {
-  if (!options.merge || options.paced() || options.jitter.relative > 0 ||
+                  const SimulationOutput& output, PreparedDag& prepared) {
+  if (!options.merge || options.has_contention() || options.jitter.relative > 0 ||
       options.fidelity == Fidelity::p2p || options.fidelity == Fidelity::analytic) {
     return false;
   }
   Classes classes(dag, cluster, options, prepared);
   if (!classes.refine()) return false;
-  classes.merge(findings);
+  classes.merge(output);
   return true;
 }
 

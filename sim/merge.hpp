@@ -1,6 +1,6 @@
-// Equal ranks simulated once. Of a thousand devices that do the same at the same dates one is
-// enough to know them all: operations, flows and links are put into classes whose members cannot
-// differ, and one of each class is simulated.
+// Symmetry: equal ranks are simulated once. Operations, flows and links are put into classes whose
+// members have equal times, and one member of each class is simulated: of a thousand devices that
+// do the same at the same dates, one.
 #pragma once
 
 #include "core/timeline.hpp"
@@ -8,8 +8,8 @@
 
 namespace parsim {
 
-/// Merges what is equal in `prepared`, or leaves it as it is (and returns false) where that is not
-/// exact or little is equal. Adds the bytes of all flows to the findings if it merges.
+/// Merges equal operations and flows in `prepared`, or returns false and leaves it unchanged where
+/// merging is not exact or few are equal. Adds the bytes of all flows to `output` if it merges.
 ///
 /// The classes are the coarsest that colour refinement finds with
 ///
@@ -22,7 +22,7 @@ namespace parsim {
 ///                               each class
 ///
 /// By induction over dates, then, all members of a class start and end together: max-min fair rates
-/// are unique, so whoever shares equal links with equal flows gets an equal rate (an equitable
+/// are unique, so flows that share equal links with equal flows get equal rates (an equitable
 /// partition; Grohe, Kersting, Mladenov and Selman 2014, "Dimension reduction via colour
 /// refinement", show the same for linear programs). The flow that runs for its class crosses the
 /// link that stands for its class as many times as flows of the class cross one such link.
@@ -31,9 +31,9 @@ namespace parsim {
 ///
 /// Checked: tests/sim/merge_test.cpp, against the same DAGs with every operation simulated.
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
-                  const Findings& findings, PreparedDag& prepared);
+                  const SimulationOutput& output, PreparedDag& prepared);
 
-/// Gives operations that did not run the times of those that ran for them, and says how many.
+/// Copies the times of simulated operations to those merged with them, and returns their number.
 std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans);
 
 }  // namespace parsim

@@ -396,7 +396,7 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
   const NcclModel model(kind, shape, bytes, options.nccl_version.value_or(NcclVersion{}));
   CollectiveChoice best;
   double least = std::numeric_limits<double>::infinity();
-  // What was asked for and does not exist here is left to the library, as NCCL does.
+  // A requested algorithm that does not exist here is left to the library, as in NCCL.
   for (const bool asked : {true, false}) {
     for (std::size_t i = 0; i < nccl_algorithm_count; ++i) {
       for (std::size_t k = 0; k < nccl_protocol_count; ++k) {

@@ -1,5 +1,5 @@
-// What NCCL would make of a collective: its algorithm, its protocol, and how long these wait and at
-// least take, whatever the links.
+// NCCL's choice for a collective: algorithm and protocol, their latency, and the least time that
+// they take on any links.
 #pragma once
 
 #include <optional>
@@ -44,18 +44,19 @@ struct CollectiveChoice {
 ///     time = latency(algorithm, protocol) + payload / rate(algorithm, protocol)
 ///
 /// Formulas and constants: NCCL 2.28.9, src/graph/tuning.cc, for machines with Intel's CPUs; of an
-/// older version that the options name, what sim/nccl_tables.hpp has. What differs:
+/// older version that the options name, those of sim/nccl_tables.hpp. Differences:
 ///   - rates of rings and multicasts come from our links instead of NCCL's graph search;
-///   - a tree over nodes is held to what the cards of a node can carry for it,
-///     payload · 2(nodes−1)/nodes per direction, where NCCL takes two nodes to be as fast as their
-///     insides;
-///   - a broadcast's hops inside a node cost what such hops do, where NCCL takes all for the
-///     network's, or counts one hop for all;
-///   - latencies are NCCL's own, which are of NVLink and InfiniBand; what a network has beyond
-///     6 us, and a path in a machine beyond 2.5 us, is added to each hop.
+///   - a tree over nodes is limited by the network cards of a node, payload · 2(nodes−1)/nodes per
+///     direction, where NCCL takes two nodes to be as fast as NVLink inside them;
+///   - a broadcast's hops inside a node have intra-node latency, where NCCL takes network latency
+///   for
+///     all hops, or counts one hop for all;
+///   - latencies are NCCL's, for NVLink and InfiniBand; a network's latency beyond 6 us, and that
+///   of
+///     a path inside a machine beyond 2.5 us, is added to each hop.
 /// PAT runs wherever it can: NCCL's default from 2.23 on (NCCL_PAT_ENABLE=2). Each rank sends every
-/// share once, as in a ring, but to partners 1, 2, 4, … further; it lies along the ring's hops all
-/// the same. Not modelled: CollNet. Checked: tests/sim/nccl_test.cpp.
+/// share once, as in a ring, but to ranks at distance 1, 2, 4, …; its flows are modelled along the
+/// ring's hops. Not modelled: CollNet. Checked: tests/sim/nccl_test.cpp.
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);
 

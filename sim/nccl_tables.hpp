@@ -1,4 +1,4 @@
-// What NCCL's model of itself says by version: which algorithms exist, their latencies and caps.
+// NCCL's own tuning model by version: which algorithms exist, their latencies and bandwidth caps.
 #pragma once
 
 #include <array>

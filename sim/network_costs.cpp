@@ -3,13 +3,13 @@
 namespace parsim {
 
 Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
-  const Route& route = ways_.between(from, to);
-  return transfer_wait(from, to, payload, ways_, options_) + payload / route.rate;
+  const Route& route = paths_.between(from, to);
+  return transfer_wait(from, to, payload, paths_, options_) + payload / route.rate;
 }
 
 Seconds NetworkCosts::collective(CollectiveKind kind, std::span<const DeviceId> group,
                                  Bytes payload) const {
-  return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, ways_, options_);
+  return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, paths_, options_);
 }
 
 }  // namespace parsim

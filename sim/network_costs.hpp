@@ -12,17 +12,17 @@ namespace parsim {
 class NetworkCosts {
  public:
   NetworkCosts(const Cluster& cluster, const SimOptions& options)
-      : options_(options), ways_(cluster) {}
+      : options_(options), paths_(cluster) {}
 
   /// Between different devices.
   [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const;
   [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
                                    Bytes payload) const;
-  [[nodiscard]] const Cluster& cluster() const { return ways_.cluster(); }
+  [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
 
  private:
   SimOptions options_;
-  mutable Ways ways_;  ///< found on demand; not part of the value
+  mutable PathCache paths_;  ///< found on demand; not part of the value
 };
 
 }  // namespace parsim

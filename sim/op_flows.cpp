@@ -6,9 +6,9 @@ namespace parsim {
 
 namespace {
 
-void carry(const Route& route, Bytes payload, const Findings& findings) {
+void carry(const Route& route, Bytes payload, const SimulationOutput& output) {
   for (const Hop hop : route.hops) {
-    findings.hop_bytes[hop.index()] += static_cast<double>(payload.value);
+    output.hop_bytes[hop.index()] += static_cast<double>(payload.value);
   }
 }
 
@@ -31,7 +31,7 @@ void add_wholes(const std::vector<HopFlow>& hops, std::size_t first, OpFlows& re
 }
 
 void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
-               const Findings& findings, OpFlows& result) {
+               const SimulationOutput& output, OpFlows& result) {
   const RouteTable& table = prepared.table;
   const GroupId id{dag.record(op).device};
   const RouteTable::Group& group = table.groups.at(id.value);
@@ -40,15 +40,15 @@ void add_rings(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelit
   const std::vector<HopFlow> hops = hop_flows(payload, *group.rings, choice);
   result.least = choice.least;
   for (const HopFlow& flow : hops) {
-    carry(group.rings->rings[flow.ring].hops[flow.hop], flow.payload, findings);
+    carry(group.rings->rings[flow.ring].hops[flow.hop], flow.payload, output);
     result.longest_wait = std::max(result.longest_wait, flow.wait);
   }
   if (choice.traffic != 1) {
     for (const HopFlow& flow : hops) {
-      findings.spared_bytes -= static_cast<double>(flow.payload.value);
+      output.bytes_reduced_in_network -= static_cast<double>(flow.payload.value);
     }
     for (const HopFlow& flow : hop_flows(payload, *group.rings)) {
-      findings.spared_bytes += static_cast<double>(flow.payload.value);
+      output.bytes_reduced_in_network += static_cast<double>(flow.payload.value);
     }
   }
   if (fidelity == Fidelity::macro) {
@@ -88,7 +88,7 @@ CollectivePayload payload_of(const ExecDag& dag, OpId op) {
 }
 
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
-              const Findings& findings, OpFlows& result) {
+              const SimulationOutput& output, OpFlows& result) {
   const OpRecord& record = dag.record(op);
   const RouteTable& table = prepared.table;
   if (prepared.merged()) {
@@ -101,8 +101,8 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
                             const CollectiveChoice& choice) {
     const std::size_t route = table.pair(from, to);
     const Bytes payload = part_carried(asked, choice);
-    carry(*table.routes[route], payload, findings);
-    findings.spared_bytes += static_cast<double>((asked - payload).value);
+    carry(*table.routes[route], payload, output);
+    output.bytes_reduced_in_network += static_cast<double>((asked - payload).value);
     result.flows.push_back({route, payload, pair_wait(choice, *table.routes[route])});
     if (choice.measured()) {
       result.longest_wait = choice.wait;
@@ -120,7 +120,7 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
       add_pair(group[flow.from], group[flow.to], flow.payload, choice);
     }
   } else {
-    add_rings(dag, prepared, op, fidelity, findings, result);
+    add_rings(dag, prepared, op, fidelity, output, result);
   }
   std::stable_sort(result.flows.begin(), result.flows.end(),
                    [](const OpFlow& a, const OpFlow& b) { return a.wait < b.wait; });
@@ -136,9 +136,9 @@ Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared, const Clus
 }
 
 Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, const Cluster& cluster,
-                   const Findings& findings) {
+                   const SimulationOutput& output) {
   OpFlows flows;
-  flows_of(dag, prepared, op, Fidelity::hops, findings, flows);
+  flows_of(dag, prepared, op, Fidelity::hops, output, flows);
   return time_alone(flows, prepared, cluster);
 }
 

@@ -1,5 +1,4 @@
-// What a transfer or collective of a prepared DAG puts on the links: which flows, how many bytes,
-// after how long.
+// The flows of a transfer or collective of a prepared DAG: their routes, bytes and delays.
 #pragma once
 
 #include <vector>
@@ -8,23 +7,23 @@
 
 namespace parsim {
 
-/// The flows of an operation, for hops and macro. Adds the bytes that links carry, and are spared,
-/// to the findings; those of merged operations have been counted.
+/// The flows of an operation, for hops and macro. Adds to `output` the bytes that links carry and
+/// those that are reduced in the network; merge_equals() has counted those of merged operations.
 void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity fidelity,
-              const Findings& findings, OpFlows& result);
+              const SimulationOutput& output, OpFlows& result);
 
-/// How many flows the operations that run have together, at fidelity hops: the pairs of an
-/// all-to-all count though some may be empty.
+/// The number of flows of all simulated operations at fidelity hops. All pairs of an all-to-all
+/// count, empty ones too.
 [[nodiscard]] std::size_t flow_count(const ExecDag& dag, const PreparedDag& prepared);
 
 /// How long these flows take alone.
 [[nodiscard]] Seconds time_alone(const OpFlows& flows, const PreparedDag& prepared,
                                  const Cluster& cluster);
-/// How long the operation takes alone; adds to the findings, too. Not of a DAG prepared for macro.
+/// How long the operation takes alone; adds to `output`, too. Not for a DAG prepared for macro.
 [[nodiscard]] Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op,
-                                 const Cluster& cluster, const Findings& findings);
+                                 const Cluster& cluster, const SimulationOutput& output);
 
-/// What a collective carries, in bytes.
+/// Payload and shares of a collective, in bytes.
 [[nodiscard]] CollectivePayload payload_of(const ExecDag& dag, OpId op);
 
 }  // namespace parsim

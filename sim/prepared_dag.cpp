@@ -12,11 +12,10 @@ namespace parsim {
 
 namespace {
 
-/// Calls visit(source) once for each operation that `id` waits for, in walks over the DAG in id
-/// order.
-class Sources {
+/// Calls visit(source) once for each operation that `id` waits for. Ids must be visited in order.
+class Predecessors {
  public:
-  Sources(const ExecDag& dag, std::size_t devices)
+  Predecessors(const ExecDag& dag, std::size_t devices)
       : dag_(dag),
         last_in_queue_(devices * static_cast<std::size_t>(queues_per_device), -1),
         visited_for_(dag.size(), -1) {}
@@ -79,7 +78,7 @@ std::vector<double> issue_dates(const ExecDag& dag, Seconds interval, std::size_
         if (record.to != record.device) issue(record.to);
         issue(record.device);
         break;
-      case OpKind::delay:  // nobody launches it
+      case OpKind::delay:  // has no launch
         break;
       default:
         issue(record.device);
@@ -102,11 +101,12 @@ void add_whole_routes(GroupId group, CollectiveKind kind, const GroupRings& ring
   }
 }
 
-void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, RouteTable& table) {
+void add_routes(const ExecDag& dag, OpId id, PathCache& paths, Fidelity fidelity,
+                RouteTable& table) {
   const OpRecord& record = dag.record(id);
   const auto add_pair = [&](DeviceId from, DeviceId to) {
     if (table.pairs.try_emplace(RouteTable::pair_key(from, to), table.routes.size()).second) {
-      table.routes.push_back(&ways.between(from, to));
+      table.routes.push_back(&paths.between(from, to));
     }
   };
   if (dag.kind(id) == OpKind::transfer) {
@@ -120,7 +120,7 @@ void add_routes(const ExecDag& dag, OpId id, Ways& ways, Fidelity fidelity, Rout
     }
     return;
   }
-  const GroupRings& rings = ways.rings(group);
+  const GroupRings& rings = paths.rings(group);
   if (fidelity == Fidelity::macro) {
     add_whole_routes(GroupId{record.device}, static_cast<CollectiveKind>(record.sub), rings, table);
   }
@@ -179,7 +179,7 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
   Successors all;
   all.first.assign(n + 2, 0);
   all.waiting.assign(n, 0);
-  Sources counted(dag, devices);
+  Predecessors counted(dag, devices);
   for (std::size_t i = 0; i < n; ++i) {
     counted.of(OpId{i}, [&](std::size_t source) {
       ++all.first[source + 2];
@@ -188,7 +188,7 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
   }
   for (std::size_t i = 2; i < all.first.size(); ++i) all.first[i] += all.first[i - 1];
   all.list.resize(all.first.back());
-  Sources listed(dag, devices);
+  Predecessors listed(dag, devices);
   // first[s + 1] is where the next successor of s goes; in the end that is where those of s+1
   // begin.
   for (std::size_t i = 0; i < n; ++i) {
@@ -200,12 +200,12 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
   return all;
 }
 
-PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
+PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                     const SimOptions& options) {
   PreparedDag prepared;
-  prepared.successors = successors(dag, ways.cluster().devices.size());
+  prepared.successors = successors(dag, paths.cluster().devices.size());
   prepared.seconds.resize(dag.size());
-  prepared.issued = issue_dates(dag, options.launch_interval, ways.cluster().devices.size());
+  prepared.issued = issue_dates(dag, options.launch_interval, paths.cluster().devices.size());
   if (!options.common_memory.empty()) prepared.traffic.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
@@ -218,17 +218,17 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
       prepared.measured_messages = true;
     } else if (message) {
       prepared.seconds[i] = -1;
-      add_routes(dag, id, ways, options.fidelity, prepared.table);
+      add_routes(dag, id, paths, options.fidelity, prepared.table);
       if (options.collectives == CollectiveCost::ideal) continue;
       const OpRecord& record = dag.record(id);
       if (dag.kind(id) == OpKind::transfer) {
         prepared.transfer_waits.emplace(
             id.value, transfer_wait(DeviceId{record.device}, DeviceId{record.to}, dag.payload(id),
-                                    ways, options));
+                                    paths, options));
       } else {
         prepared.choices.emplace(
             id.value, choose(static_cast<CollectiveKind>(record.sub),
-                             dag.group(GroupId{record.device}), dag.payload(id), ways, options));
+                             dag.group(GroupId{record.device}), dag.payload(id), paths, options));
       }
     } else {
       prepared.seconds[i] = seconds_on_device(dag, id, cost) * jitter_factor(options.jitter, id);

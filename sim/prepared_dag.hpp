@@ -1,5 +1,4 @@
-// A DAG made ready for simulation: who waits for whom, how long kernels take, which routes are
-// used.
+// A DAG prepared for simulation: successors of operations, kernel times, routes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace parsim {
 
-/// Everything an operation waits for, turned round: who may go on when it ends.
+/// The successors of every operation: those that may start when it ends.
 ///
 /// In-order queues are part of it. An operation starts when it heads all its queues and its
 /// predecessors have ended; queues are in id order and an operation leaves its queues when it ends;
@@ -78,7 +77,7 @@ struct OpFlow {
 struct OpFlows {
   std::vector<OpFlow> flows;  ///< by wait
   Seconds longest_wait{};     ///< after the operation's start
-  Seconds least{};            ///< and so long it takes at least from there, whatever the links
+  Seconds least{};            ///< and the least time that it then takes on any links
 };
 
 struct PreparedDag {
@@ -88,7 +87,8 @@ struct PreparedDag {
   std::vector<double> issued;  ///< by operation: when its hosts have launched it; none: at once
   /// By operation: bytes that it reads and writes; none unless devices share memory.
   std::vector<double> traffic;
-  bool measured_messages = false;  ///< some communication has a time of its own: links tell not all
+  bool measured_messages =
+      false;  ///< some communication has a measured time, which links do not explain
   RouteTable table;
   /// By OpId of the collectives that run as a library runs them; none if they are ideal.
   std::unordered_map<std::int32_t, CollectiveChoice> choices;  // looked up only
@@ -104,7 +104,7 @@ struct PreparedDag {
     return !merged() || runs_as[op] == static_cast<std::int32_t>(op);
   }
 };
-[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, Ways& ways,
+[[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                                   const SimOptions& options);
 
 }  // namespace parsim

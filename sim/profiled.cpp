@@ -26,7 +26,7 @@ struct KernelKeyHash {
   }
 };
 
-/// A layer alone, so that the model can be asked about a sample's shape.
+/// A network of one layer, to price a sample's shape with the base model.
 struct SampleNetwork {
   Network network;
   LayerId layer;
@@ -63,8 +63,9 @@ class Profiled final : public CostModel {
  public:
   Profiled(const Cluster& cluster, std::unique_ptr<CostModel> base, const Profile& profile)
       : cluster_(cluster), base_(std::move(base)) {
-    summary_ = fmt::format("measured on {} ({}), else scaled from there, else: {}",
-                           profile.machine.name, profile.machine.backend, base_->summary());
+    summary_ = fmt::format(
+        "measured on {} ({}); other shapes scaled from the nearest measured one, other kernels: {}",
+        profile.machine.name, profile.machine.backend, base_->summary());
     for (std::size_t m = 0; m < cluster.models.size(); ++m) {
       tables_.emplace_back();
       fill(tables_.back(), cluster.models[m].name, profile);

@@ -79,7 +79,7 @@ class Slowed final : public Changed {
   [[nodiscard]] std::string summary() const override {
     const auto others =
         std::count_if(factors_.begin(), factors_.end(), [](double factor) { return factor != 1; });
-    return fmt::format("{}; slowed down: {} of {} devices", base_.summary(), others,
+    return fmt::format("{}; stragglers: {} of {} devices", base_.summary(), others,
                        factors_.size());
   }
 

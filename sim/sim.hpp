@@ -13,32 +13,31 @@
 #include "core/executor.hpp"
 #include "core/profile.hpp"
 #include "sim/collective_tables.hpp"
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 namespace parsim {
 
-/// How transfers and collectives become flows. All-to-alls are pairwise messages at every level.
+/// How transfers and collectives become flows. All-to-alls are pairwise messages at all fidelities.
 ///   p2p       every message of a ring, one after another: the reference, for up to some hundred
 ///             devices
 ///   hops      one flow per hop of each ring, all at once (default)
 ///   macro     one flow per ring, over all its links at once, of the bytes of its fullest hop: as
 ///             slow everywhere as where it is slowest
-///   analytic  no flows: everything takes its time on an idle network (sim/collectives.hpp,
-///             time_alone), whatever else there is
+///   analytic  no flows: each takes its time on an idle network (sim/collectives.hpp, time_alone)
 enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 
-/// What moves flows.
+/// The simulator of the flows.
 ///   simgrid  SimGrid (default)
 ///   fast     our own max-min sharing (sim/fair_flows.hpp): the same model, checked against it
 ///   automatic  SimGrid, but fast where so many flows are left after merging that SimGrid 3.32,
-///              which searches a list of all for each that ends, would take long
-/// Nothing moves in Fidelity::analytic.
+///              which searches a list of all flows whenever one ends, would take long
+/// Fidelity::analytic has no flows.
 enum class Engine : std::uint8_t { simgrid, fast, automatic };
 
 /// What a collective, or a message between GPUs, costs beyond the links' own latency and rate.
 ///   ideal     nothing; checks by hand use it
 ///   nccl      NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
-///   measured  what tables of sizes and times say for the kind and number of ranks; else as nccl
+///   measured  measured tables of sizes and times by kind and number of ranks; else as nccl
 enum class CollectiveCost : std::uint8_t { ideal, nccl, measured };
 enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree, pat };
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
@@ -77,22 +76,22 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
-  /// Not for p2p, nor where operations have a pace (paced()), where all are.
+  /// With p2p, or with contention on devices (has_contention()), all are simulated.
   bool merge = true;
   Jitter jitter{};
-  /// Kernels and links that are slow for a while. Messages with a measured time of their own, and
-  /// whatever only waits for latency, do not notice; Fidelity::analytic knows of no slow links.
-  Slowdowns slow{};
+  /// Devices and links with slow periods. They do not affect messages with a measured time or
+  /// latencies; Fidelity::analytic ignores those of links.
+  Slowdowns slowdowns{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
-  /// Kernels and messages of one device that hold each other up, see sim/pace.hpp.
+  /// Kernels and messages of one device that slow each other down, see sim/contention.hpp.
   Interference interference{};
-  /// Parts of one GPU whose kernels share the rate of its memory, see sim/pace.hpp.
+  /// Parts of one GPU whose kernels share the rate of its memory, see sim/contention.hpp.
   std::vector<CommonMemory> common_memory{};
-  /// Whether what runs beside an operation changes how long it takes.
-  [[nodiscard]] bool paced() const { return interference.any() || !common_memory.empty(); }
-  /// The host of each device issues one operation each so often, the first before the step, in id
-  /// order, however far ahead; an operation of several devices waits for each of their hosts. 0:
-  /// everything at once.
+  /// Whether concurrent operations on a device change each other's times.
+  [[nodiscard]] bool has_contention() const { return interference.any() || !common_memory.empty(); }
+  /// The host of each device launches one operation per interval, in id order, the first one before
+  /// the step; an operation of several devices waits for the hosts of all of them. 0: all
+  /// operations are launched at the start.
   Seconds launch_interval{};
 };
 
@@ -123,19 +122,19 @@ struct CollectiveRun {
 /// "simulated by SimGrid 3.32", for reports.
 [[nodiscard]] std::string simulated_by(const SimOptions& options);
 
-/// Kernels by their shape: tiles, waves, split sums and Winograd's convolutions (sim/tiles.hpp),
-/// the rest by memory rate. Devices without coefficients of their own (sim/coefficients.csv) borrow
-/// those of the nearest relative and say "guessed". Holds a reference to the cluster.
+/// Kernels by their shape: tiles, waves, split-K and Winograd convolutions (sim/tiles.hpp), other
+/// kernels by memory bandwidth. Devices without coefficients of their own (sim/coefficients.csv)
+/// use those of the most similar device, labelled "guessed". Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster,
                                                          const SimOptions& options = {});
 
-/// A constant part of the peak per device and class of operation, whatever the shape; from the same
+/// A constant fraction of the peak per device and kernel class, whatever the shape, from the same
 /// table. Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster,
                                                                   const SimOptions& options = {});
 
-/// The cost models of kernels by name; the first is the default. Collectives cost what the options
-/// make them cost.
+/// The cost models of kernels by name; the first is the default. The options determine the cost of
+/// collectives.
 struct CostSource {
   std::string name, summary;
   std::unique_ptr<CostModel> (*make)(const Cluster&, const SimOptions&);
@@ -152,16 +151,15 @@ struct CostSource {
                                                        const Profile& profile,
                                                        const std::string& where);
 
-/// What the profile knows of memory that devices share and that is not enough for all at once, if
-/// the cluster is the profile's machine.
+/// The memories whose bandwidth several devices share, as the profile measured them, if the cluster
+/// is the profile's machine.
 [[nodiscard]] std::vector<CommonMemory> common_memory_of(const Profile& profile,
                                                          const Cluster& cluster);
 
-/// `base` with kernels that take `factor` times as long: calibrated by one number. Holds a
-/// reference to the base.
+/// `base` with kernels that take `factor` times as long. Holds a reference to the base.
 [[nodiscard]] std::unique_ptr<CostModel> make_scaled(const CostModel& base, double factor);
 
-/// Stragglers: everything that a device does itself takes `factors[device]` times as long. Holds a
+/// `base` with stragglers: kernels of a device take `factors[device]` times as long. Holds a
 /// reference to the base.
 [[nodiscard]] std::unique_ptr<CostModel> make_slowed(const CostModel& base,
                                                      std::vector<double> factors);

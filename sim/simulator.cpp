@@ -20,30 +20,30 @@ constexpr std::size_t most_simgrid_flows = 30'000;
 class Simulator final : public Executor {
  public:
   Simulator(const Cluster& cluster, const CostModel& cost, const SimOptions& options)
-      : cluster_(cluster), cost_(cost), options_(options), ways_(cluster) {}
+      : cluster_(cluster), cost_(cost), options_(options), paths_(cluster) {}
 
   [[nodiscard]] Timeline run(const ExecDag& dag) override {
-    PreparedDag prepared = prepare(dag, cost_, ways_, options_);
+    PreparedDag prepared = prepare(dag, cost_, paths_, options_);
     Timeline timeline;
     timeline.spans.resize(dag.size());
     timeline.hop_bytes.resize(2 * cluster_.links.size());
-    std::vector<double> spared(1);
-    const Findings findings{timeline.spans, timeline.hop_bytes, spared.front()};
-    merge_equals(dag, cluster_, options_, findings, prepared);
+    std::vector<double> reduced_in_network(1);
+    const SimulationOutput output{timeline.spans, timeline.hop_bytes, reduced_in_network.front()};
+    merge_equals(dag, cluster_, options_, output, prepared);
     SimOptions options = options_;
     if (options.engine == Engine::automatic) {
       timeline.chose_fast_engine = flow_count(dag, prepared) > most_simgrid_flows;
       options.engine = timeline.chose_fast_engine ? Engine::fast : Engine::simgrid;
     }
-    const auto work = [&] { simulate(dag, prepared, cluster_, options, findings); };
+    const auto work = [&] { simulate(dag, prepared, cluster_, options, output); };
     if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
       work();
     } else {
       run_in_child(work, std::array{bytes_of(timeline.spans), bytes_of(timeline.hop_bytes),
-                                    bytes_of(spared)});
+                                    bytes_of(reduced_in_network)});
     }
     timeline.merged_operations = unmerge(prepared, timeline.spans);
-    timeline.spared_bytes = spared.front();
+    timeline.bytes_reduced_in_network = reduced_in_network.front();
     if (prepared.measured_messages) timeline.hop_bytes.clear();
     const std::string blocked = blocked_operations(dag, cluster_, timeline);
     if (!blocked.empty()) throw SimulationError(blocked);
@@ -54,7 +54,7 @@ class Simulator final : public Executor {
   const Cluster& cluster_;
   const CostModel& cost_;
   SimOptions options_;
-  Ways ways_;  ///< kept between runs
+  PathCache paths_;  ///< kept between runs
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Measured times by size, and what lies between them.
+// Measured times by size, with interpolation.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,9 @@ constexpr double steps_at_once = 32, partial_sum_bytes = 2;
 
 constexpr std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Time of a convolution by FFT. Nothing here is fitted but what matrix products are.
-Seconds spectral_time(const Kernel& product, const TileRates& rates, std::int64_t element_bytes) {
-  const Spectrum& s = *product.spectrum;
+/// Time of a convolution by FFT. Only the coefficients of GEMMs are fitted.
+Seconds spectral_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
+  const Spectrum& s = *gemm.spectrum;
   Kernel real;
   real.kind = KernelClass::gemm;
   real.batches = Spectrum::frequencies;
@@ -27,11 +27,11 @@ Seconds spectral_time(const Kernel& product, const TileRates& rates, std::int64_
   constexpr double reals_of_complex = 2;
   real.elements = reals_of_complex * static_cast<double>(real.batches) *
                   static_cast<double>(s.m * s.k + s.k * s.n + s.m * s.n);
-  constexpr std::int64_t spectrum_bytes = 4;  // single precision, whatever the tensors are
+  constexpr std::int64_t spectrum_bytes = 4;  // single precision for tensors of any precision
   const double transforms =
-      (product.elements * static_cast<double>(element_bytes) + real.elements * spectrum_bytes) /
+      (gemm.elements * static_cast<double>(element_bytes) + real.elements * spectrum_bytes) /
       rates.memory;
-  return Seconds{transforms} + product_time(real, rates, spectrum_bytes);
+  return Seconds{transforms} + gemm_time(real, rates, spectrum_bytes);
 }
 
 }  // namespace
@@ -58,23 +58,23 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
   return rates;
 }
 
-Seconds product_time(const Kernel& product, const TileRates& rates, std::int64_t element_bytes) {
-  ensure(product.kind != KernelClass::memory, "a walk through memory is no product");
-  const auto& rate = rates.rate[static_cast<std::size_t>(product.kind)];
-  const double gain = product.winograd == 3   ? rates.winograd3
-                      : product.winograd == 5 ? rates.winograd5
-                                              : 1.0;
-  const double by_memory = product.elements * static_cast<double>(element_bytes) / rates.memory;
-  const double partial_sum = static_cast<double>(product.batches * product.m) *
-                             static_cast<double>(product.n) * partial_sum_bytes / rates.memory;
+Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t element_bytes) {
+  ensure(gemm.kind != KernelClass::memory, "a memory-bound kernel is no GEMM");
+  const auto& rate = rates.rate[static_cast<std::size_t>(gemm.kind)];
+  const double gain = gemm.winograd == 3   ? rates.winograd3
+                      : gemm.winograd == 5 ? rates.winograd5
+                                           : 1.0;
+  const double by_memory = gemm.elements * static_cast<double>(element_bytes) / rates.memory;
+  const double partial_sum = static_cast<double>(gemm.batches * gemm.m) *
+                             static_cast<double>(gemm.n) * partial_sum_bytes / rates.memory;
   std::array<std::int64_t, tiles.size()> count;
   for (std::size_t t = 0; t < tiles.size(); ++t) {
-    count[t] = product.batches * rounded_up(product.m, tiles[t].rows) *
-               rounded_up(product.n, tiles[t].columns);
+    count[t] =
+        gemm.batches * rounded_up(gemm.m, tiles[t].rows) * rounded_up(gemm.n, tiles[t].columns);
   }
   double best = std::numeric_limits<double>::infinity();
-  for (std::int64_t s = 1; s <= largest_split && (s == 1 || product.k >= least_inner * s); s *= 2) {
-    const std::int64_t inner = rounded_up(product.k, s);
+  for (std::int64_t s = 1; s <= largest_split && (s == 1 || gemm.k >= least_inner * s); s *= 2) {
+    const std::int64_t inner = rounded_up(gemm.k, s);
     const double along = static_cast<double>(inner) / steps_at_once * rates.step;
     const double added = s == 1 ? 0 : static_cast<double>(s + 1) * partial_sum;
     if (std::max(along / gain, by_memory) + added >= best) continue;
@@ -88,8 +88,8 @@ Seconds product_time(const Kernel& product, const TileRates& rates, std::int64_t
     }
   }
   const Seconds direct{rates.overhead + best};
-  if (!product.spectrum || !rates.spectral) return direct;
-  return std::min(direct, spectral_time(product, rates, element_bytes));
+  if (!gemm.spectrum || !rates.spectral) return direct;
+  return std::min(direct, spectral_time(gemm, rates, element_bytes));
 }
 
 }  // namespace parsim

@@ -1,5 +1,4 @@
-// How long a matrix product takes on a device that works tile by tile, in waves of as many tiles as
-// it has multiprocessors.
+// The time of a GEMM that runs tile by tile, in waves of one tile per multiprocessor.
 #pragma once
 
 #include <array>
@@ -31,24 +30,25 @@ struct TileRates {
 [[nodiscard]] TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors,
                                    FlopsPerSecond peak, BytesPerSecond memory);
 
-/// Time of a product, whose `kind` is not memory:
+/// Time of a GEMM (`kind` must not be memory):
 ///
 ///     t = overhead + min over tile tm × tn, split s of
 ///           max( max( ⌈tiles·s / SMs⌉ · 2·tm·tn·⌈k/s⌉ / rate(tile),  k/s / 32 · step ) / winograd,
 ///                bytes / memory )
 ///           + (s > 1) · (s+1) · m·n · 2 B / memory
 ///
-/// with tiles = batches · ⌈m/tm⌉ · ⌈n/tn⌉, and s = 1, 2, 4 … 64 while k/s ≥ 64: a product of few
-/// tiles is split along its inner dimension so that all multiprocessors have work, and its partial
-/// sums are added. rate(tile) = peak / SMs · efficiency of the class · (tm·tn / 32768)^exponent.
+/// with tiles = batches · ⌈m/tm⌉ · ⌈n/tn⌉, and s = 1, 2, 4 … 64 while k/s ≥ 64 (split-K): a GEMM of
+/// few tiles is split along its inner dimension so that all multiprocessors have work, and its
+/// partial sums are added. rate(tile) = peak / SMs · efficiency of the class ·
+/// (tm·tn / 32768)^exponent.
 ///
-/// Or, where the product has a spectrum and that is faster, by FFT: transforms, which are as fast
-/// as memory (tensors read or written once, spectra once), and the time of the real product that
-/// the complex ones are, m × 2k by 2k × 2n at every frequency, without Winograd.
+/// Or, where the kernel has a spectrum and that is faster, by FFT: memory-bound transforms (tensors
+/// and spectra read or written once), and one real GEMM for the complex ones, m × 2k by 2k × 2n at
+/// every frequency, without Winograd.
 ///
-/// A reconstruction of what libraries do; form and coefficients were fitted to DeepBench
-/// (coefficients.csv), hence the 2 B whatever the precision. Checked: tests/sim/tiles_test.cpp.
-[[nodiscard]] Seconds product_time(const Kernel& product, const TileRates& rates,
-                                   std::int64_t element_bytes);
+/// A reconstruction of library behaviour; form and coefficients were fitted to DeepBench
+/// (coefficients.csv), hence the 2 B at any precision. Checked: tests/sim/tiles_test.cpp.
+[[nodiscard]] Seconds gemm_time(const Kernel& gemm, const TileRates& rates,
+                                std::int64_t element_bytes);
 
 }  // namespace parsim

@@ -1,10 +1,11 @@
-// The fastest plan that fits, whatever its name: all other strategies, then local search from their
-// best plans by the estimator, then simulation of the finalists.
+// The fastest plan that fits: plans of all other strategies, then local search from the best of
+// them with the estimator, then simulation of the finalists.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/plan_support.hpp"
@@ -47,7 +48,7 @@ void add(std::vector<Finalist>& candidates, Plan plan, std::string origin) {
 /// Every other strategy's plan for the input.
 std::vector<Finalist> other_strategies(const StrategyInput& input) {
   std::vector<Finalist> starts;
-  StrategyInput alone = input;  // as if each were asked alone
+  StrategyInput alone = input;  // as if it ran alone
   alone.known = {};
   alone.progress = {};
   for (const Strategy& row : strategies()) {
@@ -55,7 +56,7 @@ std::vector<Finalist> other_strategies(const StrategyInput& input) {
     const auto known = std::find_if(input.known.begin(), input.known.end(),
                                     [&](const Plan& plan) { return plan.strategy == row.name; });
     if (known != input.known.end()) {
-      add(starts, without_savings(*known), row.name);
+      add(starts, without_memory_options(*known), row.name);
       continue;
     }
     try {
@@ -88,11 +89,11 @@ void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
 }
 
 Price estimated_price(const StrategyInput& input, Estimator& estimator, const Plan& plan) {
-  return {shortage(input, plan), estimator.step_time(plan)};
+  return {overcommit(input, plan), estimator.step_time(plan)};
 }
 
-/// Local search from a start: a change is kept if it makes the plan better. Returns how many were.
-/// `begin`, `share`: for progress, which part of all searching this is.
+/// Local search from a start: a change is kept if it makes the plan better. Returns the number
+/// kept. `begin`, `share`: for progress, which part of all searching this is.
 std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& moves,
                      Finalist& candidate, std::int64_t budget, double begin, double share) {
   std::int64_t kept = 0;
@@ -105,9 +106,9 @@ std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& mo
     bool better = false;
     try {
       const Seconds step = estimator.step_time(candidate.plan);
-      // Memory is asked only of plans that are fast enough to matter.
+      // Memory is computed only for plans that are fast enough to matter.
       if (step < candidate.price.step || !candidate.price.fits()) {
-        const Price price{shortage(input, candidate.plan), step};
+        const Price price{overcommit(input, candidate.plan), step};
         better = price.better_than(candidate.price);
         if (better) {
           validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
@@ -141,7 +142,7 @@ std::vector<Finalist> improved(const StrategyInput& input, Estimator& estimator,
         improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
                 static_cast<double>(s) * share, share);
     if (kept == 0) continue;
-    candidate.origin += fmt::format(" + {} changes", kept);
+    candidate.origin += " + " + counted(static_cast<std::int64_t>(kept), "change");
     results.push_back(std::move(candidate));
   }
   return results;
@@ -183,16 +184,17 @@ Plan plan_best(const StrategyInput& input) {
   Plan plan = finalists[0].plan;
   plan.strategy = "best";
   plan.notes.clear();
-  plan.notes.push_back(fmt::format("from {}", finalists[0].origin));
+  plan.notes.push_back(fmt::format("starts from {}", finalists[0].origin));
   std::vector<std::string> top;
   for (std::size_t i = 0; i < std::min(listed_plans, finalists.size()); ++i) {
     top.push_back(price_text(finalists[i]));
   }
   plan.notes.push_back(
-      fmt::format("the best plans, {}: {}", input.simulate ? "simulated" : "estimated", join(top)));
-  plan.notes.push_back(fmt::format("local search stopped at its budget of {} evaluations", budget));
+      fmt::format("fastest plans, {}: {}", input.simulate ? "simulated" : "estimated", join(top)));
+  plan.notes.push_back(
+      fmt::format("the local search used its budget of {}", counted(budget, "plan evaluation")));
   for (const std::string& note : finalists[0].plan.notes) {
-    plan.notes.push_back(fmt::format("{} said: {}", finalists[0].plan.strategy, note));
+    plan.notes.push_back(fmt::format("{}: {}", finalists[0].plan.strategy, note));
   }
   return plan;
 }

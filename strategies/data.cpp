@@ -26,13 +26,13 @@ std::string describe(const StrategyInput& input, const LayerPlan& share) {
         ranges.try_emplace(input.cluster.model(share.devices[d]).name, std::pair{size, size});
     at->second = {std::min(at->second.first, size), std::max(at->second.second, size)};
   }
-  std::vector<std::string> words;
+  std::vector<std::string> parts;
   for (const auto& [model, range] : ranges) {
     const auto [least, most] = range;
-    words.push_back(least == most ? fmt::format("{} on each {}", least, model)
+    parts.push_back(least == most ? fmt::format("{} on each {}", least, model)
                                   : fmt::format("{} to {} on each {}", least, most, model));
   }
-  return fmt::format("samples by speed: {}", join(words));
+  return fmt::format("samples by speed: {}", join(parts));
 }
 
 }  // namespace

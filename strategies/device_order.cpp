@@ -8,12 +8,12 @@ namespace parsim {
 
 namespace {
 
-using Places = std::vector<std::size_t>;
+using Order = std::vector<std::size_t>;
 
 /// Sums differ in their last bits by the order of their terms.
 constexpr double last_bits = 1e-9;
 
-/// Time of a message between two devices, by place; the slower way.
+/// Time of a message between two devices, by position, in the slower direction.
 class PairTimes {
  public:
   PairTimes(const StrategyInput& input, const std::vector<DeviceId>& devices)
@@ -42,7 +42,7 @@ class PairTimes {
 };
 
 /// Held and Karp: the least sum of what follows, by the set that is placed and its last member.
-Places exact_order(const PairTimes& time, std::size_t count) {
+Order exact_order(const PairTimes& time, std::size_t count) {
   const std::size_t sets = std::size_t{1} << count;
   std::vector<double> rest(sets * count, 0);
   const auto next = [&](std::size_t set, std::size_t last) {
@@ -63,7 +63,7 @@ Places exact_order(const PairTimes& time, std::size_t count) {
       if ((set >> last & 1) != 0) rest[set * count + last] = next(set, last).first;
     }
   }
-  Places order;
+  Order order;
   for (std::size_t set = 0; order.size() < count;) {
     const std::size_t d = next(set, order.empty() ? 0 : order.back()).second;
     order.push_back(d);
@@ -73,7 +73,7 @@ Places exact_order(const PairTimes& time, std::size_t count) {
 }
 
 /// Reverses stretches as long as that helps; a few sweeps reach where it no longer does.
-Places reversed_where_shorter(const PairTimes& time, Places order) {
+Order reversed_where_shorter(const PairTimes& time, Order order) {
   constexpr int most_sweeps = 20;
   const std::size_t count = order.size();
   bool better = true;
@@ -107,12 +107,12 @@ std::vector<DeviceId> in_chain_order(const StrategyInput& input,
   constexpr std::size_t exact_up_to = 12, improved_up_to = 256;
   if (devices.size() < 3 || devices.size() > improved_up_to) return devices;
   const PairTimes time(input, devices);
-  Places order(devices.size());
+  Order order(devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   order = devices.size() <= exact_up_to ? exact_order(time, devices.size())
                                         : reversed_where_shorter(time, std::move(order));
   std::vector<DeviceId> result;
-  for (const std::size_t place : order) result.push_back(devices[place]);
+  for (const std::size_t position : order) result.push_back(devices[position]);
   return result;
 }
 

@@ -7,10 +7,10 @@
 
 namespace parsim {
 
-/// The devices in an order in which what neighbours send each other takes least time in all: the
-/// least sum over neighbours of the slower way's time for a large message alone.
+/// The devices in the order that minimises communication between neighbours: the sum over
+/// neighbours of the time of a large message alone, in the slower direction.
 ///
-/// Exact (Held and Karp 1962) up to 12 devices, and among equals the order lowest by place in
+/// Exact (Held and Karp 1962) up to 12 devices, and among equals the order lowest by position in
 /// `devices`; more are improved by reversing stretches of the given order (2-opt); beyond 256 they
 /// stay as given.
 ///

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/move_borders.hpp"
@@ -215,13 +216,13 @@ Choice choose(const StrategyInput& input, const Chain& chain, std::size_t parts,
   return best;
 }
 
-/// Devices as they stand, and so that neighbours have the best ways: places in `devices`.
+/// Devices in the given order, and in the order with the fastest neighbours: indices in `devices`.
 std::vector<std::vector<std::size_t>> orders_of(const StrategyInput& input,
                                                 const std::vector<DeviceId>& devices) {
   std::vector<std::size_t> as_given, in_chain;
   for (const DeviceId device : in_chain_order(input, devices)) {
-    const auto place = std::find(devices.begin(), devices.end(), device);
-    in_chain.push_back(static_cast<std::size_t>(place - devices.begin()));
+    const auto found = std::find(devices.begin(), devices.end(), device);
+    in_chain.push_back(static_cast<std::size_t>(found - devices.begin()));
     as_given.push_back(as_given.size());
   }
   // From both ends: a chain may have its fast devices last.
@@ -253,24 +254,26 @@ std::vector<std::size_t> promising_replicas(const StrategyInput& input, const Ch
 Plan describe(const StrategyInput& input, const Chain& chain, const Choice& choice) {
   Plan plan = make_plan(input, chain.devices, choice);
   const std::size_t parts = choice.first.size();
-  std::vector<std::string> places, shares;
+  std::vector<std::string> replicas, shares;
   for (std::size_t r = 0; r < choice.shares.size(); ++r) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < parts; ++i) {
       names.push_back(input.cluster[chain.devices[choice.genes[r * parts + i]]].name);
     }
-    places.push_back(join(names, " - "));
+    replicas.push_back(join(names, " - "));
     shares.push_back(fmt::format("{}", choice.shares[r]));
   }
+  const bool even = std::all_of(choice.shares.begin(), choice.shares.end(),
+                                [&](std::int64_t share) { return share == choice.shares[0]; });
   plan.notes.push_back(
-      fmt::format("{} parts x {} replicas, {} micro-batches; devices by replica: {}", parts,
-                  choice.shares.size(), choice.micro_batches, join(places)));
-  plan.notes.push_back(
-      fmt::format("samples of a micro-batch by replica: {}; step by the closed "
-                  "form {}",
-                  join(shares), to_text(choice.fitness.step)));
+      fmt::format("{}{}-way data parallel, {}{}; devices by replica: {}",
+                  parts == 1 ? "" : counted(static_cast<std::int64_t>(parts), "part") + ", ",
+                  choice.shares.size(), even ? "" : "uneven batch, ",
+                  counted(choice.micro_batches, "micro-batch"), join(replicas)));
+  plan.notes.push_back(fmt::format("samples per micro-batch by replica: {}; closed-form step {}",
+                                   join(shares), to_text(choice.fitness.step)));
   plan.notes.emplace_back(
-      "GABRA's encoding, operators and constants are a reconstruction, not the paper's");
+      "reconstruction: GABRA's encoding, operators and constants are not published");
   return plan;
 }
 
@@ -290,7 +293,7 @@ Plan plan_hybrid(const StrategyInput& input) {
       choices.push_back(choose(input, chain, parts, replicas, means));
   }
   // Best by the closed form first; plain data parallelism stays in, because the closed form does
-  // not see that its all-reduce runs beside the backward pass.
+  // not see that its all-reduce overlaps the backward pass.
   std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
     return a.fitness.better_than(b.fitness);
   });
@@ -315,18 +318,17 @@ Plan plan_hybrid(const StrategyInput& input) {
     plans.push_back(describe(input, chain, choice));
   }
   if (input.simulate) {
-    // One replica, cut otherwise; of as many parts as there are devices, unless asked for fewer.
+    // One replica, cut differently; one part per device, unless fewer are given.
     Plan pipeline = plan_pipeline(input);
     pipeline.strategy = "hybrid";
-    pipeline.notes.insert(
-        pipeline.notes.begin(),
-        "this is the plan of 'pipeline': it is better, simulated, than the others");
+    pipeline.notes.insert(pipeline.notes.begin(),
+                          "the plan of 'pipeline', which is faster in simulation than the others");
     plans.push_back(std::move(pipeline));
   }
   Plan best = std::move(plans[best_by_simulation(input, plans)]);
   if (means.evaluations <= 0) {
-    best.notes.push_back(
-        fmt::format("the genetic search stopped at the budget of {} evaluations", *input.budget));
+    best.notes.push_back(fmt::format("the genetic search used its budget of {}",
+                                     counted(*input.budget, "evaluation")));
   }
   return best;
 }

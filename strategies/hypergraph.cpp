@@ -1,5 +1,5 @@
 // Hypergraph partitioning of the network: blocks of filters, or of filters and samples, are
-// vertices, what they exchange is nets, and a partition with few words cut and balanced work is the
+// vertices, their communication is nets, and a partition with a small cut and balanced work is the
 // plan. A RECONSTRUCTION of Eserol 2019 ("Fast and efficient model parallelism for deep
 // convolutional neural networks"), of which only the abstract was available: it partitions a
 // network's nodes with a hypergraph partitioner and trains them in a pipelined manner.
@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/plan_support.hpp"
@@ -27,19 +28,19 @@ struct Ranking {
   std::size_t simulated = 0;
 };
 
-/// At least what it takes if all devices receive their words at once, on the fastest link.
-Seconds receiving_time(const StrategyInput& input, std::int64_t words) {
+/// Lower bound: all devices receive their elements at once, each over the fastest link.
+Seconds receiving_time(const StrategyInput& input, std::int64_t elements) {
   BytesPerSecond fastest{0};
   for (const Link& link : input.cluster.links) fastest = std::max(fastest, link.rate);
   const auto devices = static_cast<std::int64_t>(workers(input).size());
-  const Bytes each{words * element_bytes(input.precision) / devices};
+  const Bytes each{elements * element_bytes(input.precision) / devices};
   return input.cluster.links.empty() ? Seconds{} : each / fastest;
 }
 
 /// The best by estimate; with a simulator the best by simulation of the few best by estimate and of
-/// all that are another strategy's plan, so that the result never loses to one of those. What
-/// moves too many words to come near the best is not estimated, and what the estimate sees far
-/// behind is not simulated: on many devices that would take longer than all the rest.
+/// all that are another strategy's plan, so that the result is never worse than one of those. Plans
+/// that move too many elements to come near the best are not estimated, and plans with a much
+/// longer estimate are not simulated: on many devices that would take longer than all the rest.
 Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr std::size_t finalists = 6;
   struct Ranked {
@@ -49,13 +50,13 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   constexpr double hopeless = 2;  // times the best; estimates err by some percent
   Estimator estimator(input.step());
   std::vector<Ranked> ranked;
-  std::vector<std::size_t> by_words(candidates.size());
-  std::iota(by_words.begin(), by_words.end(), std::size_t{0});
-  std::stable_sort(by_words.begin(), by_words.end(), [&](std::size_t a, std::size_t b) {
-    return candidates[a].words < candidates[b].words;
+  std::vector<std::size_t> by_elements(candidates.size());
+  std::iota(by_elements.begin(), by_elements.end(), std::size_t{0});
+  std::stable_sort(by_elements.begin(), by_elements.end(), [&](std::size_t a, std::size_t b) {
+    return candidates[a].elements < candidates[b].elements;
   });
   Price nearest;
-  for (const std::size_t i : by_words) {
+  for (const std::size_t i : by_elements) {
     const Plan& plan = candidates[i].plan;
     const auto same = [&](const Ranked& other) {
       const Plan& known = candidates[other.index].plan;
@@ -63,9 +64,9 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
              known.buckets == plan.buckets;
     };
     if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
-    const Price bound{0, receiving_time(input, candidates[i].words) / hopeless};
+    const Price bound{0, receiving_time(input, candidates[i].elements) / hopeless};
     if (!ranked.empty() && nearest.better_than(bound)) continue;
-    ranked.push_back({i, {shortage(input, plan), estimator.step_time(plan)}});
+    ranked.push_back({i, {overcommit(input, plan), estimator.step_time(plan)}});
     if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
       nearest = ranked.back().price;
   }
@@ -77,7 +78,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   for (const Ranked& row : ranked) {
     const Candidate& candidate = candidates[row.index];
     if (!candidate.start_itself && ++searched > finalists) continue;
-    if (simulated > 0 && least.better_than({row.price.shortage, row.price.step / hopeless}))
+    if (simulated > 0 && least.better_than({row.price.overcommit, row.price.step / hopeless}))
       continue;
     const Price price = simulated_price(input, candidate.plan);
     if (++simulated > 1 && !price.better_than(least)) continue;
@@ -147,13 +148,14 @@ Plan plan_hypergraph(const StrategyInput& input) {
   best.notes = hypergraph::notes_of(input, choice.candidate);
   best.notes.push_back(
       !input.simulate
-          ? fmt::format("the fastest of {} candidates by estimate; none was simulated", tried)
-          : fmt::format("the fastest of {} simulated candidates, of {} tried", choice.simulated,
-                        tried));
+          ? fmt::format("fastest of {} by estimate; none was simulated",
+                        counted(static_cast<std::int64_t>(tried), "candidate"))
+          : fmt::format("fastest of {} simulated candidates, {} tried", choice.simulated, tried));
   if (choice.candidate.start_itself)
-    best.notes.emplace_back("no partition with fewer words or better balance was faster");
+    best.notes.emplace_back("no partition with less communication or better balance was faster");
   if (stopped)
-    best.notes.push_back(fmt::format("stopped at the budget of {} plan evaluations", tried));
+    best.notes.push_back(fmt::format("the search used its budget of {}",
+                                     counted(static_cast<std::int64_t>(tried), "plan evaluation")));
   return best;
 }
 

@@ -4,7 +4,7 @@
 //
 // In the paper's costs that sum is equation 1. In this project's, gradients travel while the
 // backward pass still runs, so a second of synchronisation is worth less than one of anything else:
-// by how much cannot be said layer by layer, so the search is done for several exchange rates, and
+// how much less depends on the whole plan, so the search is done for several exchange rates, and
 // simulation chooses among the plans, and among data, owt and model-even.
 #include "strategies/layer_wise.hpp"
 
@@ -24,38 +24,37 @@ namespace parsim {
 
 namespace {
 
+using layer_wise::ClusterModel;
 using layer_wise::Exchanges;
-using layer_wise::Machine;
 using layer_wise::Solution;
 using layer_wise::Tables;
 using layer_wise::TransferRule;
 
 /// Gives the layers of a node one of its configurations.
-void assign(const StrategyInput& input, const Machine& machine, const Tables& tables,
+void assign(const StrategyInput& input, const ClusterModel& model, const Tables& tables,
             std::size_t node, std::size_t choice, Plan& plan) {
   const layer_wise::Configuration& configuration = tables.nodes[node].configurations[choice];
   const std::vector<LayerId>& layers = tables.nodes[node].layers;
   for (const LayerId layer : layers) {
     LayerPlan& chosen = plan.layers[layer.index()];
-    chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, machine.speeds());
-    chosen.devices.assign(machine.devices().begin(),
-                          machine.devices().begin() + configuration.parts());
+    chosen.cuts = cuts(input.network, layers[0], configuration, input.batch, model.speeds());
+    chosen.devices.assign(model.devices().begin(), model.devices().begin() + configuration.parts());
     chosen.sync = chosen_sync(input);
   }
 }
 
-Plan plan_of(const StrategyInput& input, const Machine& machine, const Tables& tables,
+Plan plan_of(const StrategyInput& input, const ClusterModel& model, const Tables& tables,
              const Solution& solution) {
   const std::vector<DeviceId> all = workers(input);
   Plan plan = empty_plan(input, "layer-wise", all);
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    // Training data: every device reads its own; the cut says nothing.
+    // Training data: every device reads its own; the cut does not matter.
     if (input.network.layers[l].kind.as<Input>() != nullptr) {
       plan.layers[l] = by_sample(input.batch, {all[0]});
     }
   }
   for (std::size_t n = 0; n < tables.nodes.size(); ++n)
-    assign(input, machine, tables, n, solution.choice[n], plan);
+    assign(input, model, tables, n, solution.choice[n], plan);
   plan.buckets = gradient_buckets(input);
   return plan;
 }
@@ -69,12 +68,12 @@ std::string summary(const Network& network, const Plan& plan) {
   std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::vector<std::string> words;
-  for (const auto& [text, count] : sorted) words.push_back(fmt::format("{} x {}", count, text));
-  return join(words);
+  std::vector<std::string> texts;
+  for (const auto& [text, count] : sorted) texts.push_back(fmt::format("{} x {}", count, text));
+  return join(texts);
 }
 
-/// What the reader should know about how the search went.
+/// Adds notes on the chosen configurations and on the search.
 void note_search(Plan& plan, const Network& network, const Tables& tables,
                  const Solution& solution) {
   plan.notes.push_back(
@@ -82,36 +81,35 @@ void note_search(Plan& plan, const Network& network, const Tables& tables,
                   summary(network, plan)));
   if (solution.exact) {
     plan.notes.push_back(fmt::format(
-        "the least sum over all configurations: {} nodes, eliminated to {}, largest table over {}",
+        "optimal for the search's costs: {} nodes, {} after elimination, largest table over {}",
         tables.nodes.size(), solution.kernel, solution.widest));
   } else {
     plan.notes.push_back(fmt::format(
-        "NOT proven the least sum: a table over {} nodes would be too large, so the search "
-        "descended from uniform choices",
+        "NOT proven optimal: a table over {} nodes would be too large, so a local search started "
+        "from uniform choices",
         solution.widest));
   }
   if (tables.pruned) {
-    plan.notes.emplace_back(
-        "configurations were left out to keep the search short: the cheapest of each layer stayed");
+    plan.notes.emplace_back("the search was limited to the cheapest configurations of each layer");
   }
 }
 
 Plan plan_by_paper(const StrategyInput& input) {
-  Machine machine(input, SearchCosts::paper);
+  ClusterModel model(input, SearchCosts::paper);
   constexpr std::array weights{1.0};
   const bool total = input.search_costs == SearchCosts::paper_total;
   const Tables tables = make_tables(
-      input, machine, total ? TransferRule::total : TransferRule::slowest_receiver, weights);
+      input, model, total ? TransferRule::total : TransferRule::slowest_receiver, weights);
   const Solution solution = solve(tables.problem(weights[0], 0));
-  Plan plan = plan_of(input, machine, tables, solution);
+  Plan plan = plan_of(input, model, tables, solution);
   note_search(plan, input.network, tables, solution);
   const PaperPrice price = paper_price(input, plan);
   plan.notes.push_back(fmt::format(
-      "the paper's sum: {} = computing {} + synchronising {} + resharding {}; part k on device k, "
-      "{} and the factor 2 of resharding{} are reconstructions",
+      "cost in the paper's model: {} = computing {} + synchronising {} + resharding {}; "
+      "reconstructed: part k on device k, {}, the factor 2 of resharding{}",
       to_text(price.step()), to_text(price.compute), to_text(price.sync), to_text(price.transfer),
       total ? "one transfer after another" : "the slowest receiver",
-      input.sync == Sync::Kind::server ? "" : ", and rings in the place of the paper's server,"));
+      input.sync == Sync::Kind::server ? "" : ", rings instead of the paper's server"));
   return plan;
 }
 
@@ -138,7 +136,7 @@ struct Searched {
 
 /// Distinct plans, those that fit first, then by estimate. `memory_weight` is a price in seconds
 /// per byte.
-std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
+std::vector<Searched> search(const StrategyInput& input, const ClusterModel& model,
                              const Tables& tables, double memory_weight) {
   constexpr std::size_t finalists = 3;
   std::vector<Searched> candidates;
@@ -146,9 +144,9 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
     const Solution solution = solve(tables.problem(sync_weight, memory_weight));
     const auto same = [&](const Searched& c) { return c.solution.choice == solution.choice; };
     if (std::any_of(candidates.begin(), candidates.end(), same)) continue;
-    candidates.push_back({plan_of(input, machine, tables, solution), solution, {}});
+    candidates.push_back({plan_of(input, model, tables, solution), solution, {}});
     Searched& candidate = candidates.back();
-    candidate.price = {shortage(input, candidate.plan), Seconds{estimate(tables, solution)}};
+    candidate.price = {overcommit(input, candidate.plan), Seconds{estimate(tables, solution)}};
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Searched& a, const Searched& b) {
     return a.price.better_than(b.price);
@@ -156,8 +154,8 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
   if (candidates.size() > finalists) candidates.resize(finalists);
   for (Searched& candidate : candidates) {
     note_search(candidate.plan, input.network, tables, candidate.solution);
-    if (machine.exchanges() == Exchanges::collectives) {
-      candidate.plan.notes.emplace_back("among cuts along one dimension only");
+    if (model.exchanges() == Exchanges::collectives) {
+      candidate.plan.notes.emplace_back("the search was limited to cuts along one dimension");
     }
   }
   return candidates;
@@ -165,7 +163,7 @@ std::vector<Searched> search(const StrategyInput& input, const Machine& machine,
 
 /// Changes of one node's configuration, each to what lacks least and then costs least, until every
 /// device can hold its part; false if none helps or the bound is reached.
-bool repair(const StrategyInput& input, const Machine& machine, const Tables& tables,
+bool repair(const StrategyInput& input, const ClusterModel& model, const Tables& tables,
             Searched& candidate) {
   // Plans whose memory is looked at: a look costs as the layers do.
   const std::size_t most = 500'000 / std::max<std::size_t>(1, input.network.layers.size());
@@ -203,7 +201,7 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
         if (c == old) continue;
         if (++looked > most) return false;
         choice[n] = c;
-        assign(input, machine, tables, n, c, candidate.plan);
+        assign(input, model, tables, n, c, candidate.plan);
         const std::pair price{lacking(candidate.plan), cost_of(problem, choice)};
         if (price.first >= least || (chosen != old && price >= best)) continue;
         best = price;
@@ -212,26 +210,26 @@ bool repair(const StrategyInput& input, const Machine& machine, const Tables& ta
       better = better || chosen != old;
       least = best.first;
       choice[n] = chosen;
-      assign(input, machine, tables, n, chosen, candidate.plan);
+      assign(input, model, tables, n, chosen, candidate.plan);
     }
   }
   if (least > 0) return false;
   candidate.plan.notes = {
       fmt::format("layers with parameters: {}", summary(input.network, candidate.plan)),
-      "layers were changed one by one until the plan fitted: NOT proven the least sum that fits"};
+      "layers were changed one by one until the plan fitted: NOT proven optimal"};
   return true;
 }
 
 /// Memory is a sum over layers that all must share: a price per byte (a Lagrange multiplier),
 /// raised until a plan fits; at last layer by layer.
-std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& machine) {
+std::vector<Searched> search_that_fits(const StrategyInput& input, ClusterModel& model) {
   constexpr TransferRule rule = TransferRule::slowest_receiver;
   std::vector<Searched> candidates =
-      search(input, machine, make_tables(input, machine, rule, sync_weights), 0);
+      search(input, model, make_tables(input, model, rule, sync_weights), 0);
   if (candidates[0].price.fits()) return candidates;
   // Configurations that are slow but small count now.
-  const Tables tables = make_tables(input, machine, rule, {});
-  candidates = search(input, machine, tables, 0);
+  const Tables tables = make_tables(input, model, rule, {});
+  candidates = search(input, model, tables, 0);
   double memory = 0;
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
     memory += tables.costs[n].memory[candidates[0].solution.choice[n]];
@@ -239,15 +237,15 @@ std::vector<Searched> search_that_fits(const StrategyInput& input, Machine& mach
   const double scale = memory > 0 ? candidates[0].price.step.count() / memory : 0;
   std::vector<Searched> cheaper;
   for (const double raised : {0.1, 0.3, 1.0, 3.0, 10.0, 100.0, 1e6}) {
-    cheaper = search(input, machine, tables, scale * raised);
+    cheaper = search(input, model, tables, scale * raised);
     if (cheaper[0].price.fits()) break;
   }
   if (!cheaper[0].price.fits()) {
     cheaper.resize(1);
-    if (!repair(input, machine, tables, cheaper[0])) return candidates;
+    if (!repair(input, model, tables, cheaper[0])) return candidates;
   }
   for (Searched& candidate : cheaper) {
-    candidate.plan.notes.emplace_back("chosen for memory: faster choices do not fit");
+    candidate.plan.notes.emplace_back("chosen for its memory: faster plans do not fit");
   }
   return cheaper;
 }
@@ -267,13 +265,13 @@ void add_plan_of(const StrategyInput& input, Plan (*make)(const StrategyInput&),
 }
 
 Plan plan_by_own(const StrategyInput& input) {
-  Machine machine(input, SearchCosts::own);
+  ClusterModel model(input, SearchCosts::own);
   std::vector<Plan> plans;
-  for (Searched& candidate : search_that_fits(input, machine)) {
+  for (Searched& candidate : search_that_fits(input, model)) {
     plans.push_back(std::move(candidate.plan));
   }
   if (input.simulate) {  // nothing else can compare the two kinds
-    Machine whole(input, SearchCosts::own, Exchanges::collectives);
+    ClusterModel whole(input, SearchCosts::own, Exchanges::collectives);
     for (Searched& candidate : search_that_fits(input, whole)) {
       add_plan(std::move(candidate.plan), plans);
     }
@@ -292,10 +290,12 @@ Plan plan_by_own(const StrategyInput& input) {
   if (input.simulate) {
     plan.notes.push_back(
         best < searched
-            ? fmt::format("fastest of {} simulated plans: {} searched, the others of data, owt and "
-                          "model-even",
-                          plans.size(), searched)
-            : fmt::format("this is the plan of '{}': it is better, simulated, than the {} searched",
+            ? fmt::format(
+                  "fastest of {} simulated plans: {} found by search, the others from data, "
+                  "owt and model-even",
+                  plans.size(), searched)
+            : fmt::format("the plan of '{}', which is faster in simulation than the {} found by "
+                          "search",
                           plan.strategy, searched));
   }
   plan.strategy = "layer-wise";

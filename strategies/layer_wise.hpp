@@ -32,7 +32,7 @@ struct PaperPrice {
 /// What the paper leaves open is a RECONSTRUCTION: rings instead of the server (its measured
 /// throughputs need them), the maximum instead of the total (with the total, one weird trick would
 /// lose to data parallelism at 16 GPUs, which it does not in figure 7), the factor 2 for the
-/// gradients' way back.
+/// gradients.
 /// Throws InputError if the plan has several micro-batches or cuts contractions or replicas.
 [[nodiscard]] PaperPrice paper_price(const StrategyInput& input, const Plan& plan);
 

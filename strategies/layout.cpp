@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
@@ -46,7 +47,7 @@ class LayoutPlanner {
     check();
     Plan plan = empty_plan(input_, "layout", {});
     plan.schedule.micro_batches = micro_batches_;
-    plan.schedule.lanes.clear();
+    plan.schedule.rank_lists.clear();
     plan.schedule.blocking_sends = layout_.blocking_sends;
     const std::vector<std::vector<std::int64_t>> shares = all_shares();
     const auto stages = static_cast<std::int32_t>(layout_.stages.size());
@@ -58,11 +59,11 @@ class LayoutPlanner {
         plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
         plan.schedule.stage_of_layer[l] = s;
       }
-      Lane lane{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
+      RankList list{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
       for (const DeviceGroup& group : groups) {
-        lane.devices.insert(lane.devices.end(), group.begin(), group.end());
+        list.devices.insert(list.devices.end(), group.begin(), group.end());
       }
-      plan.schedule.lanes.push_back(std::move(lane));
+      plan.schedule.rank_lists.push_back(std::move(list));
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
@@ -132,7 +133,7 @@ class LayoutPlanner {
     return sizes;
   }
 
-  /// By layer. A group of one follows whatever the others do.
+  /// By layer. A group of one device has no constraint.
   const std::vector<GroupCuts>& cuts_of(std::set<std::size_t> sizes) {
     sizes.erase(1);
     const auto [at, fresh] = cuts_.try_emplace(sizes);
@@ -333,8 +334,8 @@ class LayoutPlanner {
     const auto idle = std::count(shares.begin(), shares.end(), 0);
     if (idle == 0) return;
     plan.notes.push_back(
-        fmt::format("stage {}: {} of {} replicas have nothing to do: a micro-batch has {} samples",
-                    stage, idle, shares.size(), samples()));
+        fmt::format("stage {}: {} of {} replicas are idle: a micro-batch has only {}", stage, idle,
+                    shares.size(), counted(samples(), "sample")));
   }
 
   const StrategyInput& input_;

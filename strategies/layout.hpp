@@ -33,9 +33,9 @@ struct Layout {
 [[nodiscard]] Layout even_layout(const std::vector<std::size_t>& first, std::size_t tensor,
                                  std::size_t data, const std::vector<DeviceId>& devices);
 
-/// Exactly these stages, groups and samples, in micro-batches and order as the input says (one
-/// micro-batch unless it names a number). Where replicas of a stage have groups of different size
-/// that would cut a layer along different dimensions, all devices compute it; a note says so.
+/// Exactly these stages, groups and samples, with the input's micro-batches (default 1) and
+/// pipeline schedule. Where replicas of a stage have groups of different size that would cut a
+/// layer along different dimensions, all devices compute the layer, and the plan gets a note.
 ///
 /// Throws InputError in the name of "layout" for a stage without layers, devices or an existing
 /// layer to begin with, a device in two groups, and samples that are no micro-batch.

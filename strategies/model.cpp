@@ -1,7 +1,8 @@
 // Model parallelism over filters for unequal devices (Moreno-Alvarez, Haut, Paoletti, Rico-Gallego
 // 2021): every device has the whole batch and a share of the filters of every other convolution in
 // proportion to its speed; the convolutions between sum over the channels a device has, and the
-// sums are all-reduced. After the last one the maps meet on one device, which does the rest.
+// sums are all-reduced. After the last one the activations are gathered on one device, which
+// computes the rest.
 //
 // Where the paper's code measures speeds by hand, this takes them from the cost model, layer by
 // layer, and refines shares where time is not linear in the share.
@@ -11,6 +12,7 @@
 #include <numeric>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "strategies/model/roles.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -138,8 +140,8 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
                          [&](const model::Role& role) { return role.how == how; });
   };
   plan.notes.push_back(fmt::format(
-      "{} layers cut by filters, {} by input channels with an all-reduce after each; what follows "
-      "the last of them runs on device {}",
+      "{} layers cut by filters, {} by input channels with an all-reduce after each; the layers "
+      "after them run on device {}",
       count(How::partitioned), count(How::partial_sums), last.value));
   const std::vector<Layer>& layers = input.network.layers;
   const bool branches = std::any_of(layers.begin(), layers.end(),
@@ -148,9 +150,9 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
     return layer.kind.as<Conv>() != nullptr;
   });
   if (branches || !convolutions) {
-    plan.notes.push_back(fmt::format(
-        "which layers are cut is a reconstruction: the paper has chains of convolutions, not {}",
-        branches ? "branches" : "networks without any"));
+    plan.notes.push_back(
+        fmt::format("reconstruction: the paper describes chains of convolutions, not networks {}",
+                    branches ? "with branches" : "without convolutions"));
   }
   if (!roles.groups.empty() && devices.size() > 1) {
     std::vector<std::string> sizes;
@@ -161,8 +163,8 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
   return plan;
 }
 
-/// The devices without the slowest kinds, all of them first; two devices at least. Devices that are
-/// far too slow hold up what every device computes, however few filters they have.
+/// All devices, then the devices without the slowest kinds; at least two. Devices that are far too
+/// slow delay all others, however few filters they have.
 std::vector<std::vector<DeviceId>> choices_of_devices(const StrategyInput& input,
                                                       const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
@@ -204,14 +206,15 @@ Plan plan_model(const StrategyInput& input) {
   for (const std::vector<DeviceId>& some : choices_of_devices(input, devices)) {
     plans.push_back(fill(input, roles, some, shares_by_speed(input, roles, some)));
     if (some.size() == devices.size()) continue;
-    plans.back().notes.push_back(
-        fmt::format("{} slower devices are left out: without them the step is shorter, or fits",
-                    devices.size() - some.size()));
+    plans.back().notes.push_back(fmt::format(
+        "not used: {}, without which the step is shorter, or fits",
+        counted(static_cast<std::int64_t>(devices.size() - some.size()), "slower device")));
   }
   const UnitShares equal = equal_shares(roles, devices.size());
   if (equal != shares_by_speed(input, roles, devices)) {
     plans.push_back(fill(input, roles, devices, equal));
-    plans.back().notes.emplace_back("equal shares: none by speed is faster, communication decides");
+    plans.back().notes.emplace_back(
+        "equal shares: communication dominates, so shares by speed are no faster");
   }
   return plans[best_by_simulation(input, plans)];
 }

@@ -18,7 +18,7 @@ Plan plan_model_even(const StrategyInput& input) {
     if (by_channel && devices.size() > 1) {
       chosen.devices = devices;
       std::vector<std::int64_t> sizes = even_split(layer.out.extent(Dim::channel), devices.size());
-      // Flattened maps are cut where their channels are, so that each device keeps what it has.
+      // Flattened tensors are cut between channels, so that each device keeps its channels.
       if (layer.kind.as<Flatten>() != nullptr && !inputs[0].axes.empty() &&
           inputs[0].axes[0].dim == Dim::channel) {
         const std::int64_t inner = inputs[0].elements() / inputs[0].axes[0].extent;

@@ -24,7 +24,7 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
   constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
   constexpr double rounding_noise = 1e-9;
   const auto step_of = [&](const Plan& plan) {
-    return estimator.step_time(with_savings(input, plan));
+    return estimator.step_time(with_memory_options(input, plan));
   };
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
@@ -34,7 +34,7 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
   const std::vector<Layer>& chain = input.network.layers;
   const std::int64_t first_kernel =
       std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
-  Price least{shortage(input, start.plan), step_of(start.plan)};
+  Price least{overcommit(input, start.plan), step_of(start.plan)};
   std::size_t work = each;
   for (bool moved = true; moved;) {
     moved = false;
@@ -51,10 +51,10 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
         other.first[s] = static_cast<std::size_t>(border);
         other.plan = make(other.first);
         Price price{0, step_of(other.plan)};
-        // Memory is asked only of plans that are fast enough to matter.
+        // Memory is computed only for plans that are fast enough to matter.
         if (least.fits() && price.step >= least.step) continue;
-        price.shortage = shortage(input, other.plan);
-        if (!price.better_than({least.shortage, least.step * (1 - rounding_noise)})) continue;
+        price.overcommit = overcommit(input, other.plan);
+        if (!price.better_than({least.overcommit, least.step * (1 - rounding_noise)})) continue;
         least = price;
         start = std::move(other);
         moved = true;

@@ -103,7 +103,7 @@ Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t 
   const std::vector<std::size_t>& first = pipeline.cut.first;
   Plan plan = empty_plan(input, "pipeline", {});
   plan.schedule.micro_batches = micro_batches;
-  plan.schedule.lanes.clear();
+  plan.schedule.rank_lists.clear();
   const auto stages = static_cast<std::int32_t>(devices.size());
   for (std::int32_t s = 0; s < stages; ++s) {
     const auto index = static_cast<std::size_t>(s);
@@ -113,7 +113,7 @@ Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t 
       plan.layers[l].devices = {devices[index]};
       plan.layers[l].sync = chosen_sync(input);
     }
-    plan.schedule.lanes.push_back(
+    plan.schedule.rank_lists.push_back(
         {{devices[index]}, stage_slots(input.schedule, s, stages, micro_batches)});
   }
   plan.buckets = gradient_buckets(input);
@@ -180,7 +180,7 @@ std::vector<Candidate> fastest_of(const StrategyInput& input,
     if (candidates.size() >= few && (some_fits || candidates.size() == 2 * few)) break;
     Candidate& one =
         candidates.emplace_back(Candidate{pipeline, plan_of(input, pipeline, micro_batches), {}});
-    one.price.shortage = shortage(input, one.plan);
+    one.price.overcommit = overcommit(input, one.plan);
     some_fits = some_fits || one.price.fits();
   }
   return candidates;
@@ -201,7 +201,7 @@ std::vector<Candidate> finalists_of(const StrategyInput& input,
                       one.price.step > hopeless * candidates[0].price.step;
     const std::size_t own =
         input.network.layers.size() * static_cast<std::size_t>(one.plan.schedule.micro_batches);
-    const bool fresh = stages.insert(one.plan.schedule.lanes.size()).second;
+    const bool fresh = stages.insert(one.plan.schedule.rank_lists.size()).second;
     const bool wanted = finalists.size() < few || (fresh && finalists.size() < most);
     if (late || !wanted || (!finalists.empty() && work + own > most_work)) continue;
     finalists.push_back(one);
@@ -223,7 +223,7 @@ Plan plan_pipeline(const StrategyInput& input) {
   Estimator estimator(input.step(), LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
     for (Candidate& candidate : fastest_of(input, chains, number)) {
-      candidate.price.step = estimator.step_time(with_savings(input, candidate.plan));
+      candidate.price.step = estimator.step_time(with_memory_options(input, candidate.plan));
       candidates.push_back(std::move(candidate));
     }
   };
@@ -257,11 +257,11 @@ Plan plan_pipeline(const StrategyInput& input) {
     plans.push_back(move_borders(input, estimator, {one.pipeline.cut.first, one.plan}, make).plan);
   }
   Plan best = plans[best_by_simulation(input, plans)];
-  const std::size_t used = best.schedule.lanes.size();
+  const std::size_t used = best.schedule.rank_lists.size();
   if (used < devices.size()) {
-    best.notes.push_back(fmt::format(
-        "{} of {} devices: {}", used, devices.size(),
-        input.parts ? "one for each of the parts asked for" : "more stages would not be faster"));
+    best.notes.push_back(
+        fmt::format("{} of {} devices: {}", used, devices.size(),
+                    input.parts ? "one for each part" : "more stages would not be faster"));
   }
   return best;
 }

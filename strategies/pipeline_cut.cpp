@@ -95,7 +95,7 @@ class Cutter {
 
 PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches) {
   const Cutter cutter(costs);
-  if (micro_batches == 1) return cutter.within(unbounded, 1);  // nobody waits for the slowest
+  if (micro_batches == 1) return cutter.within(unbounded, 1);  // no stage waits for the slowest
   constexpr double wider = 1.05;
   const double least = cutter.least_bound();
   const double sum = cutter.least_sum();

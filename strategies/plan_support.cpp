@@ -20,7 +20,7 @@ Plan empty_plan(const StrategyInput& input, std::string_view strategy,
   plan.optimizer = input.optimizer;
   plan.layers.resize(input.network.layers.size());
   plan.schedule.stage_of_layer.assign(input.network.layers.size(), 0);
-  plan.schedule.lanes = {{devices, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
+  plan.schedule.rank_lists = {{devices, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
   return plan;
 }
 
@@ -75,9 +75,8 @@ void note_idle(Plan& plan, const LayerPlan& layer) {
   const std::vector<std::int64_t>& sizes = layer.cuts[0].sizes;
   const auto idle = std::count(sizes.begin(), sizes.end(), 0);
   if (idle == 0) return;
-  plan.notes.push_back(
-      fmt::format("{} of {} devices are idle: a batch of {} has no sample for them", idle,
-                  sizes.size(), plan.batch));
+  plan.notes.push_back(fmt::format("{} of {} devices are idle: batch {} is too small for all", idle,
+                                   sizes.size(), plan.batch));
 }
 
 }  // namespace parsim

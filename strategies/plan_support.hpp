@@ -7,8 +7,8 @@
 
 namespace parsim {
 
-/// A plan with everything but the layers' cuts: names, batch, one stage, one micro-batch, a lane of
-/// `devices`.
+/// A plan with everything but the layers' cuts: names, batch, one stage, one micro-batch, a rank
+/// list of `devices`.
 [[nodiscard]] Plan empty_plan(const StrategyInput& input, std::string_view strategy,
                               const std::vector<DeviceId>& devices);
 

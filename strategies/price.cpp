@@ -9,12 +9,12 @@
 #include "core/timeline.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/recompute.hpp"
-#include "lowering/split_states.hpp"
 #include "lowering/sync.hpp"
+#include "lowering/zero_schedule.hpp"
 
 namespace parsim {
 
-Plan with_savings(const StrategyInput& input, Plan plan) {
+Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage > 0) {
     for (LayerPlan& layer : plan.layers) {
       const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
@@ -28,7 +28,7 @@ Plan with_savings(const StrategyInput& input, Plan plan) {
   return plan;
 }
 
-Plan without_savings(Plan plan) {
+Plan without_memory_options(Plan plan) {
   for (LayerPlan& layer : plan.layers) {
     layer.recompute = false;
     layer.optimizer = layer.gradients = layer.weights = {};
@@ -38,7 +38,7 @@ Plan without_savings(Plan plan) {
 
 namespace {
 
-/// Of all that is learned, the part whose states are split; and how far.
+/// Which states ZeRO shards, and for which part of the parameters.
 std::string zero_note(const Network& network, const Plan& plan) {
   std::int32_t stage = 0;
   for (const LayerPlan& layer : plan.layers) stage = std::max(stage, zero_stage(layer));
@@ -54,20 +54,21 @@ std::string zero_note(const Network& network, const Plan& plan) {
       (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
     }
   }
-  if (split == 0) return "zero: nothing is split, because no two devices have the same weights";
+  if (split == 0) return "zero: nothing is sharded, because no weight has replicas";
   std::vector<std::string> what;
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
   const bool scatters = scatters_each_micro_batch(plan.schedule);
   if (stage >= 2 && scatters) what.emplace_back("gradients");
   if (stage == 3) what.emplace_back("weights");
-  std::string note = what.empty() ? std::string("zero: replicas split updates, sgd has no states")
-                                  : fmt::format("zero: replicas split {}", join(what));
+  std::string note = what.empty()
+                         ? std::string("zero: replicas shard updates; sgd has no optimizer states")
+                         : fmt::format("zero: replicas shard {}", join(what));
   if (stage >= 2 && !scatters) {
-    note += "; gradients are whole, because a pipeline's micro-batches add to them";
+    note += "; gradients are not sharded, because a pipeline's micro-batches accumulate in them";
   }
   if (whole > 0) {
-    note += fmt::format("; of {:.3g} % of the weights, the others have no replicas",
+    note += fmt::format("; applies to {:.3g} % of the weights, the others have no replicas",
                         100 * split / (split + whole));
   }
   return note;
@@ -75,13 +76,13 @@ std::string zero_note(const Network& network, const Plan& plan) {
 
 }  // namespace
 
-std::vector<std::string> savings_notes(const Network& network, const Plan& plan) {
+std::vector<std::string> memory_option_notes(const Network& network, const Plan& plan) {
   std::vector<std::string> notes;
   if (std::string note = zero_note(network, plan); !note.empty()) notes.push_back(std::move(note));
   const std::vector<bool> dropped = dropped_outputs(network, plan);
   const auto count = std::count(dropped.begin(), dropped.end(), true);
   if (count > 0) {
-    notes.push_back(fmt::format("recompute: {} of {} layers go forward again before backward",
+    notes.push_back(fmt::format("recompute: {} of {} layers are recomputed in the backward pass",
                                 count, dropped.size()));
   }
   return notes;
@@ -91,23 +92,23 @@ std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) 
   if (input.recompute == Recompute::none && input.zero_stage == 0) {
     return memory_use(input.network, input.cluster, plan);
   }
-  return memory_use(input.network, input.cluster, with_savings(input, plan));
+  return memory_use(input.network, input.cluster, with_memory_options(input, plan));
 }
 
-std::int32_t shortage(const StrategyInput& input, const Plan& plan) {
+std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
   const std::vector<MemoryUse> uses = memory_use(input, plan);
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const std::int64_t needed = uses[i].total().value;
-    const std::int64_t there = std::max<std::int64_t>(1, input.usable_memory(DeviceId{i}).value);
-    if (needed <= there) continue;
-    const double times = static_cast<double>(needed) / static_cast<double>(there);
+    const std::int64_t usable = std::max<std::int64_t>(1, input.usable_memory(DeviceId{i}).value);
+    if (needed <= usable) continue;
+    const double times = static_cast<double>(needed) / static_cast<double>(usable);
     most = std::max(most, std::max(1, static_cast<std::int32_t>(std::ceil(std::log2(times)))));
   }
   return most;
 }
 
-bool fits(const StrategyInput& input, const Plan& plan) { return shortage(input, plan) == 0; }
+bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }
 
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
                                                Executor& executor) {
@@ -118,8 +119,8 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
-  const Plan priced = with_savings(input, plan);
-  return {shortage(input, priced), input.simulate(priced)};
+  const Plan priced = with_memory_options(input, plan);
+  return {overcommit(input, priced), input.simulate(priced)};
 }
 
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {

@@ -9,34 +9,36 @@
 
 namespace parsim {
 
-/// What a plan costs: the plan that is less short of memory is better, then the shorter step.
+/// The price of a plan: the plan that over-commits memory less is better, then the shorter step.
 struct Price {
-  std::int32_t shortage = 0;  ///< see shortage()
+  std::int32_t overcommit = 0;  ///< see overcommit()
   Seconds step{};
-  [[nodiscard]] bool fits() const { return shortage == 0; }
+  [[nodiscard]] bool fits() const { return overcommit == 0; }
   /// Strictly better; plans of the same price are neither better.
   [[nodiscard]] bool better_than(const Price& other) const {
-    return shortage != other.shortage ? shortage < other.shortage : step < other.step;
+    return overcommit != other.overcommit ? overcommit < other.overcommit : step < other.step;
   }
 };
 
-/// The plan with what the input asks for to save memory, whatever the plan said. Strategies need
-/// not think of it: what is below prices plans so, and who asks a strategy adds it to the answer.
-[[nodiscard]] Plan with_savings(const StrategyInput& input, Plan plan);
+/// The plan with the input's memory options (ZeRO, recomputation), whatever it had before.
+/// Strategies need not apply them: the functions below do when they price a plan, and the caller of
+/// a strategy does with its result.
+[[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
-/// The plan without any savings.
-[[nodiscard]] Plan without_savings(Plan plan);
+/// The plan without memory options.
+[[nodiscard]] Plan without_memory_options(Plan plan);
 
-/// What a plan does to save memory, a line each.
-[[nodiscard]] std::vector<std::string> savings_notes(const Network& network, const Plan& plan);
+/// A line for each memory option that the plan uses.
+[[nodiscard]] std::vector<std::string> memory_option_notes(const Network& network,
+                                                           const Plan& plan);
 
-/// By device, of the plan with savings.
+/// By device, of the plan with memory options.
 [[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
 
-/// 0 if every device can hold its part of the plan and its headroom; n if one needs up to 2^n
-/// times the memory that is left, and none more: a byte too much is not what should decide between
-/// plans.
-[[nodiscard]] std::int32_t shortage(const StrategyInput& input, const Plan& plan);
+/// How much a plan over-commits memory: 0 if every device can hold its part and the headroom, else
+/// the least n such that no device needs more than 2^n times its usable memory. Coarse, so that one
+/// byte does not decide between plans.
+[[nodiscard]] std::int32_t overcommit(const StrategyInput& input, const Plan& plan);
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 

@@ -78,8 +78,8 @@ Seconds slowest(const std::vector<std::int64_t>& sizes, const std::vector<std::s
   return latest;
 }
 
-/// Shares whose slowest device ends as early as possible: everybody takes what it can do by the
-/// earliest deadline by which all is done.
+/// Shares whose slowest device ends as early as possible: every device takes what it can do by the
+/// earliest deadline at which all samples are done.
 std::vector<std::int64_t> earliest_end(std::int64_t extent, const std::vector<std::size_t>& kinds,
                                        Measured& time, Seconds enough) {
   std::vector<std::int64_t> count(*std::max_element(kinds.begin(), kinds.end()) + 1, 0);
@@ -119,7 +119,7 @@ std::vector<std::int64_t> earliest_end(std::int64_t extent, const std::vector<st
 std::vector<std::int64_t> finish_together(std::int64_t extent,
                                           const std::vector<std::size_t>& kinds,
                                           const ShareTime& time) {
-  ensure(!kinds.empty(), "somebody must take the shares");
+  ensure(!kinds.empty(), "shares need a device");
   if (kinds.size() == 1 || extent == 0) {
     std::vector<std::int64_t> sizes(kinds.size(), 0);
     sizes[0] = extent;

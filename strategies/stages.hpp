@@ -29,14 +29,14 @@ namespace parsim {
                                                    const std::vector<double>& begin_cost,
                                                    double slack);
 
-/// By layer, bytes of a sample that cross from before it to it or a later one, of the outputs that
-/// `counts` says yes to.
+/// By layer, bytes of a sample that cross from before it to it or a later layer, of the outputs for
+/// which `counts` returns true.
 [[nodiscard]] std::vector<double> boundary_bytes(
     const Network& network, Precision precision,
     const std::function<bool(LayerId)>& counts = [](LayerId) { return true; });
 
-/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or one of each in
-/// turn after a warm-up that fills the stages behind it (PipeDream-Flush, Narayanan et al. 2021,
+/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or alternating
+/// after a warm-up that fills the stages behind it (1F1B: PipeDream-Flush, Narayanan et al. 2021,
 /// section 2.2).
 [[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
                                             std::int32_t stages, std::int32_t micro_batches);

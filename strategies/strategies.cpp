@@ -29,18 +29,16 @@ const std::vector<Strategy>& strategies() {
        plan_hybrid,
        {"--parts", "--budget", "--seed"}},
       {"tensor",
-       "layers shared within groups of devices, groups in a pipeline, pipelines side by side "
-       "(Megatron-LM)",
+       "tensor, pipeline and data parallelism combined (Megatron-LM)",
        plan_tensor,
        {"--tensor", "--parts"}},
       {"layer-wise",
-       "a split of its own for every layer, by the least sum of computing and moving (Jia et al. "
-       "2018)",
+       "every layer split in its own way, minimising compute plus communication (Jia et al. 2018)",
        plan_layer_wise,
        {"--search-costs", "--degrees"}},
       {"hypergraph",
-       "blocks of filters and samples placed by a hypergraph partitioner for few words and equal "
-       "work (reconstructed)",
+       "blocks of filters and samples placed by a hypergraph partitioner: little communication, "
+       "balanced work (reconstructed)",
        plan_hypergraph,
        {"--budget", "--seed"}},
       {"best",

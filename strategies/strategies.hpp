@@ -65,7 +65,7 @@ struct StrategyInput {
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.
   std::function<Seconds(const Plan&)> simulate{};
-  /// Told by long searches, now and then, how much of one is done, 0 to 1. May be empty.
+  /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};

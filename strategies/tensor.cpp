@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/move_borders.hpp"
@@ -25,10 +26,10 @@ namespace {
 
 using tensor::Arrangement;
 using tensor::Arranging;
-using tensor::Ways;
+using tensor::ParallelDegrees;
 
 /// Groups share a layer over the fastest links only: within a machine, or few devices.
-constexpr std::size_t most_tensor_ways = 8;
+constexpr std::size_t most_tensor_degree = 8;
 
 std::size_t largest_machine(const StrategyInput& input, const std::vector<DeviceId>& devices) {
   std::vector<std::size_t> count(input.cluster.nodes.size());
@@ -62,26 +63,27 @@ std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages
 /// Devices in the order in which they form groups: within machines, where groups fit into one;
 /// those that are left over in a machine are left out.
 std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<DeviceId>& devices,
-                                std::size_t ways) {
-  if (ways > largest_machine(input, devices)) return devices;
+                                std::size_t degree) {
+  if (degree > largest_machine(input, devices)) return devices;
   std::map<NodeId, std::vector<DeviceId>> of_machine;
   std::vector<DeviceId> grouped;
   for (const DeviceId device : devices) {
     std::vector<DeviceId>& group = of_machine[input.cluster[device].node];
     group.push_back(device);
-    if (group.size() < ways) continue;
+    if (group.size() < degree) continue;
     grouped.insert(grouped.end(), group.begin(), group.end());
     group.clear();
   }
   return grouped;
 }
 
-/// All ways in which groups, stages and replicas use all devices; with numbers asked for, as many
+/// All degrees whose groups, stages and replicas use all devices; with degrees given, as many
 /// devices as possible.
-std::vector<Ways> all_ways(const StrategyInput& input, const std::vector<DeviceId>& devices) {
-  const std::size_t most = std::max(most_tensor_ways, largest_machine(input, devices));
+std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
+                                         const std::vector<DeviceId>& devices) {
+  const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
   const std::size_t layers = input.network.layers.size(), count = devices.size();
-  std::vector<Ways> all;
+  std::vector<ParallelDegrees> all;
   const auto worth_a_look = [](std::size_t number, const std::optional<std::int32_t>& asked,
                                std::size_t of) {
     return asked ? number == static_cast<std::size_t>(*asked) : of % number == 0;
@@ -110,19 +112,19 @@ struct Estimated {
   Price price;
 };
 
-std::string note_of(const Ways& ways) {
-  return fmt::format("tensor {} x pipeline {} x data {}, {} micro-batches", ways.tensor,
-                     ways.pipeline, ways.data, ways.micro_batches);
+std::string note_of(const ParallelDegrees& degrees) {
+  return fmt::format("tensor {} x pipeline {} x data {}, {}", degrees.tensor, degrees.pipeline,
+                     degrees.data, counted(degrees.micro_batches, "micro-batch"));
 }
 
 /// The fastest by the closed form first; in single precision, because what adds up in another order
 /// is not another time.
 std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arranging,
-                                  const std::vector<Ways>& all,
+                                  const std::vector<ParallelDegrees>& all,
                                   const std::vector<DeviceId>& devices) {
   std::vector<Arrangement> arrangements;
-  for (const Ways& ways : all) {
-    arrangements.push_back(arranging.arrange(ways, in_groups(input, devices, ways.tensor)));
+  for (const ParallelDegrees& degrees : all) {
+    arrangements.push_back(arranging.arrange(degrees, in_groups(input, devices, degrees.tensor)));
   }
   std::stable_sort(arrangements.begin(), arrangements.end(),
                    [](const Arrangement& a, const Arrangement& b) {
@@ -131,10 +133,10 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
   return arrangements;
 }
 
-/// Layers x micro-batches x devices that a walk through the step meets.
-std::size_t work_of(const StrategyInput& input, const Ways& ways) {
-  return input.network.layers.size() * static_cast<std::size_t>(ways.micro_batches) * ways.tensor *
-         ways.data;
+/// Layers x micro-batches x devices in a walk through the step.
+std::size_t work_of(const StrategyInput& input, const ParallelDegrees& degrees) {
+  return input.network.layers.size() * static_cast<std::size_t>(degrees.micro_batches) *
+         degrees.tensor * degrees.data;
 }
 
 /// Estimates of the most promising arrangements; of more, until one fits, if none of them does.
@@ -152,12 +154,12 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
     if (!candidates.empty() && enough && (some_fits || candidates.size() >= most)) break;
     Estimated& one =
         candidates.emplace_back(Estimated{arrangement, arranging.plan_of(arrangement), {}});
-    one.price.shortage = shortage(input, one.plan);
+    one.price.overcommit = overcommit(input, one.plan);
     some_fits = some_fits || one.price.fits();
     const bool worth_it = one.price.fits() || work <= much_work;
-    one.price.step = worth_it ? estimator.step_time(with_savings(input, one.plan))
+    one.price.step = worth_it ? estimator.step_time(with_memory_options(input, one.plan))
                               : Seconds{arrangement.cut.step};
-    if (worth_it) work += work_of(input, arrangement.ways);
+    if (worth_it) work += work_of(input, arrangement.degrees);
   }
   std::stable_sort(
       candidates.begin(), candidates.end(),
@@ -174,8 +176,9 @@ Plan plan_tensor(const StrategyInput& input) {
   }
   Arranging arranging(input);
   Estimator estimator(input.step());
-  const std::vector<Estimated> candidates = most_promising(
-      input, arranging, estimator, arranged(input, arranging, all_ways(input, devices), devices));
+  const std::vector<Estimated> candidates =
+      most_promising(input, arranging, estimator,
+                     arranged(input, arranging, all_degrees(input, devices), devices));
   constexpr std::size_t finalists = 8, refined = 16;
   constexpr double hopeless = 2;              // times the fastest estimate
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated
@@ -184,8 +187,8 @@ Plan plan_tensor(const StrategyInput& input) {
   for (const Estimated& one : candidates) {
     const bool late = one.price.fits() != candidates[0].price.fits() ||
                       one.price.step > hopeless * candidates[0].price.step;
-    work +=
-        input.network.layers.size() * static_cast<std::size_t>(one.arrangement.ways.micro_batches);
+    work += input.network.layers.size() *
+            static_cast<std::size_t>(one.arrangement.degrees.micro_batches);
     const bool long_enough = !moved.empty() && work > most_work;
     if (late || moved.size() == refined || long_enough) break;
     const auto make = [&](const std::vector<std::size_t>& first) {
@@ -194,21 +197,20 @@ Plan plan_tensor(const StrategyInput& input) {
       return arranging.plan_of(other);
     };
     Plan plan = move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan;
-    const Ways& ways = one.arrangement.ways;
-    plan.notes.push_back(note_of(ways));
+    const ParallelDegrees& degrees = one.arrangement.degrees;
+    plan.notes.push_back(note_of(degrees));
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
-      plan.notes.push_back(
-          fmt::format("{} of {} replicas have nothing to do: a micro-batch has {} samples", idle,
-                      ways.data, input.batch / ways.micro_batches));
+      plan.notes.push_back(fmt::format("{} of {} replicas are idle: a micro-batch has only {}",
+                                       idle, degrees.data,
+                                       counted(input.batch / degrees.micro_batches, "sample")));
     }
-    const std::size_t used = ways.tensor * ways.pipeline * ways.data;
+    const std::size_t used = degrees.tensor * degrees.pipeline * degrees.data;
     if (used < devices.size()) {
-      plan.notes.push_back(
-          fmt::format("{} of {} devices: the others are left over", used, devices.size()));
+      plan.notes.push_back(fmt::format("{} of {} devices are used", used, devices.size()));
     }
     const Seconds step =
-        one.price.fits() ? estimator.step_time(with_savings(input, plan)) : one.price.step;
+        one.price.fits() ? estimator.step_time(with_memory_options(input, plan)) : one.price.step;
     moved.emplace_back(step, std::move(plan));
   }
   std::stable_sort(moved.begin(), moved.end(),

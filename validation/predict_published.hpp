@@ -20,19 +20,17 @@ inline constexpr std::string_view uncalibrated = "uncalibrated";
 /// the rows marked so, here once:
 ///
 ///     throughput        one factor of all kernels per series (same network, batch per GPU,
-///     machine,
-///                       framework, precision, way to exchange gradients), so that its row on one
-///                       machine comes out; a series without one takes that of its network, then
-///                       the median of its framework and precision on that card, then, for
+///                       machine, framework, precision and gradient exchange), from its row on
+///                       one machine; a series without such a row takes the factor of its network,
+///                       then the median of its framework and precision on that card, then, for
 ///                       transformers, of any framework there, else 1. Of several rows those count
 ///                       that hardly communicate (published_calibration.hpp). Rows across machines
-///                       fit which part of its rate their network reaches, too
+///                       also fit the share of its rate that their network reaches
 ///     step-time         one factor of 3x3 convolutions of stride 1 (Winograd's) per GPU and cuDNN
 ///                       version; without a row for it the median of the GPU's, else 1
-///     collective-time   offset and square-root term (sim/sim.hpp, LibraryTerms) per table:
-///     machine,
-///                       library version and collective; without one, or in a row whose column
-///                       `uncalibrated` is not empty, those of no system in particular
+///     collective-time   offset and square-root term (sim/sim.hpp, LibraryTerms) per table
+///                       (machine, library version and collective); without a table, or in a row
+///                       whose column `uncalibrated` is not empty, the defaults
 ///
 /// A row's `settings` are obeyed: "NCCL_ALGO=RING NCCL_PROTO=Simple" leaves NCCL no other choice.
 /// Everything else is simulated from scratch.

@@ -157,7 +157,7 @@ Plan published_plan(const Claim& claim, StrategyInput& input) {
   }
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   if (column_says(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
-  plan = with_savings(input, std::move(plan));
+  plan = with_memory_options(input, std::move(plan));
   if (column(claim, "recompute") == "yes") recompute_blocks(input.network, plan);
   return plan;
 }

@@ -93,7 +93,7 @@ std::vector<Dim> cuttable_dims(const Norm& kind, Shapes in, const Shape& out) {
     case NormKind::group:
       drop(Dim::channel);
       [[fallthrough]];
-    case NormKind::instance:  // statistics over the whole map of a channel
+    case NormKind::instance:  // statistics over the whole channel
       for (const Dim dim : {Dim::depth, Dim::height, Dim::width, Dim::token}) drop(dim);
       break;
   }

@@ -129,7 +129,7 @@ std::vector<std::vector<Beside>> time_together(const CudaDevices& devices, const
     }
     const std::vector<std::vector<Span>> spans = step.repeated(all);
     for (std::size_t i = 0; i < group.size(); ++i) {
-      times.back()[i].beside = spread_of(lengths(during(spans, i)));
+      times.back()[i].during = spread_of(lengths(during(spans, i)));
     }
   }
   return times;

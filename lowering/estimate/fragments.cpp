@@ -48,11 +48,11 @@ std::size_t Fragments::Hash::operator()(const Key& key) const noexcept {
   return hash;
 }
 
-Fragments::Fragments(const StepInput& input, const Structure& structure, Messages& messages,
-                     std::int64_t samples)
+Fragments::Fragments(const StepInput& input, const Structure& structure,
+                     CommunicationPricer& communications, std::int64_t samples)
     : input_(input),
       structure_(structure),
-      messages_(messages),
+      communications_(communications),
       samples_(samples),
       element_(element_bytes(input.precision)),
       layers_(input.network.layers.size()),
@@ -115,8 +115,8 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
     const Bytes payload{key.second.volume() * element_};
     fragment.sums.push_back(
         {members, devices.size() == 1
-                      ? messages_.local(devices[0], 2 * payload)
-                      : messages_.ring(CollectiveKind::all_reduce, devices, payload)});
+                      ? communications_.local(devices[0], 2 * payload)
+                      : communications_.ring(CollectiveKind::all_reduce, devices, payload)});
   }
   return fragment;
 }
@@ -186,16 +186,16 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     }
   }
   std::vector<Returning> returning;
-  std::vector<const LayerFragment*> together_readers;
+  std::vector<const LayerFragment*> joint_readers;
   for (std::size_t r = 0; r < readers.size(); ++r) {
     if (!fan_out.edges[r].gradient || backs[r].direct) continue;
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
     returning.push_back({needs(readers[r], reader), &backs[r]});
-    together_readers.push_back(&reader);
+    joint_readers.push_back(&reader);
     fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
   }
-  const Together together = return_together(layout, returning);
-  const bool apart = together.given.empty();
+  const JointReturn joint_return = parsim::joint_return(layout, returning);
+  const bool apart = joint_return.given.empty();
   if (apart) fan_out.joint.edges.clear();
   const auto count = [&](const GradientReturn& back) {
     for (const Movement& movement : back.movements) {
@@ -205,19 +205,19 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   for (const GradientReturn& back : backs) {
     if (apart) count(back);
   }
-  count(together.back);
+  count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
     FanOut::Arrival arrival{
-        messages_.movement(movement, element_), movement.producers, {}, fan_out.legs};
+        communications_.movement(movement, element_), movement.producers, {}, fan_out.legs};
     fan_out.legs += movement.legs.size();
     for (const Leg& leg : movement.legs) {
       arrival.legs.push_back(
-          {messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {leg.cell}});
+          {communications_.transfer(leg.from, leg.to, bytes_of(leg.region)), {leg.cell}});
     }
     fan_out.arrivals.push_back(std::move(arrival));
   }
   if (!apart) {
-    make_joint(fan_out.joint, together_readers, together, home, additions);
+    make_joint(fan_out.joint, joint_readers, joint_return, home, additions);
     return fan_out;
   }
   for (std::size_t r = 0; r < readers.size(); ++r) {
@@ -233,7 +233,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
 }
 
 void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
-                           const Together& together, const LayerFragment& home,
+                           const JointReturn& joint_return, const LayerFragment& home,
                            const std::vector<std::int32_t>& additions) {
   std::map<DeviceId, std::vector<std::int32_t>> numbers;  // of devices, in a list as senders are
   const auto number = [&](DeviceId device) {
@@ -246,7 +246,7 @@ void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFr
     joint.kernels.emplace_back(static_cast<std::int32_t>(c), number(first[c].device));
   for (std::size_t e = 1; e < readers.size(); ++e) {
     const std::vector<Cell>& cells = readers[e]->cells;
-    for (const auto& [device, region] : together.given[e]) {
+    for (const auto& [device, region] : joint_return.given[e]) {
       FanOut::Joint::Addition addition{static_cast<std::int32_t>(e), number(device), device, 0, {}};
       const Bytes touched{3 * region.volume() * element_};
       addition.seconds = input_.cost.memory(device, touched).time.count();
@@ -256,7 +256,7 @@ void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFr
       joint.additions.push_back(std::move(addition));
     }
   }
-  make_returns(joint.stores, joint.returns, together.back, home, numbers, additions);
+  make_returns(joint.stores, joint.returns, joint_return.back, home, numbers, additions);
 }
 
 void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOut::Return>& returns,
@@ -272,7 +272,7 @@ void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOu
   std::vector<Waiting> stores;
   for (const Movement& movement : back.movements) {
     FanOut::Return way;
-    way.message = messages_.movement(movement, element_);
+    way.communication = communications_.movement(movement, element_);
     const bool relayed = movement.pattern == Pattern::scatter_gather;
     const auto wait_for = [&](DeviceId device, std::vector<std::int32_t>& after) {
       const auto sender = senders.find(device);
@@ -285,11 +285,11 @@ void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOu
     std::int64_t elements = 0;
     for (const Region& region : movement.sums) elements += region.volume();
     if (!movement.summing.empty()) {
-      way.sum = messages_.ring(CollectiveKind::reduce_scatter, movement.summing,
-                               Bytes{elements * element_});
+      way.sum = communications_.ring(CollectiveKind::reduce_scatter, movement.summing,
+                                     Bytes{elements * element_});
     }
     for (const Leg& leg : movement.legs) {
-      way.legs.push_back({messages_.transfer(leg.from, leg.to, bytes_of(leg.region)), {}});
+      way.legs.push_back({communications_.transfer(leg.from, leg.to, bytes_of(leg.region)), {}});
       wait_for(leg.from, way.legs.back().after);
     }
     const auto canonical = [&](std::int32_t cell) {
@@ -300,7 +300,7 @@ void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOu
           return additions[static_cast<std::size_t>(canonical(cell))] == 1;
         });
     for (const std::int32_t cell : movement.producers) {
-      if (way.message.local || alone) {
+      if (way.communication.local || alone) {
         way.feeds.push_back(canonical(cell));
         continue;
       }
@@ -362,22 +362,22 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
     const Bytes touched = update_traffic(elements, input_.optimizer, input_.reduce_precision);
     if (group.served()) {
       for (const DeviceId device : group.devices) {
-        sum.pushes.push_back(messages_.transfer(device, group.sync.server, gradients));
-        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
+        sum.pushes.push_back(communications_.transfer(device, group.sync.server, gradients));
+        sum.pulls.push_back(communications_.transfer(group.sync.server, device, weights));
       }
       for (const DeviceId device : group.mirrors) {
-        sum.pulls.push_back(messages_.transfer(group.sync.server, device, weights));
+        sum.pulls.push_back(communications_.transfer(group.sync.server, device, weights));
       }
       sum.updates.push_back(input_.cost.memory(group.sync.server, touched).time.count());
     } else {
-      sum.all_reduce = messages_.ring(CollectiveKind::all_reduce, group.devices, gradients);
+      sum.all_reduce = communications_.ring(CollectiveKind::all_reduce, group.devices, gradients);
       for (const DeviceId device : group.devices) {
         sum.updates.push_back(input_.cost.memory(device, touched).time.count());
       }
     }
     for (const std::vector<DeviceId>* devices : {&group.devices, &group.mirrors}) {
       for (const DeviceId device : *devices) {
-        std::vector<SumFragment::Kernel>& kernels = sum.kernels.emplace_back();
+        std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
         for (const LayerId user : group.layers) {
           const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
           for (std::size_t c = 0; c < cells.size(); ++c) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lowering/estimate.hpp"
-#include "lowering/estimate/messages.hpp"
+#include "lowering/estimate/communication.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/reshard.hpp"
 #include "lowering/sync.hpp"
@@ -21,13 +21,13 @@ namespace parsim {
 struct LayerFragment {
   LayerPlan plan;
   std::vector<Cell> cells;
-  std::vector<DeviceId> devices;        ///< of the cells, close together: a walk reads little else
+  std::vector<DeviceId> devices;        ///< of the cells, contiguous because walks read them most
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
   /// The sum of partial sums.
   struct Sum {
     std::vector<std::int32_t> cells;
-    Message message;
+    PricedCommunication communication;
   };
   std::vector<Sum> sums;
 };
@@ -36,11 +36,11 @@ struct LayerFragment {
 struct FanOut {
   /// One transfer of a scatter_gather.
   struct Leg {
-    Message message;
+    PricedCommunication communication;
     std::vector<std::int32_t> after;  ///< as those of its arrival or return
   };
   struct Arrival {
-    Message message;                      ///< of a scatter_gather: the gathering
+    PricedCommunication communication;    ///< of a scatter_gather: the gathering
     std::vector<std::int32_t> producers;  ///< cells that must be ready
     std::vector<Leg> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
@@ -52,14 +52,14 @@ struct FanOut {
     std::int32_t cell = 0;  ///< of the producer, canonical
     double seconds = 0;     ///< of the addition
   };
-  /// One way of contributions home.
+  /// A movement of contributions to the producer.
   struct Return {
-    Message message;                   ///< of a scatter_gather: the gathering, if there is one
-    Message sum;                       ///< of a scatter_gather: the reduce-scatter before its legs
-    std::vector<Leg> legs;             ///< without a sum each waits for its own sender's cells
-    std::vector<std::int32_t> after;   ///< cells of the reader
-    std::vector<std::int32_t> feeds;   ///< canonical cells whose gradient it completes
-    std::vector<std::int32_t> stores;  ///< or the stores that it fills
+    PricedCommunication communication;  ///< of a scatter_gather: the gathering, if there is one
+    PricedCommunication sum;            ///< of a scatter_gather: the reduce-scatter before its legs
+    std::vector<Leg> legs;              ///< without a sum each waits for its own sender's cells
+    std::vector<std::int32_t> after;    ///< cells of the reader
+    std::vector<std::int32_t> feeds;    ///< canonical cells whose gradient it completes
+    std::vector<std::int32_t> stores;   ///< or the stores that it fills
   };
   struct Edge {
     Sources sources;
@@ -69,15 +69,15 @@ struct FanOut {
     std::vector<Return> returns;
   };
   std::vector<Edge> edges;  ///< in the order of consumers()
-  /// Edges whose contributions return together once all are there, see return_together.
+  /// Edges whose contributions return together once all are there, see joint_return.
   struct Joint {
-    std::vector<std::int32_t> edges;  ///< positions; empty: there is none
+    std::vector<std::int32_t> edges;  ///< positions; empty: no joint return
     std::int32_t devices = 0;         ///< that contribute; numbered from 0 here
     /// Kernels of the first edge's reader: cell and device.
     std::vector<std::pair<std::int32_t, std::int32_t>> kernels;
-    /// What another edge's reader gives is added to the first one's store.
+    /// Adds the contributions of another edge's reader to the buffer of the first one.
     struct Addition {
-      std::int32_t edge = 0, device = 0;  ///< place in `edges`, number here
+      std::int32_t edge = 0, device = 0;  ///< index in `edges`, number of the device here
       DeviceId where;
       double seconds = 0;
       std::vector<std::int32_t> after;  ///< cells of the reader
@@ -92,14 +92,14 @@ struct FanOut {
 struct SumFragment {
   SyncGroup group;
   /// The kernels that a device (of the group's, then of its mirrors) waits for.
-  struct Kernel {
+  struct AwaitedKernel {
     LayerId layer;
     std::int32_t cell = 0;
   };
-  std::vector<std::vector<Kernel>> kernels;
-  Message all_reduce;
-  std::vector<Message> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
-  std::vector<double> updates;         ///< by device, or of the server alone
+  std::vector<std::vector<AwaitedKernel>> kernels;
+  PricedCommunication all_reduce;
+  std::vector<PricedCommunication> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
+  std::vector<double> updates;                     ///< by device, or of the server alone
 };
 
 /// Facts about the network alone.
@@ -114,7 +114,7 @@ struct Structure {
 /// All fragments of one size of micro-batch.
 class Fragments {
  public:
-  Fragments(const StepInput& input, const Structure& structure, Messages& messages,
+  Fragments(const StepInput& input, const Structure& structure, CommunicationPricer& communications,
             std::int64_t samples);
 
   /// Number of the layer's fragment for a plan.
@@ -137,7 +137,7 @@ class Fragments {
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
   void make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
-                  const Together& together, const LayerFragment& home,
+                  const JointReturn& joint_return, const LayerFragment& home,
                   const std::vector<std::int32_t>& additions);
   /// `senders`: by device, what its contributions wait for.
   void make_returns(std::vector<FanOut::Store>& stores, std::vector<FanOut::Return>& returns,
@@ -152,7 +152,7 @@ class Fragments {
 
   const StepInput& input_;
   const Structure& structure_;
-  Messages& messages_;
+  CommunicationPricer& communications_;
   std::int64_t samples_, element_;
   std::size_t cells_kept_ = 0;
   std::vector<std::deque<LayerFragment>> layers_;

@@ -1,5 +1,5 @@
-// The walk through a step. It mirrors lower(): the same order of operations, the same waits; only
-// that an operation is a time at which it ends. A change there is a change here
+// The walk through a step. It mirrors lower(), with the same order of operations and the same
+// waits, but an operation is only the time at which it ends. A change in lower() needs one here
 // (tests/lowering/estimate_test.cpp compares the two on random plans).
 #include "lowering/estimate/walk.hpp"
 
@@ -22,19 +22,21 @@ Seconds Estimator::State::run(const Plan& wanted) {
   return Seconds{latest};
 }
 
-double Estimator::State::occupy(const Message& message, Stream stream, double after) {
-  const std::size_t offset = message.local ? 0 : 2 * static_cast<std::size_t>(stream);
+double Estimator::State::occupy(const PricedCommunication& communication, Stream stream,
+                                double after) {
+  const std::size_t offset = communication.local ? 0 : 2 * static_cast<std::size_t>(stream);
   double start = after;
-  for (const std::uint32_t queue : message.queues) start = std::max(start, queues[queue + offset]);
-  double end = start + message.seconds;
+  for (const std::uint32_t queue : communication.queues)
+    start = std::max(start, queues[queue + offset]);
+  double end = start + communication.seconds;
   if (sharing == LinkSharing::queued) {
-    for (const LinkLoad& load : message.loads) {
+    for (const LinkLoad& load : communication.loads) {
       double& busy = links[load.hop];
       busy = std::max(busy, start) + load.seconds;
-      end = std::max(end, busy + (message.seconds - message.busiest));
+      end = std::max(end, busy + (communication.seconds - communication.busiest));
     }
   }
-  for (const std::uint32_t queue : message.queues) queues[queue + offset] = end;
+  for (const std::uint32_t queue : communication.queues) queues[queue + offset] = end;
   latest = std::max(latest, end);
   return end;
 }
@@ -48,29 +50,29 @@ double Estimator::State::kernel(DeviceId device, double after, double seconds) {
 
 double Estimator::State::arrival(LayerId producer, std::size_t index, std::int32_t m,
                                  LayerId reader) {
-  const Place& place = places[at(producer, m)];
-  double& time = table[place.arrivals + index];
+  const TimeOffsets& at_layer = offsets[at(producer, m)];
+  double& time = table[at_layer.arrivals + index];
   if (time != not_yet) return time;
   const FanOut::Arrival& arrival = fans[producer.index()]->arrivals[index];
   const auto ready = [&](const std::vector<std::int32_t>& cells) {
     double after = 0;
     for (const std::int32_t cell : cells) {
-      after = std::max(after, table[place.ready + static_cast<std::size_t>(cell)]);
+      after = std::max(after, table[at_layer.ready + static_cast<std::size_t>(cell)]);
     }
     return after;
   };
   const Stream stream = stream_between(producer, reader, false);
   if (arrival.legs.empty()) {
-    time = occupy(arrival.message, stream, ready(arrival.producers));
+    time = occupy(arrival.communication, stream, ready(arrival.producers));
     return time;
   }
   double received = 0;
-  double* sent = &table[place.legs + arrival.first_leg];
+  double* sent = &table[at_layer.legs + arrival.first_leg];
   for (const FanOut::Leg& leg : arrival.legs) {
-    *sent = occupy(leg.message, stream, ready(leg.after));
+    *sent = occupy(leg.communication, stream, ready(leg.after));
     received = std::max(received, *sent++);
   }
-  time = occupy(arrival.message, Stream::tensor, received);
+  time = occupy(arrival.communication, Stream::tensor, received);
   return time;
 }
 
@@ -85,7 +87,7 @@ bool Estimator::State::aligned_operands(LayerId id, std::int32_t m) {
       others = true;
       continue;
     }
-    const double* ready = &table[places[at(producer, m)].ready];
+    const double* ready = &table[offsets[at(producer, m)].ready];
     for (std::size_t c = 0; c < by_cell.size(); ++c) by_cell[c] = std::max(by_cell[c], ready[c]);
   }
   return others;
@@ -99,7 +101,7 @@ double Estimator::State::arrived_operands(LayerId id, std::size_t cell, std::int
     if (structure.flow.source[producer.index()]) continue;
     const Sources& sources = edge(id, i).sources;
     if (sources.aligned) continue;
-    const std::size_t ready = places[at(producer, m)].ready;
+    const std::size_t ready = offsets[at(producer, m)].ready;
     for (const std::int32_t source : sources.by_need[cell]) {
       after = std::max(after, source >= 0
                                   ? table[ready + static_cast<std::size_t>(source)]
@@ -117,21 +119,21 @@ void Estimator::State::emit(const Slot& slot) {
     }
     return;
   }
-  for (const Turn& turn : turns[static_cast<std::size_t>(slot.stage)]) {
-    turn.forward ? forward(turn.layer, slot.micro_batch, true)
-                 : backward(turn.layer, slot.micro_batch);
+  for (const LayerVisit& visit : visits[static_cast<std::size_t>(slot.stage)]) {
+    visit.forward ? forward(visit.layer, slot.micro_batch, true)
+                  : backward(visit.layer, slot.micro_batch);
   }
 }
 
-/// What is computed again takes the place of what may still be on its way to other devices.
+/// A recomputed output overwrites the first one, which may still be in transit to other devices.
 void Estimator::State::await_departures(LayerId id, std::int32_t m) {
   const FanOut* fan = fans[id.index()];
   if (fan == nullptr) return;
-  const double* times = &table[places[at(id, m)].arrivals];
+  const double* times = &table[offsets[at(id, m)].arrivals];
   for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
     if (times[a] == not_yet) continue;
     const FanOut::Arrival& arrival = fan->arrivals[a];
-    const double* sent = &table[places[at(id, m)].legs + arrival.first_leg];
+    const double* sent = &table[offsets[at(id, m)].legs + arrival.first_leg];
     for (const FanOut::Leg& leg : arrival.legs) {
       double& after = by_cell[static_cast<std::size_t>(leg.after[0])];
       after = std::max(after, *sent++);
@@ -146,7 +148,7 @@ void Estimator::State::await_departures(LayerId id, std::int32_t m) {
 
 void Estimator::State::forward(LayerId id, std::int32_t m, bool again) {
   const LayerFragment& layer = *layers[id.index()];
-  double* ready = &table[places[at(id, m)].ready];
+  double* ready = &table[offsets[at(id, m)].ready];
   const bool others = aligned_operands(id, m);
   if (again) {
     await_departures(id, m);
@@ -164,7 +166,7 @@ void Estimator::State::forward(LayerId id, std::int32_t m, bool again) {
   for (const LayerFragment::Sum& sum : layer.sums) {
     double after = 0;
     for (const std::int32_t c : sum.cells) after = std::max(after, ready[c]);
-    const double end = occupy(sum.message, Stream::tensor, after);
+    const double end = occupy(sum.communication, Stream::tensor, after);
     for (const std::int32_t c : sum.cells) ready[c] = end;
   }
 }
@@ -175,7 +177,7 @@ double Estimator::State::repeated_sums(LayerId id, std::size_t cell, std::int32_
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     const LayerId producer = layer.inputs[i];
     if (!dropped[producer.index()] || layers[producer.index()]->sums.empty()) continue;
-    const double* ready = &table[places[at(producer, m)].ready];
+    const double* ready = &table[offsets[at(producer, m)].ready];
     const Sources& sources = edge(id, i).sources;
     if (sources.aligned) {
       after = std::max(after, ready[cell]);
@@ -190,13 +192,13 @@ double Estimator::State::repeated_sums(LayerId id, std::size_t cell, std::int32_
 
 void Estimator::State::backward(LayerId id, std::int32_t m) {
   const LayerFragment& layer = *layers[id.index()];
-  const std::size_t l = id.index(), place = at(id, m), count = layer.cells.size();
-  const double* ready = &table[places[place].ready];
-  double* gradients = &table[places[place].gradients];
+  const std::size_t l = id.index(), at_visit = at(id, m), count = layer.cells.size();
+  const double* ready = &table[offsets[at_visit].ready];
+  double* gradients = &table[offsets[at_visit].gradients];
   by_cell.assign(count, 0);
   for (std::size_t c = 0; c < count; ++c) {
     const auto home = static_cast<std::size_t>(layer.canonical[c]);
-    for (const Waiting& waiting : waiting_in[place]) {
+    for (const Waiting& waiting : waiting_in[at_visit]) {
       if (home != c || static_cast<std::size_t>(waiting.cell) != c) continue;
       gradients[c] =
           std::max(gradients[c], kernel(layer.devices[c], waiting.arrived, waiting.seconds));
@@ -215,35 +217,35 @@ void Estimator::State::backward(LayerId id, std::int32_t m) {
     }
   }
   for (std::size_t i = 0; i < input.network[id].inputs.size(); ++i) {
-    if (!structure.flow.source[input.network[id].inputs[i].index()]) give_back(id, i, m);
+    if (!structure.flow.source[input.network[id].inputs[i].index()]) return_contributions(id, i, m);
   }
   for (const std::size_t s : sums_of_layer[l]) {
     if (--backward_left[s] == 0) sum(s);
   }
 }
 
-void Estimator::State::give_back(LayerId id, std::size_t i, std::int32_t m) {
+void Estimator::State::return_contributions(LayerId id, std::size_t i, std::int32_t m) {
   const FanOut::Edge& way = edge(id, i);
   if (!way.gradient) return;
   const LayerId producer = input.network[id].inputs[i];
-  double* gradients = &table[places[at(producer, m)].gradients];
+  double* gradients = &table[offsets[at(producer, m)].gradients];
   const auto feed = [&](std::int32_t cell, double time) {
     gradients[cell] = std::max(gradients[cell], time);
   };
   for (const auto& [from, cell] : way.feeds) feed(cell, by_cell[static_cast<std::size_t>(from)]);
   const std::vector<std::int32_t>& joint = fans[producer.index()]->joint.edges;
   const std::int32_t position = structure.reader_index[id.index()][i];
-  const auto place = std::find(joint.begin(), joint.end(), position);
-  if (place == joint.end()) return move_home(producer, id, m, way.stores, way.returns, by_cell);
+  const auto found = std::find(joint.begin(), joint.end(), position);
+  if (found == joint.end()) return move_home(producer, id, m, way.stores, way.returns, by_cell);
   auto& contributions = joined[at(producer, m)];
   contributions.resize(joint.size());
-  contributions[static_cast<std::size_t>(place - joint.begin())] = by_cell;
+  contributions[static_cast<std::size_t>(found - joint.begin())] = by_cell;
   const bool all = std::none_of(contributions.begin(), contributions.end(),
                                 [](const std::vector<double>& times) { return times.empty(); });
-  if (all) give_back_together(producer, m);
+  if (all) return_jointly(producer, m);
 }
 
-void Estimator::State::give_back_together(LayerId producer, std::int32_t m) {
+void Estimator::State::return_jointly(LayerId producer, std::int32_t m) {
   const FanOut::Joint& joint = fans[producer.index()]->joint;
   const auto& contributions = joined[at(producer, m)];
   std::vector<double> ready(static_cast<std::size_t>(joint.devices), 0);
@@ -270,7 +272,7 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
                                  const std::vector<FanOut::Store>& stores,
                                  const std::vector<FanOut::Return>& returns,
                                  const std::vector<double>& times) {
-  double* gradients = &table[places[at(producer, m)].gradients];
+  double* gradients = &table[offsets[at(producer, m)].gradients];
   std::vector<Waiting>& waiting = waiting_in[at(producer, m)];
   const std::size_t first = waiting.size();
   for (const FanOut::Store& store : stores) waiting.push_back({store.cell, store.seconds, 0});
@@ -285,14 +287,14 @@ void Estimator::State::move_home(LayerId producer, LayerId reader, std::int32_t 
     const Stream stream = stream_between(producer, reader, true);
     double end = 0;
     if (back.legs.empty()) {
-      end = occupy(back.message, stream, given(back.after));
+      end = occupy(back.communication, stream, given(back.after));
     } else {
       const bool adds = !back.sum.queues.empty();
       const double summed = adds ? occupy(back.sum, Stream::tensor, given(back.after)) : 0;
       for (const FanOut::Leg& leg : back.legs) {
-        end = std::max(end, occupy(leg.message, stream, adds ? summed : given(leg.after)));
+        end = std::max(end, occupy(leg.communication, stream, adds ? summed : given(leg.after)));
       }
-      if (!back.message.queues.empty()) end = occupy(back.message, Stream::tensor, end);
+      if (!back.communication.queues.empty()) end = occupy(back.communication, Stream::tensor, end);
     }
     for (const std::int32_t cell : back.feeds) gradients[cell] = std::max(gradients[cell], end);
     for (const std::int32_t store : back.stores) {

@@ -1,5 +1,5 @@
-// The state of an estimator's walk through a step. Private to the estimator: look_up.cpp finds what
-// a plan's parts cost, walk.cpp goes through them.
+// The state of an estimator's walk through a step. Private to the estimator: find_fragments.cpp
+// finds the costs of a plan's parts, walk.cpp adds them up in the order of the step.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Waiting {
   double seconds = 0, arrived = 0;
 };
 
-/// State of a layer for one micro-batch: where its times begin in the walk's table.
-struct Place {
+/// Where the times of a layer and micro-batch begin in the walk's table.
+struct TimeOffsets {
   std::size_t ready = 0, gradients = 0, arrivals = 0, legs = 0;
 };
 
@@ -30,7 +30,7 @@ struct Estimator::State {
       : input(input_),
         sharing(sharing_),
         structure(input.network),
-        messages(input.cluster, input.cost),
+        communications(input.cluster, input.cost),
         waiting_in(input.network.layers.size()) {}
 
   Seconds run(const Plan& plan);
@@ -39,14 +39,14 @@ struct Estimator::State {
   StepInput input;
   LinkSharing sharing;
   Structure structure;
-  Messages messages;
+  CommunicationPricer communications;
   std::map<std::int64_t, Fragments> by_samples;
   Plan previous;                       ///< what the tables below belong to
   std::int64_t previous_samples = -1;  ///< of its micro-batches
   std::vector<Slot> order;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
-  std::vector<std::vector<Turn>> turns;  ///< of a stage
+  std::vector<std::vector<LayerVisit>> visits;  ///< of a stage
 
   // One walk.
   const Plan* plan = nullptr;
@@ -62,9 +62,9 @@ struct Estimator::State {
   std::vector<std::vector<double>> mirrors_done;  ///< by sum, mirror: its last kernel
   std::vector<bool> returned;
   std::vector<double> table;
-  std::vector<Place> places;                     ///< layer · micro-batches + micro-batch
-  std::vector<std::vector<Waiting>> waiting_in;  ///< as places
-  /// As places, of the producer: by edge of its Joint when its reader's kernels end, by cell.
+  std::vector<TimeOffsets> offsets;              ///< layer · micro-batches + micro-batch
+  std::vector<std::vector<Waiting>> waiting_in;  ///< as `offsets`
+  /// As `offsets`, of the producer: by edge of its Joint, by cell, when its reader's kernels end.
   std::vector<std::vector<std::vector<double>>> joined;
   std::vector<std::vector<double>> last_backward;  ///< by layer, cell
   std::vector<double> queues, links;
@@ -72,10 +72,10 @@ struct Estimator::State {
   double latest = 0;
 
   void begin(const Plan& plan);
-  void look_up(const Plan& plan, Fragments& fragments, bool fresh);
+  void find_fragments(const Plan& plan, Fragments& fragments, bool fresh);
   void lay_out();
   void collect_sums();
-  double occupy(const Message& message, Stream stream, double after);
+  double occupy(const PricedCommunication& communication, Stream stream, double after);
   double kernel(DeviceId device, double after, double seconds);
   void emit(const Slot& slot);
   void forward(LayerId id, std::int32_t m, bool again);
@@ -84,18 +84,18 @@ struct Estimator::State {
   /// When the sums that a cell's operands repeat are made, or `after` if that is later.
   [[nodiscard]] double repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
                                      double after) const;
-  void give_back(LayerId id, std::size_t input, std::int32_t m);
-  void give_back_together(LayerId producer, std::int32_t m);
+  void return_contributions(LayerId id, std::size_t input, std::int32_t m);
+  void return_jointly(LayerId producer, std::int32_t m);
   void move_home(LayerId producer, LayerId reader, std::int32_t m,
                  const std::vector<FanOut::Store>& stores,
                  const std::vector<FanOut::Return>& returns, const std::vector<double>& times);
   void sum(std::size_t s);
   void server_return(std::size_t s);
   void finish();
-  /// When operands that lie where they are read are there, by cell (into by_cell); true if there
-  /// are others.
+  /// When operands that need no movement are ready, by cell (into by_cell); true if other operands
+  /// need one.
   bool aligned_operands(LayerId id, std::int32_t m);
-  /// When all other operands of a cell are there.
+  /// When all other operands of a cell have arrived.
   double arrived_operands(LayerId id, std::size_t cell, std::int32_t m);
   double arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
 

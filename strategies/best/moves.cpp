@@ -9,7 +9,7 @@ namespace parsim {
 namespace {
 
 bool single_stage(const Plan& plan) {
-  return plan.schedule.lanes.size() == 1 &&
+  return plan.schedule.rank_lists.size() == 1 &&
          std::all_of(plan.schedule.stage_of_layer.begin(), plan.schedule.stage_of_layer.end(),
                      [](std::int32_t stage) { return stage == 0; });
 }

@@ -14,14 +14,14 @@ namespace {
 /// Every pair of holders of a part is looked at up to this many; beyond, neighbours only.
 constexpr std::size_t all_pairs_up_to = 64;
 
-/// Slowest way among the devices: of every pair, because any ring may use it.
-Way slowest_way(const Problem& problem, const std::vector<std::size_t>& devices) {
-  Way slowest;
+/// Slowest route between any two of the devices, because any ring may use it.
+LinkCost slowest_link(const Problem& problem, const std::vector<std::size_t>& devices) {
+  LinkCost slowest;
   const auto meet = [&](std::size_t a, std::size_t b) {
     if (a == b) return;
-    const Way way = problem.way(a, b);
-    slowest.latency_s = std::max(slowest.latency_s, way.latency_s);
-    slowest.s_per_byte = std::max(slowest.s_per_byte, way.s_per_byte);
+    const LinkCost link = problem.link(a, b);
+    slowest.latency_s = std::max(slowest.latency_s, link.latency_s);
+    slowest.s_per_byte = std::max(slowest.s_per_byte, link.s_per_byte);
   };
   for (std::size_t i = 1; i < devices.size(); ++i) {
     const std::size_t first = devices.size() <= all_pairs_up_to ? 0 : i - 1;
@@ -39,10 +39,10 @@ double all_reduce_s(const Problem& problem, const Genes& genes,
   std::sort(holders.begin(), holders.end());
   holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
   if (holders.size() < 2) return 0;
-  const Way way = slowest_way(problem, holders);
+  const LinkCost link = slowest_link(problem, holders);
   const auto n = static_cast<double>(holders.size());
-  return 2 * (n - 1) * way.latency_s +
-         2 * (n - 1) / n * problem.weight_bytes[part] * way.s_per_byte;
+  return 2 * (n - 1) * link.latency_s +
+         2 * (n - 1) / n * problem.weight_bytes[part] * link.s_per_byte;
 }
 
 }  // namespace
@@ -84,9 +84,9 @@ Fitness fitness(const Problem& problem, const Genes& genes,
       once += problem.time_s[i][problem.kinds[mine[i]]].at(shares[r]);
       bottleneck = std::max(bottleneck, load[mine[i]]);
       if (i + 1 == problem.parts || mine[i] == mine[i + 1]) continue;
-      const Way way = problem.way(mine[i], mine[i + 1]);
-      const double message = way.latency_s + static_cast<double>(shares[r]) *
-                                                 problem.boundary_bytes[i] * way.s_per_byte;
+      const LinkCost link = problem.link(mine[i], mine[i + 1]);
+      const double message = link.latency_s + static_cast<double>(shares[r]) *
+                                                  problem.boundary_bytes[i] * link.s_per_byte;
       once += 2 * message;
       bottleneck = std::max(bottleneck, message);
     }

@@ -23,22 +23,22 @@ struct Affine {
   }
 };
 
-/// A way between two devices.
-struct Way {
+/// Latency and inverse bandwidth of the route between two devices.
+struct LinkCost {
   double latency_s = 0, s_per_byte = 0;
 };
 
 struct Problem {
   std::size_t parts = 1, replicas = 1;
   std::int64_t micro_batches = 1;
-  std::int64_t samples = 1;                          ///< of one micro-batch, over all replicas
-  std::vector<std::size_t> kinds;                    ///< by device
-  std::vector<std::vector<Affine>> time_s;           ///< by part, kind: forward and backward
-  std::vector<double> boundary_bytes;                ///< by part: a sample's, on to the next part
-  std::vector<double> weight_bytes;                  ///< by part
-  std::vector<Affine> memory_bytes;                  ///< by part
-  std::vector<double> capacity_bytes;                ///< by device
-  std::function<Way(std::size_t, std::size_t)> way;  ///< between two different devices
+  std::int64_t samples = 1;                 ///< of one micro-batch, over all replicas
+  std::vector<std::size_t> kinds;           ///< by device
+  std::vector<std::vector<Affine>> time_s;  ///< by part, kind: forward and backward
+  std::vector<double> boundary_bytes;       ///< by part: a sample's, on to the next part
+  std::vector<double> weight_bytes;         ///< by part
+  std::vector<Affine> memory_bytes;         ///< by part
+  std::vector<double> capacity_bytes;       ///< by device
+  std::function<LinkCost(std::size_t, std::size_t)> link;  ///< between two different devices
 
   [[nodiscard]] std::size_t devices() const { return kinds.size(); }
 };
@@ -70,7 +70,7 @@ struct Fitness {
 /// all
 ///              replicas) and of its boundaries in one direction, which AMP leaves out
 /// a_ir, w_i    bytes of the boundary behind the part and of its weights
-/// b_min(i)     the slowest way between two devices that have part i
+/// b_min(i)     the slowest route between two devices that have part i
 ///
 /// Checked: tests/strategies/hybrid_test.cpp, by hand and against a second implementation.
 [[nodiscard]] Fitness fitness(const Problem& problem, const Genes& genes,

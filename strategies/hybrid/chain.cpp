@@ -54,23 +54,23 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
   return in_place ? 0 : sizes[0] + sizes[1];
 }
 
-/// Remembers ways between devices, unless there are very many; asks for them when first needed.
-class Ways {
+/// Caches link costs between devices, unless there are very many; computed when first needed.
+class LinkCosts {
  public:
-  Ways(const CostModel& cost, std::vector<DeviceId> devices)
+  LinkCosts(const CostModel& cost, std::vector<DeviceId> devices)
       : cost_(cost), devices_(std::move(devices)) {
     constexpr std::size_t many = 512;
     if (devices_.size() <= many) known_.resize(devices_.size() * devices_.size());
   }
-  Way operator()(std::size_t a, std::size_t b) {
+  LinkCost operator()(std::size_t a, std::size_t b) {
     if (known_.empty()) return ask(a, b);
-    std::optional<Way>& way = known_[a * devices_.size() + b];
-    if (!way) way = ask(a, b);
-    return *way;
+    std::optional<LinkCost>& link = known_[a * devices_.size() + b];
+    if (!link) link = ask(a, b);
+    return *link;
   }
 
  private:
-  [[nodiscard]] Way ask(std::size_t a, std::size_t b) const {
+  [[nodiscard]] LinkCost ask(std::size_t a, std::size_t b) const {
     constexpr std::int64_t large = 1'000'000;
     const double latency = cost_.transfer(devices_[a], devices_[b], Bytes{0}).count();
     const double time = cost_.transfer(devices_[a], devices_[b], Bytes{large}).count();
@@ -79,7 +79,7 @@ class Ways {
 
   const CostModel& cost_;
   std::vector<DeviceId> devices_;
-  std::vector<std::optional<Way>> known_;  ///< by a · devices + b
+  std::vector<std::optional<LinkCost>> known_;  ///< by a · devices + b
 };
 
 }  // namespace
@@ -183,12 +183,12 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
   problem.micro_batches = micro_batches;
   problem.samples = input.batch / micro_batches;
   problem.kinds = chain.kinds;
-  problem.way = [ways = std::make_shared<Ways>(input.cost, chain.devices)](
-                    std::size_t a, std::size_t b) { return (*ways)(a, b); };
+  problem.link = [links = std::make_shared<LinkCosts>(input.cost, chain.devices)](
+                     std::size_t a, std::size_t b) { return (*links)(a, b); };
   for (const DeviceId device : chain.devices) {
     problem.capacity_bytes.push_back(static_cast<double>(input.usable_memory(device).value));
   }
-  // Memory of a part grows linearly with its samples: two plans of one replica tell how.
+  // Memory of a part grows linearly with its samples: two plans of one replica give the line.
   Genes one(parts);
   std::iota(one.begin(), one.end(), std::size_t{0});
   const auto memory = [&](std::int64_t samples) {
@@ -227,7 +227,7 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
                const Choice& choice) {
   Plan plan = empty_plan(input, "hybrid", {});
   plan.schedule.micro_batches = choice.micro_batches;
-  plan.schedule.lanes.clear();
+  plan.schedule.rank_lists.clear();
   const std::size_t parts = choice.first.size(), replicas = choice.shares.size();
   std::map<DeviceId, std::set<std::int32_t>> parts_of;
   for (std::size_t i = 0; i < parts; ++i) {
@@ -244,16 +244,16 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
       plan.layers[l] = stage;
     }
   }
-  // Devices that work on the same parts share a lane.
-  std::map<std::set<std::int32_t>, std::vector<DeviceId>> lanes;
-  for (const auto& [device, own] : parts_of) lanes[own].push_back(device);
+  // Devices that work on the same parts share a rank list.
+  std::map<std::set<std::int32_t>, std::vector<DeviceId>> rank_lists;
+  for (const auto& [device, own] : parts_of) rank_lists[own].push_back(device);
   const std::vector<Slot> order =
       all_slots(input.schedule, static_cast<std::int32_t>(parts), choice.micro_batches);
-  for (const auto& [own, members] : lanes) {
-    Lane lane{members, {}};
-    std::copy_if(order.begin(), order.end(), std::back_inserter(lane.slots),
+  for (const auto& [own, members] : rank_lists) {
+    RankList list{members, {}};
+    std::copy_if(order.begin(), order.end(), std::back_inserter(list.slots),
                  [&](const Slot& slot) { return own.contains(slot.stage); });
-    plan.schedule.lanes.push_back(std::move(lane));
+    plan.schedule.rank_lists.push_back(std::move(list));
   }
   plan.buckets = gradient_buckets(input);
   return plan;

@@ -63,8 +63,8 @@ struct Choice {
 [[nodiscard]] std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice,
                                                    double slack);
 
-/// The allocation problem of a cut. Memory is what memory_use() says of one replica, and the
-/// buckets that replicas exchange.
+/// The allocation problem of a cut. Memory is memory_use() of one replica plus the buckets that
+/// replicas exchange.
 [[nodiscard]] Problem make_problem(const StrategyInput& input, const Chain& chain,
                                    const std::vector<std::size_t>& first, std::size_t replicas,
                                    std::int32_t micro_batches);

@@ -12,7 +12,7 @@ namespace parsim::hypergraph {
 
 namespace {
 
-/// What tells blocks apart: only blocks with equal signatures may change places.
+/// Signature of a block: only blocks with equal signatures may be exchanged.
 using Signature = std::vector<std::int64_t>;
 
 class Gathering {

@@ -1,5 +1,6 @@
-// A hypergraph whose cut is communication: every net has one source (who owns the words) and
-// readers (who need them). The cost of a partition is connectivity minus one, the words moved.
+// A hypergraph whose cut is communication: every net has one source vertex, which owns its
+// elements, and readers, which need them. The cost of a partition is connectivity minus one:
+// elements moved.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ using Vertex = std::int32_t;
 /// Part of every vertex.
 using Parts = std::vector<std::int32_t>;
 
-/// A vertex in a set of readers: as a reader, as a source of words, or both.
+/// A vertex in a set of readers: as a reader, as a source of elements, or both.
 struct Incidence {
   std::int32_t set = 0;
   bool reader = false;
@@ -64,8 +65,8 @@ class Builder {
   explicit Builder(std::int32_t constraints) { graph_.constraints = constraints; }
   /// `weights`: one for each constraint, not negative.
   Vertex add_vertex(std::span<const std::int64_t> weights, std::int32_t fixed = -1);
-  /// A net of `source` and `readers` (any order, repeats and the source allowed). Nothing happens
-  /// if nobody but the source reads or the cost is 0.
+  /// Adds a net of `source` and `readers` (any order, repeats and the source allowed), unless it
+  /// has no reader but the source or its cost is 0.
   void add_net(Vertex source, std::vector<Vertex> readers, std::int64_t cost);
   [[nodiscard]] Hypergraph build();
 

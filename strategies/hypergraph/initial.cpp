@@ -155,7 +155,7 @@ void put(const Hypergraph& graph, const Limits& limits, std::vector<std::int64_t
     weights[limits.index(part, c)] += graph.weight(v, c);
 }
 
-/// Everything unplaced goes to the part with the most room.
+/// Every unplaced vertex goes to the part with the most capacity left.
 void place_rest(const Hypergraph& graph, const Limits& limits, std::vector<std::int64_t>& weights,
                 Parts& parts, const std::vector<Vertex>& order) {
   for (const Vertex v : order) {

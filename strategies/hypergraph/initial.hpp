@@ -21,7 +21,7 @@ namespace parsim::hypergraph {
 /// Every vertex a unit of its own.
 [[nodiscard]] std::vector<std::vector<Vertex>> single_units(const Hypergraph& graph);
 
-/// Vertices in random order, each to the part with the most room.
+/// Vertices in random order, each to the part with the most capacity left.
 [[nodiscard]] Parts random_parts(const Hypergraph& graph, const Limits& limits, Random& random);
 
 /// Part after part grows from a random vertex by what attaches most to it, until it is full.

@@ -13,7 +13,7 @@ namespace parsim::hypergraph {
 
 namespace {
 
-/// Somebody who needs a box of a tensor, for one sample.
+/// A vertex that needs a box of a tensor, for one sample.
 struct Read {
   std::int32_t row = 0;
   Region box;
@@ -160,9 +160,9 @@ class Maker {
     constexpr std::size_t most = 16;
     group_count_ = static_cast<std::int32_t>(std::clamp<std::size_t>(working.size(), 1, most));
     for (std::size_t r = 0; r < rows(); ++r) {
-      const auto place = static_cast<std::size_t>(
+      const auto rank = static_cast<std::size_t>(
           std::upper_bound(working.begin(), working.end(), blocks_.maker[r]) - working.begin());
-      const std::size_t index = place == 0 ? 0 : place - 1;
+      const std::size_t index = rank == 0 ? 0 : rank - 1;
       groups[r] =
           static_cast<std::int32_t>(working.size() <= most ? index : index * most / working.size());
     }
@@ -171,7 +171,7 @@ class Maker {
 
   [[nodiscard]] std::int32_t constraints() {
     row_work_.assign(rows(), 0);
-    row_words_.assign(rows(), 0);
+    row_elements_.assign(rows(), 0);
     row_parameters_.assign(rows(), 0);
     for (std::size_t l = 0; l < network_.layers.size(); ++l) {
       const LayerId id{l};
@@ -181,7 +181,7 @@ class Maker {
       for (std::size_t b = 0; b < parts.size(); ++b) {
         const auto row = static_cast<std::size_t>(blocks_.of_layer[l][b].row);
         row_work_[row] += work(id, parts[b]);
-        row_words_[row] += parts[b].out.volume();
+        row_elements_[row] += parts[b].out.volume();
         for (std::size_t p = 0; p < network_[id].parameters.size(); ++p) {
           row_parameters_[row] +=
               parameter_region(network_[id].kind, inputs, network_[id].out, p, parts[b]).volume();
@@ -194,7 +194,7 @@ class Maker {
 
   void add_vertices(Builder& builder) {
     const double total = std::max(1e-300, std::accumulate(row_work_.begin(), row_work_.end(), 0.0));
-    constexpr double scale = 1LL << 40;  // the whole work as a number that leaves room for sums
+    constexpr double scale = 1LL << 40;  // total work, small enough that sums do not overflow
     for (std::size_t r = 0; r < rows(); ++r) {
       for (std::size_t s = 0; s < samples_.size(); ++s) {
         const double share =
@@ -205,7 +205,7 @@ class Maker {
         if (options_.balance == Balance::work_and_memory) {
           const std::int64_t states = options_.states * row_parameters_[r];
           weights = {load, states / static_cast<std::int64_t>(samples_.size()) +
-                               row_words_[r] * step_samples(s)};
+                               row_elements_[r] * step_samples(s)};
         } else {
           weights.assign(static_cast<std::size_t>(group_count_), 0);
           weights[static_cast<std::size_t>(groups_[r])] = load;
@@ -233,7 +233,7 @@ class Maker {
           Region box =
               alone ? parts[b].out : input_region(layer.kind, inputs, layer.out, i, parts[b]);
           if (box.empty()) continue;
-          if (!exact) {  // whole maps
+          if (!exact) {  // whole channels
             const Region all = whole(inputs[i], 1);
             const std::size_t channel = inputs[i].region_axis(Dim::channel);
             for (std::size_t a = 1; a < box.rank(); ++a) {
@@ -273,9 +273,9 @@ class Maker {
       for (std::size_t cell = 0; cell < owner.size(); ++cell) {
         if (owner[cell] < 0) continue;
         for (std::size_t s = 0; s < samples_.size(); ++s) {
-          const std::int64_t words = cells.all()[cell].volume() * step_samples(s);
-          add_net(builder, owner[cell], readers[cell], s, words);
-          add_net(builder, owner[cell], returning[cell], s, words);
+          const std::int64_t elements = cells.all()[cell].volume() * step_samples(s);
+          add_net(builder, owner[cell], readers[cell], s, elements);
+          add_net(builder, owner[cell], returning[cell], s, elements);
         }
       }
     }
@@ -288,7 +288,7 @@ class Maker {
     builder.add_net(vertex(row, s), std::move(pins), cost);
   }
 
-  /// λ replicas of a weight are summed and spread again: 2(λ−1) words for each, by a ring or a
+  /// λ replicas of a weight are summed and spread again: 2(λ−1) elements for each, by a ring or a
   /// tree.
   void add_parameters(Builder& builder) const {
     struct Use {
@@ -331,7 +331,7 @@ class Maker {
   std::vector<std::int64_t> samples_;
   std::vector<bool> wants_, reaches_;
   std::vector<double> row_work_;
-  std::vector<std::int64_t> row_words_, row_parameters_;
+  std::vector<std::int64_t> row_elements_, row_parameters_;
   std::vector<std::int32_t> groups_;
   std::int32_t group_count_ = 1;
 };

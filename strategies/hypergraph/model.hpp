@@ -10,9 +10,9 @@
 
 namespace parsim::hypergraph {
 
-/// What is counted. `exact`: every word that the plan's execution DAG moves — halos of channels in
-/// response normalisation, borders that strided windows skip, logits on their way to the loss.
-/// `simple`: what the literature counts, the output of a convolution or dense layer after its
+/// How communication is counted. `exact`: every element that the plan's execution DAG moves,
+/// including halos of channels in response normalisation, borders that strided windows skip, and
+/// logits. `simple`: as in the literature, the output of a convolution or dense layer after its
 /// normalisation, activation and pooling, once for each part that reads it.
 enum class Detail : std::uint8_t { exact, simple };
 
@@ -44,11 +44,11 @@ struct Block {
   friend bool operator==(const Block&, const Block&) = default;
 };
 
-/// How the layers of a network are made of blocks. Convolutions, dense layers and whatever mixes
-/// channels have rows of their own; layers that treat every channel alone belong to the rows of
-/// what they read (of a sum: of the operand that comes last), a joined tensor to its operands'.
+/// How the layers of a network consist of blocks. Convolutions, dense layers and others that mix
+/// channels have rows of their own; layers that treat every channel separately belong to the rows
+/// of their operand (of a sum: of the last operand), a concatenation to those of its operands.
 struct Model {
-  Hypergraph graph;  ///< vertex = row · sample blocks + block of samples; costs in words a step
+  Hypergraph graph;  ///< vertex = row · sample blocks + block of samples; costs in elements a step
   std::vector<std::vector<Block>> blocks;  ///< by layer; empty for inputs; one if never cut
   std::vector<LayerId> maker;              ///< by row: the layer it was made for
   std::vector<std::int64_t> samples;       ///< of each block of samples, within a micro-batch
@@ -62,8 +62,8 @@ struct Model {
 /// Model F (vertices are blocks of filters) or U (blocks of filters x blocks of samples, with a net
 /// for the weights of each block of filters). A RECONSTRUCTION of the models of Eserol 2019, of
 /// which only the abstract is public; F is the row-wise model of sparse matrix partitioning
-/// (Catalyurek and Aykanat 1999), U adds the gradient's sum over replicas, 2(λ−1) words for each
-/// word of weights.
+/// (Catalyurek and Aykanat 1999), U adds the gradient's sum over replicas, 2(λ−1) elements for each
+/// element of the weights.
 [[nodiscard]] Model model_of(const Network& network, const ModelOptions& options);
 
 /// Splits the blocks over devices, device p for part p: the plan of every layer.
@@ -77,7 +77,7 @@ struct Model {
                              const std::vector<DeviceId>& devices);
 
 /// The same partition with equivalent blocks of a layer reordered so that each part's are next to
-/// each other, unless that moves more words.
+/// each other, unless that moves more elements.
 [[nodiscard]] Parts gathered(const Network& network, const Model& model, const Parts& parts);
 
 }  // namespace parsim::hypergraph

@@ -118,7 +118,7 @@ class ListSchedule {
         }
       }
       if (chosen == starts_.size()) break;
-      order.push_back(place(chosen));
+      order.push_back(schedule_slot(chosen));
     }
     ensure(order.size() == ends_.size(), "a list schedule reaches every slot");
     return order;
@@ -164,7 +164,7 @@ class ListSchedule {
     }
   }
 
-  Slot place(std::size_t chosen) {
+  Slot schedule_slot(std::size_t chosen) {
     const auto s = static_cast<std::int32_t>(chosen / 2);
     const Direction direction = chosen % 2 == 1 ? Direction::backward : Direction::forward;
     const double start = starts_[chosen];
@@ -199,7 +199,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   schedule.micro_batches = micro_batches;
   schedule.stage_of_layer.assign(layers.size(), 0);
   if (micro_batches == 1) {
-    schedule.lanes = {
+    schedule.rank_lists = {
         {{used.begin(), used.end()}, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
     return schedule;
   }
@@ -211,12 +211,12 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
                              : static_cast<std::int32_t>(std::max<std::size_t>(2, used.size()));
   const std::vector<Slot> order = ListSchedule(stages, micro_batches, under_way).run();
   for (const DeviceId device : used) {
-    Lane lane{{device}, {}};
+    RankList list{{device}, {}};
     for (const Slot& slot : order) {
       if (stages[static_cast<std::size_t>(slot.stage)].forward.contains(device))
-        lane.slots.push_back(slot);
+        list.slots.push_back(slot);
     }
-    schedule.lanes.push_back(std::move(lane));
+    schedule.rank_lists.push_back(std::move(list));
   }
   return schedule;
 }

@@ -16,8 +16,8 @@ namespace parsim::hypergraph {
 
 namespace {
 
-/// What matters for splitting `vertices` further. Words from sources outside are paid by every
-/// part that reads them: a net among the readers. Parts from `middle` on count as part 1.
+/// The hypergraph for splitting `vertices` further. Elements from sources outside are received by
+/// every part that reads them: a net among the readers. Parts from `middle` on count as part 1.
 Hypergraph induced(const Hypergraph& graph, const std::vector<Vertex>& vertices, std::int32_t first,
                    std::int32_t middle, std::int32_t last) {
   Builder builder(graph.constraints);
@@ -91,14 +91,14 @@ class Partitioner {
   /// Keeps the few best different partitions, best first.
   void keep(Parts parts) {
     Partition candidate = evaluated(graph_, std::move(parts), options_);
-    const auto place = std::find_if(found_.begin(), found_.end(), [&](const Partition& known) {
+    const auto position = std::find_if(found_.begin(), found_.end(), [&](const Partition& known) {
       return better(candidate, known);
     });
     const bool known = std::any_of(found_.begin(), found_.end(), [&](const Partition& other) {
       return other.cost == candidate.cost && other.overload == candidate.overload;
     });
     if (known) return;
-    found_.insert(place, std::move(candidate));
+    found_.insert(position, std::move(candidate));
     constexpr std::size_t most = 8;
     if (found_.size() > most) found_.pop_back();
   }
@@ -155,7 +155,8 @@ class Partitioner {
     bisect(right, middle, last, stream, parts);
   }
 
-  /// Contiguous ranges; unequal parts in the order of their room, largest or smallest first, and
+  /// Contiguous ranges; unequal parts in the order of their capacity, largest or smallest first,
+  /// and
   /// in a few random orders: the cheapest three.
   std::vector<Parts> chain_starts() {
     std::vector<std::int32_t> order(at(options_.parts));
@@ -193,7 +194,7 @@ class Partitioner {
   }
 
   /// Coarsens with `labels`, takes the first partition from `initial` at the coarsest level, and
-  /// refines on the way back.
+  /// refines while uncoarsening.
   template <class Initial>
   Parts multilevel(const CoarseningRules& rules, std::vector<std::int32_t> labels, Random& dice,
                    Initial initial) {

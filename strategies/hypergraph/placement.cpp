@@ -80,8 +80,8 @@ std::vector<LayerPlan> layers_of(const Network& network, const Model& model, con
     if (!model.blocks[l].empty())
       layers[l] = layer_of(network.layers[l], model, model.blocks[l], parts, devices);
   }
-  // The training data is read by whoever needs it: inputs are written down where the first reader
-  // is.
+  // Every reader loads the training data itself: inputs are assigned to the device where the first
+  // reader is.
   const auto readers = consumers(network);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (!model.blocks[l].empty()) continue;

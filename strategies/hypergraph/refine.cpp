@@ -138,7 +138,8 @@ void Assignment::move(Vertex v, std::int32_t to) {
       ++reading_[b];
     }
     const bool left = role.reader && reading_[a] == 0, came = role.reader && reading_[b] == 1;
-    // Whoever enters the reading part pays less, whoever is the only reader saves more by leaving.
+    // Entering a part that reads the net costs less; the only reader in a part saves more by
+    // leaving.
     const bool all_readers = came || (role.cost > 0 && reading_[b] == 0);
     const bool last_reader = reading_[a] == 1 && (role.reader || role.cost > 0);
     if (left || came || all_readers || last_reader) {
@@ -218,7 +219,7 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
     const Move top = queue.top();
     queue.pop();
     if (locked[at(top.vertex)] || top.stamp != stamps[at(top.vertex)]) continue;
-    // Room may be gone, or have appeared elsewhere, since the move was priced.
+    // Capacity may have changed since the move was priced.
     Move move = best_move(graph, now, limits, top.vertex, loose, gains);
     if (move.to < 0) continue;
     if (move.gain < top.gain) {
@@ -247,7 +248,7 @@ bool pass(const Hypergraph& graph, Assignment& now, const Limits& limits, std::i
       next.stamp = ++stamps[at(v)];
       if (next.to >= 0) queue.push(next);
     };
-    // Only gains that may have grown; one that fell is found when its turn comes.
+    // Only gains that may have grown; one that fell is found when its move is tried.
     for (const Assignment::Gained& gained : now.gained()) {
       if (gained.all_readers || gained.last_reader_in >= 0) {
         for (const Vertex v : graph.readers[at(gained.set)]) {

@@ -32,7 +32,7 @@ std::int32_t sixteen_or_more(std::size_t parts) {
   return p * ((16 + p - 1) / p);
 }
 
-/// Whether it moves fewer words to gather what the layer reads than to add up its weights, so that
+/// Whether it moves fewer elements to gather what the layer reads than to sum its weights, so that
 /// cutting it by channel pays.
 bool heavy(const StrategyInput& input, LayerId id) {
   const Network& network = input.network;
@@ -167,7 +167,7 @@ Candidate planned(const StrategyInput& input, const Recipe& recipe, const Model&
                   Partition partition) {
   const std::vector<DeviceId> devices = workers(input);
   Candidate candidate{recipe, std::move(partition), 0, empty_plan(input, "hypergraph", devices)};
-  candidate.words = candidate.partition.cost;
+  candidate.elements = candidate.partition.cost;
   candidate.plan.layers = layers_of(input.network, model, candidate.partition.parts, devices);
   for (LayerPlan& layer : candidate.plan.layers) layer.sync = chosen_sync(input);
   candidate.plan.schedule = pipelined(input, candidate.plan.layers, recipe.micro_batches);
@@ -180,15 +180,15 @@ std::vector<std::string> notes_of(const StrategyInput& input, const Candidate& c
   const auto parameters = static_cast<double>(parameter_count(input.network));
   const double element = static_cast<double>(element_bytes(input.precision));
   return {
-      fmt::format("{}: {} a step at batch {} (connectivity minus one); data parallelism moves "
-                  "2(P-1)W = {} on {} devices",
-                  candidate.recipe.name, megabytes(static_cast<double>(candidate.words) * element),
-                  input.batch,
+      fmt::format("{}: {} moved per step at batch {} (connectivity minus one); data parallelism "
+                  "would move 2(P-1)W = {} on {} devices",
+                  candidate.recipe.name,
+                  megabytes(static_cast<double>(candidate.elements) * element), input.batch,
                   megabytes(2 * static_cast<double>(devices - 1) * parameters * element), devices),
-      fmt::format("heaviest part {:.3g} % above its target, tolerance {:.3g} %",
+      fmt::format("balance: the heaviest part is {:.3g} % above its target, tolerance {:.3g} %",
                   100 * candidate.partition.imbalance, 100 * candidate.recipe.tolerance),
-      "reconstruction: of Eserol 2019 only the abstract is public; models and partitioner are "
-      "ours"};
+      "reconstruction: only the abstract of Eserol 2019 is public; models and partitioner are "
+      "our own"};
 }
 
 namespace {
@@ -212,7 +212,7 @@ std::vector<double> targets_of(const StrategyInput& input, const Recipe& recipe,
   return targets;
 }
 
-/// The start with the fewest words among those that keep the recipe's balance and move fewer words
+/// The start that moves fewest elements among those that keep the recipe's balance and move fewer
 /// than `found`, each in a model with blocks of its own; null if there is none. The blocks of
 /// model_for are the same for all starts, and on many layers too few to say each of them.
 const Start* cheapest_start(const StrategyInput& input, const Recipe& recipe,
@@ -308,7 +308,7 @@ std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) 
     add("model U, runs of layers balanced closely", true, runs, tight, 1);
     add("model U, runs of layers balanced by time", true, runs, loose, 1, true);
     add("model U, whole network balanced", true, Balance::work, usual, 1);
-    // Not by time: the loss cannot be cut in model F, so it would be a run that nobody can balance.
+    // Not by time: the loss cannot be cut in model F, so its run could not be balanced.
     add("model F, runs of layers balanced", false, runs, loose, 1);
     if (micro_batches == 1) add("model F, whole network balanced", false, Balance::work, usual, 1);
   }

@@ -24,9 +24,9 @@ struct Recipe {
 struct Candidate {
   Recipe recipe;
   Partition partition;
-  std::int64_t words = 0;  ///< moved in a step: connectivity minus one
+  std::int64_t elements = 0;  ///< moved in a step: connectivity minus one
   Plan plan;
-  /// The partition of a start, which says all of the start's plan: the plan is that very one.
+  /// The partition of a start that describes its plan completely: the plan is the start's own.
   bool start_itself = false;
 };
 
@@ -55,8 +55,8 @@ struct Start {
 /// Whether the recipe's micro-batches can be cut where the plan cuts samples.
 [[nodiscard]] bool has_own_model(const Network& network, const Recipe& recipe, const Plan& plan);
 
-/// The start as a partition, unrefined, and what plan that is: the start's own if the partition
-/// says all of it.
+/// The start as a partition, unrefined, with the partition's plan: the start's own if the partition
+/// describes it completely.
 [[nodiscard]] Candidate candidate_of_start(const StrategyInput& input, const Start& start);
 
 /// Time of each layer, forward and backward, relative to the whole network's on the same device,
@@ -78,7 +78,7 @@ struct Start {
 [[nodiscard]] Candidate planned(const StrategyInput& input, const Recipe& recipe,
                                 const Model& model, Partition partition);
 
-/// What a reader of the plan should know: words moved, balance, what is reconstructed.
+/// Notes for a reader of the plan: elements moved, balance, reconstructions.
 [[nodiscard]] std::vector<std::string> notes_of(const StrategyInput& input,
                                                 const Candidate& candidate);
 

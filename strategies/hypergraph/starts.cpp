@@ -69,7 +69,7 @@ bool same_cells(std::vector<Cell> a, std::vector<Cell> b) {
   return a == b;
 }
 
-/// Whether every layer is split in the same way; nobody computes an Input.
+/// Whether every layer but the Input is split in the same way.
 bool same_split(const Network& network, const Plan& a, const Plan& b) {
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};

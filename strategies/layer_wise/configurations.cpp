@@ -21,7 +21,7 @@ void extend(const Degrees& most, std::int64_t left, DegreeRule rule, std::size_t
   now.degrees[dim] = 1;
 }
 
-/// Numbers of a flattened map that belong to one channel; 1 for every other layer.
+/// Elements of a flattened tensor that belong to one channel; 1 for every other layer.
 std::int64_t grain(const Network& network, LayerId id, Dim dim) {
   const Layer& layer = network[id];
   if (dim != Dim::channel || layer.kind.as<Flatten>() == nullptr) return 1;

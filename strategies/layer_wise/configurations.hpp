@@ -39,7 +39,7 @@ struct Configuration {
                                                         DegreeRule rule = DegreeRule::dividing);
 
 /// Into how many parts the layer could be cut along each dimension: its extent, or 1 where it must
-/// not be cut. A flattened map is cut between the channels it came from.
+/// not be cut. A flattened tensor is cut between channels.
 [[nodiscard]] Degrees most_parts(const Network& network, LayerId layer, std::int64_t batch);
 
 /// The cuts of a configuration of a node whose first layer is `layer`, those of degree 1 left out.

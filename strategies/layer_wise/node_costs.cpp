@@ -10,15 +10,15 @@ namespace parsim::layer_wise {
 namespace {
 
 /// By configuration, by part: device and box. The same for all layers of a node.
-std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const Machine& machine,
+std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const ClusterModel& model,
                                           const Node& node) {
   std::vector<std::vector<Share>> result;
   for (const Configuration& configuration : node.configurations) {
     std::vector<Share>& shares = result.emplace_back();
     const std::vector<Region> parts =
-        boxes(input.network, node.layers[0], configuration, input.batch, machine.speeds());
+        boxes(input.network, node.layers[0], configuration, input.batch, model.speeds());
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      shares.push_back({machine.devices()[k], parts[k]});
+      shares.push_back({model.devices()[k], parts[k]});
     }
   }
   return result;
@@ -128,28 +128,29 @@ std::vector<Copies> copies_of(const StrategyInput& input, LayerId id,
   return result;
 }
 
-Seconds sync_time(const StrategyInput& input, Machine& machine, const std::vector<Copies>& copies) {
+Seconds sync_time(const StrategyInput& input, ClusterModel& model,
+                  const std::vector<Copies>& copies) {
   Seconds longest{}, sum{};
   for (const Copies& part : copies) {
-    const Seconds time = machine.sum_time(part.devices, part.payload);
+    const Seconds time = model.sum_time(part.devices, part.payload);
     longest = std::max(longest, time);
     sum += time;
   }
   return input.sync == Sync::Kind::server ? sum : longest;
 }
 
-NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,
+NodeCosts node_costs(const StrategyInput& input, ClusterModel& model, const Node& node,
                      const std::vector<bool>& wanted) {
   const std::size_t count = node.configurations.size();
   NodeCosts costs{std::vector<double>(count, 0), std::vector<double>(count, 0),
                   std::vector<double>(count, 0), std::vector<double>(count, 0)};
-  const auto shares = shares_of(input, machine, node);
+  const auto shares = shares_of(input, model, node);
   for (const LayerId layer : node.layers) {
     const bool data = wants_data(input.network, layer, wanted);
     for (std::size_t c = 0; c < count; ++c) {
       costs.compute[c] += compute_time(input, layer, shares[c], data).count();
       const std::vector<Copies> copies = copies_of(input, layer, shares[c]);
-      costs.sync[c] += sync_time(input, machine, copies).count();
+      costs.sync[c] += sync_time(input, model, copies).count();
       if (input.search_costs == SearchCosts::own) costs.update[c] += update_time(input, copies);
       costs.memory[c] += memory_of(input, layer, shares[c], copies);
     }

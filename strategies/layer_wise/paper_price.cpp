@@ -12,8 +12,8 @@ namespace parsim {
 
 namespace {
 
+using layer_wise::ClusterModel;
 using layer_wise::Copies;
-using layer_wise::Machine;
 using layer_wise::Share;
 
 void refuse_other_plans(const StrategyInput& input, const Plan& plan) {
@@ -51,7 +51,8 @@ struct Lack {
 
 /// Calls `use` with what the parts of each layer lack of each operand, edge by edge.
 template <class Use>
-void for_each_edge(const StrategyInput& input, const Machine& machine, const Plan& plan, Use use) {
+void for_each_edge(const StrategyInput& input, const ClusterModel& model, const Plan& plan,
+                   Use use) {
   const Network& network = input.network;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const Layer& layer = network.layers[l];
@@ -63,11 +64,11 @@ void for_each_edge(const StrategyInput& input, const Machine& machine, const Pla
       std::vector<Lack> lacks;
       for (const Share& reader : readers) {
         const Region need = input_region(layer.kind, inputs, layer.out, i, {reader.box, {}});
-        Lack lack{machine.position(reader.device), 0, 0};
+        Lack lack{model.position(reader.device), 0, 0};
         for (const Share& holder : holders) {
           if (holder.device == reader.device) continue;
           const bool near =
-              machine.nodes()[machine.position(holder.device)] == machine.nodes()[lack.device];
+              model.nodes()[model.position(holder.device)] == model.nodes()[lack.device];
           (near ? lack.from_node : lack.from_others) += intersect(need, holder.box).volume();
         }
         lacks.push_back(lack);
@@ -81,7 +82,7 @@ void for_each_edge(const StrategyInput& input, const Machine& machine, const Pla
 
 PaperPrice paper_price(const StrategyInput& input, const Plan& plan) {
   refuse_other_plans(input, plan);
-  Machine machine(input, SearchCosts::paper);
+  ClusterModel model(input, SearchCosts::paper);
   const std::vector<bool> wanted = layer_wise::wanted_gradients(input.network);
   const double element = static_cast<double>(element_bytes(input.precision));
   PaperPrice price{};
@@ -91,14 +92,14 @@ PaperPrice paper_price(const StrategyInput& input, const Plan& plan) {
     const std::vector<Share> shares = shares_of(input, plan, id);
     const bool data = layer_wise::wants_data(input.network, id, wanted);
     price.compute += layer_wise::compute_time(input, id, shares, data);
-    price.sync += layer_wise::sync_time(input, machine, layer_wise::copies_of(input, id, shares));
+    price.sync += layer_wise::sync_time(input, model, layer_wise::copies_of(input, id, shares));
   }
-  for_each_edge(input, machine, plan, [&](const std::vector<Lack>& lacks) {
+  for_each_edge(input, model, plan, [&](const std::vector<Lack>& lacks) {
     double slowest = 0, total = 0;
     for (const Lack& lack : lacks) {
       const double time =
-          element * (static_cast<double>(lack.from_node) * machine.inside()[lack.device] +
-                     static_cast<double>(lack.from_others) * machine.outside()[lack.device]);
+          element * (static_cast<double>(lack.from_node) * model.inside()[lack.device] +
+                     static_cast<double>(lack.from_others) * model.outside()[lack.device]);
       slowest = std::max(slowest, time);
       total += time;
     }
@@ -110,7 +111,7 @@ PaperPrice paper_price(const StrategyInput& input, const Plan& plan) {
 
 PaperVolume paper_volume(const StrategyInput& input, const Plan& plan) {
   refuse_other_plans(input, plan);
-  const Machine machine(input, SearchCosts::paper);
+  const ClusterModel model(input, SearchCosts::paper);
   const std::int64_t element = element_bytes(input.precision);
   PaperVolume volume;
   for (std::size_t l = 0; l < input.network.layers.size(); ++l) {
@@ -132,7 +133,7 @@ PaperVolume paper_volume(const StrategyInput& input, const Plan& plan) {
       volume.activations_once += Bytes{layer.out.elements() * plan.batch * element};
     }
   }
-  for_each_edge(input, machine, plan, [&](const std::vector<Lack>& lacks) {
+  for_each_edge(input, model, plan, [&](const std::vector<Lack>& lacks) {
     for (const Lack& lack : lacks) {
       volume.activations += Bytes{2 * element * (lack.from_node + lack.from_others)};
     }

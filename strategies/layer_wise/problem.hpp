@@ -54,7 +54,7 @@ inline constexpr double most_entries = 2.5e7;
 /// elimination (Jia et al. 2018, section 5.2), then over what remains the dependent-set dynamic
 /// program (PaSE: Elango et al. 2021, section III); choices recovered by undoing. If the latter
 /// would need more than `bound` evaluations or most_entries, descends from the best uniform choices
-/// instead, one node at a time, and says so. Ties go to the lower configuration.
+/// instead, one node at a time, and the solution records it. Ties go to the lower configuration.
 [[nodiscard]] Solution solve(const Problem& problem, double bound = most_evaluations);
 
 /// The dependent-set program alone: eliminates one node after another, the one with the smallest
@@ -63,8 +63,8 @@ inline constexpr double most_entries = 2.5e7;
 [[nodiscard]] Solution solve_by_dependent_sets(const Problem& problem,
                                                double bound = most_evaluations);
 
-/// Improves single nodes in turn until none gets better, from every uniform start (configuration k,
-/// or the node's last) and keeps the best.
+/// Improves single nodes one after another until none gets better, from every uniform start
+/// (configuration k, or the node's last) and keeps the best.
 [[nodiscard]] Solution descend(const Problem& problem);
 /// The same from one start.
 [[nodiscard]] Solution descend_from(const Problem& problem, std::vector<std::size_t> choice);

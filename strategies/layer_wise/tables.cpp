@@ -156,7 +156,7 @@ NodeGraph graph_of(const Network& network, const std::vector<Node>& nodes,
       const std::vector<LayerId>& inputs = network[layer].inputs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const std::size_t from = node_of[inputs[i].index()];
-        if (from == nodes.size()) continue;  // training data: everybody has it
+        if (from == nodes.size()) continue;  // training data: every device has it
         const Key key{graph.kind[from], graph.kind[n], alike.of(layer), i};
         const std::size_t kind = known.try_emplace(key, known.size()).first->second;
         graph.edges.push_back({from, n, {layer, i}, kind});
@@ -169,7 +169,7 @@ NodeGraph graph_of(const Network& network, const std::vector<Node>& nodes,
 
 /// By kind of edge.
 std::vector<std::shared_ptr<const Matrix>> transfer_tables(const StrategyInput& input,
-                                                           const Machine& machine,
+                                                           const ClusterModel& model,
                                                            TransferRule rule,
                                                            const NodeGraph& graph,
                                                            const std::vector<Node>& nodes) {
@@ -177,16 +177,16 @@ std::vector<std::shared_ptr<const Matrix>> transfer_tables(const StrategyInput& 
   for (const NodeGraph::Edge& edge : graph.edges) {
     if (result[edge.kind] != nullptr) continue;
     result[edge.kind] = std::make_shared<Matrix>(
-        transfer_table(input, machine, rule, edge.operand, nodes[edge.from], nodes[edge.to]));
+        transfer_table(input, model, rule, edge.operand, nodes[edge.from], nodes[edge.to]));
   }
   return result;
 }
 
 /// t_X of all edges if every node has its first configuration.
-double transfers_by_sample(const StrategyInput& input, const Machine& machine, TransferRule rule,
+double transfers_by_sample(const StrategyInput& input, const ClusterModel& model, TransferRule rule,
                            const NodeGraph& graph, std::vector<Node> nodes) {
   for (Node& node : nodes) node.configurations.resize(1);
-  const auto tables = transfer_tables(input, machine, rule, graph, nodes);
+  const auto tables = transfer_tables(input, model, rule, graph, nodes);
   double sum = 0;
   for (const NodeGraph::Edge& edge : graph.edges) sum += (*tables[edge.kind])(0, 0);
   return sum;
@@ -234,12 +234,12 @@ Problem Tables::problem(double sync_weight, double memory_weight) const {
   return problem;
 }
 
-Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule rule,
+Tables make_tables(const StrategyInput& input, ClusterModel& model, TransferRule rule,
                    std::span<const double> sync_weights) {
   const std::vector<bool> wanted = wanted_gradients(input.network);
   Tables tables;
-  tables.nodes = nodes_of(input.network, input.batch, machine.devices().size(), input.degrees);
-  if (machine.exchanges() == Exchanges::collectives) {
+  tables.nodes = nodes_of(input.network, input.batch, model.devices().size(), input.degrees);
+  if (model.exchanges() == Exchanges::collectives) {
     for (Node& node : tables.nodes) {
       std::erase_if(node.configurations, [](const Configuration& configuration) {
         const Degrees& degrees = configuration.degrees;
@@ -249,21 +249,21 @@ Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule ru
   }
   const NodeGraph graph = graph_of(input.network, tables.nodes, wanted);
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
-    tables.costs.push_back(graph.kind[n] == n ? node_costs(input, machine, tables.nodes[n], wanted)
+    tables.costs.push_back(graph.kind[n] == n ? node_costs(input, model, tables.nodes[n], wanted)
                                               : tables.costs[graph.kind[n]]);
   }
   if (!sync_weights.empty()) {
-    const double by_sample = transfers_by_sample(input, machine, rule, graph, tables.nodes);
+    const double by_sample = transfers_by_sample(input, model, rule, graph, tables.nodes);
     const auto stay = promising(tables.costs, by_sample, sync_weights);
     for (std::size_t n = 0; n < stay.size(); ++n) keep(tables.nodes[n], tables.costs[n], stay[n]);
   }
-  const std::size_t most = most_configurations(graph.edges.size(), machine.devices().size());
+  const std::size_t most = most_configurations(graph.edges.size(), model.devices().size());
   for (std::size_t n = 0; n < tables.nodes.size(); ++n) {
     if (tables.nodes[n].configurations.size() <= most) continue;
     keep(tables.nodes[n], tables.costs[n], cheapest(tables.costs[n], most));
     tables.pruned = true;
   }
-  const auto transfers = transfer_tables(input, machine, rule, graph, tables.nodes);
+  const auto transfers = transfer_tables(input, model, rule, graph, tables.nodes);
   for (const NodeGraph::Edge& edge : graph.edges) {
     if (edge.from != edge.to) {
       tables.edges.push_back({edge.from, edge.to, transfers[edge.kind]});

@@ -5,19 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "strategies/layer_wise/cluster_model.hpp"
 #include "strategies/layer_wise/configurations.hpp"
-#include "strategies/layer_wise/machine.hpp"
 #include "strategies/layer_wise/problem.hpp"
 
 namespace parsim::layer_wise {
 
-/// What an edge with several receiving devices costs. The paper says "bytes to be moved / known
-/// bandwidth" and no more; both are RECONSTRUCTIONS.
+/// The cost of an edge with several receiving devices. The paper has "bytes to be moved / known
+/// bandwidth" and no more; both rules are RECONSTRUCTIONS.
 ///
-///     slowest_receiver   2 · max over devices of what it lacks / b: receivers work side by side
+///     slowest_receiver   2 · max over devices of what it lacks / b: receivers work in parallel
 ///     total              2 · Σ over devices of what they lack / b: one link after another
 ///
-/// The factor 2 is the gradients' way back.
+/// The factor 2 accounts for the gradients.
 enum class TransferRule : std::uint8_t { slowest_receiver, total };
 
 /// Layers that share a configuration: one, and the element-wise layers behind it, as the paper
@@ -53,10 +53,10 @@ struct Tables {
                                          DegreeRule rule = DegreeRule::dividing);
 
 /// By configuration of the node. wanted   wanted_gradients of the network
-[[nodiscard]] NodeCosts node_costs(const StrategyInput& input, Machine& machine, const Node& node,
-                                   const std::vector<bool>& wanted);
+[[nodiscard]] NodeCosts node_costs(const StrategyInput& input, ClusterModel& model,
+                                   const Node& node, const std::vector<bool>& wanted);
 
-/// Everything the search adds up.
+/// The costs that the search adds up.
 ///
 /// sync_weights   those that problem() will be asked for (with memory_weight 0): configurations
 ///                that cannot be part of the least sum for any of them are left out. If a node's
@@ -66,7 +66,7 @@ struct Tables {
 ///
 /// Where the search would still be long (hundreds of devices), the cheapest configurations of each
 /// node by t_C + t_S stay, and the split by sample: see Tables::pruned.
-[[nodiscard]] Tables make_tables(const StrategyInput& input, Machine& machine, TransferRule rule,
+[[nodiscard]] Tables make_tables(const StrategyInput& input, ClusterModel& model, TransferRule rule,
                                  std::span<const double> sync_weights);
 
 /// One device's part of a layer.
@@ -91,7 +91,7 @@ struct Copies {
                                             std::span<const Share> shares);
 
 /// t_S: rings of different parts run side by side; a parameter server takes one copy after another.
-[[nodiscard]] Seconds sync_time(const StrategyInput& input, Machine& machine,
+[[nodiscard]] Seconds sync_time(const StrategyInput& input, ClusterModel& model,
                                 const std::vector<Copies>& copies);
 
 }  // namespace parsim::layer_wise

@@ -115,15 +115,15 @@ std::vector<Region> node_boxes(std::span<const Region> parts) {
   return {parts.begin(), parts.end()};
 }
 
-Holders holders(const Machine& machine, std::span<const Region> parts, const Region& tensor) {
-  const std::vector<std::size_t>& nodes = machine.nodes();
+Holders holders(const ClusterModel& model, std::span<const Region> parts, const Region& tensor) {
+  const std::vector<std::size_t>& nodes = model.nodes();
   const std::size_t axes = tensor.rank();
   Holders result{Boxes(axes, parts.size()), {}};
   for (std::size_t k = 0; k < parts.size(); ++k) {
     if (!parts[k].empty()) result.own.set(k, parts[k]);
   }
   result.own.find_cuts(tensor);
-  if (machine.node_count() == 1) return result;
+  if (model.node_count() == 1) return result;
   std::size_t reached = parts.size();  // devices of nodes that hold anything
   while (reached < nodes.size() && nodes[reached] == nodes[parts.size() - 1]) ++reached;
   for (std::size_t begin = 0; begin < reached;) {
@@ -143,7 +143,7 @@ Holders holders(const Machine& machine, std::span<const Region> parts, const Reg
 
 }  // namespace
 
-Matrix transfer_table(const StrategyInput& input, const Machine& machine, TransferRule rule,
+Matrix transfer_table(const StrategyInput& input, const ClusterModel& model, TransferRule rule,
                       const Consumer& operand, const Node& producer, const Node& reader) {
   const Network& network = input.network;
   const Layer& layer = network[operand.layer];
@@ -154,13 +154,13 @@ Matrix transfer_table(const StrategyInput& input, const Machine& machine, Transf
   std::vector<Holders> held;
   for (const Configuration& configuration : producer.configurations) {
     const std::vector<Region> parts =
-        boxes(network, producer.layers[0], configuration, input.batch, machine.speeds());
-    held.push_back(holders(machine, parts, tensor));
+        boxes(network, producer.layers[0], configuration, input.batch, model.speeds());
+    held.push_back(holders(model, parts, tensor));
   }
   std::vector<Wants> wanted;
   for (const Configuration& configuration : reader.configurations) {
     const std::vector<Region> parts =
-        boxes(network, reader.layers[0], configuration, input.batch, machine.speeds());
+        boxes(network, reader.layers[0], configuration, input.batch, model.speeds());
     Wants& wants = wanted.emplace_back(tensor.rank(), parts.size());
     for (std::size_t k = 0; k < parts.size(); ++k) {
       if (parts[k].empty()) continue;
@@ -172,8 +172,8 @@ Matrix transfer_table(const StrategyInput& input, const Machine& machine, Transf
   }
 
   const double element = static_cast<double>(element_bytes(input.precision));
-  const bool one_node = machine.node_count() == 1;
-  const std::size_t devices = machine.devices().size();
+  const bool one_node = model.node_count() == 1;
+  const std::size_t devices = model.devices().size();
   std::vector<double> own(padded(devices)), near(padded(devices));
   Matrix table(held.size(), wanted.size());
   for (std::size_t p = 0; p < held.size(); ++p) {
@@ -189,13 +189,13 @@ Matrix transfer_table(const StrategyInput& input, const Machine& machine, Transf
       const double* const within = one_node ? volume.data() : near.data();
       double slowest = 0, total = 0;
       for (std::size_t k = 0; k < wants.boxes.count; ++k) {
-        const double time = (within[k] - own[k]) * machine.inside()[k] +
-                            (volume[k] - within[k]) * machine.outside()[k];
+        const double time =
+            (within[k] - own[k]) * model.inside()[k] + (volume[k] - within[k]) * model.outside()[k];
         slowest = std::max(slowest, time);
         total += time;
       }
       const double time = element * (rule == TransferRule::total ? total : slowest);
-      table(p, r) = time > 0 ? 2 * (time + machine.latency().count()) : 0;
+      table(p, r) = time > 0 ? 2 * (time + model.latency().count()) : 0;
     }
   }
   return table;

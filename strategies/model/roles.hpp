@@ -1,5 +1,5 @@
-// Which layers of a network model parallelism cuts by filters, and how: decided before anybody
-// knows the devices or their shares.
+// Which layers of a network model parallelism cuts by filters, and how: independent of the devices
+// and their shares.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace parsim::model {
 /// shared alike.
 struct Run {
   std::size_t group = 0;
-  std::int64_t scale = 1;  ///< channels for one unit: the inner extent of a flattened map
+  std::int64_t scale = 1;  ///< channels for one unit: the inner extent of a flattened tensor
   friend bool operator==(const Run&, const Run&) = default;
 };
 

@@ -16,30 +16,30 @@ namespace {
 
 /// The devices of one tensor-parallel group.
 std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std::size_t replica) {
-  return std::span(a.devices).subspan((stage * a.ways.data + replica) * a.ways.tensor,
-                                      a.ways.tensor);
+  return std::span(a.devices).subspan((stage * a.degrees.data + replica) * a.degrees.tensor,
+                                      a.degrees.tensor);
 }
 
-/// What a device of a group computes of a layer.
+/// The part of a layer that a device of a group computes.
 Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
              std::int64_t samples) {
-  const std::size_t ways = cuts.empty() ? 1 : cuts[0].sizes.size();
-  const LayerPlan plan{cuts, std::vector<DeviceId>(ways, DeviceId{0}), {}, {}, {}, false, {}};
+  const std::size_t degree = cuts.empty() ? 1 : cuts[0].sizes.size();
+  const LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, {}, {}, false, {}};
   const std::vector<Cell> parts = cells(network, id, plan, samples);
   return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
 }
 
-/// The loss of a group's samples, each device's own: scores that are cut by class go to whose
-/// sample they are, t times less than if all devices of a group got all of them. (Megatron-LM sums
-/// over the classes in parts, which moves next to nothing.) Nothing if there are too few samples.
+/// The loss cut by sample within a group: logits that are cut by class are resharded by sample,
+/// which moves t times less than gathering them on all devices. (Megatron-LM's vocabulary-parallel
+/// cross entropy moves almost nothing.) Nothing if there are too few samples.
 std::optional<Cut> loss_by_sample(const Network& network, LayerId id, const Arrangement& a) {
-  const auto ways = static_cast<std::int64_t>(a.ways.tensor);
+  const auto degree = static_cast<std::int64_t>(a.degrees.tensor);
   const bool enough = std::all_of(a.shares.begin(), a.shares.end(),
-                                  [&](std::int64_t share) { return share >= ways; });
-  if (network[id].kind.as<Loss>() == nullptr || ways < 2 || !enough) return std::nullopt;
+                                  [&](std::int64_t share) { return share >= degree; });
+  if (network[id].kind.as<Loss>() == nullptr || degree < 2 || !enough) return std::nullopt;
   Cut cut{Dim::sample, {}};
   for (const std::int64_t share : a.shares) {
-    for (const std::int64_t size : even_split(share, a.ways.tensor)) cut.sizes.push_back(size);
+    for (const std::int64_t size : even_split(share, a.degrees.tensor)) cut.sizes.push_back(size);
   }
   return cut;
 }
@@ -56,16 +56,16 @@ Arranging::Arranging(const StrategyInput& input)
       readers_(consumers(input.network)),
       boundary_(boundary_bytes(input.network, input.precision)) {}
 
-const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t ways) {
-  const auto [at, fresh] = cuts_.try_emplace(ways);
-  if (fresh) at->second = split(input_.network, ways);
+const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t degree) {
+  const auto [at, fresh] = cuts_.try_emplace(degree);
+  if (fresh) at->second = split(input_.network, degree);
   return at->second;
 }
 
-const std::vector<double>& Arranging::gathered(std::size_t ways) {
-  const auto [at, fresh] = gathered_.try_emplace(ways);
+const std::vector<double>& Arranging::gathered(std::size_t degree) {
+  const auto [at, fresh] = gathered_.try_emplace(degree);
   if (fresh) {
-    const std::vector<std::vector<Cut>>& split = cuts(ways);
+    const std::vector<std::vector<Cut>>& split = cuts(degree);
     at->second = boundary_bytes(input_.network, input_.precision,
                                 [&](LayerId id) { return held_whole(split[id.index()]); });
   }
@@ -82,14 +82,14 @@ double Arranging::time_on(DeviceId device) {
   return at->second;
 }
 
-std::vector<std::int64_t> Arranging::shares(const Ways& ways,
+std::vector<std::int64_t> Arranging::shares(const ParallelDegrees& degrees,
                                             const std::vector<DeviceId>& devices) {
-  const std::int64_t samples = input_.batch / ways.micro_batches;
-  std::vector<DeviceId> slowest(ways.data, devices[0]);
-  for (std::size_t r = 0; r < ways.data; ++r) {
-    for (std::size_t s = 0; s < ways.pipeline; ++s) {
-      for (std::size_t k = 0; k < ways.tensor; ++k) {
-        const DeviceId device = devices[(s * ways.data + r) * ways.tensor + k];
+  const std::int64_t samples = input_.batch / degrees.micro_batches;
+  std::vector<DeviceId> slowest(degrees.data, devices[0]);
+  for (std::size_t r = 0; r < degrees.data; ++r) {
+    for (std::size_t s = 0; s < degrees.pipeline; ++s) {
+      for (std::size_t k = 0; k < degrees.tensor; ++k) {
+        const DeviceId device = devices[(s * degrees.data + r) * degrees.tensor + k];
         const bool first = s == 0 && k == 0;
         if (first || time_on(device) > time_on(slowest[r])) slowest[r] = device;
       }
@@ -97,12 +97,12 @@ std::vector<std::int64_t> Arranging::shares(const Ways& ways,
   }
   const std::vector<std::size_t> kinds = device_kinds(input_.cluster, slowest);
   const bool alike = std::all_of(kinds.begin(), kinds.end(), [](auto kind) { return kind == 0; });
-  return alike ? even_split(samples, ways.data) : sample_shares(input_, slowest, samples);
+  return alike ? even_split(samples, degrees.data) : sample_shares(input_, slowest, samples);
 }
 
 Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const {
   std::map<std::int32_t, std::pair<DeviceId, std::int64_t>> by_model;
-  for (std::size_t r = 0; r < a.ways.data; ++r) {
+  for (std::size_t r = 0; r < a.degrees.data; ++r) {
     for (const DeviceId device : group_of(a, stage, r)) {
       auto& [one, most] =
           by_model.try_emplace(input_.cluster[device].model, device, 0).first->second;
@@ -141,15 +141,15 @@ double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cut
 /// A layer's update is once a step, so a share of it comes with every micro-batch.
 const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t stage) {
   const Network& network = input_.network;
-  const std::vector<std::vector<Cut>>& split = cuts(a.ways.tensor);
+  const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
   const Loads busy = loads(a, stage);
   // Stages of like devices with like shares take as long.
   const std::span<const DeviceId> group = group_of(a, stage, 0);
   const bool together = std::all_of(group.begin(), group.end(), [&](DeviceId device) {
     return input_.cluster[device].node == input_.cluster[group[0]].node;
   });
-  std::vector<std::int64_t> key{static_cast<std::int64_t>(a.ways.tensor), a.ways.micro_batches,
-                                together ? 1 : 0};
+  std::vector<std::int64_t> key{static_cast<std::int64_t>(a.degrees.tensor),
+                                a.degrees.micro_batches, together ? 1 : 0};
   for (const auto& [device, samples] : busy) {
     key.insert(key.end(), {std::int64_t{input_.cluster[device].model}, samples});
   }
@@ -160,7 +160,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   std::vector<double>& times = known->second;
   times.push_back(0);
   const std::vector<Seconds> updates =
-      update_times(input_, busy[0].first, static_cast<std::int64_t>(a.ways.tensor));
+      update_times(input_, busy[0].first, static_cast<std::int64_t>(a.degrees.tensor));
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
     double time = 0;
@@ -170,7 +170,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
       time = std::max(time, layer_time(input_, flow_, id, part, device).count());
     }
     time += exchanges(id, split, most, group);
-    time += updates[l].count() / a.ways.micro_batches;
+    time += updates[l].count() / a.degrees.micro_batches;
     times.push_back(times.back() + time);
   }
   return times;
@@ -180,12 +180,12 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
 /// time; this is what remains of the stage with most to sum.
 double Arranging::sums_left_over(const Arrangement& a,
                                  const std::vector<std::vector<double>>& until) {
-  if (a.ways.data < 2) return 0;
+  if (a.degrees.data < 2) return 0;
   const Network& network = input_.network;
   double most = 0;
-  for (std::size_t s = 0; s < a.ways.pipeline; ++s) {
+  for (std::size_t s = 0; s < a.degrees.pipeline; ++s) {
     const std::size_t first = a.cut.first[s];
-    const std::size_t end = s + 1 < a.ways.pipeline ? a.cut.first[s + 1] : network.layers.size();
+    const std::size_t end = s + 1 < a.degrees.pipeline ? a.cut.first[s + 1] : network.layers.size();
     std::set<ParameterId> parameters;
     std::int64_t elements = 0;
     for (std::size_t l = first; l < end; ++l) {
@@ -194,8 +194,8 @@ double Arranging::sums_left_over(const Arrangement& a,
       }
     }
     std::vector<DeviceId> group;
-    for (std::size_t r = 0; r < a.ways.data; ++r) group.push_back(group_of(a, s, r)[0]);
-    const Bytes payload{elements / static_cast<std::int64_t>(a.ways.tensor) *
+    for (std::size_t r = 0; r < a.degrees.data; ++r) group.push_back(group_of(a, s, r)[0]);
+    const Bytes payload{elements / static_cast<std::int64_t>(a.degrees.tensor) *
                         element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
     most = std::max(most, sums - 2.0 / 3 * (until[s][end] - until[s][first]));
@@ -203,12 +203,12 @@ double Arranging::sums_left_over(const Arrangement& a,
   return most;
 }
 
-Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) {
-  Arrangement a{ways, std::move(devices), {}, {}};
-  a.shares = shares(ways, a.devices);
+Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices) {
+  Arrangement a{degrees, std::move(devices), {}, {}};
+  a.shares = shares(degrees, a.devices);
   ChainCosts costs;
   const std::int64_t most = *std::max_element(a.shares.begin(), a.shares.end());
-  for (std::size_t s = 0; s < ways.pipeline; ++s) {
+  for (std::size_t s = 0; s < degrees.pipeline; ++s) {
     costs.until.push_back(until(a, s));
     std::vector<double>& handed = costs.hand_over.emplace_back();
     if (s == 0) continue;
@@ -219,20 +219,20 @@ Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) 
     const NodeId machine = input_.cluster[from].node;
     std::int64_t together = 1;
     if (input_.cluster[to].node != machine) {
-      const std::size_t each = ways.data * ways.tensor;
+      const std::size_t each = degrees.data * degrees.tensor;
       const auto stage = std::span(a.devices).subspan((s - 1) * each, each);
       together = std::count_if(stage.begin(), stage.end(), [&](DeviceId device) {
         return input_.cluster[device].node == machine;
       });
     }
     const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
-    const auto ways_across = static_cast<std::int64_t>(ways.tensor);
+    const auto ways_across = static_cast<std::int64_t>(degrees.tensor);
     for (std::size_t l = 0; l < boundary_.size(); ++l) {
       const auto bytes = [&](double of_sample) {
         return static_cast<std::int64_t>(of_sample) * most;
       };
       const Bytes shares{bytes(boundary_[l]) * together / ways_across};
-      const Bytes whole{bytes(gathered(ways.tensor)[l])};
+      const Bytes whole{bytes(gathered(degrees.tensor)[l])};
       double time = shares.value > 0 ? input_.cost.transfer(from, to, shares).count() : dear;
       if (shares.value > 0 && whole.value > 0 && ways_across > 1) {
         time += input_.cost.collective(CollectiveKind::all_gather, next, whole).count();
@@ -240,23 +240,23 @@ Arrangement Arranging::arrange(const Ways& ways, std::vector<DeviceId> devices) 
       handed.push_back(time);
     }
   }
-  a.cut = pipeline_cut(costs, ways.micro_batches);
+  a.cut = pipeline_cut(costs, degrees.micro_batches);
   a.cut.step += sums_left_over(a, costs.until);
   return a;
 }
 
 Plan Arranging::plan_of(const Arrangement& a) {
-  const std::vector<std::vector<Cut>>& split = cuts(a.ways.tensor);
+  const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
   Plan plan = empty_plan(input_, "tensor", {});
-  plan.schedule.micro_batches = a.ways.micro_batches;
-  plan.schedule.lanes.clear();
-  const auto stages = static_cast<std::int32_t>(a.ways.pipeline);
+  plan.schedule.micro_batches = a.degrees.micro_batches;
+  plan.schedule.rank_lists.clear();
+  const auto stages = static_cast<std::int32_t>(a.degrees.pipeline);
   for (std::int32_t s = 0; s < stages; ++s) {
     const auto stage = static_cast<std::size_t>(s);
-    const std::size_t each = a.ways.data * a.ways.tensor;
+    const std::size_t each = a.degrees.data * a.degrees.tensor;
     const auto own = std::span(a.devices).subspan(stage * each, each);
     const std::size_t end =
-        stage + 1 < a.ways.pipeline ? a.cut.first[stage + 1] : plan.layers.size();
+        stage + 1 < a.degrees.pipeline ? a.cut.first[stage + 1] : plan.layers.size();
     for (std::size_t l = a.cut.first[stage]; l < end; ++l) {
       LayerPlan& layer = plan.layers[l];
       plan.schedule.stage_of_layer[l] = s;
@@ -266,11 +266,12 @@ Plan Arranging::plan_of(const Arrangement& a) {
         layer.cuts = {std::move(*cut)};
         continue;
       }
-      if (a.ways.data > 1) layer.cuts.push_back({Dim::sample, a.shares});
+      if (a.degrees.data > 1) layer.cuts.push_back({Dim::sample, a.shares});
       layer.cuts.insert(layer.cuts.end(), split[l].begin(), split[l].end());
     }
-    plan.schedule.lanes.push_back(
-        {{own.begin(), own.end()}, stage_slots(input_.schedule, s, stages, a.ways.micro_batches)});
+    plan.schedule.rank_lists.push_back(
+        {{own.begin(), own.end()},
+         stage_slots(input_.schedule, s, stages, a.degrees.micro_batches)});
   }
   plan.buckets = gradient_buckets(input_);
   return plan;

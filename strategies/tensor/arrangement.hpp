@@ -14,19 +14,19 @@
 
 namespace parsim::tensor {
 
-/// How many devices share a layer, follow each other, and work side by side.
-struct Ways {
+/// Tensor, pipeline and data parallel degrees.
+struct ParallelDegrees {
   std::size_t tensor = 1, pipeline = 1, data = 1;
   std::int32_t micro_batches = 1;
-  friend auto operator<=>(const Ways&, const Ways&) = default;
+  friend auto operator<=>(const ParallelDegrees&, const ParallelDegrees&) = default;
 };
 
-/// Ways with everything that a plan needs. Device k of replica r of stage s is devices[(s · data +
-/// r) · tensor + k]: those of a tensor-parallel group are neighbours, then replicas, then stages
+/// Degrees with everything that a plan needs. Device k of replica r of stage s is devices[(s · data
+/// + r) · tensor + k]: those of a tensor-parallel group are neighbours, then replicas, then stages
 /// (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
 /// Megatron-LM", section 3).
 struct Arrangement {
-  Ways ways;
+  ParallelDegrees degrees;
   std::vector<DeviceId> devices;
   std::vector<std::int64_t> shares;  ///< samples of a micro-batch by replica
   PipelineCut cut;                   ///< its step: the closed form, gradients summed afterwards
@@ -39,7 +39,7 @@ class Arranging {
 
   /// Replicas share a micro-batch by the speed of their slowest devices, and stages are cut so that
   /// the pipeline is fast (pipeline_cut).
-  [[nodiscard]] Arrangement arrange(const Ways& ways, std::vector<DeviceId> devices);
+  [[nodiscard]] Arrangement arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices);
 
   [[nodiscard]] Plan plan_of(const Arrangement& arrangement);
 
@@ -47,10 +47,11 @@ class Arranging {
   /// A device of each kind that a stage has, with the largest share of samples that it gets.
   using Loads = std::vector<std::pair<DeviceId, std::int64_t>>;
 
-  const std::vector<std::vector<Cut>>& cuts(std::size_t ways);
-  const std::vector<double>& gathered(std::size_t ways);
+  const std::vector<std::vector<Cut>>& cuts(std::size_t degree);
+  const std::vector<double>& gathered(std::size_t degree);
   double time_on(DeviceId device);
-  std::vector<std::int64_t> shares(const Ways& ways, const std::vector<DeviceId>& devices);
+  std::vector<std::int64_t> shares(const ParallelDegrees& degrees,
+                                   const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
   const std::vector<double>& until(const Arrangement& a, std::size_t stage);
   double exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts, std::int64_t samples,
@@ -61,11 +62,12 @@ class Arranging {
   GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
-  /// By ways, then layer: those of them that every device of a group holds and wants.
+  /// By tensor degree, then layer: its elements that every device of a group holds and needs.
   std::map<std::size_t, std::vector<double>> gathered_;
-  std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;       ///< by ways
-  std::map<std::vector<std::int64_t>, std::vector<double>> until_;  ///< by what tells stages apart
-  std::map<std::int32_t, double> time_on_;                          ///< by model: the whole network
+  std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by tensor degree
+  std::map<std::vector<std::int64_t>, std::vector<double>>
+      until_;                               ///< by what distinguishes stages
+  std::map<std::int32_t, double> time_on_;  ///< by model: the whole network
 };
 
 }  // namespace parsim::tensor

@@ -12,9 +12,9 @@ namespace {
 class Splitting {
  public:
   /// by_all   by layer: whether all must do it
-  Splitting(const Network& network, std::size_t ways, const std::vector<bool>& by_all)
+  Splitting(const Network& network, std::size_t degree, const std::vector<bool>& by_all)
       : network_(network),
-        ways_(ways),
+        degree_(degree),
         must_by_all_(by_all),
         users_(users_of_parameters(network)) {}
 
@@ -23,7 +23,7 @@ class Splitting {
       held_.emplace_back();
       cuts_.push_back({decide(LayerId{l})});
       const LayerPlan plan{
-          cuts_.back(), std::vector<DeviceId>(ways_, DeviceId{0}), {}, {}, {}, false, {}};
+          cuts_.back(), std::vector<DeviceId>(degree_, DeviceId{0}), {}, {}, {}, false, {}};
       if (is_whole(cuts_.back()[0])) continue;
       for (const Cell& cell : cells(network_, LayerId{l}, plan, 1)) {
         held_[l].push_back(cell.part.out);
@@ -38,11 +38,11 @@ class Splitting {
     return cut.dim == Dim::replica || cut.dim == Dim::in_channel;
   }
 
-  [[nodiscard]] Cut by_all() const { return {Dim::replica, std::vector<std::int64_t>(ways_, 1)}; }
+  [[nodiscard]] Cut by_all() const { return {Dim::replica, std::vector<std::int64_t>(degree_, 1)}; }
 
   /// Whether there are parts for all.
   [[nodiscard]] bool suffices(std::int64_t extent) const {
-    return extent >= static_cast<std::int64_t>(ways_);
+    return extent >= static_cast<std::int64_t>(degree_);
   }
 
   Cut decide(LayerId id) {
@@ -60,11 +60,11 @@ class Splitting {
     if (table != nullptr && suffices(table->rows) &&
         (users_[layer.parameters[0].index()].size() > 1 ||
          table->rows * table->width > layer.out.elements())) {
-      return {Dim::in_channel, even_split(table->rows, ways_)};
+      return {Dim::in_channel, even_split(table->rows, degree_)};
     }
     const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
     const std::int64_t channels = layer.out.extent(Dim::channel);
-    if (multiplies && suffices(channels)) return {Dim::channel, even_split(channels, ways_)};
+    if (multiplies && suffices(channels)) return {Dim::channel, even_split(channels, degree_)};
     return by_all();
   }
 
@@ -75,7 +75,7 @@ class Splitting {
     for (const Dim dim : cuttable_dims(layer.kind, inputs, layer.out)) {
       if (dim == Dim::sample || dim == Dim::replica || dim == Dim::in_channel) continue;
       if (!suffices(layer.out.extent(dim))) continue;
-      Cut cut{dim, even_split(layer.out.extent(dim), ways_)};
+      Cut cut{dim, even_split(layer.out.extent(dim), degree_)};
       if (fits(id, inputs, cut)) return cut;
     }
     return std::nullopt;
@@ -83,7 +83,7 @@ class Splitting {
 
   bool fits(LayerId id, const std::vector<Shape>& inputs, const Cut& cut) {
     const Layer& layer = network_[id];
-    const LayerPlan plan{{cut}, std::vector<DeviceId>(ways_, DeviceId{0}), {}, {}, {}, false, {}};
+    const LayerPlan plan{{cut}, std::vector<DeviceId>(degree_, DeviceId{0}), {}, {}, {}, false, {}};
     const std::vector<Cell> parts = cells(network_, id, plan, 1);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::vector<Region>& held = held_[layer.inputs[i].index()];
@@ -116,7 +116,7 @@ class Splitting {
   }
 
   const Network& network_;
-  std::size_t ways_;
+  std::size_t degree_;
   const std::vector<bool>& must_by_all_;
   std::vector<std::vector<LayerId>> users_;  ///< by parameter
   std::vector<std::vector<Cut>> cuts_;
@@ -182,11 +182,11 @@ bool relieve(const Network& network, const std::vector<std::vector<Cut>>& cuts,
 
 }  // namespace
 
-std::vector<std::vector<Cut>> split(const Network& network, std::size_t ways) {
-  if (ways < 2) return std::vector<std::vector<Cut>>(network.layers.size());
+std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree) {
+  if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
   std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
   while (true) {
-    std::vector<std::vector<Cut>> cuts = Splitting(network, ways, by_all).run();
+    std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all).run();
     if (alike(network, cuts, by_all) && !relieve(network, cuts, tried, by_all)) return cuts;
   }
 }

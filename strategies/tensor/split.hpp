@@ -8,10 +8,10 @@
 
 namespace parsim::tensor {
 
-/// By layer, its cut into `ways` parts:
+/// By layer, its cut into `degree` parts:
 ///
 /// - A convolution or dense layer whose input is whole on every device is cut by channel ("column
-///   parallel"), a table of words by rows if it is larger than what it makes, or shared.
+///   parallel"), an embedding table by rows if it is larger than what it makes, or shared.
 /// - What reads a cut tensor follows it, as long as every part needs only what its device has:
 ///   activations, norms by channel, attention by heads.
 /// - A convolution or dense layer whose input is cut by channel is cut along its contraction ("row
@@ -21,7 +21,7 @@ namespace parsim::tensor {
 /// - Everything else is done by all (replica), where need be after a gather.
 ///
 /// This is the split of Shoeybi et al. 2019 ("Megatron-LM", section 3) for transformers, found from
-/// the regions that layers read, so that it holds for any network. One way: no cuts.
-[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t ways);
+/// the regions that layers read, so that it holds for any network. Degree 1: no cuts.
+[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree);
 
 }  // namespace parsim::tensor

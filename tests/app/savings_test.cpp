@@ -71,11 +71,11 @@ TEST_CASE("savings: notes tell what is split and what is not") {
     return std::string();
   };
   const std::string data = "simulate --strategy data", hybrid = "simulate --strategy hybrid";
-  CHECK(note("--zero 3", data) == "zero: replicas split optimizer states, gradients, weights");
+  CHECK(note("--zero 3", data) == "zero: replicas shard optimizer states, gradients, weights");
   CHECK(note("--zero 2 --parts 1 --micro-batches 2 --budget 20", hybrid) ==
-        "zero: replicas split optimizer states, gradients");
+        "zero: replicas shard optimizer states, gradients");
   CHECK(note("--zero 1", "simulate --strategy model-even")
-            .starts_with("zero: replicas split optimizer states; of "));
+            .starts_with("zero: replicas shard optimizer states; applies to "));
 }
 
 TEST_CASE("savings: where nothing helps the advice says so") {

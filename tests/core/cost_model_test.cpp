@@ -52,8 +52,8 @@ TEST_CASE("cost model: a kernel costs what the model says of its part") {
 }
 
 TEST_CASE("cost model: a kernel of fp16 that adds to fp32 sums touches two more bytes twice") {
-  // 24 weights and biases, read and written in 4 instead of 2 bytes; one second a byte, beside the
-  // six seconds of six samples. Sums of fp16 take no time of their own.
+  // 24 weights and biases, read and written in 4 instead of 2 bytes; one second a byte, in addition
+  // to the six seconds of six samples. Sums of fp16 take no time of their own.
   for (const auto& [reduce, more] : {std::pair{Precision::fp32, 2 * 2 * 24},
                                      std::pair{Precision::bf16, 0},
                                      {Precision::fp16, 0}}) {

@@ -27,7 +27,7 @@ TEST_CASE("csv: quotes, doubled quotes, lines within quotes, comments and both l
   CHECK(table.number(table.rows[0], "value") == 1.5);
 }
 
-TEST_CASE("csv: what is wrong is said with its line") {
+TEST_CASE("csv: errors name the line") {
   const auto read = [](std::string_view text) { (void)read_csv(text, "t.csv"); };
   CHECK_THROWS_WITH_AS(read("a,b\n1,2\n3\n"), "t.csv:3: 1 fields; accepted: 2, as in the head line",
                        InputError);

@@ -108,10 +108,10 @@ Plan any_plan() {
   plan.reduce_precision = std::array{Precision::fp32, Precision::fp16,
                                      Precision::bf16}[static_cast<std::size_t>(any_number()) % 3];
   plan.schedule.stage_of_layer = any_list(any_number);
-  plan.schedule.lanes = any_list([&] {
-    return Lane{any_list(device), any_list([] {
-                  return Slot{any_number(), any_number(), any_of<Direction>(2)};
-                })};
+  plan.schedule.rank_lists = any_list([&] {
+    return RankList{any_list(device), any_list([] {
+                      return Slot{any_number(), any_number(), any_of<Direction>(2)};
+                    })};
   });
   plan.buckets = any_list([] { return any_list([] { return ParameterId{any_number()}; }); });
   plan.notes = any_list(any_text);

@@ -38,7 +38,7 @@ struct World {
     plan.batch = 8;
     plan.layers.assign(3, split(Dim::sample, {5, 3}, {0, 1}));
     plan.schedule.stage_of_layer = {0, 0, 0};
-    plan.schedule.lanes = {
+    plan.schedule.rank_lists = {
         {devices({0, 1}), {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
   }
   /// The message of the InputError, or "valid".
@@ -218,17 +218,20 @@ TEST_CASE("plan: batch, layers, schedule and buckets are checked") {
   world.plan.layers.pop_back();
   CHECK(world.verdict() == "p.json: plans for 2 layers; network 'notation' has 3");
   world = {};
-  world.plan.schedule.lanes[0].devices.pop_back();
+  world.plan.schedule.rank_lists[0].devices.pop_back();
   CHECK(world.verdict() ==
-        "p.json: schedule: device 1 is in no lane; every device that computes is in one lane");
+        "p.json: schedule: device 1 is in no rank list; every device that computes is in one rank "
+        "list");
   world = {};
-  world.plan.schedule.lanes[0].slots.pop_back();
+  world.plan.schedule.rank_lists[0].slots.pop_back();
   CHECK(world.verdict() ==
-        "p.json: schedule: lane 0 has 1 slots; each of its 2 (stage, micro-batch, direction) once");
+        "p.json: schedule: rank list 0 has 1 slots; each of its 2 (stage, micro-batch, direction) "
+        "once");
   world = {};
-  world.plan.schedule.lanes.push_back({devices({1}), {}});
+  world.plan.schedule.rank_lists.push_back({devices({1}), {}});
   CHECK(world.verdict() ==
-        "p.json: schedule: device 1 in lane 1; each device is in one lane at most, and exists");
+        "p.json: schedule: device 1 in rank list 1; each device is in one rank list at most, and "
+        "exists");
   world = {};
   world.plan.buckets = {{ParameterId{0}}, {ParameterId{1}, ParameterId{0}}};
   CHECK(world.verdict() ==

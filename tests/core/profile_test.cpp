@@ -56,22 +56,23 @@ TEST_CASE("profile: a file is read back equal") {
   const Profile profile = small_profile();
   CHECK(profile_from_json(to_json(profile), "p.json") == profile);
   CHECK(to_json(profile).find("interference") == std::string::npos);  // as it always was
-  Profile held_up = profile;
-  held_up.interference.set(Activity::tensor, Activity::communication, 1.25);
-  held_up.interference.set(Activity::communication, Activity::memory, 2);
-  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
+  Profile with_interference = profile;
+  with_interference.interference.set(Activity::tensor, Activity::communication, 1.25);
+  with_interference.interference.set(Activity::communication, Activity::memory, 2);
+  CHECK(profile_from_json(to_json(with_interference), "p.json") == with_interference);
   const auto refused = [&](const std::string& from, const std::string& to) {
-    std::string text = to_json(held_up);
+    std::string text = to_json(with_interference);
     const std::size_t at = text.find(from);
     REQUIRE(at != std::string::npos);
     CHECK_THROWS_AS((void)profile_from_json(text.replace(at, from.size(), to), "p.json"),
                     InputError);
   };
-  held_up.interference_samples = {{"fast", 0, {1ms, 1ms, 1ms, 9}, {1.25ms, 1.25ms, 1.3ms, 9}},
-                                  {"slow", 3, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}}};
-  held_up.links = {{DeviceId{0}, DeviceId{1}, 5us, BytesPerSecond{1e9}, 0.02}};
-  CHECK(profile_from_json(to_json(held_up), "p.json") == held_up);
-  CHECK(interference_of(held_up.interference_samples) == held_up.interference);
+  with_interference.interference_samples = {
+      {"fast", 0, {1ms, 1ms, 1ms, 9}, {1.25ms, 1.25ms, 1.3ms, 9}},
+      {"slow", 3, {1ms, 1ms, 1ms, 9}, {2ms, 2ms, 2ms, 9}}};
+  with_interference.links = {{DeviceId{0}, DeviceId{1}, 5us, BytesPerSecond{1e9}, 0.02}};
+  CHECK(profile_from_json(to_json(with_interference), "p.json") == with_interference);
+  CHECK(interference_of(with_interference.interference_samples) == with_interference.interference);
   refused("\"pair\": \"communication/memory", "\"pair\": \"memory/tensor");
   refused("communication/memory", "memory/tensor");
   refused("1.25", "0.75");
@@ -109,8 +110,8 @@ TEST_CASE("profile: memory that devices share is read back equal, and refused wh
 }
 
 TEST_CASE("profile: a factor is the median of its samples, where quartiles do not overlap") {
-  const auto sample = [](std::size_t pair, Seconds beside, Seconds low) {
-    return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {beside, low, beside, 9}};
+  const auto sample = [](std::size_t pair, Seconds during, Seconds low) {
+    return InterferenceSample{"fast", pair, {1ms, 0.9ms, 1.1ms, 9}, {during, low, during, 9}};
   };
   CHECK_FALSE(interference_of({}).any());
   // 1.2 with a quartile that lies among those of the time alone is no slowdown.
@@ -138,7 +139,7 @@ TEST_CASE("profile: spreads are medians and quartiles, of few samples only the m
   CHECK(spread_of({1s, 2s, 3s, 5s}).median == 2.5s);
 }
 
-TEST_CASE("profile: another backend, machine or library version is said") {
+TEST_CASE("profile: a difference of backend, machine or library version is named") {
   const Machine here = small_profile().machine;
   CHECK(difference(here, here) == "");
   Machine other = here;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// Clusters by hand: n devices in one node unless said otherwise, then switches, then links.
+/// Clusters by hand: n devices in one node by default, then switches, then links.
 struct Sketch {
   Cluster cluster;
 

@@ -101,12 +101,12 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
     const Profile profile = hw::calibrate(on_paper(truth, walk_factors), {dag}, 9);
     REQUIRE(profile.interference_samples.size() >= 4);
     for (const InterferencePair& pair : interference_pairs) {
-      CHECK(profile.interference.of(pair.activity, pair.beside) ==
-            doctest::Approx(truth.of(pair.activity, pair.beside)).epsilon(1e-12));
+      CHECK(profile.interference.of(pair.activity, pair.during) ==
+            doctest::Approx(truth.of(pair.activity, pair.during)).epsilon(1e-12));
     }
     for (const InterferenceSample& sample : profile.interference_samples) {
       CHECK(sample.alone.samples == 9);
-      CHECK(sample.beside.samples == 9);
+      CHECK(sample.during.samples == 9);
     }
     CHECK(profile.launch.median == std::chrono::microseconds(5));
     // A host of 64 walks at 2 GB/s after an overhead of 1 ms, one of 32 at half of that.
@@ -165,7 +165,7 @@ TEST_CASE("calibrate: the synthetic host has no interference, and its links are 
   const Profile profile = hw::calibrate(hw::host_hardware({64, 64, 64}, asked), {dag}, 5);
   CHECK_FALSE(profile.interference_samples.empty());
   for (const InterferencePair& pair : interference_pairs) {
-    CHECK(profile.interference.of(pair.activity, pair.beside) == 1);
+    CHECK(profile.interference.of(pair.activity, pair.during) == 1);
   }
   REQUIRE(profile.links.size() == 6);
   for (const LinkFit& link : profile.links) {

@@ -248,7 +248,7 @@ TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   const Profile profile = hw::calibrate(hw::cuda_hardware({64, 32, 16}), {dag}, 3);
   REQUIRE_FALSE(profile.interference_samples.empty());
   for (const auto& sample : profile.interference_samples) {
-    CHECK(sample.beside.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
+    CHECK(sample.during.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
   }
 }
 

@@ -143,7 +143,8 @@ TEST_CASE("host: shares of several micro-batches' gradients add up") {
   for (const std::int32_t stage : {2, 3}) {
     CAPTURE(stage);
     input.zero_stage = stage;
-    CHECK(difference(lower(network, cluster, with_savings(input, plan_hybrid(input)))) == "");
+    CHECK(difference(lower(network, cluster, with_memory_options(input, plan_hybrid(input)))) ==
+          "");
   }
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   /// Elements of all devices' states.
   const auto states = [&](std::int32_t stage) {
     input.zero_stage = stage;
-    const ExecDag dag = lower(network, cluster, with_savings(input, plan_data(input)));
+    const ExecDag dag = lower(network, cluster, with_memory_options(input, plan_data(input)));
     std::int64_t sum = 0;
     const hw::Stores stores = hw::stores(dag);
     for (const auto& [key, store] : stores.all) {

@@ -83,7 +83,7 @@ TEST_CASE("estimate: what is remembered changes nothing") {
     Estimator used(input.step());
     (void)used.step_time(single_device_plan(network, batch));
     Plan changing = single_device_plan(network, batch);
-    changing.schedule.lanes[0].devices = {DeviceId{0}, DeviceId{1}};
+    changing.schedule.rank_lists[0].devices = {DeviceId{0}, DeviceId{1}};
     // One layer after the other is split.
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
       if (network.layers[l].kind.as<Input>() != nullptr) continue;
@@ -114,7 +114,7 @@ TEST_CASE("estimate: a refused plan leaves no trace") {
   REQUIRE(users.size() == 2);
   const Plan good = random_plan(network, 4, batch, 3);
   Plan refused = single_device_plan(network, batch);
-  refused.schedule.lanes[0].devices = {DeviceId{0}, DeviceId{1}};
+  refused.schedule.rank_lists[0].devices = {DeviceId{0}, DeviceId{1}};
   refused.layers[users[0]].cuts = {{Dim::replica, {1, 1}}};
   refused.layers[users[0]].devices = {DeviceId{0}, DeviceId{1}};
   refused.layers[users[1]].devices = {DeviceId{1}};

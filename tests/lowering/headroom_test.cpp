@@ -1,4 +1,4 @@
-// What of a memory plans may fill, and that everybody who asks uses the same rule.
+// How much of a memory plans may fill, and that all callers use the same rule.
 #include "lowering/headroom.hpp"
 
 #include <doctest/doctest.h>
@@ -36,10 +36,10 @@ TEST_CASE("headroom: a plan fits if and only if what is left holds it") {
   for (Device& device : world.cluster.devices) device.memory = needed + Bytes{1000};
   for (const std::int64_t free : {0, 1000}) {
     input.headroom.bytes = Bytes{free};
-    CHECK(shortage(input, plan) == 0);
+    CHECK(overcommit(input, plan) == 0);
   }
   input.headroom.bytes = Bytes{1001};
-  CHECK(shortage(input, plan) == 1);
+  CHECK(overcommit(input, plan) == 1);
   CHECK_FALSE(fits(input, plan));
 }
 

@@ -38,7 +38,7 @@ Plan plan_of(const Network& network, std::int64_t batch, const std::vector<Choic
     chosen.sync = choice.sync;
     used.insert(chosen.devices.begin(), chosen.devices.end());
   }
-  plan.schedule.lanes[0].devices.assign(used.begin(), used.end());
+  plan.schedule.rank_lists[0].devices.assign(used.begin(), used.end());
   return plan;
 }
 

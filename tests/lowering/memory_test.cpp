@@ -36,8 +36,8 @@ TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikant
       return activations(5, width, heads, tokens, recompute) -
              activations(3, width, heads, tokens, recompute);
     };
-    const std::int64_t linear = 34LL * t * w, maps = 5LL * h * t * t;
-    CHECK(layer(Recompute::none) == 2 * (linear + maps));
+    const std::int64_t linear = 34LL * t * w, scores = 5LL * h * t * t;
+    CHECK(layer(Recompute::none) == 2 * (linear + scores));
     // Their section 5: without the maps.
     CHECK(layer(Recompute::attention) == 2 * linear);
     // One kernel makes them and keeps none.

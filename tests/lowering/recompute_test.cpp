@@ -84,14 +84,14 @@ TEST_CASE("recompute: layers come back right before the backward that reads them
     std::vector<LayerId> members;
     for (std::size_t l = 0; l < network.layers.size(); ++l) members.emplace_back(l);
     std::set<LayerId> there, done;
-    for (const Turn& turn : backward_turns(network, flow, dropped, members)) {
-      for (const LayerId producer : network[turn.layer].inputs) {
+    for (const LayerVisit& visit : backward_visits(network, flow, dropped, members)) {
+      for (const LayerId producer : network[visit.layer].inputs) {
         const bool has = !dropped[producer.index()] || there.contains(producer);
         CHECK(has);
       }
-      const bool first = (turn.forward ? there : done).insert(turn.layer).second;
+      const bool first = (visit.forward ? there : done).insert(visit.layer).second;
       CHECK(first);
-      if (turn.forward) CHECK(dropped[turn.layer.index()]);
+      if (visit.forward) CHECK(dropped[visit.layer.index()]);
     }
     for (const LayerId layer : members) CHECK(done.contains(layer) == flow.wants[layer.index()]);
   }
@@ -161,9 +161,9 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
     CAPTURE(name);
     const Network network =
         load_network(PARSIM_SOURCE_DIR "/tests/networks/data/" + name, {}, "test");
-    const std::vector<LayerId> maps = attention_maps(network);
+    const std::vector<LayerId> scores = attention_scores(network);
     std::size_t softmaxes = 0, products = 0;
-    for (const LayerId id : maps) {
+    for (const LayerId id : scores) {
       const Layer& layer = network[id];
       softmaxes += layer.kind.as<Softmax>() != nullptr ? 1 : 0;
       products += layer.kind.as<MatMul>() != nullptr ? 1 : 0;
@@ -175,14 +175,14 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
                       [](const Layer& layer) { return layer.kind.as<Softmax>() != nullptr; });
     CHECK(softmaxes == static_cast<std::size_t>(all));
     CHECK(products == softmaxes);
-    CHECK(maps.size() <= 5 * softmaxes);
+    CHECK(scores.size() <= 5 * softmaxes);
     Plan plan = single_device_plan(network, 4);
     recompute_attention(network, plan);
     const std::vector<bool> dropped = dropped_outputs(network, plan);
-    CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(maps.size()));
+    CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(scores.size()));
   }
   for (const char* name : {"resnet18", "alexnet"}) {  // a softmax only for the loss
-    CHECK(attention_maps(load_network(name, {}, "test")).empty());
+    CHECK(attention_scores(load_network(name, {}, "test")).empty());
   }
 }
 
@@ -245,7 +245,7 @@ TEST_CASE("recompute: groups that share layers get the numbers of the unsplit ne
     input.micro_batches = 1;
     for (const Recompute recompute : {Recompute::none, Recompute::segments}) {
       input.recompute = recompute;
-      Plan plan = with_savings(input, plan_tensor(input));
+      Plan plan = with_memory_options(input, plan_tensor(input));
       // Segments keep the last one; all of it here.
       for (LayerPlan& layer : plan.layers) layer.recompute = recompute != Recompute::none;
       const ExecDag dag = lower(network, world.cluster, plan);

@@ -35,7 +35,7 @@ std::vector<Need> needs_of(const std::vector<Cell>& cells) {
   return needs;
 }
 
-std::vector<Need> everybody_all() {
+std::vector<Need> all_needs_all() {
   std::vector<Need> needs;
   for (std::int32_t d = 0; d < 4; ++d)
     needs.push_back({DeviceId{d}, Region{{0, 8}, {0, 8}, {0, 8}}, 0});
@@ -73,12 +73,12 @@ TEST_CASE("reshard: what is in place moves nothing, forward or backward") {
 }
 
 TEST_CASE(
-    "reshard: parts that everybody needs whole are an all-gather, and a reduce-scatter back") {
+    "reshard: parts that all readers need whole are an all-gather, and a reduce-scatter back") {
   TensorLayout tensor(cut_along(1));
-  (void)tensor.bring(everybody_all(), four());
+  (void)tensor.bring(all_needs_all(), four());
   REQUIRE(patterns(tensor.arrivals()) == std::vector<Pattern>{Pattern::all_gather});
   CHECK(tensor.arrivals()[0].regions[3] == Region{{0, 8}, {6, 8}, {0, 8}});
-  const GradientReturn back = return_gradients(tensor, everybody_all());
+  const GradientReturn back = return_gradients(tensor, all_needs_all());
   CHECK_FALSE(back.direct);
   CHECK(patterns(back.movements) == std::vector<Pattern>{Pattern::reduce_scatter});
 }
@@ -94,7 +94,7 @@ TEST_CASE("reshard: another axis is an all-to-all in both directions") {
 
 TEST_CASE("reshard: one part that all the others need is a broadcast") {
   TensorLayout tensor(on_device(2));
-  (void)tensor.bring(everybody_all(), four());
+  (void)tensor.bring(all_needs_all(), four());
   REQUIRE(patterns(tensor.arrivals()) == std::vector<Pattern>{Pattern::broadcast});
   CHECK(tensor.arrivals()[0].devices[0] == DeviceId{2});
 }
@@ -132,8 +132,8 @@ TEST_CASE("reshard: a window that skips the last row still gathers and scatters 
 
 TEST_CASE("reshard: a second reader of the same pieces moves nothing again") {
   TensorLayout tensor(cut_along(1));
-  (void)tensor.bring(everybody_all(), four());
-  const auto again = tensor.bring(everybody_all(), four());
+  (void)tensor.bring(all_needs_all(), four());
+  const auto again = tensor.bring(all_needs_all(), four());
   CHECK(tensor.arrivals().size() == 1);
   CHECK(again.by_need[0] ==
         std::vector<std::int32_t>{0, ~0});  // its own part, the rest from the arrival
@@ -146,7 +146,7 @@ TEST_CASE(
     copies.push_back({DeviceId{d}, {Region{{0, 8}, {0, 8}, {0, 8}}, {2 * d, 2 * d + 2}}, 0, d});
   }
   TensorLayout tensor(copies);
-  CHECK(patterns(return_gradients(tensor, everybody_all()).movements) ==
+  CHECK(patterns(return_gradients(tensor, all_needs_all()).movements) ==
         std::vector<Pattern>{Pattern::all_reduce});
 }
 

@@ -34,7 +34,7 @@ struct Stage {
 Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32_t micro_batches) {
   Plan plan = single_device_plan(network, step_batch);
   plan.schedule.micro_batches = micro_batches;
-  plan.schedule.lanes.clear();
+  plan.schedule.rank_lists.clear();
   std::int32_t next = 0;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Stage& stage = stages[s];
@@ -49,7 +49,7 @@ Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32
       plan.layers[l].cuts = {{Dim::sample, stage.samples}};
       plan.layers[l].cuts.insert(plan.layers[l].cuts.end(), split[l].begin(), split[l].end());
     }
-    plan.schedule.lanes.push_back(
+    plan.schedule.rank_lists.push_back(
         {devices, stage_slots(PipelineSchedule::one_f_one_b, static_cast<std::int32_t>(s),
                               static_cast<std::int32_t>(stages.size()), micro_batches)});
   }
@@ -134,7 +134,7 @@ TEST_CASE("stage boundary: partial sums of a stage that begins with products are
       CAPTURE(a);
       CAPTURE(b);
       const Crossing bytes = crossing(dag, a);
-      // The normalised activations and the sum beside them.
+      // The normalised activations and the residual sum.
       CHECK(bytes.there == 2 * step_batch * tokens * width * 4);
       CHECK(bytes.back == 2 * step_batch * tokens * width * 4);
       CHECK(difference(plan, dag, 5) == "");

@@ -37,7 +37,7 @@ struct Zero {
     return in;
   }
   [[nodiscard]] Plan plan(std::int32_t stage) const {
-    return with_savings(input(stage), plan_data(input(stage)));
+    return with_memory_options(input(stage), plan_data(input(stage)));
   }
   [[nodiscard]] ExecDag dag(std::int32_t stage) const {
     return lower(world.network, world.cluster, plan(stage));
@@ -193,15 +193,15 @@ TEST_CASE("zero: gradients are made when those of the layer before last are scat
 
 /// Replicas that go through a batch, of the same number of samples, several times.
 Plan in_micro_batches(const StrategyInput& input, std::int32_t number) {
-  Plan plan = with_savings(input, plan_data(input));
+  Plan plan = with_memory_options(input, plan_data(input));
   plan.batch *= number;
   plan.schedule.micro_batches = number;
-  for (Lane& lane : plan.schedule.lanes) {
-    const std::vector<Slot> once = lane.slots;
+  for (RankList& list : plan.schedule.rank_lists) {
+    const std::vector<Slot> once = list.slots;
     for (std::int32_t m = 1; m < number; ++m) {
       for (Slot slot : once) {
         slot.micro_batch = m;
-        lane.slots.push_back(slot);
+        list.slots.push_back(slot);
       }
     }
   }
@@ -289,13 +289,14 @@ TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") 
   input.parts = 2;
   input.micro_batches = 4;
   input.budget = 20;
-  const Plan plan = with_savings(input, plan_hybrid(input));
-  REQUIRE(plan.schedule.lanes.size() > 1);
+  const Plan plan = with_memory_options(input, plan_hybrid(input));
+  REQUIRE(plan.schedule.rank_lists.size() > 1);
   const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
   CHECK(!times.empty());
   for (const auto& [bucket, number] : times) CHECK(number == 1);
-  const std::string whole = "gradients are whole, because a pipeline's micro-batches add to them";
-  CHECK(savings_notes(zero.world.network, plan).at(0).find(whole) != std::string::npos);
+  const std::string whole =
+      "gradients are not sharded, because a pipeline's micro-batches accumulate in them";
+  CHECK(memory_option_notes(zero.world.network, plan).at(0).find(whole) != std::string::npos);
 }
 
 TEST_CASE("zero: weights that several stages use stay whole") {
@@ -307,8 +308,8 @@ TEST_CASE("zero: weights that several stages use stay whole") {
   input.parts = 2;
   input.micro_batches = 2;
   input.budget = 50;
-  const Plan plan = with_savings(input, plan_hybrid(input));
-  REQUIRE(plan.schedule.lanes.size() > 1);
+  const Plan plan = with_memory_options(input, plan_hybrid(input));
+  REQUIRE(plan.schedule.rank_lists.size() > 1);
   const ExecDag dag = lower(world.network, world.cluster, plan);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     for (const TensorId unit : gathered(dag, OpId{i})) {
@@ -345,7 +346,7 @@ TEST_CASE("zero: unequal shares, as for devices of unequal memory") {
     const World world(network, star_of(3, "10 GB/s", "1us"));
     StrategyInput input = world.input(6);
     input.zero_stage = 3;
-    Plan plan = with_savings(input, plan_data(input));
+    Plan plan = with_memory_options(input, plan_data(input));
     for (LayerPlan& layer : plan.layers) {
       for (StatePlacement* state : {&layer.optimizer, &layer.gradients, &layer.weights}) {
         state->shares = {5, 0, 2};
@@ -371,16 +372,17 @@ TEST_CASE("zero: what cannot be split so is refused") {
     return std::string("nothing");
   };
   CHECK(refusal([](LayerPlan&) {}) == "nothing");
+  CHECK(refusal([](LayerPlan& layer) { layer.optimizer = {}; })
+            .ends_with(
+                "sharded weights or gradients with replicated states; sharded: the optimizer's, or "
+                "gradients too, or weights too"));
   CHECK(
-      refusal([](LayerPlan& layer) { layer.optimizer = {}; })
+      refusal([](LayerPlan& layer) {
+        layer.optimizer.shares = {1, 1, 1, 1};
+      })
           .ends_with(
-              "sharded weights or gradients beside replicated states; sharded: the optimizer's, or "
-              "gradients too, or weights too"));
-  CHECK(refusal([](LayerPlan& layer) {
-          layer.optimizer.shares = {1, 1, 1, 1};
-        })
-            .ends_with("other shares of gradients or weights than of the optimizer's states; the "
-                       "same for all that is sharded"));
+              "shares of gradients or weights that differ from those of the optimizer states; the "
+              "same for all that is sharded"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.optimizer.shares = layer.gradients.shares = {1, 2};
         }).ends_with("2 shares of its states; 4, one for each device that sums its gradient"));
@@ -389,7 +391,7 @@ TEST_CASE("zero: what cannot be split so is refused") {
         }).ends_with("0 to 1000000000, not all zero"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.weights.shares = {1, 1, 1, 1};
-        }).ends_with("shares of what is replicated; shares of sharded states only"));
+        }).ends_with("shares of replicated states; shares of sharded states only"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.sync = {Sync::Kind::server, DeviceId{0}};
         }).ends_with("which holds them alone; one of the two"));

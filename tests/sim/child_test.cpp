@@ -69,7 +69,7 @@ TEST_CASE("child: a program that is killed takes its simulation along") {
   char sent = 0;
   CHECK(read(ends[0], &sent, 1) == 1);
   kill(program, SIGKILL);
-  CHECK(read(ends[0], &sent, 1) == 0);  // nobody is left to write
+  CHECK(read(ends[0], &sent, 1) == 0);  // no writer is left
   close(ends[0]);
   waitpid(program, nullptr, 0);
 }

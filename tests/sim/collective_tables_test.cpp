@@ -67,7 +67,7 @@ TEST_CASE("collective tables: logs around and between the rows change nothing") 
   CHECK(tables_of(noisy)[0].times == tables_of(text)[0].times);
 }
 
-TEST_CASE("collective tables: what a text does not say can be said, and must not contradict it") {
+TEST_CASE("collective tables: the user may state what a text lacks, but not contradict it") {
   std::string anonymous = example("all_reduce_old_4.txt");
   anonymous = anonymous.substr(anonymous.find('\n') + 1);
   CHECK(refused(anonymous) ==
@@ -121,7 +121,7 @@ TEST_CASE("collective tables: broken files are refused with their line") {
     CAPTURE(time);
     const std::string message = refused(with(text, "  20.03", time));
     CHECK(message.starts_with("log.txt:20: time '"));
-    CHECK(message.ends_with("'; accepted: microseconds, more than nothing"));
+    CHECK(message.ends_with("'; accepted: microseconds above 0"));
   }
   CHECK(refused(text.substr(0, text.find("4096") + 30)) ==
         "log.txt:20: 3 columns; accepted: the 13 of the head line");
@@ -231,8 +231,8 @@ OpId add_equal(ExecDag& dag, CollectiveKind kind, const std::vector<DeviceId>& g
   if (kind != CollectiveKind::all_to_all) {
     return add_collective(dag, kind, group, std::vector<std::int64_t>(group.size(), size / n));
   }
-  // Member i has [i·size, (i+1)·size) and everybody needs his part of everybody's: an interval per
-  // needer would not do, so rows and columns.
+  // Member i has [i·size, (i+1)·size) and every member needs its part of all of them: one interval
+  // per receiver is not enough, so rows and columns.
   Shares shares;
   const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
   for (std::int64_t i = 0; i < n; ++i) {
@@ -321,7 +321,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
 
 TEST_CASE("collective tables: kinds and sizes of groups without a table run as NCCL's model says") {
   const Cluster cluster = load_cluster("dgx-v100", "test");
-  Ways ways(cluster);
+  PathCache paths(cluster);
   const std::vector<DeviceId> all = devices_of(cluster, DeviceKind::gpu);
   const std::vector<DeviceId> four(all.begin(), all.begin() + 4);
   const SimOptions options = measured(tables_of(example("all_reduce_8.txt")));
@@ -329,7 +329,7 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
   nccl.collectives = CollectiveCost::nccl;
   const Bytes payload{1 << 20};
   const auto time = [&](CollectiveKind kind, const auto& group, const SimOptions& how) {
-    return collective_time(kind, group, payload, ways, how).count();
+    return collective_time(kind, group, payload, paths, how).count();
   };
   constexpr CollectiveKind sums = CollectiveKind::all_reduce, gathers = CollectiveKind::all_gather;
   CHECK(time(sums, all, options) == doctest::Approx(27.97e-6).epsilon(1e-3));

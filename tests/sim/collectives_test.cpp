@@ -67,8 +67,8 @@ TEST_CASE("ring: gather, scatter and broadcast by hand on three devices") {
 TEST_CASE("ring: bytes of hops and messages by hand, the remainder in the last chunk") {
   // 10 bytes on three devices: chunks 3, 3, 4. Rank r first sends chunk r-1, and so on.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 1us);
-  Ways ways(cluster);
-  const GroupRings& rings = ways.rings(devices(0, 3));
+  PathCache paths(cluster);
+  const GroupRings& rings = paths.rings(devices(0, 3));
   REQUIRE(rings.members == std::vector<std::vector<std::size_t>>{{0, 1, 2}});
   const CollectivePayload payload{CollectiveKind::all_reduce, Bytes{10}, {}};
   const Seconds wait = 4 * Seconds{2e-6};
@@ -93,8 +93,8 @@ TEST_CASE("ring: hops and messages carry the same bytes over every hop") {
   CHECK(rc::check([] {
     const int n = *rc::gen::inRange(2, 9);
     const Cluster cluster = star(std::vector<double>(static_cast<std::size_t>(n), 1e9), 0s);
-    Ways ways(cluster);
-    const GroupRings& rings = ways.rings(devices(0, n));
+    PathCache paths(cluster);
+    const GroupRings& rings = paths.rings(devices(0, n));
     CollectivePayload payload;
     payload.kind = *rc::gen::element(CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter);
@@ -208,7 +208,8 @@ TEST_CASE("all-to-all: every pair's common part travels, all at once") {
   dag.add(Collective{CollectiveKind::all_to_all, dag.intern(devices(0, 3)), all, all}, shares,
           Stream::tensor, {});
   const Timeline timeline = simulate(cluster, dag);
-  // Device 1 sends 32 bytes to each of the others at 1 GB/s: 64 ns, and nobody needs longer.
+  // Device 1 sends 32 bytes to each of the others at 1 GB/s: 64 ns, and no other device takes
+  // longer.
   CHECK(makespan(timeline).count() == doctest::Approx(64e-9).epsilon(1e-3));
   // gpu0 out, in; gpu1 out, in; gpu2 out, in.
   CHECK(timeline.hop_bytes == std::vector<double>{32, 32, 64, 16, 0, 48});
@@ -249,7 +250,7 @@ TEST_CASE("all-to-all: between two GPUs it is a message each way at once, also w
   }
 }
 
-TEST_CASE("all-to-all: nobody needs anything, and it ends when it starts") {
+TEST_CASE("all-to-all: without needs it ends when it starts") {
   const Cluster cluster = star({1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();
   Shares shares;

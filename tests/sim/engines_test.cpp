@@ -17,11 +17,11 @@ using namespace testing;
 using namespace std::chrono_literals;
 
 Timeline run_with(Engine engine, const Cluster& cluster, const ExecDag& dag,
-                  Fidelity fidelity = Fidelity::hops, const Slowdowns& slow = {}) {
+                  Fidelity fidelity = Fidelity::hops, const Slowdowns& slowdowns = {}) {
   const SimpleCost cost(cluster);
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
-  options.slow = slow;
+  options.slowdowns = slowdowns;
   return make_simulator(cluster, cost, options)->run(dag);
 }
 
@@ -39,8 +39,9 @@ double disagreement(const Timeline& a, const Timeline& b) {
   return largest <= 0 ? 0 : largest / std::max(makespan(a), makespan(b)).count();
 }
 
-/// Up to seven devices on up to three switches, which hang on one more; rates that make each link
-/// narrow for somebody. Neighbours by number may be far apart: rings cross a link several times.
+/// Up to seven devices on up to three switches, which are attached to one more; rates that make
+/// each link a bottleneck of some flow. Neighbours by number may be far apart: rings cross a link
+/// several times.
 Cluster two_levels() {
   const auto rate = [] { return BytesPerSecond{1e9 * *rc::gen::inRange(1, 40)}; };
   const auto latency = [] { return 1us * *rc::gen::inRange(0, 30); };
@@ -110,8 +111,8 @@ TEST_CASE("engines: fast and SimGrid agree where random flows compete") {
 }
 
 /// For each device or link, now and then, up to three slow periods within some milliseconds.
-std::vector<Slow> slow_periods(std::size_t count) {
-  std::vector<Slow> list;
+std::vector<SlowPeriods> slow_periods(std::size_t count) {
+  std::vector<SlowPeriods> list;
   for (std::size_t i = 0; i < count; ++i) {
     std::vector<SlowPeriod> periods;
     Seconds date{};
@@ -129,13 +130,14 @@ TEST_CASE("engines: fast and SimGrid agree while devices and links are slow for 
   CHECK(rc::check([] {
     const Cluster cluster = two_levels();
     const ExecDag dag = contended_dag(static_cast<int>(cluster.devices.size()));
-    const Slowdowns slow{slow_periods(cluster.devices.size()), slow_periods(cluster.links.size())};
+    const Slowdowns slowdowns{slow_periods(cluster.devices.size()),
+                              slow_periods(cluster.links.size())};
     const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro);
-    const Timeline fast = run_with(Engine::fast, cluster, dag, fidelity, slow);
-    const Timeline simgrid = run_with(Engine::simgrid, cluster, dag, fidelity, slow);
+    const Timeline fast = run_with(Engine::fast, cluster, dag, fidelity, slowdowns);
+    const Timeline simgrid = run_with(Engine::simgrid, cluster, dag, fidelity, slowdowns);
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
-    RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity, slow) == fast);  // to the bit
+    RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity, slowdowns) == fast);  // to the bit
   }));
 }
 

@@ -59,8 +59,8 @@ std::vector<double> ends_of(const Cluster& cluster, const std::vector<Route>& ro
   return ends;
 }
 
-/// Max-min rates of all flows at once, from zero: the rate of all grows alike until some link is
-/// full; whoever crosses it has his rate. Negative for flows that do not run.
+/// Max-min rates by progressive filling: all rates grow alike from zero until some link is full,
+/// which fixes the rates of its flows. Negative for flows that do not run.
 std::vector<double> rates_from_zero(const Cluster& cluster, const std::vector<Route>& routes,
                                     const std::vector<Wish>& wishes,
                                     const std::vector<bool>& runs) {
@@ -147,7 +147,7 @@ TEST_CASE("fair flows: by hand, a narrow link leaves what it does not use to oth
 }
 
 TEST_CASE("fair flows: a route that crosses a link twice takes twice its rate") {
-  // Alone 30 bytes at 5. Beside a flow that crosses once, both go at 10/3.
+  // Alone 30 bytes at 5. With a flow that crosses once, both go at 10/3.
   const Cluster cluster = bare_links({10});
   CHECK(ends_of(cluster, {over({0, 0})}, {{0, 0, 30}}) == std::vector<double>{6});
   const std::vector<double> both =

@@ -68,7 +68,7 @@ TEST_CASE("jitter: messages keep their time") {
   CHECK(makespan(make_simulator(cluster, cost, jittered(0.5, 3))->run(dag)) == plain);
 }
 
-TEST_CASE("jitter: whoever waits for the slowest of many waits longer than the mean") {
+TEST_CASE("jitter: waiting for the slowest of many takes longer than the mean") {
   // The mean of the maximum of n variables is above their mean: why a spread is worth showing.
   const Cluster cluster = star(std::vector<double>(8, 1e9), 1us);
   const SimpleCost cost(cluster);
@@ -93,7 +93,7 @@ TEST_CASE("slowed: a straggler's own work takes so many times as long, and nothi
         cost.collective(CollectiveKind::all_reduce, both, touched));
   CHECK(slowed->transfer(DeviceId{0}, DeviceId{1}, touched) ==
         cost.transfer(DeviceId{0}, DeviceId{1}, touched));
-  CHECK(slowed->summary() == cost.summary() + "; slowed down: 1 of 2 devices");
+  CHECK(slowed->summary() == cost.summary() + "; stragglers: 1 of 2 devices");
 }
 
 }  // namespace parsim

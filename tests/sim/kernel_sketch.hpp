@@ -1,4 +1,4 @@
-// DAGs of kernels that take what one says, for the tests of what happens beside them.
+// DAGs of kernels with given times, for the tests of concurrent operations.
 #pragma once
 
 #include <memory>
@@ -57,10 +57,10 @@ class SketchCost final : public CostModel {
   SimpleCost rest_;
 };
 
-/// What disturbs a run.
+/// The perturbations of a run.
 struct Setting {
   Interference interference{};
-  Slowdowns slow{};
+  Slowdowns slowdowns{};
   Seconds launch_interval{};
   std::vector<CommonMemory> common_memory{};
 };
@@ -72,7 +72,7 @@ inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
   options.interference = setting.interference;
-  options.slow = setting.slow;
+  options.slowdowns = setting.slowdowns;
   options.launch_interval = setting.launch_interval;
   options.common_memory = setting.common_memory;
   return make_simulator(cluster, cost, options)->run(sketch.dag);

@@ -165,7 +165,8 @@ TEST_CASE("kernels: attention in one kernel by hand") {
 TEST_CASE("kernels: walks through memory by hand") {
   const Shape shape = image_shape(64, 56, 56);
   const double tensor = 8.0 * 64 * 56 * 56;
-  const auto walks = [&](LayerKind kind, std::size_t inputs, double forward, double backward) {
+  const auto memory_bound = [&](LayerKind kind, std::size_t inputs, double forward,
+                                double backward) {
     const OneLayer made = one(shape, std::move(kind), inputs);
     CAPTURE(kind_name(made.network[made.layer].kind));
     const Kernel there = only(made, all_of(made, 8), Pass::forward);
@@ -173,11 +174,11 @@ TEST_CASE("kernels: walks through memory by hand") {
     CHECK(there.elements == forward);
     CHECK(only(made, all_of(made, 8), Pass::backward).elements == backward);
   };
-  walks(Activation{"relu", 0}, 1, 2 * tensor, 3 * tensor);
-  walks(Combine{"add"}, 2, 3 * tensor, 3 * tensor);
-  walks(Combine{"mul"}, 2, 3 * tensor, 5 * tensor);
+  memory_bound(Activation{"relu", 0}, 1, 2 * tensor, 3 * tensor);
+  memory_bound(Combine{"add"}, 2, 3 * tensor, 3 * tensor);
+  memory_bound(Combine{"mul"}, 2, 3 * tensor, 5 * tensor);
   // Sums first: scale and shift are 128 numbers.
-  walks(Norm{NormKind::batch, true, 0}, 1, 3 * tensor + 128, 5 * tensor + 128);
+  memory_bound(Norm{NormKind::batch, true, 0}, 1, 3 * tensor + 128, 5 * tensor + 128);
   const OneLayer flat = one(shape, Flatten{});
   CHECK(kernels_of(flat.network, flat.layer, all_of(flat, 8), Pass::forward).count == 0);
 }

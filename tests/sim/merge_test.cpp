@@ -46,8 +46,8 @@ bool same(const Pair& pair, Engine engine) {
   const double slack =
       engine == Engine::simgrid ? 1e-9 * static_cast<double>(pair.all.spans.size()) : 0;
   return pair.merged.hop_bytes == pair.all.hop_bytes &&
-         std::abs(pair.merged.spared_bytes - pair.all.spared_bytes) <=
-             1e-9 * std::abs(pair.all.spared_bytes) &&
+         std::abs(pair.merged.bytes_reduced_in_network - pair.all.bytes_reduced_in_network) <=
+             1e-9 * std::abs(pair.all.bytes_reduced_in_network) &&
          apart(pair.merged, pair.all, slack) <= (engine == Engine::simgrid ? 1e-6 : 1e-9);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("merge: devices of a star that do the same are simulated as one") {
 TEST_CASE("merge: one slow link, or one late device, is simulated for itself") {
   std::vector<double> rates(8, 10e9);
   rates[3] = 5e9;
-  // Device 3 sends slowly and is sent to slowly, which is the same; nobody else notices.
+  // Device 3 sends and receives slowly, which is the same; no other device is affected.
   const Pair link = fast_and_same(star(rates, 1us), shifts(8, 1));
   CHECK(link.merged.merged_operations == 8 + 8 - 3);
   CHECK(makespan(link.merged).count() == doctest::Approx(3e-3 + 2e-6).epsilon(1e-12));
@@ -110,15 +110,15 @@ TEST_CASE("merge: what shares a link with equals counts as often as there are eq
 TEST_CASE("merge: links or devices that slow down are not like those that do not") {
   const Cluster cluster = star(std::vector<double>(6, 10e9), 1us);
   SimOptions options;
-  options.slow.links.resize(cluster.links.size());
-  options.slow.links[2] = Slow({{1.5ms, 3ms, 4}});
+  options.slowdowns.links.resize(cluster.links.size());
+  options.slowdowns.links[2] = SlowPeriods({{1.5ms, 3ms, 4}});
   const Pair link = fast_and_same(cluster, shifts(6, 1), options);
   CHECK(link.merged.merged_operations == 6 + 6 - 3);
-  options.slow.links.clear();
-  options.slow.devices.resize(cluster.devices.size());
+  options.slowdowns.links.clear();
+  options.slowdowns.devices.resize(cluster.devices.size());
   ExecDag dag = shifts(6, 1);
   for (int i = 0; i < 6; ++i) add_transfer(dag, i, i, 50'000'000);  // a copy: a kernel
-  options.slow.devices[4] = Slow({{0s, 3ms, 2}});
+  options.slowdowns.devices[4] = SlowPeriods({{0s, 3ms, 2}});
   const Pair device = fast_and_same(cluster, dag, options);
   CHECK(device.merged.merged_operations > 0);
 }
@@ -172,8 +172,8 @@ Cluster machines(int count, int size) {
   return cluster;
 }
 
-/// The same program on every device, with collectives of everybody, of machines and of ranks across
-/// machines, and messages to neighbours; now and then something is different.
+/// The same program on every device, with collectives of all devices, of machines and of ranks
+/// across machines, and messages to neighbours; now and then a device differs.
 ExecDag programs(int count, int size) {
   const auto rare = [] { return *rc::gen::inRange(0, 25) == 0; };
   const int all = count * size;
@@ -250,8 +250,8 @@ TEST_CASE("merge: nothing changes for random programs on machines that are nearl
     options.collectives = *rc::gen::element(CollectiveCost::ideal, CollectiveCost::nccl);
     if (*rc::gen::inRange(0, 4) == 0) options.launch_interval = 5us;
     if (*rc::gen::inRange(0, 6) == 0) {
-      options.slow.links.resize(cluster.links.size());
-      options.slow.links[0] = Slow({{100us, 400us, 3}});
+      options.slowdowns.links.resize(cluster.links.size());
+      options.slowdowns.links[0] = SlowPeriods({{100us, 400us, 3}});
     }
     const Pair pair = both(cluster, dag, cost, options);
     RC_ASSERT(same(pair, options.engine));

@@ -30,11 +30,11 @@ inline std::vector<DeviceId> gpus_of(const Cluster& cluster) {
 inline CollectiveChoice chosen(const std::string& call, CollectiveKind kind, std::int64_t bytes,
                                const SimOptions& options = nccl()) {
   const Cluster cluster = load_cluster(call, "test");
-  Ways ways(cluster);
-  return choose(kind, gpus_of(cluster), Bytes{bytes}, ways, options);
+  PathCache paths(cluster);
+  return choose(kind, gpus_of(cluster), Bytes{bytes}, paths, options);
 }
 
-inline std::string words(const CollectiveChoice& choice) {
+inline std::string spelled(const CollectiveChoice& choice) {
   return std::string(choice.algorithm) + " " + std::string(choice.protocol);
 }
 

@@ -10,8 +10,8 @@ using namespace testing;
 std::optional<NcclRefusal> refused(const std::string& call, CollectiveKind kind,
                                    const SimOptions& options) {
   const Cluster cluster = load_cluster(call, "test");
-  Ways ways(cluster);
-  return nccl_refusal(kind, ways.shape(gpus_of(cluster)), options);
+  PathCache paths(cluster);
+  return nccl_refusal(kind, paths.shape(gpus_of(cluster)), options);
 }
 
 TEST_CASE("nccl: what cannot run is refused with the reason and with what can") {
@@ -102,7 +102,7 @@ TEST_CASE("nccl: exactly what is refused is left to the library") {
         std::string("star:4,device=v100-pcie,rate=12GB/s"), std::string("dgx-p100"),
         std::string("k80-cloud-x2"), lone_gpus(4)}) {
     const Cluster cluster = load_cluster(call, "test");
-    Ways ways(cluster);
+    PathCache paths(cluster);
     const std::vector<DeviceId> group = gpus_of(cluster);
     for (const CollectiveKind kind : {all_reduce, CollectiveKind::all_gather,
                                       CollectiveKind::reduce_scatter, CollectiveKind::broadcast}) {
@@ -110,12 +110,12 @@ TEST_CASE("nccl: exactly what is refused is left to the library") {
         for (std::size_t p = 0; p < 3; ++p) {
           const SimOptions options =
               nccl(static_cast<NcclAlgorithm>(a), static_cast<NcclProtocol>(p));
-          const CollectiveChoice choice = choose(kind, group, Bytes{mega}, ways, options);
+          const CollectiveChoice choice = choose(kind, group, Bytes{mega}, paths, options);
           const bool obeyed = choice.algorithm == to_text(*options.algorithm) &&
                               choice.protocol == to_text(*options.protocol);
           CAPTURE(call);
-          CAPTURE(words(choice));
-          const bool refused = nccl_refusal(kind, ways.shape(group), options).has_value();
+          CAPTURE(spelled(choice));
+          const bool refused = nccl_refusal(kind, paths.shape(group), options).has_value();
           // Refused, the library may still happen to choose one of the two words, never both.
           CHECK(obeyed == !refused);
         }
@@ -133,8 +133,8 @@ TEST_CASE("nccl: a mesh of links without a switch has no multicast") {
                             BytesPerSecond{150e9}, Seconds{1e-6}, -1});
     }
   }
-  Ways ways(mesh);
-  const CommShape& shape = ways.shape(gpus_of(mesh));
+  PathCache paths(mesh);
+  const CommShape& shape = paths.shape(gpus_of(mesh));
   CHECK_FALSE(shape.switched);
   const auto refusal = nccl_refusal(all_reduce, shape, nccl(NcclAlgorithm::nvls));
   REQUIRE(refusal);

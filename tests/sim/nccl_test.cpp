@@ -23,27 +23,27 @@ TEST_CASE("nccl: rates at large sizes by hand, as NCCL's own model gives them") 
   // 8 V100 in a cube mesh, 6 rings of 20 GB/s: latency 8.4 + 14 · 3.4 us, 128 MiB at 120 · 8/14
   // GB/s.
   const CollectiveChoice v100 = chosen("dgx-v100", all_reduce, 128 * mega);
-  CHECK(words(v100) == "ring simple");
+  CHECK(spelled(v100) == "ring simple");
   CHECK(v100.wait.count() == doctest::Approx(56e-6));
   CHECK(bus_rate(v100, 128.0 * mega, 8) == doctest::Approx(116.7).epsilon(1e-3));
   const CollectiveChoice a100 = chosen(a100x8, all_reduce, 8LL * giga);
-  CHECK(words(a100) == "ring simple");
+  CHECK(spelled(a100) == "ring simple");
   CHECK(bus_rate(a100, 8.0 * giga, 8) == doctest::Approx(239.8).epsilon(1e-3));
   // Multicast: 8 channels of 40 GB/s, 0.85 · 7/8 · 2: 476 GB/s, 25 us.
   const CollectiveChoice h100 = chosen(h100x8, all_reduce, 2LL * giga);
-  CHECK(words(h100) == "nvls simple");
+  CHECK(spelled(h100) == "nvls simple");
   CHECK(bus_rate(h100, 2.0 * giga, 8) == doctest::Approx(474.5).epsilon(1e-3));
   CHECK(h100.traffic == doctest::Approx(8.0 / 14));
   // Two machines: a tree over multicasts, capped at 8 channels of 57.7 GB/s; 25 + 2 · 20.9 us.
   const CollectiveChoice two = chosen(h100x16, all_reduce, 16LL * giga);
-  CHECK(words(two) == "nvls-tree simple");
+  CHECK(spelled(two) == "nvls-tree simple");
   CHECK(bus_rate(two, 16.0 * giga, 16) == doctest::Approx(461.2).epsilon(1e-3));
 }
 
 TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand") {
   // NVLink, 8 GPUs: a ring's 14 steps of LL take 6.6 + 14 · 0.6 us, a tree 6.8 + 2 · 7 · 0.6 us.
   const CollectiveChoice ring = chosen(a100x8, all_reduce, 64);
-  CHECK(words(ring) == "ring ll");
+  CHECK(spelled(ring) == "ring ll");
   CHECK(ring.wait.count() == doctest::Approx(15.0e-6));
   const auto wait = [&](NcclAlgorithm a, NcclProtocol p, const char* call = a100x8) {
     return chosen(call, all_reduce, 64, nccl(a, p)).wait.count() * 1e6;
@@ -65,7 +65,7 @@ TEST_CASE("nccl: small sizes take the protocol with the least latency, by hand")
   // PCIe has no LL128; what does not exist is left to the library.
   const CollectiveChoice pcie = chosen("star:4,device=v100-pcie,rate=12GB/s", all_reduce, 64,
                                        nccl(std::nullopt, NcclProtocol::ll128));
-  CHECK(words(pcie) == "ring ll");
+  CHECK(spelled(pcie) == "ring ll");
   CHECK(pcie.wait.count() == doctest::Approx((6.6 + 6 * 1.0) * 1e-6));
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("nccl: a multicast's channels are its node's GPUs, by hand") {
     CHECK(rate(n, all_reduce) * static_cast<double>(n + 1) / static_cast<double>(n) <= 370.8);
   }
   // Four are served as well by a ring: 370.8 · 4/6 against 204 GB/s.
-  CHECK(words(chosen("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", all_reduce, giga)) ==
+  CHECK(spelled(chosen("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", all_reduce, giga)) ==
         "ring simple");
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand"
     for (const auto& [nodes, wait] : {std::pair{2, 17.6}, {8, 42.4}, {16, 68.8}}) {
       CAPTURE(nodes);
       const CollectiveChoice choice = pat(nodes, kind, 1'500'000);
-      CHECK(words(choice) == "pat simple");
+      CHECK(spelled(choice) == "pat simple");
       CHECK(choice.wait.count() == doctest::Approx(wait * 1e-6));
       CHECK(choice.least.count() == doctest::Approx(160e-6));
       CHECK(choice.traffic == 1);
@@ -134,7 +134,7 @@ TEST_CASE("nccl: PAT gathers middle sizes where every node has one GPU, by hand"
     // 9.375 GB/s: even at 24 kB. A ring of Simple waits 8.4 + 7 · 14 us and takes 12.5 · 8/7 GB/s:
     // even at 1.745 MB.
     const auto fastest = [&](int nodes, std::int64_t bytes) {
-      return words(chosen(lone_gpus(nodes), kind, bytes));
+      return spelled(chosen(lone_gpus(nodes), kind, bytes));
     };
     CHECK(fastest(8, 23'900) == "ring ll");
     CHECK(fastest(8, 24'100) == "pat simple");
@@ -207,10 +207,10 @@ TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their 
   const Cluster cluster = load_cluster("dgx-v100", "test");
   const DeviceId cpu = devices_of(cluster, DeviceKind::cpu).front();
   const std::vector<DeviceId> gpus = gpus_of(cluster);
-  Ways ways(cluster);
+  PathCache paths(cluster);
   SimOptions options = nccl();
   const auto flow = [&](DeviceId from, DeviceId to) {
-    return (Bytes{mega} / ways.between(from, to).rate).count();
+    return (Bytes{mega} / paths.between(from, to).rate).count();
   };
   const auto check = [&](DeviceId from, DeviceId to, double wait) {
     const double wanted = wait + flow(from, to);
@@ -225,9 +225,9 @@ TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their 
     }
   };
   check(gpus[0], gpus[1], (8.4 + 3.4) * 1e-6);
-  check(gpus[0], cpu, ways.between(gpus[0], cpu).latency.count());
+  check(gpus[0], cpu, paths.between(gpus[0], cpu).latency.count());
   options.collectives = CollectiveCost::ideal;
-  check(gpus[0], gpus[1], ways.between(gpus[0], gpus[1]).latency.count());
+  check(gpus[0], gpus[1], paths.between(gpus[0], gpus[1]).latency.count());
 }
 
 TEST_CASE("nccl: a star of seconds takes seconds") {
@@ -251,7 +251,7 @@ SimOptions of_version(std::int32_t minor) {
 
 TEST_CASE("nccl: the version decides which algorithms there are") {
   const auto taken = [](const char* call, std::int32_t minor) {
-    return words(chosen(call, all_reduce, 8LL * giga, of_version(minor)));
+    return spelled(chosen(call, all_reduce, 8LL * giga, of_version(minor)));
   };
   CHECK(taken(v100x16, 3) == "ring simple");
   CHECK(taken(v100x16, 4) == "tree simple");
@@ -260,17 +260,17 @@ TEST_CASE("nccl: the version decides which algorithms there are") {
   CHECK(taken(h100x16, 17) == "ring simple");
   CHECK(taken(h100x16, 18) == "nvls-tree simple");
   const auto gathers = [](std::int32_t minor) {
-    return words(chosen(lone_gpus(16), CollectiveKind::all_gather, 64 * 1024, of_version(minor)));
+    return spelled(chosen(lone_gpus(16), CollectiveKind::all_gather, 64 * 1024, of_version(minor)));
   };
   CHECK(gathers(22).starts_with("ring "));
   CHECK(gathers(23) == "pat simple");
   // LL128 came with 2.5; trees within a node, too.
   for (const std::int64_t bytes : {std::int64_t{1} << 16, std::int64_t{1} << 20}) {
-    CHECK(words(chosen("dgx-v100", all_reduce, bytes, of_version(4))).find("128") ==
+    CHECK(spelled(chosen("dgx-v100", all_reduce, bytes, of_version(4))).find("128") ==
           std::string::npos);
-    CHECK(words(chosen("dgx-v100", all_reduce, bytes, of_version(4))).starts_with("ring "));
+    CHECK(spelled(chosen("dgx-v100", all_reduce, bytes, of_version(4))).starts_with("ring "));
   }
-  CHECK(words(chosen("dgx-v100", all_reduce, 1 << 20, of_version(28))).find("128") !=
+  CHECK(spelled(chosen("dgx-v100", all_reduce, 1 << 20, of_version(28))).find("128") !=
         std::string::npos);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("nccl: the version's own caps and latencies, by hand") {
   // 2.5 lets a tree over nodes have 70 GB/s, half of it payload, where links give twice 48 x 0.9;
   // it waits 2 · (7 · 28 + 50) us. In 2.28, twice 48 x 0.92 fit, 8.4 + 2 · (7 · 4 + 14) us.
   const CollectiveChoice old = chosen(v100x16, all_reduce, 8LL * giga, of_version(5));
-  CHECK(words(old) == "tree simple");
+  CHECK(spelled(old) == "tree simple");
   CHECK(old.wait.count() == doctest::Approx(492e-6));
   CHECK(old.least.count() == doctest::Approx(8.0 * giga / 35e9));
   const CollectiveChoice now = chosen(v100x16, all_reduce, 8LL * giga);
@@ -306,13 +306,13 @@ TEST_CASE("nccl: an offset and a square root come on top") {
 }
 
 TEST_CASE("nccl: ideal stays ideal, and so do groups with a CPU") {
-  CHECK(words(chosen(a100x8, all_reduce, mega, {})) == "ring ideal");
-  CHECK(words(chosen(a100x8, CollectiveKind::all_to_all, mega, {})) == "pairwise ideal");
+  CHECK(spelled(chosen(a100x8, all_reduce, mega, {})) == "ring ideal");
+  CHECK(spelled(chosen(a100x8, CollectiveKind::all_to_all, mega, {})) == "pairwise ideal");
   const Cluster cluster = load_cluster("dgx-v100", "test");
-  Ways ways(cluster);
+  PathCache paths(cluster);
   std::vector<DeviceId> all;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) all.emplace_back(i);
-  CHECK(words(choose(all_reduce, all, Bytes{mega}, ways, nccl())) == "ring ideal");
+  CHECK(spelled(choose(all_reduce, all, Bytes{mega}, paths, nccl())) == "ring ideal");
 }
 
 TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster") {
@@ -339,8 +339,8 @@ TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster")
         const double simulated = length(timeline, op).count();
         CHECK(simulated >= estimate * (1 - 1e-9) - 2e-9);  // it merges events closer than 1 ns
         CHECK(simulated <= estimate * 1.1);
-        // What links carried and what was spared are the bytes of a ring.
-        double delivered = timeline.spared_bytes;
+        // The bytes carried and those reduced in the network are the bytes of a ring.
+        double delivered = timeline.bytes_reduced_in_network;
         for (std::size_t i = 0; i < cluster.links.size(); ++i) {
           for (const bool backwards : {false, true}) {
             const Port& end = backwards ? cluster.links[i].a : cluster.links[i].b;
@@ -374,18 +374,18 @@ TEST_CASE("nccl: no ring beats its bandwidth, and what is chosen is never slower
     const Bytes payload{*rc::gen::inRange<std::int64_t>(1, std::int64_t{1} << 34)};
     const auto kind = *rc::gen::element(all_reduce, CollectiveKind::all_gather,
                                         CollectiveKind::reduce_scatter, CollectiveKind::broadcast);
-    Ways ways(cluster);
+    PathCache paths(cluster);
     const auto time = [&](const SimOptions& options) {
-      return collective_time(kind, group, payload, ways, options).count();
+      return collective_time(kind, group, payload, paths, options).count();
     };
     const double ring = time(nccl(NcclAlgorithm::ring));
     Cluster instant = cluster;
     for (Link& link : instant.links) link.latency = Seconds{0};
-    Ways instant_ways(instant);
-    const double bound = collective_time(kind, group, payload, instant_ways).count();
+    PathCache instant_paths(instant);
+    const double bound = collective_time(kind, group, payload, instant_paths).count();
     RC_ASSERT(ring >= bound * (1 - 1e-9));
-    const CollectiveChoice best = choose(kind, group, payload, ways, nccl());
-    const CollectiveChoice forced = choose(kind, group, payload, ways, nccl(NcclAlgorithm::ring));
+    const CollectiveChoice best = choose(kind, group, payload, paths, nccl());
+    const CollectiveChoice forced = choose(kind, group, payload, paths, nccl(NcclAlgorithm::ring));
     RC_ASSERT(best.wait + best.least <= (forced.wait + forced.least) * (1 + 1e-12));
   }));
 }

@@ -252,7 +252,7 @@ TEST_CASE("executor: of many blocked operations five are named") {
       SimulationError);
 }
 
-TEST_CASE("executor: reports can print what SimGrid was told") {
+TEST_CASE("executor: reports can print SimGrid's settings") {
   CHECK(simgrid_settings() ==
         std::vector<std::string>{"network/model:CM02", "network/crosstraffic:0",
                                  "network/TCP-gamma:1e30", "network/optim:Lazy"});

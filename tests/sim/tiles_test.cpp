@@ -22,25 +22,25 @@ TileRates simple_rates(double area_exponent, double memory = 1e18) {
   return tile_rates(row, 10, FlopsPerSecond{10 * 65.536e9}, BytesPerSecond{memory});
 }
 
-Kernel product(std::int64_t m, std::int64_t n, std::int64_t k) {
+Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto fm = static_cast<double>(m), fn = static_cast<double>(n), fk = static_cast<double>(k);
   return {KernelClass::gemm, fm * fk + fk * fn + fm * fn, 2 * fm * fn * fk, m, n, k};
 }
 
 double milliseconds(const Kernel& kernel, const TileRates& rates) {
-  return product_time(kernel, rates, 4).count() * 1e3;
+  return gemm_time(kernel, rates, 4).count() * 1e3;
 }
 
 TEST_CASE("tiles: waves and splits by hand") {
   // With exponent 1 every tile, whatever its size, takes 1 us per step: the largest is best.
   // 10 tiles are one wave of depth 1000.
-  CHECK(milliseconds(product(2560, 128, 1000), simple_rates(1)) == doctest::Approx(1.0));
+  CHECK(milliseconds(gemm(2560, 128, 1000), simple_rates(1)) == doctest::Approx(1.0));
   // 11 tiles are two waves; split by 2, 4, 8 they are 22, 44, 88 tiles of depth 500, 250, 125: 3,
   // 5, 9 waves. By 16 the depth would be under 64.
-  CHECK(milliseconds(product(2561, 128, 1000), simple_rates(1)) == doctest::Approx(1.125));
+  CHECK(milliseconds(gemm(2561, 128, 1000), simple_rates(1)) == doctest::Approx(1.125));
   // Partial sums of 2561 x 128 x 2 B take 0.1 ms each, and one more to add: 1.5 + 0.3, 1.25 + 0.5,
   // 1.125 + 0.9 ms.
-  Kernel in_cache = product(2561, 128, 1000);
+  Kernel in_cache = gemm(2561, 128, 1000);
   in_cache.elements = 0;
   CHECK(milliseconds(in_cache, simple_rates(1, 2561 * 128 * 2 / 1e-4)) == doctest::Approx(1.75));
 }
@@ -48,12 +48,12 @@ TEST_CASE("tiles: waves and splits by hand") {
 TEST_CASE("tiles: small products, the inner dimension, Winograd and memory by hand") {
   // With exponent 0 a 32 x 32 tile of depth 64 takes 2 * 1024 * 64 / 65.536e9 s = 2 us.
   TileRates rates = simple_rates(0);
-  CHECK(milliseconds(product(32, 32, 64), rates) == doctest::Approx(2e-3));
+  CHECK(milliseconds(gemm(32, 32, 64), rates) == doctest::Approx(2e-3));
   rates.step = 5e-6;  // 64 / 32 steps of 5 us
-  CHECK(milliseconds(product(32, 32, 64), rates) == doctest::Approx(10e-3));
+  CHECK(milliseconds(gemm(32, 32, 64), rates) == doctest::Approx(10e-3));
   rates.winograd3 = 2;
   rates.overhead = 1e-6;
-  Kernel kernel = product(32, 32, 64);
+  Kernel kernel = gemm(32, 32, 64);
   kernel.winograd = 3;
   CHECK(milliseconds(kernel, rates) == doctest::Approx(6e-3));
   rates.memory = 1e9;
@@ -64,26 +64,26 @@ TEST_CASE("tiles: small products, the inner dimension, Winograd and memory by ha
 TEST_CASE("tiles: a convolution by FFT by hand") {
   // 128 x 64 by 64 x 192 complex numbers at 544 frequencies are 544 real products of 128 x 128 by
   // 128 x 384, three tiles of 128 x 128 each: on eight multiprocessors 204 waves of 64 us.
-  constexpr double products = 204 * 0.064;
+  constexpr double gemms = 204 * 0.064;
   TileRates rates = simple_rates(0);
   rates.multiprocessors = 8;
-  Kernel direct = product(128 * 27 * 27, 192, 64 * 25);
+  Kernel direct = gemm(128 * 27 * 27, 192, 64 * 25);
   direct.elements = 0;
   Kernel conv = direct;
   conv.spectrum = Spectrum{128, 192, 64};
-  CHECK(milliseconds(conv, rates) == doctest::Approx(products));
-  CHECK(milliseconds(direct, rates) > 6 * products);
+  CHECK(milliseconds(conv, rates) == doctest::Approx(gemms));
+  CHECK(milliseconds(direct, rates) > 6 * gemms);
   // 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) reals of 4 B, and the tensors of 2 B each, 1 ms
   // each.
   rates.memory = 4.0 * 544 * 2 * (128 * 64 + 64 * 192 + 128 * 192) / 1e-3;
   conv.elements = direct.elements = 1e-3 * rates.memory / 2;
-  CHECK(product_time(conv, rates, 2).count() * 1e3 == doctest::Approx(products + 1 + 1));
+  CHECK(gemm_time(conv, rates, 2).count() * 1e3 == doctest::Approx(gemms + 1 + 1));
   // Whatever is faster, and the card does not do without.
   rates.memory = 1e6;
-  CHECK(product_time(conv, rates, 2) == product_time(direct, rates, 2));
+  CHECK(gemm_time(conv, rates, 2) == gemm_time(direct, rates, 2));
   rates = simple_rates(0);
   rates.spectral = false;
-  CHECK(product_time(conv, rates, 2) == product_time(direct, rates, 2));
+  CHECK(gemm_time(conv, rates, 2) == gemm_time(direct, rates, 2));
 }
 
 TEST_CASE("tiles: only convolutions with a form of their own beat the peak of the card") {
@@ -131,10 +131,10 @@ TEST_CASE("tiles: an eighth of a wide convolution's filters never takes longer t
   }
 }
 
-Kernel any_product() {
+Kernel any_gemm() {
   Kernel kernel =
-      product(*rc::gen::inRange<std::int64_t>(1, 20000), *rc::gen::inRange<std::int64_t>(1, 4000),
-              *rc::gen::inRange<std::int64_t>(1, 20000));
+      gemm(*rc::gen::inRange<std::int64_t>(1, 20000), *rc::gen::inRange<std::int64_t>(1, 4000),
+           *rc::gen::inRange<std::int64_t>(1, 20000));
   kernel.kind = static_cast<KernelClass>(*rc::gen::inRange(0, 4));
   kernel.winograd = *rc::gen::element<std::int64_t>(0, 3, 5);
   return kernel;
@@ -150,20 +150,20 @@ TileRates any_rates() {
 TEST_CASE("tiles: no product beats its bounds, and more rows or columns never take less time") {
   CHECK(rc::check([] {
     const TileRates rates = any_rates();
-    const Kernel small = any_product();
-    const double time = product_time(small, rates, 4).count();
+    const Kernel small = any_gemm();
+    const double time = gemm_time(small, rates, 4).count();
     const double gain = std::max({1.0, rates.winograd3, rates.winograd5});
     const double peak = rates.rate[static_cast<std::size_t>(small.kind)][0] *
                         static_cast<double>(rates.multiprocessors);
     RC_ASSERT(time >= rates.overhead + small.elements * 4 / rates.memory);
     RC_ASSERT(time >= (rates.overhead + small.flops / peak / gain) * (1 - 1e-12));
 
-    Kernel tall = product(small.m + *rc::gen::inRange<std::int64_t>(0, 5000), small.n, small.k);
-    Kernel wide = product(small.m, small.n + *rc::gen::inRange<std::int64_t>(0, 500), small.k);
+    Kernel tall = gemm(small.m + *rc::gen::inRange<std::int64_t>(0, 5000), small.n, small.k);
+    Kernel wide = gemm(small.m, small.n + *rc::gen::inRange<std::int64_t>(0, 500), small.k);
     for (Kernel* larger : {&tall, &wide}) {
       larger->kind = small.kind;
       larger->winograd = small.winograd;
-      RC_ASSERT(product_time(*larger, rates, 4).count() >= time);
+      RC_ASSERT(gemm_time(*larger, rates, 4).count() >= time);
     }
   }));
 }
@@ -171,12 +171,12 @@ TEST_CASE("tiles: no product beats its bounds, and more rows or columns never ta
 TEST_CASE("tiles: two halves never take less time than the whole, but for a wave's rounding") {
   CHECK(rc::check([] {
     const TileRates rates = any_rates();
-    const Kernel half = any_product();
-    Kernel twice = product(2 * half.m, half.n, half.k);
+    const Kernel half = any_gemm();
+    Kernel twice = gemm(2 * half.m, half.n, half.k);
     twice.kind = half.kind;
     twice.winograd = half.winograd;
-    const double one = product_time(half, rates, 4).count();
-    const double both = product_time(twice, rates, 4).count();
+    const double one = gemm_time(half, rates, 4).count();
+    const double both = gemm_time(twice, rates, 4).count();
     RC_ASSERT(both <= (2 * one - rates.overhead) * (1 + 1e-12));
   }));
 }
@@ -184,8 +184,8 @@ TEST_CASE("tiles: two halves never take less time than the whole, but for a wave
 TEST_CASE("tiles: a deeper product may take less time, because it may be split") {
   // One tile on ten multiprocessors: of depth 127 one works; of depth 128 two halves may.
   const TileRates rates = simple_rates(1);
-  CHECK(milliseconds(product(256, 128, 127), rates) == doctest::Approx(0.127));
-  CHECK(milliseconds(product(256, 128, 128), rates) == doctest::Approx(0.064));
+  CHECK(milliseconds(gemm(256, 128, 127), rates) == doctest::Approx(0.127));
+  CHECK(milliseconds(gemm(256, 128, 128), rates) == doctest::Approx(0.064));
 }
 
 Cluster one_gpu(const std::string& type) {
@@ -313,7 +313,7 @@ TEST_CASE("tiles: a report says how far each device's times were from measuremen
   };
   CHECK(accuracy("v100-sxm2", Precision::fp32).ends_with(": v100-sxm2 11.7 %"));
   CHECK(accuracy("v100-sxm2", Precision::fp16).ends_with(": v100-sxm2 12.3 %"));
-  CHECK(accuracy("k80", Precision::fp32).ends_with(": k80 unknown (borrows from m40)"));
+  CHECK(accuracy("k80", Precision::fp32).ends_with(": k80 unknown (scaled from m40 data)"));
   CHECK(make_constant_efficiency(one_gpu("t4"))->accuracy(Precision::fp32).ends_with("t4 19.7 %"));
 }
 

@@ -56,9 +56,9 @@ TEST_CASE("best: never loses to another strategy") {
       CHECK(!simulated_price(input, plan).better_than(best));
     }
     // What the caller knows already is taken, not made again, and changes nothing.
-    StrategyInput told = input;
-    told.known = plans;
-    CHECK(plan_best(told) == chosen);
+    StrategyInput informed = input;
+    informed.known = plans;
+    CHECK(plan_best(informed) == chosen);
   }
 }
 
@@ -92,24 +92,24 @@ TEST_CASE("best: a plan that fits beats a faster one that does not") {
                                      [&](const Plan& plan) { return fits(input, plan); });
   REQUIRE(fitting > 0);
   REQUIRE(fitting < std::ssize(plans));
-  StrategyInput told = input;
-  told.known = plans;
-  CHECK(fits(input, plan_best(told)));
+  StrategyInput informed = input;
+  informed.known = plans;
+  CHECK(fits(input, plan_best(informed)));
 }
 
-TEST_CASE("best: searches tell how far they are, and are not changed by it") {
+TEST_CASE("best: searches report their progress, and are not changed by it") {
   const World world("lenet5", mixed);
   for (Plan (*plan)(const StrategyInput&) : {plan_best, plan_hypergraph}) {
     StrategyInput input = best_asked(world, 64);
     const Plan silent = plan(input);
-    std::vector<double> told;
-    input.progress = [&](double share) { told.push_back(share); };
+    std::vector<double> shares;
+    input.progress = [&](double share) { shares.push_back(share); };
     CHECK(plan(input) == silent);
-    REQUIRE(told.size() >= 5);
-    CHECK(told.front() == 0);
-    CHECK(told.back() > 0.8);
-    CHECK(told.back() <= 1);
-    CHECK(std::is_sorted(told.begin(), told.end()));
+    REQUIRE(shares.size() >= 5);
+    CHECK(shares.front() == 0);
+    CHECK(shares.back() > 0.8);
+    CHECK(shares.back() <= 1);
+    CHECK(std::is_sorted(shares.begin(), shares.end()));
   }
 }
 

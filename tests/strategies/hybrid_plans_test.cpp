@@ -54,8 +54,8 @@ TEST_CASE("hybrid: 3D-ResAttNet-34 in two parts on 8 V100 is nearly eight times 
   CHECK(speedup <= 8);
 }
 
-// "On average 20 % better training time than existing parallel methods" (the 2022 abstract): a
-// claim printed beside what comes out here, not a bound.
+// "On average 20 % better training time than existing parallel methods" (the 2022 abstract): the
+// claim is printed with our result, but is not a bound.
 TEST_CASE("hybrid: on unequal devices no slower than equal data parallelism and plain pipelines") {
   double log_data = 0, log_pipeline = 0;
   int count = 0;
@@ -176,7 +176,7 @@ TEST_CASE("hybrid: the budget bounds the genetic search, and the plan says so") 
   StrategyInput input = world.input(64);
   const auto says = [](const Plan& plan) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
-      return note.starts_with("the genetic search stopped at the budget of 10 evaluations");
+      return note.starts_with("the genetic search used its budget of 10 evaluations");
     });
   };
   CHECK_FALSE(says(plan_hybrid(input)));

@@ -70,8 +70,8 @@ struct World {
     p.samples = samples;
     p.kinds = kinds;
     p.capacity_bytes = capacity_bytes;
-    p.way = [near = near_s, far = far_s](std::size_t a, std::size_t b) {
-      return a / 2 == b / 2 ? Way{1e-6, near} : Way{5e-6, far};
+    p.link = [near = near_s, far = far_s](std::size_t a, std::size_t b) {
+      return a / 2 == b / 2 ? LinkCost{1e-6, near} : LinkCost{5e-6, far};
     };
     const std::size_t layers = weight_bytes.size();
     for (std::size_t i = 0; i < first.size(); ++i) {
@@ -120,8 +120,8 @@ Fitness plainly(const Problem& p, const Genes& genes, const std::vector<std::int
   };
   const auto message = [&](std::size_t r, std::size_t i) {
     if (i + 1 >= p.parts || device(r, i) == device(r, i + 1)) return 0.0;
-    const Way way = p.way(device(r, i), device(r, i + 1));
-    return way.latency_s + static_cast<double>(shares[r]) * p.boundary_bytes[i] * way.s_per_byte;
+    const LinkCost link = p.link(device(r, i), device(r, i + 1));
+    return link.latency_s + static_cast<double>(shares[r]) * p.boundary_bytes[i] * link.s_per_byte;
   };
   double pipelines = 0, sync = 0;
   for (std::size_t r = 0; r < p.replicas; ++r) {
@@ -145,8 +145,8 @@ Fitness plainly(const Problem& p, const Genes& genes, const std::vector<std::int
     for (std::size_t a = 0; a < p.devices(); ++a) {
       for (std::size_t b = 0; b < a; ++b) {
         if (!holds[a] || !holds[b]) continue;
-        latency = std::max(latency, p.way(a, b).latency_s);
-        slowest = std::max(slowest, p.way(a, b).s_per_byte);
+        latency = std::max(latency, p.link(a, b).latency_s);
+        slowest = std::max(slowest, p.link(a, b).s_per_byte);
       }
     }
     sync = std::max(sync, 2 * (n - 1) * latency + 2 * (n - 1) / n * p.weight_bytes[i] * slowest);
@@ -214,7 +214,7 @@ TEST_CASE("hybrid: the closed form by hand") {
   p.weight_bytes = {8, 16};
   p.memory_bytes = {{100, 10}, {50, 10}};
   p.capacity_bytes = {1000, 1000, 55, 1000};
-  p.way = [](std::size_t, std::size_t) { return Way{.001, .001}; };
+  p.link = [](std::size_t, std::size_t) { return LinkCost{.001, .001}; };
   // Slowest parts 10 and 30 ms: 3 samples to the first replica and 1 to the second.
   const Genes genes{0, 1, 2, 3};
   CHECK(replica_shares(p, genes) == std::vector<std::int64_t>{3, 1});

@@ -236,7 +236,7 @@ TEST_CASE("partitioner: never more expensive than a balanced start, and the same
   CHECK(partition(graph, options) == partition(graph, options));
 }
 
-TEST_CASE("partitioner: an impossible balance is said, not hidden") {
+TEST_CASE("partitioner: an impossible balance is reported, not hidden") {
   Builder builder(1);
   builder.add_vertex(std::vector<std::int64_t>{10});
   builder.add_vertex(std::vector<std::int64_t>{1});

@@ -70,7 +70,7 @@ TEST_CASE(
     const Candidate found = candidate_of(input, recipe, starts_of(input));
     CHECK(found.partition.balanced());
     const Bytes moved = bytes_moved(lower(world.network, world.cluster, found.plan));
-    CHECK(moved == Bytes{4 * found.words});
+    CHECK(moved == Bytes{4 * found.elements});
     std::size_t compared = 0;
     for (Plan (*make)(const StrategyInput&) :
          {plan_data, plan_owt, plan_model_even, plan_pipeline}) {
@@ -108,7 +108,7 @@ TEST_CASE("hypergraph: partitions of starts that say all of their plans") {
       CAPTURE(start.name);
       const Candidate candidate = candidate_of_start(input, start);
       CHECK(bytes_moved(lower(world.network, world.cluster, candidate.plan)) ==
-            Bytes{4 * candidate.words});
+            Bytes{4 * candidate.elements});
       if (candidate.start_itself) CHECK(candidate.plan.layers == start.plan.layers);
       // Not `pipeline`: its stages may begin at layers that are part of the vertices before.
       const bool simple = start.name.starts_with("data") || start.name == "owt";

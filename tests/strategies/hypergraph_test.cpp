@@ -35,25 +35,25 @@ Plan plan_of(const Network& network, const Model& model, const Parts& parts, std
   plan.layers = layers_of(network, model, parts, first_devices(devices));
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.stage_of_layer.assign(network.layers.size(), 0);
-  Lane lane{first_devices(devices), {}};
+  RankList list{first_devices(devices), {}};
   for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (std::int32_t m = 0; m < micro_batches; ++m) lane.slots.push_back({0, m, direction});
+    for (std::int32_t m = 0; m < micro_batches; ++m) list.slots.push_back({0, m, direction});
   }
-  plan.schedule.lanes = {lane};
+  plan.schedule.rank_lists = {list};
   return plan;
 }
 
 /// Part of every vertex from its row's place in its layer and its block of samples.
 template <class Rule>
-Parts by_place(const Model& model, Rule rule) {
+Parts by_position(const Model& model, Rule rule) {
   Parts parts;
   std::map<LayerId, std::size_t> rows;
   for (const LayerId maker : model.maker) ++rows[maker];
   std::map<LayerId, std::size_t> seen;
   for (const LayerId maker : model.maker) {
-    const std::size_t place = seen[maker]++;
+    const std::size_t position = seen[maker]++;
     for (std::size_t s = 0; s < model.samples.size(); ++s)
-      parts.push_back(static_cast<std::int32_t>(rule(place, rows[maker], s)));
+      parts.push_back(static_cast<std::int32_t>(rule(position, rows[maker], s)));
   }
   return parts;
 }
@@ -89,7 +89,7 @@ void check_bytes(const Network& network, std::int32_t channel_blocks) {
       const Model model = model_of(network, options);
       for (const Parts& parts :
            {random_parts_of(model, 4, 5), runs(model, 4),
-            by_place(model, [](std::size_t b, std::size_t n, std::size_t) { return b * 4 / n; }),
+            by_position(model, [](std::size_t b, std::size_t n, std::size_t) { return b * 4 / n; }),
             gathered(network, model, random_parts_of(model, 3, 6))}) {
         const Plan plan = plan_of(network, model, parts, 4, 6, micro_batches);
         CAPTURE(sample_blocks);
@@ -107,10 +107,10 @@ World star(const std::string& name, std::size_t devices) {
   return {name, testing::star_of(devices, "10 GB/s", "1us")};
 }
 
-double reduction(const World& world, std::int64_t words, std::size_t devices) {
+double reduction(const World& world, std::int64_t elements, std::size_t devices) {
   const double ring =
       2.0 * static_cast<double>(devices - 1) * static_cast<double>(parameter_count(world.network));
-  return 100 * (1 - static_cast<double>(words) / ring);
+  return 100 * (1 - static_cast<double>(elements) / ring);
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ TEST_CASE("hypergraph: model U split by samples moves 2(P-1)W") {
     options.samples = 16;
     const Model model = model_of(network, options);
     for (const std::int64_t p : {2, 4, 8}) {
-      const Parts parts = by_place(model, [&](std::size_t, std::size_t, std::size_t s) {
+      const Parts parts = by_position(model, [&](std::size_t, std::size_t, std::size_t s) {
         return s * static_cast<std::size_t>(p) / 16;
       });
       CHECK(connectivity_cost(model.graph, parts) == 2 * (p - 1) * parameter_count(network));
@@ -166,18 +166,19 @@ TEST_CASE("hypergraph: model F of a dense network balanced in every layer, close
   options.samples = 2;
   const Model model = model_of(network, options);
   for (const std::int64_t p : {2, 4}) {
-    std::int64_t words = 0;
+    std::int64_t elements = 0;
     for (const Layer& layer : network.layers) {
       const bool reads = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
-      if (reads && layer.inputs[0] != LayerId{0}) words += network[layer.inputs[0]].out.elements();
+      if (reads && layer.inputs[0] != LayerId{0})
+        elements += network[layer.inputs[0]].out.elements();
     }
-    const std::int64_t expected = 2 * 2 * ((p - 1) * words + 1000 - 1000 / p);
+    const std::int64_t expected = 2 * 2 * ((p - 1) * elements + 1000 - 1000 / p);
     const auto parts = static_cast<std::size_t>(p);
     const auto deal = [&](std::size_t b, std::size_t, std::size_t) { return b % parts; };
     const auto ranges = [&](std::size_t b, std::size_t n, std::size_t) { return b * parts / n; };
-    CHECK(connectivity_cost(model.graph, by_place(model, ranges)) == expected);
+    CHECK(connectivity_cost(model.graph, by_position(model, ranges)) == expected);
     // Blocks of fc8 have 15 or 16 units, so parts of them are not exactly equal.
-    const std::int64_t dealt = connectivity_cost(model.graph, by_place(model, deal));
+    const std::int64_t dealt = connectivity_cost(model.graph, by_position(model, deal));
     CHECK(std::abs(dealt - expected) < 2 * 2 * 64);
   }
 }
@@ -188,7 +189,7 @@ TEST_CASE("hypergraph: blocks of one part become neighbours where that changes n
   options.channel_blocks = 8;  // of equal sizes in every layer
   const Model model = model_of(network, options);
   const Parts parts =
-      by_place(model, [](std::size_t b, std::size_t, std::size_t) { return b % 2; });
+      by_position(model, [](std::size_t b, std::size_t, std::size_t) { return b % 2; });
   const Parts sorted = gathered(network, model, parts);
   CHECK(connectivity_cost(model.graph, sorted) == connectivity_cost(model.graph, parts));
   CHECK(part_weights(model.graph, sorted, 2) == part_weights(model.graph, parts, 2));
@@ -205,7 +206,7 @@ TEST_CASE("hypergraph: channels that belong together stay together when blocks a
     options.channel_blocks = 8;
     const Model model = model_of(network, options);
     const Parts parts =
-        by_place(model, [](std::size_t b, std::size_t, std::size_t) { return b * 5 % 8 / 4; });
+        by_position(model, [](std::size_t b, std::size_t, std::size_t) { return b * 5 % 8 / 4; });
     const Parts sorted = gathered(network, model, parts);
     CHECK(connectivity_cost(model.graph, sorted) <= connectivity_cost(model.graph, parts));
     std::size_t cells = 0, before = 0;
@@ -286,8 +287,9 @@ TEST_CASE("hypergraph: AlexNet at batch 128 moves at least 95 % less than a ring
     const std::vector<Start> starts = starts_of(input);
     const Candidate found = candidate_of(input, {"U", true, Balance::work, 0.05, 1}, starts);
     CHECK(found.partition.balanced());
-    CHECK(reduction(world, found.words, devices) >= 95.0);
-    CHECK(bytes_moved(lower(world.network, world.cluster, found.plan)) == Bytes{4 * found.words});
+    CHECK(reduction(world, found.elements, devices) >= 95.0);
+    CHECK(bytes_moved(lower(world.network, world.cluster, found.plan)) ==
+          Bytes{4 * found.elements});
   }
 }
 
@@ -315,10 +317,10 @@ TEST_CASE("hypergraph: the budget bounds the candidates, and the plan says so") 
   StrategyInput input = world.input(16);
   input.budget = 1;
   const Plan plan = plan_hypergraph(input);
-  CHECK(plan.notes.back() == "stopped at the budget of 1 plan evaluations");
-  const auto says = [&](std::string_view words) {
+  CHECK(plan.notes.back() == "the search used its budget of 1 plan evaluation");
+  const auto says = [&](std::string_view elements) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [&](const std::string& note) {
-      return note.find(words) != std::string::npos;
+      return note.find(elements) != std::string::npos;
     });
   };
   CHECK(says("reconstruction"));

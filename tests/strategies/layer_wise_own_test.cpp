@@ -9,7 +9,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/layer_wise.hpp"
-#include "strategies/layer_wise/machine.hpp"
+#include "strategies/layer_wise/cluster_model.hpp"
 #include "strategies/layer_wise/tables.hpp"
 #include "strategies/price.hpp"
 #include "tests/support/notation.hpp"
@@ -76,11 +76,11 @@ TEST_CASE("layer-wise: few parts stay in one node, with its devices side by side
   // Devices of two nodes that alternate by speed: the fast node comes first.
   const World world(
       "alexnet", "nodes:2x3,device=p100-sxm2*3+v100-sxm2*3,intra=20GB/s,inter=1GB/s,latency=1us");
-  const layer_wise::Machine own(world.simulated(96), SearchCosts::own);
+  const layer_wise::ClusterModel own(world.simulated(96), SearchCosts::own);
   CHECK(own.devices() ==
         std::vector{DeviceId{3}, DeviceId{4}, DeviceId{5}, DeviceId{0}, DeviceId{1}, DeviceId{2}});
   CHECK(own.nodes() == std::vector<std::size_t>{0, 0, 0, 1, 1, 1});
-  const layer_wise::Machine paper(world.simulated(96), SearchCosts::paper);
+  const layer_wise::ClusterModel paper(world.simulated(96), SearchCosts::paper);
   CHECK(paper.devices()[0] == DeviceId{0});
   // Three cards behind one cable: a third of it for each, where all receive at once.
   CHECK(own.outside()[0] == doctest::Approx(3 / 1e9));
@@ -107,7 +107,7 @@ TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for
   };
   const auto pays = [](const Plan& plan) {
     return std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
-      return note.starts_with("chosen for memory");
+      return note.starts_with("chosen for its memory");
     });
   };
   const Plan fastest = plan_layer_wise(input);
@@ -134,7 +134,7 @@ TEST_CASE("layer-wise: finds a plan that fits wherever one exists, against all c
       World world(network, testing::star_of(2, "10 GB/s", "1us"));
       StrategyInput input = world.input(4);
       input.optimizer = optimizer;
-      layer_wise::Machine machine(input, SearchCosts::own);
+      layer_wise::ClusterModel model(input, SearchCosts::own);
       const std::vector<layer_wise::Node> nodes = layer_wise::nodes_of(network, input.batch, 2);
       Plan plan = plan_data(input);
       std::set<std::int64_t> needs;
@@ -144,9 +144,8 @@ TEST_CASE("layer-wise: finds a plan that fits wherever one exists, against all c
           const layer_wise::Configuration& own = nodes[n].configurations[choice[n]];
           for (const LayerId layer : nodes[n].layers) {
             LayerPlan& chosen = plan.layers[layer.index()];
-            chosen.cuts = cuts(network, nodes[n].layers[0], own, input.batch, machine.speeds());
-            chosen.devices.assign(machine.devices().begin(),
-                                  machine.devices().begin() + own.parts());
+            chosen.cuts = cuts(network, nodes[n].layers[0], own, input.batch, model.speeds());
+            chosen.devices.assign(model.devices().begin(), model.devices().begin() + own.parts());
           }
         }
         std::int64_t most = 0;

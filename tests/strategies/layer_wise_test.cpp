@@ -135,8 +135,8 @@ TEST_CASE("layer-wise: the tables add up to the price that is worked out box by 
         const World world(name, machines);
         StrategyInput input = by_paper(world, 48);
         input.sync = sync;
-        layer_wise::Machine machine(input, SearchCosts::paper);
-        const Tables tables = make_tables(input, machine, TransferRule::slowest_receiver, {});
+        layer_wise::ClusterModel model(input, SearchCosts::paper);
+        const Tables tables = make_tables(input, model, TransferRule::slowest_receiver, {});
         const Solution solution = solve(tables.problem(1, 0));
         const Plan plan = plan_layer_wise(input);
         CHECK(paper_price(input, plan).step().count() ==
@@ -162,9 +162,9 @@ TEST_CASE("layer-wise: LeNet-5 on 2 and 4 devices and AlexNet on 2 have brute fo
     CAPTURE(c.machines);
     const World world(c.network, c.machines);
     const StrategyInput input = by_paper(world, 64);
-    layer_wise::Machine machine(input, SearchCosts::paper);
+    layer_wise::ClusterModel model(input, SearchCosts::paper);
     for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
-      const Problem problem = make_tables(input, machine, rule, {}).problem(1, 0);
+      const Problem problem = make_tables(input, model, rule, {}).problem(1, 0);
       Enumeration all(problem, c.prune);
       CHECK(solve(problem).cost == doctest::Approx(all.least()).epsilon(1e-12));
       if (!c.prune) CHECK(all.leaves() == c.strategies);
@@ -192,9 +192,9 @@ TEST_CASE("layer-wise: VGG-16 on 4 P100 has the pattern of the paper's table 5")
 
   // The published strategy is nearly as good under either reading of t_X. That the end needs few
   // devices shows only where transfers add up; side by side, receivers cost nothing.
-  layer_wise::Machine machine(input, SearchCosts::paper);
+  layer_wise::ClusterModel model(input, SearchCosts::paper);
   for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
-    const Tables tables = make_tables(input, machine, rule, {});
+    const Tables tables = make_tables(input, model, rule, {});
     const Problem problem = tables.problem(1, 0);
     const Solution solution = solve(problem);
     std::vector<std::size_t> published;
@@ -255,15 +255,15 @@ TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
   const auto sync = [&](Sync::Kind kind, const Configuration& configuration) {
     input.sync = kind;
     input.server = DeviceId{0};
-    layer_wise::Machine machine(input, SearchCosts::paper);
+    layer_wise::ClusterModel model(input, SearchCosts::paper);
     const LayerId dense{1};
     const std::vector<Region> parts =
-        boxes(network, dense, configuration, input.batch, machine.speeds());
+        boxes(network, dense, configuration, input.batch, model.speeds());
     std::vector<layer_wise::Share> shares;
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      shares.push_back({machine.devices()[k], parts[k]});
+      shares.push_back({model.devices()[k], parts[k]});
     }
-    return sync_time(input, machine, copies_of(input, dense, shares)).count();
+    return sync_time(input, model, copies_of(input, dense, shares)).count();
   };
   const double bytes = 2002000, rate = 20e9;
   const Configuration by_sample{{4, 1, 1, 1, 1}}, mixed{{2, 2, 1, 1, 1}},

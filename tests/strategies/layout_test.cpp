@@ -56,7 +56,7 @@ Layout layout_of(const Network& network, const std::vector<std::size_t>& blocks,
 }
 
 std::string difference_of(const StrategyInput& input, const Layout& layout, std::uint64_t seed) {
-  const Plan plan = with_savings(input, plan_layout(input, layout));
+  const Plan plan = with_memory_options(input, plan_layout(input, layout));
   return difference(plan, lower(input.network, input.cluster, plan), seed);
 }
 
@@ -179,7 +179,7 @@ TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit n
 }
 
 // Weights that all devices of a group have get the gradients of all samples, also where one group
-// is a single device: the others are told the sum.
+// is a single device: the others receive the sum.
 TEST_CASE("layout: replicas in groups of other size get the first replica's sum") {
   const World world(tiny_gpt, star_of(3, "10 GB/s", "1us"));
   const StrategyInput input = world.input(4);
@@ -188,15 +188,15 @@ TEST_CASE("layout: replicas in groups of other size get the first replica's sum"
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     all.push_back(cells(world.network, LayerId{l}, plan.layers[l], 4));
   }
-  std::size_t told = 0;
+  std::size_t receivers = 0;
   for (const SyncGroup& group : sync_groups(world.network, plan, {all.begin(), all.end()})) {
     CHECK(std::binary_search(group.devices.begin(), group.devices.end(), DeviceId{2}));
     if (group.mirrors.empty()) continue;
     CHECK(group.devices == std::vector{DeviceId{0}, DeviceId{2}});
     CHECK(group.mirrors == std::vector{DeviceId{1}});
-    ++told;
+    ++receivers;
   }
-  CHECK(told > 0);
+  CHECK(receivers > 0);
 }
 
 TEST_CASE("layout: random layouts of tiny networks compute what the unsplit network computes") {

@@ -20,7 +20,7 @@ TEST_CASE("move borders: no stage is left with the inputs alone") {
       const std::size_t stage = l < first.at(1) ? 0 : 1;
       plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(stage);
       plan.layers[l].devices = {DeviceId{stage}};
-      plan.schedule.lanes.at(stage).devices = {DeviceId{stage}};
+      plan.schedule.rank_lists.at(stage).devices = {DeviceId{stage}};
     }
     return plan;
   };

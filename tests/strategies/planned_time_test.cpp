@@ -37,10 +37,10 @@ Seconds planned_time(const StrategyInput& input, std::int32_t micro_batches) {
 Seconds simulated_time(const StrategyInput& input, std::int32_t micro_batches) {
   Plan plan = plan_data(input);
   plan.schedule.micro_batches = micro_batches;
-  plan.schedule.lanes[0].slots.clear();
+  plan.schedule.rank_lists[0].slots.clear();
   for (std::int32_t m = 0; m < micro_batches; ++m) {
-    plan.schedule.lanes[0].slots.push_back({0, m, Direction::forward});
-    plan.schedule.lanes[0].slots.push_back({0, m, Direction::backward});
+    plan.schedule.rank_lists[0].slots.push_back({0, m, Direction::forward});
+    plan.schedule.rank_lists[0].slots.push_back({0, m, Direction::backward});
   }
   return input.simulate(plan);
 }
@@ -105,7 +105,8 @@ TEST_CASE("planned time: two like devices in a pipeline are cut where the step i
       for (std::size_t l = 0; l < other.layers.size(); ++l) {
         const std::int32_t stage = l < first ? 0 : 1;
         other.schedule.stage_of_layer[l] = stage;
-        other.layers[l].devices = pipeline.schedule.lanes[static_cast<std::size_t>(stage)].devices;
+        other.layers[l].devices =
+            pipeline.schedule.rank_lists[static_cast<std::size_t>(stage)].devices;
       }
       const Seconds step = input.simulate(other);
       if (step < best) where = world.network.layers[first].name;

@@ -100,7 +100,7 @@ TEST_CASE("strategies: devices without a sample are idle, and the plan says so")
   const Plan plan = plan_data(row_asked(world, 3));
   CHECK(plan.layers[1].cuts == std::vector<Cut>{{Dim::sample, {1, 1, 1, 0}}});
   CHECK(plan.notes ==
-        std::vector<std::string>{"1 of 4 devices are idle: a batch of 3 has no sample for them"});
+        std::vector<std::string>{"1 of 4 devices are idle: batch 3 is too small for all"});
   CHECK(plan_owt(row_asked(world, 3)).notes == plan.notes);
   CHECK(plan_data(row_asked(world, 4)).notes.empty());
 }

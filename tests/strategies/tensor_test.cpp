@@ -18,18 +18,18 @@ namespace {
 constexpr const char* gpt = "gpt:layers=2,width=64,heads=8,tokens=32,words=96";
 
 /// How a network of one block is shared: the cut dimension of every layer by name.
-std::map<std::string, std::string> dims_of(const Network& network, std::size_t ways) {
+std::map<std::string, std::string> dims_of(const Network& network, std::size_t degrees) {
   std::map<std::string, std::string> dims;
-  const auto cuts = tensor::split(network, ways);
+  const auto cuts = tensor::split(network, degrees);
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     dims[network.layers[l].name] = to_text(cuts[l].at(0).dim);
   }
   return dims;
 }
 
-StrategyInput asked(const World& world, std::int64_t batch, int ways, int parts, int number) {
+StrategyInput asked(const World& world, std::int64_t batch, int degrees, int parts, int number) {
   StrategyInput input = world.input(batch);
-  input.tensor = ways;
+  input.tensor = degrees;
   input.parts = parts;
   input.micro_batches = number;
   return input;
@@ -153,8 +153,8 @@ TEST_CASE("tensor: one way of each is the plan of another strategy") {
 TEST_CASE("tensor: a group holds its share of weights") {
   const World world("gpt:layers=4,width=256,heads=8,tokens=32,words=4096,positions=none",
                     "star:4,device=v100-sxm2,rate=100GB/s");
-  const auto weights = [&](int ways) {
-    const StrategyInput input = asked(world, 8, ways, 1, 1);
+  const auto weights = [&](int degrees) {
+    const StrategyInput input = asked(world, 8, degrees, 1, 1);
     return static_cast<double>(memory_use(input, plan_tensor(input))[0].weights.value);
   };
   CHECK(weights(4) / weights(1) == doctest::Approx(0.25).epsilon(0.02));
@@ -167,17 +167,17 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
     for (const char* name : {"gpt:layers=4,width=512,heads=8,tokens=128,words=8000", "alexnet"}) {
       const World world(name, load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
-      for (const int ways : {1, 2, 4, 8}) {
-        for (int parts = 1; ways * parts <= 8; parts *= 2) {
+      for (const int degrees : {1, 2, 4, 8}) {
+        for (int parts = 1; degrees * parts <= 8; parts *= 2) {
           for (const int number : {1, 2, 4, 8, 16}) {
-            if (16 / number < 8 / ways / parts) continue;
+            if (16 / number < 8 / degrees / parts) continue;
             CAPTURE(cluster);
             CAPTURE(name);
-            CAPTURE(ways);
+            CAPTURE(degrees);
             CAPTURE(parts);
             CAPTURE(number);
             CHECK(found <=
-                  step_of(world, plan_tensor(asked(world, 16, ways, parts, number))) * 1.01);
+                  step_of(world, plan_tensor(asked(world, 16, degrees, parts, number))) * 1.01);
           }
         }
       }
@@ -199,7 +199,7 @@ TEST_CASE("tensor: replicas of slower devices get fewer samples") {
   CHECK(cut.sizes[0] + cut.sizes[1] > cut.sizes[2] + cut.sizes[3]);
 }
 
-TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
+TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
   const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
   CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
                        "strategy 'tensor': 4 devices to a group, 2 parts on 6 devices; accepted: "
@@ -207,6 +207,6 @@ TEST_CASE("tensor: what cannot be is refused, what is left over is told") {
                        "than layers",
                        InputError);
   const Plan plan = plan_tensor(asked(world, 24, 4, 1, 1));
-  CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batches",
-                                               "4 of 6 devices: the others are left over"});
+  CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batch",
+                                               "4 of 6 devices are used"});
 }

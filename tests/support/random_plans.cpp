@@ -111,7 +111,7 @@ class Generator {
     }
   }
 
-  /// One to three stages of contiguous layers; all devices in one lane, or one lane each.
+  /// One to three stages of contiguous layers; all devices in one rank list, or one rank list each.
   void schedule() {
     Schedule& schedule = plan_.schedule;
     const std::size_t stages = 1 + below(3);
@@ -131,15 +131,15 @@ class Generator {
     for (std::int32_t m = 0; !in_turn && m < schedule.micro_batches; ++m) {
       for (std::int32_t s = stage; s >= 0; --s) order.push_back({s, m, Direction::backward});
     }
-    schedule.lanes.clear();
+    schedule.rank_lists.clear();
     const bool together = chance(2);
     std::vector<DeviceId> all;
     for (std::size_t d = 0; d < gpus_; ++d) all.emplace_back(d);
     if (together) {
-      schedule.lanes.push_back({all, slots_of(all, order)});
+      schedule.rank_lists.push_back({all, slots_of(all, order)});
     } else {
       for (const DeviceId device : all) {
-        schedule.lanes.push_back({{device}, slots_of({device}, order)});
+        schedule.rank_lists.push_back({{device}, slots_of({device}, order)});
       }
     }
   }
@@ -187,7 +187,7 @@ Plan single_device_plan(const Network& network, std::int64_t batch) {
   plan.batch = batch;
   plan.layers.assign(network.layers.size(), LayerPlan{{}, {DeviceId{0}}, {}, {}, {}, false, {}});
   plan.schedule.stage_of_layer.assign(network.layers.size(), 0);
-  plan.schedule.lanes = {
+  plan.schedule.rank_lists = {
       {{DeviceId{0}}, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
   return plan;
 }

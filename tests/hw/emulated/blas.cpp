@@ -196,7 +196,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const auto k = la.wide(how.a);
     const auto elements = static_cast<double>(lc.rows * lc.columns + k * (lc.rows + lc.columns));
     const double size = la.type == CUDA_R_32F ? 4 : 2;
-    return std::optional(start + product_time(2 * products, size * elements, on));
+    return std::optional(start + gemm_time(2 * products, size * elements, on));
   };
   return put(stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

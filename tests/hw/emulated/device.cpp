@@ -65,7 +65,7 @@ Nanoseconds kernel_time(double operations, int on_multiprocessors) {
   return kernel_begins + operations / (on_multiprocessors * 100.0);
 }
 
-Nanoseconds product_time(double operations, double bytes, const CUstream_st& stream) {
+Nanoseconds gemm_time(double operations, double bytes, const CUstream_st& stream) {
   // Bytes in a nanosecond: an update reads two numbers and writes one for each of its threads.
   constexpr double walked = 24;
   const int on = stream.multiprocessors;

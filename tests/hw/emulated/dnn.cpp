@@ -354,7 +354,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     }
     const double size = c.type == CUDNN_DATA_FLOAT ? 4 : 2;
     return std::optional(
-        start + product_time(2.0 * static_cast<double>(c.products()), size * c.elements(), on));
+        start + gemm_time(2.0 * static_cast<double>(c.products()), size * c.elements(), on));
   };
   return put(handle->stream, work) == cudaSuccess ? CUDNN_STATUS_SUCCESS
                                                   : CUDNN_STATUS_EXECUTION_FAILED;

@@ -78,7 +78,7 @@ inline constexpr Nanoseconds kernel_begins = 2000;
 /// How long arithmetic takes on so many multiprocessors.
 [[nodiscard]] Nanoseconds kernel_time(double operations, int on_multiprocessors);
 /// How long a library's product takes on a stream; what it wants of memory is noted.
-[[nodiscard]] Nanoseconds product_time(double operations, double bytes, const CUstream_st& stream);
+[[nodiscard]] Nanoseconds gemm_time(double operations, double bytes, const CUstream_st& stream);
 
 }  // namespace emulated
 

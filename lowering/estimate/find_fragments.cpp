@@ -1,4 +1,4 @@
-// Before the walk: the fragments of a plan, and room for its times.
+// Before the walk: finds the fragments of a plan and allocates the table of its times.
 #include <algorithm>
 
 #include "lowering/estimate/walk.hpp"
@@ -30,9 +30,9 @@ void Estimator::State::begin(const Plan& wanted) {
   std::vector<bool> drops = dropped_outputs(input.network, wanted);
   if (other_schedule || drops != dropped) {
     dropped = std::move(drops);
-    turns.clear();
+    visits.clear();
     for (const std::vector<LayerId>& stage : members) {
-      turns.push_back(backward_turns(input.network, structure.flow, dropped, stage));
+      visits.push_back(backward_visits(input.network, structure.flow, dropped, stage));
     }
   }
   const std::int64_t samples = wanted.batch / schedule.micro_batches;
@@ -42,16 +42,16 @@ void Estimator::State::begin(const Plan& wanted) {
     fresh = true;
   }
   Fragments& fragments =
-      by_samples.try_emplace(samples, input, structure, messages, samples).first->second;
+      by_samples.try_emplace(samples, input, structure, communications, samples).first->second;
   previous_samples = -1;  // a refusal half-way leaves nothing to build on
-  look_up(wanted, fragments, fresh);
+  find_fragments(wanted, fragments, fresh);
   previous_samples = samples;
   lay_out();
   collect_sums();
 }
 
-/// Finds the fragments of a plan; only what differs from the last plan is looked for.
-void Estimator::State::look_up(const Plan& wanted, Fragments& fragments, bool fresh) {
+/// Finds the fragments of a plan; only those of layers that differ from the last plan.
+void Estimator::State::find_fragments(const Plan& wanted, Fragments& fragments, bool fresh) {
   const std::size_t count = wanted.layers.size();
   if (fresh) {
     previous.layers.assign(count, {});
@@ -96,9 +96,9 @@ void Estimator::State::look_up(const Plan& wanted, Fragments& fragments, bool fr
 
 void Estimator::State::lay_out() {
   const auto micro = static_cast<std::size_t>(plan->schedule.micro_batches);
-  places.resize(layers.size() * micro);
-  waiting_in.resize(places.size());
-  joined.resize(places.size());
+  offsets.resize(layers.size() * micro);
+  waiting_in.resize(offsets.size());
+  joined.resize(offsets.size());
   last_backward.resize(layers.size());
   std::size_t size = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -107,7 +107,7 @@ void Estimator::State::lay_out() {
     const std::size_t legs = fans[l] == nullptr ? 0 : fans[l]->legs;
     last_backward[l].assign(cells, 0);
     for (std::size_t m = 0; m < micro; ++m) {
-      places[l * micro + m] = {size, size + cells, size + 2 * cells, size + 2 * cells + arrivals};
+      offsets[l * micro + m] = {size, size + cells, size + 2 * cells, size + 2 * cells + arrivals};
       waiting_in[l * micro + m].clear();
       joined[l * micro + m].clear();
       size += 2 * cells + arrivals + legs;

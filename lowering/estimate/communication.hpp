@@ -1,4 +1,5 @@
-// Communications as an estimate sees them: a time, the queues they occupy and the links they load.
+// Communications of an estimate: their times, the queues that they occupy, the links that they
+// load.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct LinkLoad {
   double seconds = 0;
 };
 
-struct Message {
+struct PricedCommunication {
   bool local = false;                 ///< work on one device's compute stream
   double seconds = 0;                 ///< on an otherwise idle cluster
   double busiest = 0;                 ///< largest load
@@ -27,23 +28,25 @@ struct Message {
   std::vector<LinkLoad> loads;
 };
 
-/// Prices messages; finds routes and rings once.
-class Messages {
+/// Prices communications; finds routes and rings once.
+class CommunicationPricer {
  public:
-  Messages(const Cluster& cluster, const CostModel& cost)
+  CommunicationPricer(const Cluster& cluster, const CostModel& cost)
       : cluster_(cluster), cost_(cost), routes_(cluster) {}
 
-  [[nodiscard]] Message transfer(DeviceId from, DeviceId to, Bytes payload);
+  [[nodiscard]] PricedCommunication transfer(DeviceId from, DeviceId to, Bytes payload);
   /// Not for all_to_all.
-  [[nodiscard]] Message ring(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload);
-  /// regions[i] is what member i has, needs[i] what it wants.
-  [[nodiscard]] Message all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
-                                   std::span<const Region> needs, std::int64_t element);
+  [[nodiscard]] PricedCommunication ring(CollectiveKind kind, std::span<const DeviceId> group,
+                                         Bytes payload);
+  /// regions[i] is the part that member i has, needs[i] the part that it needs.
+  [[nodiscard]] PricedCommunication all_to_all(std::span<const DeviceId> group,
+                                               std::span<const Region> regions,
+                                               std::span<const Region> needs, std::int64_t element);
   /// A movement of a tensor whose elements take `element` bytes.
   /// Of a scatter_gather: the gathering alone, nothing if one device receives.
-  [[nodiscard]] Message movement(const Movement& movement, std::int64_t element);
+  [[nodiscard]] PricedCommunication movement(const Movement& movement, std::int64_t element);
   /// Work on one device: seconds and the device's compute queue.
-  [[nodiscard]] Message local(DeviceId device, Bytes touched) const;
+  [[nodiscard]] PricedCommunication local(DeviceId device, Bytes touched) const;
 
  private:
   struct Share {

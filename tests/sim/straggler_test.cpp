@@ -1,4 +1,4 @@
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
@@ -15,9 +15,9 @@ using namespace std::chrono_literals;
 
 constexpr auto ever = Seconds{std::numeric_limits<double>::infinity()};
 
-TEST_CASE("slow: by hand, work across a slow period") {
+TEST_CASE("straggler: by hand, work across a slow period") {
   // Half the speed from 2 to 5.
-  const Slow slow({{2s, 5s, 2}});
+  const SlowPeriods slow({{2s, 5s, 2}});
   CHECK(slow.end(0s, 2s) == 2s);
   CHECK(slow.end(0s, 4s) == Seconds{5.5});  // 2, then 1.5 until 5, then 0.5
   CHECK(slow.end(3s, 1s) == 5s);
@@ -26,12 +26,12 @@ TEST_CASE("slow: by hand, work across a slow period") {
   CHECK(slow.work(0s, Seconds{5.5}) == 4s);
   CHECK(slow.work(3s, 4s) == Seconds{0.5});
   // Two periods that touch, and one without end; in any order.
-  const Slow more({{4s, ever, 4}, {1s, 2s, 2}, {2s, 3s, 4}});
+  const SlowPeriods more({{4s, ever, 4}, {1s, 2s, 2}, {2s, 3s, 4}});
   CHECK(more.end(0s, 3s) == 5s);  // 1 until 1, 1.5 until 2, 1.75 until 3, 2.75 until 4, then 0.25
-  CHECK(Slow({{2s, 5s, 1}}).empty());
+  CHECK(SlowPeriods({{2s, 5s, 1}}).empty());
 }
 
-TEST_CASE("slow: random periods against small steps") {
+TEST_CASE("straggler: random periods against small steps") {
   CHECK(rc::check([] {
     std::vector<SlowPeriod> periods;
     double date = 0;
@@ -40,7 +40,7 @@ TEST_CASE("slow: random periods against small steps") {
       date = from + *rc::gen::inRange(1, 5);
       periods.push_back({Seconds{from}, Seconds{date}, 0.5 * *rc::gen::inRange(2, 9)});
     }
-    const Slow slow(periods);
+    const SlowPeriods slow(periods);
     const double start = *rc::gen::inRange(0, 20), alone = 0.25 * *rc::gen::inRange(0, 60);
     // Every 16th of a second what its middle makes of it.
     constexpr double step = 1.0 / 16;
@@ -65,9 +65,10 @@ TEST_CASE("slow: random periods against small steps") {
   }));
 }
 
-TEST_CASE("slow: a change is put back unless the next period begins") {
+TEST_CASE("straggler: a change is put back unless the next period begins") {
   const Cluster cluster = star({1e9, 8e9}, 1us);
-  const Slowdowns slowdowns{{}, {Slow(), Slow({{0s, 1s, 2}, {1s, 3s, 8}, {4s, ever, 4}})}};
+  const Slowdowns slowdowns{
+      {}, {SlowPeriods(), SlowPeriods({{0s, 1s, 2}, {1s, 3s, 8}, {4s, ever, 4}})}};
   const auto at = [](Seconds date, double rate) {
     return RateChange{date, LinkId{1}, BytesPerSecond{rate}};
   };
@@ -75,67 +76,73 @@ TEST_CASE("slow: a change is put back unless the next period begins") {
         std::vector{at(0s, 4e9), at(1s, 1e9), at(3s, 8e9), at(4s, 2e9)});
 }
 
-Timeline disturbed(const Cluster& cluster, const ExecDag& dag, const Slowdowns& slow, Engine engine,
-                   Fidelity fidelity) {
+Timeline run_perturbed(const Cluster& cluster, const ExecDag& dag, const Slowdowns& slowdowns,
+                       Engine engine, Fidelity fidelity) {
   const SimpleCost cost(cluster);
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
-  options.slow = slow;
+  options.slowdowns = slowdowns;
   return make_simulator(cluster, cost, options)->run(dag);
 }
 
-TEST_CASE("slow: a kernel and a transfer across a change, by hand in every engine and fidelity") {
-  // A kernel of 4 ms on gpu0, half as fast from 1 to 3 ms: 5 ms. Beside it 4 MB from gpu1 to gpu2,
+TEST_CASE(
+    "straggler: a kernel and a transfer across a change, by hand in every engine and fidelity") {
+  // A kernel of 4 ms on gpu0, half as fast from 1 to 3 ms: 5 ms. Meanwhile 4 MB from gpu1 to gpu2,
   // 4 ms after 2 us of latency; gpu2's cable is half as fast at the same time: 5.002 ms.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();
   const OpId kernel = add_transfer(dag, 0, 0, 2'000'000'000);  // within a device: 2 x 2 GB / 1 TB/s
   const OpId transfer = add_transfer(dag, 1, 2, 4'000'000);
   add_delay(dag, 2, 10ms);
-  const Slow slow({{1ms, 3ms, 2}});
+  const SlowPeriods slow({{1ms, 3ms, 2}});
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     for (const Fidelity fidelity : {Fidelity::hops, Fidelity::p2p, Fidelity::macro}) {
-      const Timeline timeline =
-          disturbed(cluster, dag, {{slow, Slow(), slow}, {Slow(), Slow(), slow}}, engine, fidelity);
+      const Timeline timeline = run_perturbed(
+          cluster, dag, {{slow, SlowPeriods(), slow}, {SlowPeriods(), SlowPeriods(), slow}}, engine,
+          fidelity);
       CHECK(length(timeline, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
       CHECK(length(timeline, transfer).count() == doctest::Approx(5.002e-3).epsilon(1e-6));
       CHECK(makespan(timeline) == 10ms);  // a delay does nothing, so nothing can slow it down
     }
   }
-  const Timeline formula =
-      disturbed(cluster, dag, {{slow, Slow(), slow}, {}}, Engine::fast, Fidelity::analytic);
+  const Timeline formula = run_perturbed(cluster, dag, {{slow, SlowPeriods(), slow}, {}},
+                                         Engine::fast, Fidelity::analytic);
   CHECK(length(formula, kernel).count() == doctest::Approx(5e-3).epsilon(1e-12));
 }
 
-TEST_CASE("slow: a transfer that starts while its link is slow gets faster when that ends") {
+TEST_CASE("straggler: a transfer that starts while its link is slow gets faster when that ends") {
   // 4 MB after 2 us: a tenth of them until 4.002 ms, the rest at full speed: 7.602 ms.
   const Cluster cluster = star({1e9, 1e9}, 1us);
   ExecDag dag = bare_dag();
   add_transfer(dag, 0, 1, 4'000'000);
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
     const Timeline timeline =
-        disturbed(cluster, dag, {{}, {Slow({{0s, 4002us, 10}}), Slow()}}, engine, Fidelity::hops);
+        run_perturbed(cluster, dag, {{}, {SlowPeriods({{0s, 4002us, 10}}), SlowPeriods()}}, engine,
+                      Fidelity::hops);
     CHECK(makespan(timeline).count() == doctest::Approx(7.602e-3).epsilon(1e-6));
   }
 }
 
-TEST_CASE("slow: a link that is slow from the start to the end is a slower link") {
+TEST_CASE("straggler: a link that is slow from the start to the end is a slower link") {
   const Cluster cluster = star({2e9, 2e9, 2e9}, 1us), slower = star({2e9, 0.5e9, 2e9}, 1us);
   ExecDag dag = bare_dag();
   add_transfer(dag, 0, 1, 5'000'000);
   add_transfer(dag, 1, 2, 3'000'000, {}, Stream::pipeline);
   add_collective(dag, CollectiveKind::all_reduce, devices(0, 3), {4'000'000, 0, 0});
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
-    const Timeline slow = disturbed(cluster, dag, {{}, {Slow(), Slow({{0s, ever, 4}}), Slow()}},
-                                    engine, Fidelity::hops);
-    CHECK(difference(makespan(slow), makespan(disturbed(slower, dag, {}, engine, Fidelity::hops))) <
-          1e-9);
-    CHECK(disturbed(cluster, dag, {{}, {Slow(), Slow({{0s, ever, 1}}), Slow()}}, engine,
-                    Fidelity::hops) == disturbed(cluster, dag, {}, engine, Fidelity::hops));
+    const Timeline slow = run_perturbed(
+        cluster, dag, {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 4}}), SlowPeriods()}}, engine,
+        Fidelity::hops);
+    CHECK(difference(makespan(slow),
+                     makespan(run_perturbed(slower, dag, {}, engine, Fidelity::hops))) < 1e-9);
+    CHECK(run_perturbed(cluster, dag,
+                        {{}, {SlowPeriods(), SlowPeriods({{0s, ever, 1}}), SlowPeriods()}}, engine,
+                        Fidelity::hops) == run_perturbed(cluster, dag, {}, engine, Fidelity::hops));
   }
 }
 
-TEST_CASE("slow: a measured collective whose link is slow for a while, by hand in both engines") {
+TEST_CASE(
+    "straggler: a measured collective whose link is slow for a while, by hand in both engines") {
   // 10 MB each way over 10 GB/s take 1 ms after 50 us (1 MB: 0.1 of 0.15 ms on the links). gpu0's
   // cable is half as fast from 0.3 to 0.7 ms.
   const Cluster cluster = star({10e9, 10e9}, 0s);
@@ -158,10 +165,10 @@ TEST_CASE("slow: a measured collective whose link is slow for a while, by hand i
       for (const Fidelity fidelity : {Fidelity::hops, Fidelity::macro}) {
         options.engine = engine;
         options.fidelity = fidelity;
-        options.slow = {};
+        options.slowdowns = {};
         CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
               doctest::Approx(row.table.count()).epsilon(1e-6));
-        options.slow = {{}, {Slow({{300us, 700us, 2}}), Slow()}};
+        options.slowdowns = {{}, {SlowPeriods({{300us, 700us, 2}}), SlowPeriods()}};
         CHECK(length(make_simulator(cluster, cost, options)->run(dag), sum).count() ==
               doctest::Approx(row.expected.count()).epsilon(1e-6));
       }

@@ -1,4 +1,5 @@
-// Devices and links that are slow for a while: when their work is done, in closed form.
+// Stragglers: devices and links with periods of reduced speed, and when their work ends, in closed
+// form.
 #pragma once
 
 #include <limits>
@@ -16,35 +17,35 @@ struct SlowPeriod {
   friend bool operator==(const SlowPeriod&, const SlowPeriod&) = default;
 };
 
-/// The slow periods of one device or link, which do not overlap. Without any, dates are the same
-/// bits as plain sums.
-class Slow {
+/// The slow periods of one device or link, which do not overlap. Without any, end() is the plain
+/// sum, bit for bit.
+class SlowPeriods {
  public:
-  Slow() = default;
+  SlowPeriods() = default;
   /// In any order. Those of factor 1 are left out.
-  explicit Slow(std::vector<SlowPeriod> periods);
+  explicit SlowPeriods(std::vector<SlowPeriod> periods);
 
   [[nodiscard]] const std::vector<SlowPeriod>& periods() const { return periods_; }
   [[nodiscard]] bool empty() const { return periods_.empty(); }
   /// When work that takes `alone` at full speed ends if it begins at `start`. Checked:
-  /// tests/sim/slow_test.cpp, by hand and against small steps.
+  /// tests/sim/straggler_test.cpp, by hand and against small steps.
   [[nodiscard]] Seconds end(Seconds start, Seconds alone) const;
-  /// How much work, in time at full speed, gets done in between.
+  /// How much work, in time at full speed, is done between two dates.
   [[nodiscard]] Seconds work(Seconds from, Seconds to) const;
 
  private:
   std::vector<SlowPeriod> periods_;  ///< by date
 };
 
-/// By DeviceId and by LinkId, both directions of a cable alike; no list at all: nothing is slow.
+/// By DeviceId, and by LinkId for both directions of a link; an empty list: no slow periods.
 struct Slowdowns {
-  std::vector<Slow> devices, links;
+  std::vector<SlowPeriods> devices, links;
 
-  [[nodiscard]] const Slow& of(DeviceId device) const;
-  [[nodiscard]] const Slow& of(LinkId link) const;
+  [[nodiscard]] const SlowPeriods& of(DeviceId device) const;
+  [[nodiscard]] const SlowPeriods& of(LinkId link) const;
 };
 
-/// From `date` on a link carries `rate` in each direction.
+/// From `date` on, a link has `rate` in each direction.
 struct RateChange {
   Seconds date{};
   LinkId link;

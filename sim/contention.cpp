@@ -1,4 +1,4 @@
-#include "sim/pace.hpp"
+#include "sim/contention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,21 +16,21 @@ constexpr double due_slack = 1e-12;
 
 void take_out(std::vector<std::uint32_t>& list, std::uint32_t value) {
   const auto found = std::find(list.begin(), list.end(), value);
-  ensure(found != list.end(), "who leaves a device was there");
+  ensure(found != list.end(), "an operation leaves a device on which it runs");
   list.erase(found);
 }
 
 }  // namespace
 
-Pace::Pace(const ExecDag& dag, const Interference& interference,
-           const std::vector<CommonMemory>& common_memory, const Slowdowns& slow,
-           std::size_t devices)
+Contention::Contention(const ExecDag& dag, const Interference& interference,
+                       const std::vector<CommonMemory>& common_memory, const Slowdowns& slowdowns,
+                       std::size_t devices)
     : dag_(dag),
       interference_(interference),
-      slow_(slow),
+      slowdowns_(slowdowns),
       memories_(common_memory.size()),
       devices_(devices),
-      place_(dag.size(), -1) {
+      index_of_(dag.size(), -1) {
   for (std::size_t m = 0; m < common_memory.size(); ++m) {
     memories_[m].rate = common_memory[m].rate().value;
     for (const MemoryPart& part : common_memory[m].parts) {
@@ -42,7 +42,7 @@ Pace::Pace(const ExecDag& dag, const Interference& interference,
   }
 }
 
-Pace::Index Pace::begin(OpId op, Seconds date, Seconds alone) {
+Contention::Index Contention::begin(OpId op, Seconds date, Seconds alone) {
   if (free_.empty()) {
     free_.push_back(static_cast<Index>(running_.size()));
     running_.emplace_back();
@@ -53,11 +53,11 @@ Pace::Index Pace::begin(OpId op, Seconds date, Seconds alone) {
   running_[index].op = op;
   running_[index].left = alone.count();
   running_[index].since = date.count();
-  place_[op.index()] = static_cast<std::int32_t>(index);
+  index_of_[op.index()] = static_cast<std::int32_t>(index);
   return index;
 }
 
-void Pace::members(OpId op) {
+void Contention::members(OpId op) {
   const OpRecord& record = dag_.record(op);
   if (dag_.kind(op) == OpKind::collective) {
     members_ = dag_.group(GroupId{record.device});
@@ -66,27 +66,28 @@ void Pace::members(OpId op) {
   }
 }
 
-double Pace::held_up(const Running& running) const {
+double Contention::slowdown(const Running& running) const {
   if (!running.message) {
-    const bool beside = running.activity && !devices_[running.device.index()].messages.empty();
-    return beside ? interference_.of(*running.activity, Activity::communication) : 1;
+    const bool slowed = running.activity && !devices_[running.device.index()].messages.empty();
+    return slowed ? interference_.of(*running.activity, Activity::communication) : 1;
   }
   double worst = 1;
   for (const Activity kind : {Activity::tensor, Activity::memory}) {
-    if (running.beside[static_cast<std::size_t>(kind)] == 0) continue;
+    if (running.kernels[static_cast<std::size_t>(kind)] == 0) continue;
     worst = std::max(worst, interference_.of(Activity::communication, kind));
   }
   return worst;
 }
 
-double Pace::factor_of(const Running& running) const {
-  const double factor = held_up(running);
+double Contention::factor_of(const Running& running) const {
+  const double factor = slowdown(running);
   if (running.memory == nullptr) return factor;
   return std::max(factor, running.demand / (running.weight * running.memory->level));
 }
 
-/// What has just begun wants some of the memory that all of its parts share, if they do.
-void Pace::claim(Index index, std::span<const DeviceId> parts, double bytes) {
+/// An operation that has just begun claims bandwidth of the memory that all its parts share, if
+/// any.
+void Contention::claim(Index index, std::span<const DeviceId> parts, double bytes) {
   Running& running = running_[index];
   Memory* memory = devices_[parts.front().index()].memory;
   if (memory == nullptr || bytes <= 0 || running.left <= 0) return;
@@ -103,19 +104,19 @@ void Pace::claim(Index index, std::span<const DeviceId> parts, double bytes) {
   memory->claims.push_back(index);
 }
 
-/// Who wants memory, or how much, has changed.
-void Pace::share(Memory* memory, double date) {
+/// Shares a memory again after its claims have changed.
+void Contention::share(Memory* memory, double date) {
   if (memory == nullptr) return;
   claims_.clear();
   for (const Index index : memory->claims) {
     const Running& running = running_[index];
-    claims_.push_back({running.weight, running.demand / held_up(running)});
+    claims_.push_back({running.weight, running.demand / slowdown(running)});
   }
   memory->level = memory_level(claims_, memory->rate);
-  for (const Index index : memory->claims) change_pace(index, date);
+  for (const Index index : memory->claims) change_speed(index, date);
 }
 
-void Pace::share_of(std::span<const DeviceId> members, double date) {
+void Contention::share_of(std::span<const DeviceId> members, double date) {
   const Memory* last = nullptr;
   for (const DeviceId member : members) {
     Memory* memory = devices_[member.index()].memory;
@@ -124,15 +125,15 @@ void Pace::share_of(std::span<const DeviceId> members, double date) {
   }
 }
 
-/// What was done until the date counts at the old pace.
-void Pace::change_pace(Index index, double date) {
+/// Work until `date` counts at the old speed.
+void Contention::change_speed(Index index, double date) {
   Running& running = running_[index];
   const double factor = factor_of(running);
   if (factor == running.factor) return;
   if (date > running.since) {
     const Seconds from{running.since}, to{date};
     const Seconds done =
-        running.device.valid() ? slow_.of(running.device).work(from, to) : to - from;
+        running.device.valid() ? slowdowns_.of(running.device).work(from, to) : to - from;
     running.left = std::max(0.0, running.left - done.count() / running.factor);
     running.since = date;
   }
@@ -140,12 +141,12 @@ void Pace::change_pace(Index index, double date) {
   schedule(index);
 }
 
-void Pace::schedule(Index index) {
+void Contention::schedule(Index index) {
   Running& running = running_[index];
   running.version = ++version_;
   const Seconds since{running.since}, rest{running.left * running.factor};
   const Seconds end =
-      running.device.valid() ? slow_.of(running.device).end(since, rest) : since + rest;
+      running.device.valid() ? slowdowns_.of(running.device).end(since, rest) : since + rest;
   const double date = std::max(end.count(), running.flows_end);
   if (std::isinf(date)) return;
   due_.push_back({date, running.op, index, running.version});
@@ -153,7 +154,7 @@ void Pace::schedule(Index index) {
   if (due_.size() > 64 + 4 * (running_.size() - free_.size())) forget_void_ends();
 }
 
-void Pace::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
+void Contention::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
   const Index index = begin(op, date, alone);
   Running& running = running_[index];
   running.activity = kernel_activity(dag_, op);
@@ -164,8 +165,8 @@ void Pace::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
     claim(index, std::array{running.device}, bytes);
     share(here.memory, date.count());
     for (const Index message : here.messages) {
-      ++running_[message].beside[static_cast<std::size_t>(*running.activity)];
-      change_pace(message, date.count());
+      ++running_[message].kernels[static_cast<std::size_t>(*running.activity)];
+      change_speed(message, date.count());
       share(running_[message].memory, date.count());
     }
   }
@@ -173,7 +174,7 @@ void Pace::start_kernel(OpId op, Seconds date, Seconds alone, double bytes) {
   schedule(index);
 }
 
-void Pace::start_message(OpId op, Seconds date, Seconds alone, double bytes) {
+void Contention::start_message(OpId op, Seconds date, Seconds alone, double bytes) {
   const Index index = begin(op, date, alone);
   running_[index].message = true;
   running_[index].flows_end = never.count();
@@ -182,8 +183,8 @@ void Pace::start_message(OpId op, Seconds date, Seconds alone, double bytes) {
     OnDevice& here = devices_[member.index()];
     here.messages.push_back(index);
     for (const Index kernel : here.kernels) {
-      ++running_[index].beside[static_cast<std::size_t>(*running_[kernel].activity)];
-      change_pace(kernel, date.count());
+      ++running_[index].kernels[static_cast<std::size_t>(*running_[kernel].activity)];
+      change_speed(kernel, date.count());
     }
   }
   claim(index, movers(dag_, op), bytes);
@@ -191,15 +192,15 @@ void Pace::start_message(OpId op, Seconds date, Seconds alone, double bytes) {
   running_[index].factor = factor_of(running_[index]);
 }
 
-void Pace::flows_ended(OpId op, Seconds date) {
-  const auto index = static_cast<Index>(place_[op.index()]);
+void Contention::flows_ended(OpId op, Seconds date) {
+  const auto index = static_cast<Index>(index_of_[op.index()]);
   running_[index].flows_end = date.count();
   schedule(index);
 }
 
-void Pace::leave(Index index, double date) {
+void Contention::leave(Index index, double date) {
   const Running running = running_[index];
-  place_[running.op.index()] = -1;
+  index_of_[running.op.index()] = -1;
   running_[index].version = 0;
   free_.push_back(index);
   if (running.memory != nullptr) take_out(running.memory->claims, index);
@@ -208,7 +209,7 @@ void Pace::leave(Index index, double date) {
     for (const DeviceId member : members_) {
       OnDevice& here = devices_[member.index()];
       take_out(here.messages, index);
-      for (const Index kernel : here.kernels) change_pace(kernel, date);
+      for (const Index kernel : here.kernels) change_speed(kernel, date);
     }
     share_of(members_, date);
   } else if (running.activity) {
@@ -216,14 +217,14 @@ void Pace::leave(Index index, double date) {
     take_out(here.kernels, index);
     share(running.memory, date);
     for (const Index message : here.messages) {
-      --running_[message].beside[static_cast<std::size_t>(*running.activity)];
-      change_pace(message, date);
+      --running_[message].kernels[static_cast<std::size_t>(*running.activity)];
+      change_speed(message, date);
       share(running_[message].memory, date);
     }
   }
 }
 
-Seconds Pace::next() {
+Seconds Contention::next() {
   while (!due_.empty() && running_[due_.front().running].version != due_.front().version) {
     std::pop_heap(due_.begin(), due_.end(), std::greater<>());
     due_.pop_back();
@@ -231,7 +232,7 @@ Seconds Pace::next() {
   return due_.empty() ? never : Seconds{due_.front().date};
 }
 
-std::optional<Pace::End> Pace::pop(Seconds date) {
+std::optional<Contention::End> Contention::pop(Seconds date) {
   const Seconds first = next();
   if (first == never || first > date * (1 + due_slack)) return std::nullopt;
   const Due due = due_.front();
@@ -241,8 +242,8 @@ std::optional<Pace::End> Pace::pop(Seconds date) {
   return End{first, due.op};
 }
 
-/// What often changes its pace would fill the heap.
-void Pace::forget_void_ends() {
+/// Operations whose speed changes often would fill the heap with outdated ends.
+void Contention::forget_void_ends() {
   std::erase_if(due_, [&](const Due& due) { return running_[due.running].version != due.version; });
   std::make_heap(due_.begin(), due_.end(), std::greater<>());
 }

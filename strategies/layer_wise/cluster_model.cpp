@@ -1,4 +1,4 @@
-#include "strategies/layer_wise/machine.hpp"
+#include "strategies/layer_wise/cluster_model.hpp"
 
 #include <algorithm>
 #include <map>
@@ -43,7 +43,7 @@ bool wants_data(const Network& network, LayerId layer, const std::vector<bool>& 
                      [&](LayerId producer) { return wanted[producer.index()]; });
 }
 
-Machine::Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchanges)
+ClusterModel::ClusterModel(const StrategyInput& input, SearchCosts costs, Exchanges exchanges)
     : input_(input),
       costs_(costs),
       exchanges_(exchanges),
@@ -57,9 +57,9 @@ Machine::Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchan
   if (exchanges_ == Exchanges::collectives) measure_collectives();
 }
 
-/// One speed for the whole network, so that neighbouring layers are cut at the same places: the
-/// samples of the batch with which devices finish together.
-void Machine::measure_speeds() {
+/// One speed for the whole network, so that neighbouring layers are cut at the same positions: the
+/// samples of the batch with which all devices finish at the same time.
+void ClusterModel::measure_speeds() {
   const std::vector<std::size_t> kinds = device_kinds(input_.cluster, devices_);
   if (std::all_of(kinds.begin(), kinds.end(), [](std::size_t kind) { return kind == 0; })) return;
   // Few samples are too coarse a measure for other dimensions.
@@ -71,7 +71,7 @@ void Machine::measure_speeds() {
 }
 
 /// The node with the fastest device first, then by id; within a node likewise.
-void Machine::order_devices() {
+void ClusterModel::order_devices() {
   std::map<NodeId, double> fastest;
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     double& best = fastest[input_.cluster[devices_[i]].node];
@@ -100,19 +100,19 @@ void Machine::order_devices() {
   speeds_ = std::move(speeds);
 }
 
-std::size_t Machine::position(DeviceId device) const {
+std::size_t ClusterModel::position(DeviceId device) const {
   const std::size_t at = position_[device.index()];
   ensure(at < devices_.size(), "a layer is placed on a device that is no worker");
   return at;
 }
 
-double Machine::seconds_per_byte(std::size_t from, std::size_t to) {
+double ClusterModel::seconds_per_byte(std::size_t from, std::size_t to) {
   return 1 / routes_.between(devices_[from], devices_[to]).rate.value;
 }
 
 /// Of the devices of its own node the mean of all; of the others the mean of at most eight: one of
 /// each of the next nodes.
-void Machine::measure_rates() {
+void ClusterModel::measure_rates() {
   constexpr std::size_t most_nodes = 8;
   const std::size_t count = devices_.size(), all_nodes = node_count();
   std::vector<std::size_t> first(all_nodes + 1, count);
@@ -153,7 +153,7 @@ void Machine::measure_rates() {
 }
 
 /// Every member of an all-gather receives all but its own part.
-void Machine::measure_collectives() {
+void ClusterModel::measure_collectives() {
   if (devices_.size() < 2) return;
   constexpr Bytes large{1 << 28};
   const auto n = static_cast<double>(devices_.size());
@@ -163,7 +163,7 @@ void Machine::measure_collectives() {
   outside_.assign(devices_.size(), rate);
 }
 
-Seconds Machine::sum_time(std::span<const DeviceId> group, Bytes payload) {
+Seconds ClusterModel::sum_time(std::span<const DeviceId> group, Bytes payload) {
   if (group.size() < 2) return {};
   if (sync_.kind == Sync::Kind::server) {
     Seconds time{};

@@ -1,4 +1,4 @@
-#include "lowering/estimate/messages.hpp"
+#include "lowering/estimate/communication.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -7,45 +7,47 @@ namespace parsim {
 
 namespace {
 
-void occupy(Message& message, DeviceId device, std::uint32_t side) {
-  message.queues.push_back(static_cast<std::uint32_t>(device.index()) *
-                               static_cast<std::uint32_t>(queues_per_device) +
-                           side);
+void occupy(PricedCommunication& communication, DeviceId device, std::uint32_t side) {
+  communication.queues.push_back(static_cast<std::uint32_t>(device.index()) *
+                                     static_cast<std::uint32_t>(queues_per_device) +
+                                 side);
 }
 
-void occupy_all(Message& message, std::span<const DeviceId> group) {
+void occupy_all(PricedCommunication& communication, std::span<const DeviceId> group) {
   for (const DeviceId device : group) {
-    occupy(message, device, 0);
-    occupy(message, device, 1);
+    occupy(communication, device, 0);
+    occupy(communication, device, 1);
   }
 }
 
 /// Turns bytes by hop into loads.
-void load(Message& message, const std::map<std::size_t, double>& bytes, const Cluster& cluster) {
+void load(PricedCommunication& communication, const std::map<std::size_t, double>& bytes,
+          const Cluster& cluster) {
   for (const auto& [hop, carried] : bytes) {
     const double seconds = carried / cluster.links[hop / 2].rate.value;
-    message.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
-    message.busiest = std::max(message.busiest, seconds);
+    communication.loads.push_back({static_cast<std::uint32_t>(hop), seconds});
+    communication.busiest = std::max(communication.busiest, seconds);
   }
 }
 
 }  // namespace
 
-Message Messages::transfer(DeviceId from, DeviceId to, Bytes payload) {
-  Message message;
-  message.seconds = cost_.transfer(from, to, payload).count();
-  occupy(message, from, 0);
-  occupy(message, to, 1);
-  if (from == to) return message;
+PricedCommunication CommunicationPricer::transfer(DeviceId from, DeviceId to, Bytes payload) {
+  PricedCommunication communication;
+  communication.seconds = cost_.transfer(from, to, payload).count();
+  occupy(communication, from, 0);
+  occupy(communication, to, 1);
+  if (from == to) return communication;
   std::map<std::size_t, double> bytes;
   for (const Hop& hop : routes_.between(from, to).hops) {
     bytes[hop.index()] += static_cast<double>(payload.value);
   }
-  load(message, bytes, cluster_);
-  return message;
+  load(communication, bytes, cluster_);
+  return communication;
 }
 
-const std::vector<Messages::Share>& Messages::shares(std::span<const DeviceId> group) {
+const std::vector<CommunicationPricer::Share>& CommunicationPricer::shares(
+    std::span<const DeviceId> group) {
   const auto [entry, fresh] = shares_.try_emplace({group.begin(), group.end()});
   if (!fresh) return entry->second;
   const std::vector<Ring> rings = edge_disjoint_rings(cluster_, routes_, group);
@@ -79,11 +81,12 @@ const std::vector<Messages::Share>& Messages::shares(std::span<const DeviceId> g
   return entry->second;
 }
 
-Message Messages::ring(CollectiveKind kind, std::span<const DeviceId> group, Bytes payload) {
-  Message message;
-  occupy_all(message, group);
-  if (group.size() < 2) return message;
-  message.seconds = cost_.collective(kind, group, payload).count();
+PricedCommunication CommunicationPricer::ring(CollectiveKind kind, std::span<const DeviceId> group,
+                                              Bytes payload) {
+  PricedCommunication communication;
+  occupy_all(communication, group);
+  if (group.size() < 2) return communication;
+  communication.seconds = cost_.collective(kind, group, payload).count();
   const auto n = static_cast<double>(group.size());
   const double rounds = kind == CollectiveKind::all_reduce  ? 2 * (n - 1) / n
                         : kind == CollectiveKind::broadcast ? 1
@@ -92,14 +95,16 @@ Message Messages::ring(CollectiveKind kind, std::span<const DeviceId> group, Byt
   for (const Share& share : shares(group)) {
     bytes[share.hop] = rounds * share.part * static_cast<double>(payload.value);
   }
-  load(message, bytes, cluster_);
-  return message;
+  load(communication, bytes, cluster_);
+  return communication;
 }
 
-Message Messages::all_to_all(std::span<const DeviceId> group, std::span<const Region> regions,
-                             std::span<const Region> needs, std::int64_t element) {
-  Message message;
-  occupy_all(message, group);
+PricedCommunication CommunicationPricer::all_to_all(std::span<const DeviceId> group,
+                                                    std::span<const Region> regions,
+                                                    std::span<const Region> needs,
+                                                    std::int64_t element) {
+  PricedCommunication communication;
+  occupy_all(communication, group);
   std::map<std::size_t, double> bytes;
   std::int64_t travelling = 0;
   for (std::size_t to = 0; to < group.size(); ++to) {
@@ -113,20 +118,21 @@ Message Messages::all_to_all(std::span<const DeviceId> group, std::span<const Re
       }
     }
   }
-  if (group.size() < 2) return message;
-  message.seconds = cost_.collective(CollectiveKind::all_to_all, group, Bytes{travelling}).count();
-  load(message, bytes, cluster_);
-  return message;
+  if (group.size() < 2) return communication;
+  communication.seconds =
+      cost_.collective(CollectiveKind::all_to_all, group, Bytes{travelling}).count();
+  load(communication, bytes, cluster_);
+  return communication;
 }
 
-Message Messages::movement(const Movement& movement, std::int64_t element) {
+PricedCommunication CommunicationPricer::movement(const Movement& movement, std::int64_t element) {
   Region all;
-  std::int64_t together = 0;
+  std::int64_t elements = 0;
   for (const Region& region : movement.regions) {
     all = hull(all, region);
-    together += region.volume();
+    elements += region.volume();
   }
-  const Bytes whole{all.volume() * element}, sum{together * element};
+  const Bytes whole{all.volume() * element}, sum{elements * element};
   switch (movement.pattern) {
     case Pattern::all_gather:
       return ring(CollectiveKind::all_gather, movement.devices, sum);
@@ -150,12 +156,12 @@ Message Messages::movement(const Movement& movement, std::int64_t element) {
   return {};
 }
 
-Message Messages::local(DeviceId device, Bytes touched) const {
-  Message message;
-  message.local = true;
-  message.seconds = cost_.memory(device, touched).time.count();
-  occupy(message, device, 0);
-  return message;
+PricedCommunication CommunicationPricer::local(DeviceId device, Bytes touched) const {
+  PricedCommunication communication;
+  communication.local = true;
+  communication.seconds = cost_.memory(device, touched).time.count();
+  occupy(communication, device, 0);
+  return communication;
 }
 
 }  // namespace parsim

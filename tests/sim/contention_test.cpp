@@ -1,4 +1,4 @@
-#include "sim/pace.hpp"
+#include "sim/contention.hpp"
 
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
@@ -62,12 +62,12 @@ Ends kernel_and_message(Activity activity, Seconds kernel, Seconds date,
   return first;
 }
 
-TEST_CASE("pace: a kernel and a message that hold each other up, by hand") {
-  // 2 ms of the 4 beside the message: 4/3 done, the other 8/3 alone.
+TEST_CASE("contention: a kernel and a message that hold each other up, by hand") {
+  // 2 ms of the 4 during the message: 4/3 done, the other 8/3 alone.
   Ends ends = kernel_and_message(tensor, 4ms, 0ms, factors(1.5, 1));
   CHECK(ends.kernel == doctest::Approx(14.0 / 3));
   CHECK(ends.message == doctest::Approx(2));
-  // From the middle on: 2 done, 4/3 beside the message, the last 2/3 alone.
+  // From the middle on: 2 done, 4/3 during the message, the last 2/3 alone.
   ends = kernel_and_message(tensor, 4ms, 2ms, factors(1.5, 1));
   CHECK(ends.kernel == doctest::Approx(14.0 / 3));
   CHECK(ends.message == doctest::Approx(4));
@@ -99,7 +99,7 @@ CommonMemory common_memory(const std::vector<std::array<double, 2>>& alone_toget
   return shared;
 }
 
-TEST_CASE("pace: kernels on parts of one GPU share its memory, by hand") {
+TEST_CASE("contention: kernels on parts of one GPU share its memory, by hand") {
   // Copies within a device: in SimpleCost a megabyte read or written takes a microsecond.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 0us);
   /// Ends in microseconds of copies that touch so many megabytes, by device; rates in MB/us.
@@ -139,21 +139,22 @@ TEST_CASE("pace: kernels on parts of one GPU share its memory, by hand") {
   // 1.2 for two that want 1 each: 0.6 each; the longer one is alone for its last 4 MB.
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}), {10, 10});
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 10}), {10, 14});
-  // Shares by what each gets beside the other.
+  // Shares by what each gets with the other.
   near(ends({{1, 0.9}, {1, 0.3}}, {9, 3}), {10, 10});
   // The second one wants 0.25 at most, as its walk alone; the first has the 0.75 left.
   near(ends({{1, 0.5}, {0.25, 0.5}}, {15, 5}), {16.25, 5});
-  // Beside a message the first one wants 0.5, which leaves the second 0.7.
+  // During a message the first one wants 0.5, which leaves the second 0.7.
   near(ends({{1, 0.6}, {1, 0.6}}, {6, 6}, 2), {12, 6 / 0.7});
 }
 
-TEST_CASE("pace: messages among parts of one GPU take of its memory what they read and write") {
+TEST_CASE(
+    "contention: messages among parts of one GPU take of its memory what they read and write") {
   const Cluster cluster = star({1e9, 1e9}, 0us);
   KernelSketch sketch;
   // 2 ms, 4 MB read and written, 2e9 B/s each; of 3e9.
   const OpId there = add_transfer(sketch.dag, 0, 1, 2'000'000);
   const OpId back = add_transfer(sketch.dag, 1, 0, 2'000'000, {}, Stream::gradient);
-  // Both read both, both write both: 8 MB in 2 ms of a ring of halves, beside nothing.
+  // Both read both, both write both: 8 MB in 2 ms of a ring of halves, without contention.
   const OpId sum = add_collective(sketch.dag, CollectiveKind::all_reduce, devices(0, 2),
                                   {2'000'000}, {there, back});
   Setting setting;
@@ -173,7 +174,7 @@ TEST_CASE("pace: messages among parts of one GPU take of its memory what they re
   CHECK(traffic(sum) == 8'000'000);
 }
 
-TEST_CASE("pace: memory's level uses the rate up and gives nobody more than asked") {
+TEST_CASE("contention: memory's level uses the rate up and no claim gets more than its demand") {
   CHECK(rc::check([] {
     std::vector<MemoryClaim> claims;
     double wanted = 0;
@@ -193,9 +194,9 @@ TEST_CASE("pace: memory's level uses the rate up and gives nobody more than aske
   }));
 }
 
-TEST_CASE("pace: a message that others' flows delay anyway has time for its clock") {
-  // Two messages share a link: 4 ms each, their clocks are through at 2.5. A kernel on a third
-  // device holds nobody up, an update is memory, a delay is nothing.
+TEST_CASE("contention: a message that others' flows delay anyway has time for its clock") {
+  // Two messages share a link: 4 ms each, their clocks end at 2.5. A kernel on a third device slows
+  // nothing down, an update counts as memory, a delay as nothing.
   const Cluster cluster = star({1e9, 1e9, 1e9}, 0us);
   KernelSketch sketch;
   (void)sketch.kernel(1, tensor, 1ms);
@@ -215,7 +216,7 @@ TEST_CASE("pace: a message that others' flows delay anyway has time for its cloc
   CHECK(kernel_activity(sketch.dag, OpId{4}) == std::nullopt);
 }
 
-TEST_CASE("pace: tensor kernels are those that the model of kernels prices as products") {
+TEST_CASE("contention: tensor kernels are those that the model of kernels prices as products") {
   for (const Network& network : tiny_networks()) {
     const Plan plan = random_plan(network, 2, 8, 3);
     const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), plan);
@@ -253,8 +254,8 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     if (dag.kind(OpId{i}) == OpKind::collective) return dag.group(GroupId{record.device});
     return std::vector{DeviceId{record.device}, DeviceId{record.to}};
   };
-  /// How many times as long it takes for what runs beside it on its devices.
-  const auto held_up = [&](std::size_t i) {
+  /// Its slowdown by concurrent operations on its devices.
+  const auto slowdown = [&](std::size_t i) {
     double worst = 1;
     for (std::size_t k = 0; k < dag.size(); ++k) {
       if (!runs[k] || communicates(dag, OpId{i}) == communicates(dag, OpId{k})) continue;
@@ -299,7 +300,7 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
       for (std::size_t k = 0; k < dag.size(); ++k) {
         if (!runs[k]) continue;
         const Want want = wants(k, common);
-        sum += std::min(want.demand / held_up(k), level * want.weight);
+        sum += std::min(want.demand / slowdown(k), level * want.weight);
       }
       return sum;
     };
@@ -312,30 +313,30 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     return high;
   };
   /// Seconds that a second of its time takes now.
-  const auto pace_of = [&](std::size_t i) {
-    double worst = held_up(i);
+  const auto slowdown_of = [&](std::size_t i) {
+    double worst = slowdown(i);
     for (const CommonMemory& common : setting.common_memory) {
       const Want want = wants(i, common);
       if (want.demand > 0) worst = std::max(worst, want.demand / (level_of(common) * want.weight));
     }
     const DeviceId device = kernel_device(dag, OpId{i});
     if (device.valid()) {
-      for (const SlowPeriod& period : setting.slow.of(device).periods()) {
+      for (const SlowPeriod& period : setting.slowdowns.of(device).periods()) {
         if (period.from.count() <= now && now < period.to.count()) worst *= period.factor;
       }
     }
     return worst;
   };
   while (true) {
-    double next = Pace::never.count();
-    std::vector<double> paces(dag.size(), 1);
+    double next = Contention::never.count();
+    std::vector<double> slowdowns(dag.size(), 1);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       if (!runs[i]) continue;
-      paces[i] = pace_of(i);
-      next = std::min(next, now + left[i] * paces[i]);
+      slowdowns[i] = slowdown_of(i);
+      next = std::min(next, now + left[i] * slowdowns[i]);
     }
-    if (next == Pace::never.count()) return spans;
-    for (const Slow& slow : setting.slow.devices) {
+    if (next == Contention::never.count()) return spans;
+    for (const SlowPeriods& slow : setting.slowdowns.devices) {
       for (const SlowPeriod& period : slow.periods()) {
         for (const double change : {period.from.count(), period.to.count()}) {
           if (change > now) next = std::min(next, change);
@@ -345,7 +346,7 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     std::vector<std::size_t> ended;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       if (!runs[i]) continue;
-      left[i] -= (next - now) / paces[i];
+      left[i] -= (next - now) / slowdowns[i];
       if (left[i] <= 1e-14) ended.push_back(i);
     }
     now = next;
@@ -365,14 +366,14 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
 Interference random_interference() {
   Interference interference;
   for (const InterferencePair& pair : interference_pairs) {
-    interference.set(pair.activity, pair.beside, 1 + 0.125 * *rc::gen::inRange(0, 12));
+    interference.set(pair.activity, pair.during, 1 + 0.125 * *rc::gen::inRange(0, 12));
   }
   return interference;
 }
 
 /// Up to five devices, each with up to two slow periods.
-std::vector<Slow> random_slow(std::size_t devices) {
-  std::vector<Slow> list;
+std::vector<SlowPeriods> random_slow_periods(std::size_t devices) {
+  std::vector<SlowPeriods> list;
   for (std::size_t i = 0; i < devices; ++i) {
     std::vector<SlowPeriod> periods;
     Seconds date{};
@@ -446,27 +447,29 @@ double largest_difference(const std::vector<Span>& a, const std::vector<Span>& b
   return largest;
 }
 
-TEST_CASE("pace: random kernels and clocks end when everything anew at every event says") {
+TEST_CASE("contention: random kernels and clocks end when everything anew at every event says") {
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
-    Setting setting{random_interference(), {random_slow(cluster.devices.size()), {}}};
+    Setting setting{random_interference(), {random_slow_periods(cluster.devices.size()), {}}};
     setting.common_memory = random_memory(cluster.devices.size());
-    const Timeline paced = run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic);
-    RC_ASSERT(largest_difference(paced.spans, anew_at_every_event(sketch, cluster, setting)) <=
-              1e-9 * makespan(paced).count() + 1e-12);
-    RC_ASSERT(run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic) == paced);
+    const Timeline contended =
+        run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic);
+    RC_ASSERT(largest_difference(contended.spans, anew_at_every_event(sketch, cluster, setting)) <=
+              1e-9 * makespan(contended).count() + 1e-12);
+    RC_ASSERT(run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic) == contended);
   }));
 }
 
-TEST_CASE("pace: the engines agree, and factors that nobody meets change nothing") {
+TEST_CASE("contention: the engines agree, and factors of absent pairs change nothing") {
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
-    Setting setting{random_interference(),
-                    {random_slow(cluster.devices.size()), random_slow(cluster.links.size())},
-                    *rc::gen::inRange(0, 3) * 40us,
-                    random_memory(cluster.devices.size())};
+    Setting setting{
+        random_interference(),
+        {random_slow_periods(cluster.devices.size()), random_slow_periods(cluster.links.size())},
+        *rc::gen::inRange(0, 3) * 40us,
+        random_memory(cluster.devices.size())};
     const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro);
     const Timeline fast = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
     const Timeline simgrid = run_sketch(sketch, cluster, setting, Engine::simgrid, fidelity);
@@ -475,17 +478,17 @@ TEST_CASE("pace: the engines agree, and factors that nobody meets change nothing
         1e-6 * makespan(fast).count() + 2e-9 * static_cast<double>(sketch.dag.size());
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(largest_difference(fast.spans, simgrid.spans) <= allowed);
-    // Every pair may be met, but tensor beside tensor is none: the long way to the plain result.
+    // All pairs occur but tensor during tensor, so this must give the plain result.
     setting.interference = {};
     setting.common_memory = {};
     const Timeline plain = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
     setting.interference.set(tensor, tensor, 2);
-    const Timeline paced = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
-    RC_ASSERT(largest_difference(paced.spans, plain.spans) <= 1e-9 * makespan(plain).count());
+    const Timeline contended = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
+    RC_ASSERT(largest_difference(contended.spans, plain.spans) <= 1e-9 * makespan(plain).count());
   }));
 }
 
-TEST_CASE("pace: larger factors never make a chain of kernels beside messages shorter") {
+TEST_CASE("contention: larger factors never make a chain of kernels during messages shorter") {
   CHECK(rc::check([] {
     const Cluster cluster = star({1e9, 1e9}, 1us);
     KernelSketch sketch;

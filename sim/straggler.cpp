@@ -1,4 +1,4 @@
-#include "sim/slow.hpp"
+#include "sim/straggler.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,14 +11,14 @@ namespace parsim {
 namespace {
 
 template <class Id>
-const Slow& slow_entry(const std::vector<Slow>& list, Id id) {
-  static const Slow never;
+const SlowPeriods& periods_of(const std::vector<SlowPeriods>& list, Id id) {
+  static const SlowPeriods never;
   return list.empty() ? never : list.at(id.index());
 }
 
 }  // namespace
 
-Slow::Slow(std::vector<SlowPeriod> periods) : periods_(std::move(periods)) {
+SlowPeriods::SlowPeriods(std::vector<SlowPeriod> periods) : periods_(std::move(periods)) {
   std::erase_if(periods_, [](const SlowPeriod& period) { return period.factor == 1; });
   std::sort(periods_.begin(), periods_.end(),
             [](const SlowPeriod& a, const SlowPeriod& b) { return a.from < b.from; });
@@ -30,7 +30,7 @@ Slow::Slow(std::vector<SlowPeriod> periods) : periods_(std::move(periods)) {
   }
 }
 
-Seconds Slow::end(Seconds start, Seconds alone) const {
+Seconds SlowPeriods::end(Seconds start, Seconds alone) const {
   Seconds at = start, left = alone;
   for (const SlowPeriod& period : periods_) {
     if (period.to <= at) continue;
@@ -47,7 +47,7 @@ Seconds Slow::end(Seconds start, Seconds alone) const {
   return at + std::max(left, Seconds{0});
 }
 
-Seconds Slow::work(Seconds from, Seconds to) const {
+Seconds SlowPeriods::work(Seconds from, Seconds to) const {
   Seconds done{0}, at = from;
   for (const SlowPeriod& period : periods_) {
     const Seconds begin = std::max(at, period.from), end = std::min(to, period.to);
@@ -58,8 +58,8 @@ Seconds Slow::work(Seconds from, Seconds to) const {
   return done + std::max(to - at, Seconds{0});
 }
 
-const Slow& Slowdowns::of(DeviceId device) const { return slow_entry(devices, device); }
-const Slow& Slowdowns::of(LinkId link) const { return slow_entry(links, link); }
+const SlowPeriods& Slowdowns::of(DeviceId device) const { return periods_of(devices, device); }
+const SlowPeriods& Slowdowns::of(LinkId link) const { return periods_of(links, link); }
 
 std::vector<RateChange> rate_changes(const Cluster& cluster, const Slowdowns& slowdowns) {
   std::vector<RateChange> changes;

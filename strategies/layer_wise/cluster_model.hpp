@@ -1,4 +1,5 @@
-// The devices as the layer-wise search sees them: an order, speeds, and rates between them.
+// The layer-wise search's model of the cluster: an order of the devices, their speeds, and the
+// rates between them.
 #pragma once
 
 #include <span>
@@ -9,7 +10,7 @@
 
 namespace parsim::layer_wise {
 
-/// What carries tensors from producers to readers.
+/// How tensors are resharded between producers and readers.
 ///
 ///     pairs         a device that lacks bytes gets them from those that have them
 ///     collectives   cuts along one dimension only: their exchanges are whole collectives, which
@@ -20,11 +21,12 @@ enum class Exchanges : std::uint8_t { pairs, collectives };
 ///
 ///     paper   devices in id order, node by node; links fully used, no latency, a card alone
 ///     own     fast nodes and devices first; a card that several devices share gives each its part
-class Machine {
+class ClusterModel {
  public:
-  Machine(const StrategyInput& input, SearchCosts costs, Exchanges exchanges = Exchanges::pairs);
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
+  ClusterModel(const StrategyInput& input, SearchCosts costs,
+               Exchanges exchanges = Exchanges::pairs);
+  ClusterModel(const ClusterModel&) = delete;
+  ClusterModel& operator=(const ClusterModel&) = delete;
 
   /// Where part k goes: a node's devices stand together, so that few parts stay in one node. That
   /// part k is on device k, row-major, is a RECONSTRUCTION: the paper does not say.
@@ -43,7 +45,7 @@ class Machine {
   /// Position of a device; it must be a worker.
   [[nodiscard]] std::size_t position(DeviceId device) const;
 
-  /// Time to add up `payload` bytes that every member of `group` holds, as `input.sync` wants it:
+  /// Time to sum `payload` bytes that every member of `group` holds, by `input.sync`:
   ///
   ///     ring     2(n-1)/n · payload / slowest link between neighbours (paper), or
   ///              CostModel::collective (own)

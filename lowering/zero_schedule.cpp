@@ -1,0 +1,156 @@
+#include "lowering/zero_schedule.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace parsim {
+
+namespace {
+
+struct InMemory {
+  std::size_t unit = 0;
+  std::size_t free_from = 0;  ///< the visit after its last use so far
+};
+
+}  // namespace
+
+UnitsByVisit units_by_visit(std::span<const LayerVisit> visits,
+                            const std::vector<SyncGroup>& groups,
+                            std::span<const std::size_t> units) {
+  std::map<LayerId, std::vector<std::size_t>> of_layer;
+  for (const std::size_t unit : units) {
+    for (const LayerId id : groups[unit].layers) of_layer[id].push_back(unit);
+  }
+  UnitsByVisit used;
+  for (const LayerVisit& visit : visits) {
+    const auto found = of_layer.find(visit.layer);
+    used.push_back(found == of_layer.end() ? std::vector<std::size_t>{} : found->second);
+  }
+  return used;
+}
+
+UnitsByVisit filled_by_visit(std::span<const LayerVisit> visits,
+                             const std::vector<SyncGroup>& groups,
+                             std::span<const std::size_t> units) {
+  UnitsByVisit filled = units_by_visit(visits, groups, units);
+  for (std::size_t t = 0; t < visits.size(); ++t) {
+    if (visits[t].forward) filled[t].clear();
+  }
+  return filled;
+}
+
+std::vector<std::vector<std::size_t>> groups_by_devices(const std::vector<SyncGroup>& groups,
+                                                        std::int32_t zero_stage) {
+  std::vector<std::vector<std::size_t>> lists;
+  std::map<std::vector<DeviceId>, std::size_t> list_of;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].zero_stage < zero_stage) continue;
+    const auto [at, fresh] = list_of.try_emplace(groups[g].devices, lists.size());
+    if (fresh) lists.emplace_back();
+    lists[at->second].push_back(g);
+  }
+  return lists;
+}
+
+bool scatters_each_micro_batch(const Schedule& schedule) {
+  const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
+  return schedule.micro_batches == 1 ||
+         std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
+}
+
+std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
+                                         std::vector<std::size_t>& resident) {
+  constexpr std::size_t usual = 2;
+  std::vector<InMemory> memory;  // least recently used first
+  for (const std::size_t unit : resident) memory.push_back({unit, 0});
+  std::vector<WeightGather> gathers;
+  for (std::size_t visit = 0; visit < needs.size(); ++visit) {
+    const std::vector<std::size_t>& wanted = needs[visit];
+    const std::size_t limit = std::max(usual, wanted.size());
+    for (const std::size_t unit : wanted) {
+      const auto found = std::find_if(memory.begin(), memory.end(),
+                                      [&](const InMemory& held) { return held.unit == unit; });
+      if (found != memory.end()) {
+        memory.erase(found);
+      } else {
+        WeightGather gather{gathers.empty() ? 0 : gathers.back().visit, unit, {}};
+        while (memory.size() >= limit) {
+          const auto idle = std::find_if(memory.begin(), memory.end(), [&](const InMemory& held) {
+            return std::find(wanted.begin(), wanted.end(), held.unit) == wanted.end();
+          });
+          gather.visit = std::max(gather.visit, idle->free_from);
+          gather.evicted.push_back(idle->unit);
+          memory.erase(idle);
+        }
+        gathers.push_back(std::move(gather));
+      }
+      memory.push_back({unit, visit + 1});
+    }
+  }
+  resident.clear();
+  for (const InMemory& held : memory) resident.push_back(held.unit);
+  return gathers;
+}
+
+std::int64_t most_gathered(const UnitsByVisit& forward, const UnitsByVisit& backward,
+                           const std::vector<std::int64_t>& bytes) {
+  std::vector<std::size_t> resident;
+  std::int64_t now = 0, most = 0;
+  for (const UnitsByVisit* needs : {&forward, &backward}) {
+    for (const WeightGather& gather : weight_gathers(*needs, resident)) {
+      for (const std::size_t unit : gather.evicted) now -= bytes[unit];
+      now += bytes[gather.unit];
+      most = std::max(most, now);
+    }
+  }
+  return most;
+}
+
+namespace {
+
+/// When a unit's gradients are made.
+struct Filling {
+  std::size_t unit = 0, first = 0, last = 0;  ///< visits
+};
+std::vector<Filling> fillings(const UnitsByVisit& filled) {
+  std::vector<Filling> all;
+  std::map<std::size_t, std::size_t> index_of;
+  for (std::size_t visit = 0; visit < filled.size(); ++visit) {
+    for (const std::size_t unit : filled[visit]) {
+      const auto [at, fresh] = index_of.try_emplace(unit, all.size());
+      if (fresh) all.push_back({unit, visit, visit});
+      all[at->second].last = visit;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<GradientBufferReuse> gradient_buffer_reuses(const UnitsByVisit& filled) {
+  const std::vector<Filling> all = fillings(filled);
+  std::vector<GradientBufferReuse> reuses;
+  for (std::size_t k = 2; k < all.size(); ++k) {
+    if (all[k - 2].last < all[k].first) {
+      reuses.push_back({all[k].first, all[k].unit, all[k - 2].unit});
+    }
+  }
+  return reuses;
+}
+
+std::int64_t most_filled(const UnitsByVisit& filled, const std::vector<std::int64_t>& bytes) {
+  const std::vector<Filling> all = fillings(filled);
+  std::int64_t most = 0;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    std::int64_t now = bytes[all[k].unit] + (k > 0 ? bytes[all[k - 1].unit] : 0);
+    for (std::size_t j = 0; j + 1 < k; ++j) {
+      const bool awaited = all[j].last < all[j + 2].first;
+      if (!awaited) now += bytes[all[j].unit];
+    }
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+}  // namespace parsim

@@ -1,0 +1,86 @@
+// FSDP schedule: when to all-gather weights (ZeRO stage 3) and reduce-scatter gradients (stages 2
+// and 3). A unit is a set of parameters with one all-gather and one reduce-scatter. A unit's
+// weights are prefetched while the unit before it computes; its gradients are reduce-scattered
+// while the next unit computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lowering/recompute.hpp"
+#include "lowering/sync.hpp"
+
+namespace parsim {
+
+/// The units that each layer visit uses, each once.
+using UnitsByVisit = std::vector<std::vector<std::size_t>>;
+
+/// The units whose parameters each visit uses, by visit.
+///
+/// units   indices in `groups`; other groups are ignored
+[[nodiscard]] UnitsByVisit units_by_visit(std::span<const LayerVisit> visits,
+                                          const std::vector<SyncGroup>& groups,
+                                          std::span<const std::size_t> units);
+
+/// The units whose gradients each visit adds to: those of backward visits only.
+[[nodiscard]] UnitsByVisit filled_by_visit(std::span<const LayerVisit> visits,
+                                           const std::vector<SyncGroup>& groups,
+                                           std::span<const std::size_t> units);
+
+/// Groups sharded at `zero_stage` or higher, one list for each set of devices: the groups of a list
+/// share a memory limit.
+[[nodiscard]] std::vector<std::vector<std::size_t>> groups_by_devices(
+    const std::vector<SyncGroup>& groups, std::int32_t zero_stage);
+
+/// Whether sharded gradients are reduce-scattered after every micro-batch. FSDP does so outside
+/// no_sync (PyTorch, torch/distributed/fsdp: the hook after backward; Composer enters no_sync for
+/// DDP only), and so do DeepSpeed's stages 2 and 3 (DeepSpeed issue 2252). In a pipeline, gradients
+/// stay unsharded until the last micro-batch (torch/distributed/pipelining/stage.py,
+/// backward_maybe_with_nosync).
+[[nodiscard]] bool scatters_each_micro_batch(const Schedule& schedule);
+
+/// An all-gather of a unit's weights.
+struct WeightGather {
+  std::size_t visit = 0;  ///< issued before this visit
+  std::size_t unit = 0;
+  std::vector<std::size_t> evicted;  ///< units whose gathered weights are freed for it
+  friend bool operator==(const WeightGather&, const WeightGather&) = default;
+};
+
+/// The all-gathers that give every visit its units: each as early as possible, in order of use,
+/// with two units in memory, or more where one visit needs more. The least recently used unit is
+/// evicted.
+///
+/// resident   in: units in memory before the first visit, least recently used first; out: those
+///            after the last visit
+///
+/// FSDP does this with prefetching and a limit of two units (Zhao et al. 2023, "PyTorch FSDP",
+/// sections 3.3 and 3.4).
+[[nodiscard]] std::vector<WeightGather> weight_gathers(const UnitsByVisit& needs,
+                                                       std::vector<std::size_t>& resident);
+
+/// Peak bytes of gathered weights in a forward and a backward pass, with weight_gathers().
+///
+/// bytes   by unit
+[[nodiscard]] std::int64_t most_gathered(const UnitsByVisit& forward, const UnitsByVisit& backward,
+                                         const std::vector<std::int64_t>& bytes);
+
+/// A unit whose first backward kernel waits until an earlier unit's gradients are reduce-scattered.
+struct GradientBufferReuse {
+  std::size_t visit = 0, unit = 0;
+  std::size_t previous = 0;  ///< the unit whose buffer it takes
+  friend bool operator==(const GradientBufferReuse&, const GradientBufferReuse&) = default;
+};
+/// Two units have unsharded gradients at a time: one is being computed, the one before it is being
+/// reduce-scattered. A unit that is computed for longer (a tensor shared by two distant layers)
+/// adds to these two: no later unit can wait for it.
+///
+/// filled   by visit: units whose gradients it adds to
+[[nodiscard]] std::vector<GradientBufferReuse> gradient_buffer_reuses(const UnitsByVisit& filled);
+/// Peak bytes of unsharded gradients.
+[[nodiscard]] std::int64_t most_filled(const UnitsByVisit& filled,
+                                       const std::vector<std::int64_t>& bytes);
+
+}  // namespace parsim

@@ -1,0 +1,123 @@
+// Contention on a device: kernels and messages that slow each other down, or share the bandwidth of
+// a GPU's memory. Their speed changes when another operation starts or ends on the device. Knows
+// dates and devices only, not the engine that moves the flows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/exec_dag.hpp"
+#include "core/profile.hpp"
+#include "sim/straggler.hpp"
+
+namespace parsim {
+
+/// The running operations, and when they end.
+///
+/// A kernel runs at 1/f of its speed while a message involves its device (f: the factor of its kind
+/// under communication), on top of the device's slow periods. A message has a clock that must run
+/// for as long as the message takes on an idle network, at 1/g while kernels run on any of its
+/// devices (g: the largest factor of communication under their kinds); the message ends when its
+/// flows and its clock have ended.
+///
+/// On parts of one GPU, a kernel or a message between them demands memory bandwidth: the bytes it
+/// touches over its time at that speed, at most what its parts reach in a memory-bound kernel
+/// alone. Where the demands exceed the memory's bandwidth, each gets a share by weight
+/// (memory_level), if that is slower; weights are the rates that the parts reach in memory-bound
+/// kernels together. Checked: tests/sim/contention_test.cpp, against a model that recomputes all
+/// speeds at every event.
+class Contention {
+ public:
+  static constexpr Seconds never{std::numeric_limits<double>::infinity()};
+
+  /// The references must outlive it.
+  Contention(const ExecDag& dag, const Interference& interference,
+             const std::vector<CommonMemory>& common_memory, const Slowdowns& slowdowns,
+             std::size_t devices);
+
+  Contention(const Contention&) = delete;
+  Contention& operator=(const Contention&) = delete;
+
+  /// A kernel or a delay begins. `alone`: its time without contention; `bytes`: what it touches.
+  void start_kernel(OpId op, Seconds date, Seconds alone, double bytes);
+  /// A message begins. It does not end before flows_ended() is called for it.
+  void start_message(OpId op, Seconds date, Seconds alone, double bytes);
+  void flows_ended(OpId op, Seconds date);
+
+  struct End {
+    Seconds date{};
+    OpId op;
+  };
+  /// The earliest end if no operation starts before it; `never` if nothing runs.
+  [[nodiscard]] Seconds next();
+  /// Ends the operation that ends first, if its end is not after `date`. Ties go to the lower id.
+  [[nodiscard]] std::optional<End> pop(Seconds date);
+
+ private:
+  using Index = std::uint32_t;
+
+  /// The memory that parts of a GPU share.
+  struct Memory {
+    double rate = 0;  ///< bytes/s
+    double level = Contention::never.count();
+    std::vector<Index> claims;  ///< the operations that use it
+  };
+
+  struct Running {
+    OpId op;
+    bool message = false;
+    std::optional<Activity> activity;  ///< of a kernel that communication slows down
+    DeviceId device;                   ///< of such a kernel, or of one with slow periods
+    std::array<int, 2> kernels{};      ///< of a message: kernels on its devices, by Activity
+    Memory* memory = nullptr;          ///< that it shares with others
+    double weight = 0, demand = 0;     ///< bytes/s of it: with all others, and at full speed
+    double left = 0;                   ///< seconds at full speed, at date `since`
+    double since = 0;
+    double factor = 1;
+    double flows_end = 0;  ///< of a message; infinite while they run
+    std::uint64_t version = 0;
+  };
+  struct Due {
+    double date = 0;
+    OpId op;
+    Index running = 0;
+    std::uint64_t version = 0;
+    bool operator>(const Due& b) const { return date != b.date ? date > b.date : op > b.op; }
+  };
+  struct OnDevice {
+    std::vector<Index> kernels, messages;
+    Memory* memory = nullptr;     ///< that it shares
+    double weight = 0, most = 0;  ///< bytes/s that it gets of it with all others, and alone
+  };
+
+  Index begin(OpId op, Seconds date, Seconds alone);
+  [[nodiscard]] double slowdown(const Running& running) const;
+  void claim(Index index, std::span<const DeviceId> parts, double bytes);
+  void share(Memory* memory, double date);
+  void share_of(std::span<const DeviceId> members, double date);
+  void members(OpId op);
+  [[nodiscard]] double factor_of(const Running& running) const;
+  void change_speed(Index index, double date);
+  void schedule(Index index);
+  void leave(Index index, double date);
+  void forget_void_ends();
+
+  const ExecDag& dag_;
+  const Interference& interference_;
+  const Slowdowns& slowdowns_;
+  std::vector<Memory> memories_;  ///< never grows
+  std::vector<OnDevice> devices_;
+  std::vector<Running> running_;
+  std::vector<Index> free_;
+  std::vector<std::int32_t> index_of_;  ///< by operation: its index in running_, or -1
+  std::vector<Due> due_;                ///< a heap, earliest first
+  std::uint64_t version_ = 0;           ///< of the last end that was scheduled
+  std::vector<DeviceId> members_;       ///< result of the last members()
+  std::vector<MemoryClaim> claims_;     ///< scratch of share()
+};
+
+}  // namespace parsim

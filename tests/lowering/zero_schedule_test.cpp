@@ -1,0 +1,103 @@
+#include "lowering/zero_schedule.hpp"
+
+#include <doctest/doctest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <set>
+
+namespace parsim {
+namespace {
+
+TEST_CASE("zero schedule: the next unit is gathered when the last but one is done") {
+  std::vector<std::size_t> resident;
+  const std::vector<WeightGather> out =
+      weight_gathers({{0}, {0}, {1}, {1}, {2}, {2}, {3}}, resident);
+  CHECK(out == std::vector<WeightGather>{{0, 0, {}}, {0, 1, {}}, {2, 2, {0}}, {4, 3, {1}}});
+  CHECK(resident == std::vector<std::size_t>{2, 3});
+  // The backward pass begins with the last two units resident.
+  const std::vector<WeightGather> back = weight_gathers({{3}, {2}, {1}, {0}}, resident);
+  CHECK(back == std::vector<WeightGather>{{1, 1, {3}}, {2, 0, {2}}});
+}
+
+TEST_CASE("zero schedule: every visit has its units, and no more than two or its own") {
+  CHECK(rc::check([] {
+    UnitsByVisit needs(*rc::gen::inRange<std::size_t>(1, 14));
+    for (auto& wanted : needs) {
+      const auto units = *rc::gen::container<std::set<std::size_t>>(
+          *rc::gen::inRange<std::size_t>(0, 4), rc::gen::inRange<std::size_t>(0, 8));
+      wanted.assign(units.begin(), units.end());
+    }
+    std::vector<std::size_t> resident{6, 7};
+    std::set<std::size_t> memory(resident.begin(), resident.end());
+    const std::vector<WeightGather> gathers = weight_gathers(needs, resident);
+    std::size_t next = 0, most = 2;
+    for (const auto& wanted : needs) most = std::max(most, wanted.size());
+    for (std::size_t visit = 0; visit < needs.size(); ++visit) {
+      for (; next < gathers.size() && gathers[next].visit == visit; ++next) {
+        for (const std::size_t unit : gathers[next].evicted) RC_ASSERT(memory.erase(unit) == 1U);
+        RC_ASSERT(memory.insert(gathers[next].unit).second);
+        RC_ASSERT(memory.size() <= most);
+        // As early as possible: an evicted unit was in use, or another gather comes before it.
+        const bool first = visit == 0 || gathers[next - (next > 0)].visit == visit;
+        const auto& before = needs[visit - (visit > 0)];
+        const bool freed = std::any_of(
+            gathers[next].evicted.begin(), gathers[next].evicted.end(), [&](std::size_t unit) {
+              return std::find(before.begin(), before.end(), unit) != before.end();
+            });
+        RC_ASSERT((first || freed));
+      }
+      for (const std::size_t unit : needs[visit]) RC_ASSERT(memory.contains(unit));
+    }
+    RC_ASSERT(next == gathers.size());
+    RC_ASSERT(memory == std::set<std::size_t>(resident.begin(), resident.end()));
+  }));
+}
+
+TEST_CASE("zero schedule: gradients wait for the unit before last, unless it is still filled") {
+  CHECK(gradient_buffer_reuses({{0}, {0, 1}, {1}, {2}, {3}}) ==
+        std::vector<GradientBufferReuse>{{3, 2, 0}, {4, 3, 1}});
+  // The first unit gets gradients once more at the end.
+  CHECK(gradient_buffer_reuses({{0}, {1}, {2}, {3, 0}}) ==
+        std::vector<GradientBufferReuse>{{3, 3, 1}});
+  CHECK(most_filled({{0}, {1}, {2}, {3}}, {1, 20, 300, 4000}) == 4300);
+  CHECK(most_filled({{0}, {1}, {2}, {3, 0}}, {1, 20, 300, 4000}) == 4301);
+}
+
+TEST_CASE("zero schedule: unsharded gradients are of units that began and were not waited for") {
+  CHECK(rc::check([] {
+    UnitsByVisit filled(*rc::gen::inRange<std::size_t>(1, 12));
+    std::vector<std::int64_t> bytes;
+    for (std::int64_t unit = 0; unit < 6; ++unit) bytes.push_back(*rc::gen::inRange(1, 100));
+    for (auto& units : filled) {
+      const auto some = *rc::gen::container<std::set<std::size_t>>(
+          *rc::gen::inRange<std::size_t>(0, 3), rc::gen::inRange<std::size_t>(0, 6));
+      units.assign(some.begin(), some.end());
+    }
+    const std::vector<GradientBufferReuse> reuses = gradient_buffer_reuses(filled);
+    std::set<std::size_t> whole, begun;
+    std::int64_t most = 0;
+    for (std::size_t visit = 0; visit < filled.size(); ++visit) {
+      for (const std::size_t unit : filled[visit]) {
+        if (!begun.insert(unit).second) continue;
+        for (const GradientBufferReuse& reuse : reuses) {
+          if (reuse.unit != unit) continue;
+          RC_ASSERT(reuse.visit == visit);
+          RC_ASSERT(whole.erase(reuse.previous) == 1U);
+          for (std::size_t later = visit; later < filled.size(); ++later) {
+            const auto& units = filled[later];
+            RC_ASSERT(std::find(units.begin(), units.end(), reuse.previous) == units.end());
+          }
+        }
+        whole.insert(unit);
+        std::int64_t sum = 0;
+        for (const std::size_t one : whole) sum += bytes[one];
+        most = std::max(most, sum);
+      }
+    }
+    RC_ASSERT(most_filled(filled, bytes) == most);
+  }));
+}
+
+}  // namespace
+}  // namespace parsim
