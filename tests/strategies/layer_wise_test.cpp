@@ -192,9 +192,9 @@ TEST_CASE("layer-wise: VGG-16 on 4 P100 has the pattern of the paper's table 5")
 
   // The published strategy is nearly as good under either reading of t_X. That the end needs few
   // devices shows only where transfers add up; side by side, receivers cost nothing.
-  layer_wise::ClusterModel model(input, SearchCosts::paper);
+  layer_wise::ClusterModel cluster_model(input, SearchCosts::paper);
   for (const TransferRule rule : {TransferRule::slowest_receiver, TransferRule::total}) {
-    const Tables tables = make_tables(input, model, rule, {});
+    const Tables tables = make_tables(input, cluster_model, rule, {});
     const Problem problem = tables.problem(1, 0);
     const Solution solution = solve(problem);
     std::vector<std::size_t> published;
