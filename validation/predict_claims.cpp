@@ -178,7 +178,7 @@ std::int64_t unified_elements(const Network& network, std::int64_t batch, std::i
   StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   const hypergraph::Recipe recipe{"model U", true};
-  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).words;
+  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).elements;
 }
 
 /// 1 − elements / (2 (P−1) W).
