@@ -1,5 +1,4 @@
-// Names with `*`: how links and overrides of a file say which devices, switches and links they
-// mean.
+// Names with `*`, by which links and overrides of a file select devices, switches and links.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@ namespace parsim {
 [[noreturn]] void refuse_unmatched(std::string_view pattern, const std::vector<std::string>& names,
                                    std::string_view where);
 
-/// The devices and switches that can be named in one place.
+/// The devices and switches that a pattern may match.
 class PortNames {
  public:
   void add(const std::string& name, Port port);

@@ -44,16 +44,16 @@ TEST_CASE("communication: --collective-times is a file, of a kind, over so many 
   CHECK(collective_file(odd).path == odd);
 }
 
-TEST_CASE("communication: message by message it is told that only links count") {
+TEST_CASE("communication: of point-to-point messages only the links count") {
   SimOptions options;
   options.engine = Engine::fast;
   options.fidelity = Fidelity::p2p;
   CHECK(communication_model(options) ==
-        "ideal, p2p (links only: NCCL's costs are of whole collectives); simulated by the fast "
-        "engine");
+        "point-to-point messages without NCCL's costs, simulated by the fast engine");
   options.fidelity = Fidelity::hops;
   options.collectives = CollectiveCost::nccl;
-  CHECK(communication_model(options) == "nccl, hops; simulated by the fast engine");
+  CHECK(communication_model(options) ==
+        "NCCL collectives hop by hop, simulated by the fast engine");
 }
 
 TEST_CASE("communication: a collective takes the measured time, and says so") {
@@ -171,10 +171,10 @@ TEST_CASE("communication: where SimGrid would take long, the fast engine simulat
       return line.ends_with("simulated by the fast engine");
     });
     CHECK(head == (result.engine == Engine::fast));
-    const bool said = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-      return note.starts_with("simulated by the fast engine, because");
+    const bool noted = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("owt: simulated by the fast engine (equal to SimGrid");
     });
-    return std::pair{result.engine, said};
+    return std::pair{result.engine, noted};
   };
   CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::simgrid), false});
   CHECK(engine(Engine::fast) == std::pair{std::optional(Engine::fast), false});

@@ -54,7 +54,7 @@ TEST_CASE("import simgrid: links get their ends from routes") {
   CHECK(file.notes.back().starts_with("2 links are SHARED"));
 }
 
-TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps are told") {
+TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps become notes") {
   // Three hosts around a switch that no one names, with an up and a down link each.
   const auto read = [](const std::string& slow, const std::string& forgotten) {
     std::string text = "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n";
@@ -85,15 +85,15 @@ TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps ar
   const Imported uneven = read("a-down", "");
   CHECK(uneven.cluster.links.size() == 4);
   REQUIRE(uneven.notes.size() == 2);
-  CHECK(uneven.notes[1] == "2 links are used in one direction only; here they have both");
+  CHECK(uneven.notes[1] == "2 links are used in one direction only; parsim gives them both");
   const Imported gap = read("", "bc");
   REQUIRE(!gap.notes.empty());
   CHECK(gap.notes[0] ==
-        "three.xml:1:zone: no route between 1 pair of hosts ('b' and 'c'); they take the shortest "
-        "way over the links");
+        "three.xml:1:zone: no route between 1 pair of hosts ('b' and 'c'); they use the shortest "
+        "path");
 }
 
-TEST_CASE("import simgrid: what a number without a unit was read as is told once") {
+TEST_CASE("import simgrid: numbers without a unit become one note") {
   const auto notes_with = [](const std::string& from, const std::string& to) {
     std::string text = testing::with(text_of("simgrid/floyd.xml"), from, to);
     const auto file = import_cluster(text, "f.xml", {});
@@ -119,7 +119,7 @@ TEST_CASE("import simgrid: cluster tags are stars") {
   REQUIRE(flat.devices.size() == 5);
   CHECK(flat.devices[4].name == "node-8.acme.org");
   Routes routes(flat);
-  // 5 us up, 2 us of a backbone that limits nobody, 5 us down
+  // 5 us up, 2 us of a backbone as fast as all hosts, 5 us down
   CHECK(routes.between(DeviceId{0}, DeviceId{4}).latency.count() == doctest::Approx(12e-6));
   const Cluster two = imported("simgrid/two-clusters.xml").cluster;
   Routes between(two);

@@ -24,7 +24,8 @@ constexpr const char* columns =
 /// Eight A100 in one machine; `run` are the columns from parallelism to recompute.
 Claim row(const std::string& run, const std::string& unit = "ms") {
   const std::string machine = "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,";
-  const std::string network = ",\"gpt:layers=4,width=64,heads=4,tokens=32,words=128,dropout=0\"";
+  const std::string network =
+      ",\"gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128,dropout=0\"";
   return read_measurements(columns + machine + run + network + ",1," + unit + "\n", "f.csv", "f")
       .at(0);
 }
@@ -56,10 +57,12 @@ TEST_CASE("published plan: columns say how a run is spread, and have to agree") 
   CHECK(run.data == 2);
   CHECK(run.batch() == 24);
   CHECK(layout_of(row("FSDP,,,,4,3,96,3,")).batch() == 96);
-  CHECK(layout_refusal("3D,3,,1,4,1,,,").starts_with("f:2:n_gpus: 8 in groups of 3; accepted"));
-  CHECK(layout_refusal("3D,2,4,2,4,3,,,").starts_with("f:2:dp: 4, but 2 by the others; accepted"));
+  CHECK(layout_refusal("3D,3,,1,4,1,,,")
+            .starts_with("f:2:n_gpus: 8 GPUs are no multiple of tp x pp = 3; accepted"));
+  CHECK(layout_refusal("3D,2,4,2,4,3,,,")
+            .starts_with("f:2:dp: 4, but the other columns give 2; accepted"));
   CHECK(layout_refusal("3D,2,2,2,4,3,25,,")
-            .starts_with("f:2:global_batch: 25, but 24 by the others"));
+            .starts_with("f:2:global_batch: 25, but the other columns give 24"));
   CHECK(layout_refusal("3D,2,2,2,none,3,,,").starts_with("f:2:micro_batch: 'none'"));
 }
 
@@ -106,7 +109,7 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
   CHECK(both.plan.schedule.micro_batches == 3);
   CHECK(both.plan.batch == 24);
   CHECK(both.plan.layers.back().devices == std::vector{DeviceId{0}});
-  CHECK(both.plan.schedule.lanes.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
+  CHECK(both.plan.schedule.rank_lists.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
 
   Claim placed = row("DP,,,,4,1,,,");
   placed.what["placement"] = "3+1+2";
@@ -123,7 +126,8 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
   CHECK(cluster_of(alike).nodes.size() == 3);
   placed.what["n_gpus"] = "7";
   CHECK(testing::refusal_of([&] { return cluster_of(placed); }) ==
-        "f:2:placement: 6 GPUs, but 7 by n_gpus; accepted: GPUs by machine, as in 1+1+4+3");
+        "f:2:placement: 6 GPUs, but n_gpus is 7; accepted: GPUs per machine that add up to n_gpus, "
+        "such as 1+1+4+3");
 }
 
 TEST_CASE("published plan: FSDP's units are blocks, which keep their input only") {

@@ -35,7 +35,9 @@ Claim row_of(const std::string& columns, const std::string& fields) {
 
 }  // namespace
 
-TEST_CASE("published: one device comes out as fitted, more are simulated beside devices x one") {
+TEST_CASE(
+    "published: one device comes out as fitted, more are simulated, with devices x one as "
+    "baseline") {
   const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
   const PublishedPredictor predictor(claims);
   const Prediction one = predictor(claims[1]);
@@ -53,7 +55,7 @@ TEST_CASE("published: one device comes out as fitted, more are simulated beside 
   CHECK(*unfitted.value != doctest::Approx(*four.value).epsilon(0.01));
 }
 
-TEST_CASE("published: the worst that can happen to a row is to be named with its reason") {
+TEST_CASE("published: a row that cannot be predicted is named with its reason") {
   const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
   const PublishedPredictor predictor(claims);
   CHECK(predictor(claims[4]).reason.starts_with("t:6:model: unknown model 'Nonesuch'"));
@@ -103,7 +105,7 @@ TEST_CASE("published: a row's version of NCCL is obeyed, another library's name 
   CHECK(time("1.3.4").starts_with("c:2:nccl_version: '1.3.4'; accepted: a version from 2.0 on"));
 }
 
-TEST_CASE("published: a precision or unit that nobody knows is named, not taken for another") {
+TEST_CASE("published: an unknown precision or unit is named, not taken for another") {
   const auto reason = [](const std::string& precision, const std::string& unit) {
     const auto claims = read_measurements(
         "model,batch_per_gpu,gpu,precision,value,unit\nLeNet,64,Tesla P100-SXM2," + precision +
@@ -275,19 +277,20 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
         std::tuple{"4,2,1,1,16", 512, "10"}, std::tuple{"8,1,1,1,32", 1024, "10"}}) {
     rows += fmt::format(
         "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,{},"
-        "\"gpt:layers=2,width=64,heads=8,tokens=32,words={},dropout=0\",{},ms,measured,\n",
+        "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size={},dropout=0\",{},ms,measured,"
+        "\n",
         degrees, words, milliseconds);
   }
   rows +=
       "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,1,1,8,1,32,"
-      "\"gpt:layers=2,width=64,heads=8,tokens=32,words=128,dropout=0\",,ms,OOM,\n";
+      "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=128,dropout=0\",,ms,OOM,\n";
   const std::string file = folder.write("mine.csv", rows);
   const std::string page = folder.path("page.html");
   const nlohmann::json result = nlohmann::json::parse(
       testing::run_program(PARSIM_PROGRAM,
                            {"validate", "--published", "--data", file, "--json", "--report", page})
           .out);
-  CHECK(testing::read_text(page).find("<caption>which plan is the best") != std::string::npos);
+  CHECK(testing::read_text(page).find("<caption>choice of the best plan") != std::string::npos);
   REQUIRE(result["groups"].size() == 1);
   const nlohmann::json& group = result["groups"][0];
   CHECK(group["plans"] == 4);
@@ -327,7 +330,7 @@ TEST_CASE("published: --data adds to the rows that calibrate, and each set says 
   CHECK(result["sets"][1]["uncalibrated"] == 1);
   const testing::Finished text = testing::run_program(
       PARSIM_PROGRAM, {"validate", "--published", "--data", unknown, "--quiet"});
-  CHECK(text.out.find("unknown: nothing calibrates it") != std::string::npos);
+  CHECK(text.out.find("unknown: not calibrated") != std::string::npos);
   CHECK(testing::run_program(PARSIM_PROGRAM,
                              {"validate", "--published", "--data", known, "--data", known})
             .exit_code == 2);
@@ -340,7 +343,7 @@ TEST_CASE("published: --quick leaves long simulations out and says so") {
       "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,tp,dp,pp,micro_batch,"
       "grad_accum,network,value,unit\n"
       "GPT,A100-SXM4-80GB,box,64,8,512,NVSwitch,BF16,8,8,8,1,512,"
-      "\"gpt:layers=96,width=128,heads=8,tokens=32,words=1024\",10,ms\n");
+      "\"gpt:layers=96,hidden=128,heads=8,seq_length=32,vocab_size=1024\",10,ms\n");
   const nlohmann::json result = nlohmann::json::parse(
       testing::run_program(PARSIM_PROGRAM,
                            {"validate", "--published", "--data", file, "--quick", "--json"})
