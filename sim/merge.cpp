@@ -94,7 +94,7 @@ class Classes {
     flows_.reserve(expected);
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       if (prepared_.seconds[i] >= 0) continue;
-      // The findings' spans are not touched.
+      // The output's spans are not touched.
       flows_of(dag_, prepared_, OpId{i}, fidelity, {{}, hop_bytes_, bytes_reduced_in_network_},
                flows);
       const std::size_t first = flows_.size();

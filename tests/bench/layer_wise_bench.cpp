@@ -68,9 +68,9 @@ BENCHMARK_CAPTURE(search, inception_v3_on_64_own, "inception_v3", sixty_four, Se
 void exhaustive(benchmark::State& state, const char* network, bool bounded) {
   const World world(network, four);
   const StrategyInput input = asked(world, SearchCosts::paper);
-  layer_wise::Machine machine(input, SearchCosts::paper);
+  layer_wise::ClusterModel model(input, SearchCosts::paper);
   const layer_wise::Problem problem =
-      make_tables(input, machine, layer_wise::TransferRule::slowest_receiver, {}).problem(1, 0);
+      make_tables(input, model, layer_wise::TransferRule::slowest_receiver, {}).problem(1, 0);
   double least = 0;
   std::int64_t visited = 0;
   for (auto _ : state) {

@@ -167,7 +167,8 @@ TEST_CASE("collective tables: CSV has a table for each collective and number of 
   CHECK(both[1].times.at(1024).count() == doctest::Approx(20e-6));
   CHECK(both[1].times.at(4096).count() == doctest::Approx(25e-6));  // there is none out of place
   CHECK(tables_of(csv, {CollectiveKind::all_reduce, 4}).size() == 1);
-  CHECK(refused(csv, {CollectiveKind::broadcast, {}}).starts_with("log.txt: no rows of the requested"));
+  CHECK(refused(csv, {CollectiveKind::broadcast, {}})
+            .starts_with("log.txt: no rows of the requested"));
   CHECK(refused("collective,size_bytes\n").starts_with("log.txt:1: no column n_gpus (or nodes"));
   CHECK(refused("collective,size_bytes,n_gpus,time_ms\n")
             .starts_with("log.txt:1: no column time_us_outofplace or time_us_inplace"));
