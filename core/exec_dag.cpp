@@ -11,7 +11,6 @@ namespace parsim {
 
 namespace {
 
-
 template <class IdType, class Value, class Index>
 IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
   const auto [entry, fresh] = index.try_emplace(value, static_cast<std::int32_t>(table.size()));

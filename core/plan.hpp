@@ -29,9 +29,7 @@ struct Sync {
                     ///< or a CPU
   friend bool operator==(const Sync&, const Sync&) = default;
 };
-constexpr std::array<std::string_view, 3> spellings(Sync::Kind) {
-  return {"auto", "ring", "ps"};
-}
+constexpr std::array<std::string_view, 3> spellings(Sync::Kind) { return {"auto", "ring", "ps"}; }
 
 /// Where a state of the parameters lives: with every cell that uses it, or split among the devices
 /// that sum its gradient (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
@@ -58,9 +56,7 @@ struct LayerPlan {
 };
 
 enum class Direction : std::uint8_t { forward, backward };
-constexpr std::array<std::string_view, 2> spellings(Direction) {
-  return {"forward", "backward"};
-}
+constexpr std::array<std::string_view, 2> spellings(Direction) { return {"forward", "backward"}; }
 
 /// One slot of a pipeline schedule: a stage's forward or backward of a micro-batch.
 struct Slot {

@@ -1,5 +1,6 @@
 // How enums are spelled in files, options and reports. Each enum says it once, right below its
-// definition: constexpr std::array<std::string_view, count> spellings(Enum), in order of the values.
+// definition: constexpr std::array<std::string_view, count> spellings(Enum), in order of the
+// values.
 #pragma once
 
 #include <array>

@@ -66,7 +66,6 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     if (!result.cost_accuracy.empty()) {
       lines.push_back("accuracy of device times: " + result.cost_accuracy);
     }
-    if (!result.workspaces.empty()) lines.push_back(result.workspaces);
     break;
   }
   SimOptions sim = request.sim;
@@ -216,13 +215,6 @@ Table device_table(const RunResult& result) {
         numbers([](D d) { return d.memory.activations.value; })},
        {"buffers", "communication_bytes",
         numbers([](D d) { return d.memory.communication.value; })}});
-  const bool asked = std::any_of(result.devices.begin(), result.devices.end(),
-                                 [](const DeviceResult& d) { return d.workspace.has_value(); });
-  if (asked) {
-    add_numbers(table, "B", {{"workspace", "workspace_bytes", numbers([](D d) {
-                                return d.workspace.value_or(Bytes{}).value;
-                              })}});
-  }
   add_numbers(table, "B",
               {{"peak", "peak_memory_bytes", numbers([](D d) { return d.peak().value; })}});
   add_numbers(table, "B", {{"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});

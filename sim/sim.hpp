@@ -37,9 +37,7 @@ constexpr std::array<std::string_view, 4> spellings(Fidelity) {
 ///              which searches a list of all flows whenever one ends, would take long
 /// Fidelity::analytic has no flows.
 enum class Engine : std::uint8_t { simgrid, fast, automatic };
-constexpr std::array<std::string_view, 3> spellings(Engine) {
-  return {"simgrid", "fast", "auto"};
-}
+constexpr std::array<std::string_view, 3> spellings(Engine) { return {"simgrid", "fast", "auto"}; }
 
 /// What a collective, or a message between GPUs, costs beyond the links' own latency and rate.
 ///   ideal     nothing; checks by hand use it

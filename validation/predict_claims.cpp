@@ -124,7 +124,7 @@ Seconds simulated_strategy(const Case& at, const std::string& name, const std::s
   const auto simulator = make_simgrid_executor(at.cluster, *at.cost, {});
   input.simulate = simulation(at.network, at.cluster, *simulator);
   input.shares = shares;
-  input.parts = parts;
+  input.parts = input.pipeline_parallel = parts;
   return simulated(input, at.cluster, strategy(name, where).plan(input));
 }
 
@@ -178,7 +178,7 @@ std::int64_t unified_words(const Network& network, std::int64_t batch, std::int6
   StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   const hypergraph::Recipe recipe{"model U", true};
-  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).words;
+  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).elements;
 }
 
 /// 1 − words / (2 (P−1) W).

@@ -169,14 +169,19 @@ CollectiveKind kind_of(const Claim& claim) {
   return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
 }
 
-constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_words[] = {
-    {"RING", NcclAlgorithm::ring},
-    {"TREE", NcclAlgorithm::tree},
-    {"NVLS", NcclAlgorithm::nvls},
-    {"NVLSTREE", NcclAlgorithm::nvls_tree},
-    {"PAT", NcclAlgorithm::pat}};
-constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
-    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
+/// The value that NCCL's environment variables spell in capitals and without dashes: "NVLSTREE".
+template <class Enum>
+Enum nccl_value(std::string_view text, const std::string& where) {
+  std::vector<std::string> accepted;
+  for (const std::string_view spelled : spellings<Enum>()) {
+    std::string& word = accepted.emplace_back();
+    for (const char c : spelled) {
+      if (c != '-') word += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    if (word == text) return static_cast<Enum>(accepted.size() - 1);
+  }
+  refuse_word(text, where, accepted);
+}
 
 /// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
 SimOptions library_of(const Claim& claim) {
@@ -190,9 +195,9 @@ SimOptions library_of(const Claim& claim) {
     const std::string name = word.substr(0, equal);
     const std::string value = word.substr(std::min(equal + 1, word.size()));
     if (name == "NCCL_ALGO") {
-      options.algorithm = parse_word(value, place, algorithm_words);
+      options.algorithm = nccl_value<NcclAlgorithm>(value, place);
     } else if (name == "NCCL_PROTO") {
-      options.protocol = parse_word(value, place, protocol_words);
+      options.protocol = nccl_value<NcclProtocol>(value, place);
     } else {
       throw InputError(
           place, fmt::format("unknown setting '{}'", word),

@@ -105,7 +105,7 @@ constexpr std::string_view keys =
 height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr></i>copies
 <i class=dw></i>not cut. Layers run from left to right, devices from top to bottom.</p>
 <p class=key>Memory: <i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>optimizer state
-<i class=m3></i>activations <i class=m4></i>buffers <i class=m5></i>workspace <i class=limit></i>limit</p>
+<i class=m3></i>activations <i class=m4></i>buffers <i class=limit></i>limit</p>
 )";
 constexpr std::string_view meanings = R"(<dl>
 <dt>step<dd>simulated time of one training step: forward, backward, sums of gradients, update
@@ -115,8 +115,8 @@ constexpr std::string_view meanings = R"(<dl>
 <dt>samples/s<dd>batch / step
 <dt>moved<dd>payload bytes that devices receive; an all-reduce of S bytes over n devices counts 2(n−1)·S
 <dt>busy (links)<dd>bytes carried in one direction / (rate × step)
-<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, buffers; libraries'
-workspaces only with --workspaces; no fragmentation
+<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, buffers;
+not counted, but in the headroom: workspaces of libraries, fragmentation
 </dl>
 )";
 

@@ -50,7 +50,7 @@ TEST_CASE("attention: not fused below compute capability 7.5, unless the user as
 
 TEST_CASE("attention: a warning names the default and the device that decides it") {
   CHECK(step(old).err.find("attention is not fused, the default of v100-sxm2 (compute capability "
-                           "7.0; fused kernels need 7.5): its maps are written") !=
+                           "7.0; fused kernels need 7.5): its scores are written") !=
         std::string::npos);
   CHECK(step(old, gpt + ",attention=maps").err.find("attention is not fused: its maps") !=
         std::string::npos);
