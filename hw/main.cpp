@@ -34,14 +34,12 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   calibrate   time every operation of the DAGs alone                 -> profile
   run         run steps of the DAGs and time them                    -> measurements
   check       compare the numbers of a step with the host's float64
-  workspaces  what cuDNN's convolutions want beside the tensors, on described devices; no GPU needed
 
   --dag FILE            execution DAG (parsim plan --dag); may be given several times
   --backend WORD        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
                         default: auto)
   --partition N,N,...   logical devices of so many multiprocessors on one GPU
   --link RATE,LATENCY   make messages as slow as over such a link, as in 10GB/s,5us
-  --device NAME,...     workspaces: type of each device of the DAGs, as in 'parsim list devices'
   --samples N           samples of every operation (default: 30 on CUDA, 9 on the host)
   --steps N             steps of every DAG (default: 30 on CUDA, 9 on the host)
   -o FILE               where the result goes (default: standard output)
@@ -64,9 +62,9 @@ struct Options {
 };
 
 Options parse(const std::vector<std::string>& words) {
-  const std::vector<std::string> verbs{"probe", "calibrate", "run", "check", "workspaces"};
-  const std::vector<std::string> flags{"--dag",    "--backend", "--partition", "--link",
-                                       "--device", "--samples", "--steps",     "-o"};
+  const std::vector<std::string> verbs{"probe", "calibrate", "run", "check"};
+  const std::vector<std::string> flags{"--dag",     "--backend", "--partition", "--link",
+                                       "--samples", "--steps",   "-o"};
   const auto known = [](const std::vector<std::string>& list, const std::string& word) {
     for (const std::string& entry : list) {
       if (entry == word) return true;
@@ -125,16 +123,6 @@ std::optional<hw::LinkThrottle> link_throttle(const Options& options) {
                               parse_seconds(text.substr(comma + 1), "--link")};
   if (!(link.rate.value > 0)) throw InputError("--link", "a rate of 0", "accepted: more");
   return link;
-}
-
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', begin), list.size());
-    words.push_back(list.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return words;
 }
 
 std::vector<ExecDag> read_dags(const Options& options) {
@@ -208,11 +196,6 @@ int run(const std::vector<std::string>& words) {
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
   const std::string out = options.text("-o", "");
-  if (options.verb == "workspaces") {
-    const std::vector<std::string> models = words_of(options.text("--device", ""));
-    write(out, to_json(hw::library_workspaces(read_dags(options), models)));
-    return 0;
-  }
   const bool on_host = backend == "host";
   const std::optional<hw::LinkThrottle> link = link_throttle(options);
   const hw::Launch launch = hw::launch_from(hw::environment_variable);
