@@ -18,12 +18,11 @@ namespace parsim {
 namespace {
 
 constexpr std::string_view command_line = "command line";  ///< the place of messages
-constexpr std::string_view common_options[] = {"--format", "--json", "--color", "--quiet"};
 
 /// What works on one plan refuses a second strategy in its own words.
-bool repeats(const Verb& verb, const OptionSpec& option) {
+bool repeats(const Verb& verb, const Option& option) {
   const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
-  return option.repeats && !(one_plan && option.flag == "--strategy");
+  return option.rules.repeats && !(one_plan && option.flag == "--strategy");
 }
 
 /// The CLI11 side of one verb. Values are taken as plain text and read by our own functions, whose
@@ -56,20 +55,27 @@ void declare(CLI::App& program, VerbParser& parser) {
                      std::string(verb.words[i].help))
         ->type_name("");
   }
-  for (const OptionSpec& option : option_table()) {
-    if (!takes(verb, option.flag)) continue;
-    const std::string flag(option.flag);
+  parser.app->set_help_flag();
+  for (const Option* option : options_of(verb)) {
+    const std::string flag(option->flag), group = to_text(option->group);
+    const std::string names = option->rules.long_name.empty()
+                                  ? flag
+                                  : fmt::format("{},{}", flag, option->rules.long_name);
     const std::string help =
-        std::string(option.help) + (repeats(verb, option) ? "; may be given several times" : "");
-    if (option.value.empty()) {
-      parser.app->add_flag(flag, parser.flags[flag], help)->type_name("");
+        option->explanation() + (repeats(verb, *option) ? "; may be repeated" : "");
+    const std::string placeholder = option->placeholder();
+    if (placeholder.empty()) {
+      parser.app->add_flag(names, parser.flags[flag], help)->type_name("")->group(group);
       continue;
     }
     // All values are collected here, so that a second one is refused in our words.
-    parser.app->add_option(flag, parser.values[flag], help)
+    parser.app->add_option(names, parser.values[flag], help)
         ->allow_extra_args(false)
-        ->type_name(std::string(option.value));
+        ->type_name(placeholder)
+        ->group(group);
   }
+  parser.app->set_help_flag("-h,--help", "print this help and exit")
+      ->group(to_text(OptionGroup::output));
 }
 
 [[noreturn]] void refuse_extra(const Verb& verb, const std::string& extra) {
@@ -78,13 +84,18 @@ void declare(CLI::App& program, VerbParser& parser) {
                      fmt::format("accepted: options, see 'parsim {} --help'", verb.name));
   }
   const std::string flag = extra.substr(0, extra.find('='));
-  std::vector<std::string> known;
-  for (const OptionSpec& option : option_table()) {
-    if (takes(verb, option.flag)) known.emplace_back(option.flag);
+  for (const Option& option : options()) {
+    if (!option.rules.old_name.empty() && option.rules.old_name == flag) {
+      throw InputError(flag, "renamed", fmt::format("use {}", option.flag));
+    }
   }
-  std::vector<std::string> elsewhere;
+  std::vector<std::string> known, elsewhere;
+  for (const Option* option : options_of(verb)) known.emplace_back(option->flag);
+  const auto named = std::find_if(options().begin(), options().end(), [&](const Option& option) {
+    return option.flag == flag || option.rules.long_name == flag;
+  });
   for (const Verb& other : verbs()) {
-    if (takes(other, flag)) elsewhere.emplace_back(other.name);
+    if (named != options().end() && named->is_for(other.name)) elsewhere.emplace_back(other.name);
   }
   if (!elsewhere.empty()) {
     throw InputError(verb.name, fmt::format("option {} is not used by '{}'", flag, verb.name),
@@ -101,7 +112,7 @@ void declare(CLI::App& program, VerbParser& parser) {
   std::string hint = spelling_hint(word, known);
   for (const Verb& verb : verbs()) {  // "networks" is what 'list' takes
     if (verb.words.empty() || !hint.empty()) continue;
-    for (const std::string_view choice : verb.words.front().choices) {
+    for (const std::string& choice : verb.words.front().choices) {
       if (choice == word) hint = fmt::format("; did you mean '{} {}'?", verb.name, choice);
     }
   }
@@ -115,9 +126,9 @@ Arguments arguments_of(const VerbParser& parser) {
   const Verb& verb = *parser.verb;
   const std::vector<std::string> extras = parser.app->remaining();
   // An unknown option explains the word behind it, so it is named first.
-  const auto option = std::find_if(extras.begin(), extras.end(),
-                                   [](const std::string& word) { return word.starts_with("-"); });
-  if (!extras.empty()) refuse_extra(verb, option != extras.end() ? *option : extras.front());
+  const auto unknown = std::find_if(extras.begin(), extras.end(),
+                                    [](const std::string& word) { return word.starts_with("-"); });
+  if (!extras.empty()) refuse_extra(verb, unknown != extras.end() ? *unknown : extras.front());
   Arguments arguments{std::string(verb.name), {}, {}};
   for (std::size_t i = 0; i < verb.words.size(); ++i) {
     if (parser.words[i].empty()) {
@@ -128,9 +139,9 @@ Arguments arguments_of(const VerbParser& parser) {
   }
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;
-    const auto spec = std::find_if(option_table().begin(), option_table().end(),
-                                   [&](const OptionSpec& one) { return one.flag == flag; });
-    if (texts.size() > 1 && !spec->repeats) {
+    const auto option = std::find_if(options().begin(), options().end(),
+                                     [&](const Option& one) { return one.flag == flag; });
+    if (texts.size() > 1 && !option->rules.repeats) {
       throw InputError(flag, fmt::format("given {} times", texts.size()), "accepted: once");
     }
     arguments.values[flag] = texts;
@@ -143,11 +154,21 @@ Arguments arguments_of(const VerbParser& parser) {
 
 }  // namespace
 
-bool takes(const Verb& verb, std::string_view flag) {
-  const auto in = [&](const auto& flags) {
-    return std::find(std::begin(flags), std::end(flags), flag) != std::end(flags);
-  };
-  return in(verb.options) || in(common_options);
+std::vector<const Option*> options_of(const Verb& verb) {
+  std::vector<const Option*> taken;
+  for (const Option& option : options()) {
+    if (option.is_for(verb.name)) taken.push_back(&option);
+  }
+  return taken;
+}
+
+std::string verbs_of(const Option& option) {
+  if (option.verbs.empty()) return "every verb";
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) {
+    if (option.is_for(verb.name)) names.emplace_back(verb.name);
+  }
+  return join(names);
 }
 
 CommandLine parse_command_line(const std::vector<std::string>& words) {
@@ -208,13 +229,13 @@ const Format& chosen_format(const Arguments& arguments) {
 
 bool writes_to_standard_output(const Arguments& arguments) {
   std::string_view before;
-  for (const std::string_view flag : {"-o", "--dag", "--trace", "--report"}) {
-    if (arguments.text(flag) != standard_output) continue;
+  for (const Option& option : options()) {
+    if (!option.writes_file() || arguments.text(option.flag) != standard_output) continue;
     if (!before.empty()) {
-      throw InputError(flag, fmt::format("'-' is standard output, as with {}", before),
+      throw InputError(option.flag, fmt::format("'-' is standard output, as with {}", before),
                        "accepted: the name of a file for one of them");
     }
-    before = flag;
+    before = option.flag;
   }
   return !before.empty();
 }

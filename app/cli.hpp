@@ -20,8 +20,11 @@ struct CommandLine {
 /// argument, an option given twice. Everything that CLI11 itself refuses is turned into one.
 [[nodiscard]] CommandLine parse_command_line(const std::vector<std::string>& words);
 
-/// True if the verb understands the flag.
-[[nodiscard]] bool takes(const Verb& verb, std::string_view flag);
+/// The options that the verb takes, in the order of the table.
+[[nodiscard]] std::vector<const Option*> options_of(const Verb& verb);
+
+/// "compare, simulate", or "every verb".
+[[nodiscard]] std::string verbs_of(const Option& option);
 
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
 [[nodiscard]] const Format& chosen_format(const Arguments& arguments);

@@ -32,24 +32,13 @@ std::vector<std::string> network_names() {
   return names;
 }
 
-/// What an option's value may be.
-struct Values {
-  std::vector<std::string> words;
-  bool files = false;
-};
-
-Values values_of(const OptionSpec& option) {
-  Values values;
-  values.files = option.value.find("FILE") != std::string_view::npos;
-  if (option.flag == "--network") values.words = network_names();
-  if (option.flag == "--cluster") values.words = catalogue_names(clusters());
-  if (option.flag == "--strategy") values.words = catalogue_names(strategies());
-  // "fp32|tf32" lists words, "NAME|FILE" kinds.
-  const bool lists_words = std::none_of(option.value.begin(), option.value.end(),
-                                        [](char c) { return c >= 'A' && c <= 'Z'; });
-  if (!lists_words) return values;
-  if (!option.value.empty()) values.words = split_at(option.value, '|');
-  return values;
+/// What an option's value may be, beside files.
+std::vector<std::string> values_of(const Option& option) {
+  if (option.flag == "--network") return network_names();
+  if (option.flag == "--cluster") return catalogue_names(clusters());
+  if (option.flag == "--strategy") return catalogue_names(strategies());
+  if (option.flag == "--costs") return catalogue_names(cost_sources());
+  return option.words();
 }
 
 /// What the second word of a verb may be, beside files, after each first one.
@@ -77,12 +66,14 @@ std::string bash_completion() {
       "  fi\n"
       "  case $before in\n",
       join(names, " "));
-  for (const OptionSpec& option : option_table()) {
-    if (option.value.empty()) continue;
-    const Values values = values_of(option);
-    out +=
-        fmt::format("    {}) mapfile -t COMPREPLY < <(compgen {}-W '{}' -- \"$word\"); return ;;\n",
-                    option.flag, values.files ? "-f " : "", join(values.words, " "));
+  for (const Option& option : options()) {
+    if (option.placeholder().empty()) continue;
+    const bool files = option.value.find("FILE") != std::string_view::npos;
+    out += fmt::format(
+        "    {}) mapfile -t COMPREPLY < <(compgen {}-W '{}' -- \"$word\"); return ;;\n",
+        option.rules.long_name.empty() ? std::string(option.flag)
+                                       : fmt::format("{}|{}", option.flag, option.rules.long_name),
+        files ? "-f " : "", join(values_of(option), " "));
   }
   out +=
       "  esac\n"
@@ -96,11 +87,10 @@ std::string bash_completion() {
   out += "    esac\n  fi\n  case ${COMP_WORDS[1]} in\n";
   for (const Verb& verb : verbs()) {
     std::vector<std::string> words;
-    if (!verb.words.empty()) {
-      words.assign(verb.words.front().choices.begin(), verb.words.front().choices.end());
-    }
-    for (const OptionSpec& option : option_table()) {
-      if (takes(verb, option.flag)) words.emplace_back(option.flag);
+    if (!verb.words.empty()) words = verb.words.front().choices;
+    for (const Option* option : options_of(verb)) {
+      words.emplace_back(option->flag);
+      if (!option->rules.long_name.empty()) words.emplace_back(option->rules.long_name);
     }
     words.emplace_back("--help");
     out += fmt::format("    {}) words='{}' ;;\n", verb.name, join(words, " "));
@@ -146,19 +136,12 @@ std::string manual_page() {
     out += fmt::format(".br\nExample:\n.B {}\n", roff(verb.example));
   }
   out += ".SH OPTIONS\n";
-  for (const OptionSpec& option : option_table()) {
-    std::vector<std::string> users;
-    bool everyone = true;
-    for (const Verb& verb : verbs()) {
-      if (takes(verb, option.flag)) {
-        users.emplace_back(verb.name);
-      } else {
-        everyone = false;
-      }
-    }
-    out += fmt::format(".TP\n.B {}{}\n{} ({}).\n", roff(option.flag),
-                       option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR",
-                       roff(option.help), everyone ? "all verbs" : join(users));
+  for (const Option& option : options()) {
+    const std::string placeholder = option.placeholder();
+    out += fmt::format(".TP\n.B {}{}{}\n{} ({}).\n", roff(option.flag),
+                       option.rules.long_name.empty() ? "" : ", " + roff(option.rules.long_name),
+                       placeholder.empty() ? "" : " \\fI" + roff(placeholder) + "\\fR",
+                       roff(option.explanation()), verbs_of(option));
   }
   return out +
          ".SH EXIT STATUS\n0 done; 1 a bug in parsim; 2 wrong usage or bad input; 3 the hardware "

@@ -1,4 +1,4 @@
-// What shells and man(1) can know about the command line, made from the program's own tables.
+// What bash and man(1) can know about the command line, made from the program's own tables.
 #pragma once
 
 #include <string>

@@ -33,7 +33,8 @@ int fail(int exit_code, std::string_view kind, std::string_view message) {
 void print(const std::string& text, std::FILE* stream = stdout) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   if (std::fflush(stream) != 0 || !written) {
-    throw parsim::InputError("standard output", "cannot be written", "accepted: a place with room");
+    throw parsim::InputError("standard output", "cannot be written",
+                             "accepted: a disk with free space");
   }
 }
 

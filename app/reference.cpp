@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/verbs.hpp"
+#include "app/cli.hpp"
 #include "core/errors.hpp"
 #include "core/exit_codes.hpp"
 #include "experiment/options.hpp"
@@ -56,16 +56,6 @@ class Rows {
 
 std::string code(std::string_view text) { return fmt::format("`{}`", text); }
 
-std::string verbs_of(std::string_view flag) {
-  std::vector<std::string> names;
-  for (const Verb& verb : verbs()) {
-    if (std::find(verb.options.begin(), verb.options.end(), flag) != verb.options.end()) {
-      names.emplace_back(verb.name);
-    }
-  }
-  return names.empty() ? "every verb" : join(names);
-}
-
 void add_command_line(std::string& out) {
   out += "## Verbs\n\n";
   {
@@ -77,13 +67,18 @@ void add_command_line(std::string& out) {
     }
   }
   out += "## Options\n\n";
-  {
-    Rows rows(out, {"option", "what it says", "with"});
-    for (const OptionSpec& option : option_table()) {
-      rows.row({code(option.value.empty() ? std::string(option.flag)
-                                          : fmt::format("{} {}", option.flag, option.value)),
-                fmt::format("{}{}", option.help, option.repeats ? "; may be repeated" : ""),
-                verbs_of(option.flag)});
+  for (std::size_t g = 0; g < spellings<OptionGroup>().size(); ++g) {
+    out += fmt::format("### {}\n\n", spellings<OptionGroup>()[g]);
+    Rows rows(out, {"option", "meaning", "with"});
+    for (const Option& option : options()) {
+      if (option.group != static_cast<OptionGroup>(g)) continue;
+      std::string name(option.flag);
+      if (!option.rules.long_name.empty()) name += fmt::format(", {}", option.rules.long_name);
+      const std::string placeholder = option.placeholder();
+      if (!placeholder.empty()) name += " " + placeholder;
+      rows.row({code(name),
+                option.explanation() + (option.rules.repeats ? "; may be repeated" : ""),
+                verbs_of(option)});
     }
   }
   out += "## Output formats\n\n";
@@ -112,9 +107,12 @@ void add_strategies(std::string& out) {
   out += "## Strategies\n\n";
   Rows rows(out, {"strategy", "what it does", "options of its own"});
   for (const Strategy& one : strategies()) {
-    std::vector<std::string> options;
-    for (const auto& option : one.options) options.push_back(code(option));
-    rows.row({code(one.name), one.summary, join(options)});
+    std::vector<std::string> own;
+    for (const Option& option : options()) {
+      const bool reads = !option.rules.strategies.empty() && option.is_read_by(one.name);
+      if (reads) own.push_back(code(option.flag));
+    }
+    rows.row({code(one.name), one.summary, join(own)});
   }
 }
 
@@ -181,8 +179,7 @@ std::string reference_markdown() {
     for (const CostSource& source : cost_sources()) rows.row({code(source.name), source.summary});
   }
   out += "## JSON Schemas\n\n";
-  for (const std::string_view name : schema_names())
-    out += fmt::format("`parsim schema {}`\n", name);
+  for (const std::string& name : schema_names()) out += fmt::format("`parsim schema {}`\n", name);
   return out;
 }
 

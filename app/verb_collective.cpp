@@ -18,6 +18,8 @@ namespace parsim {
 
 namespace {
 
+constexpr std::string_view send_receive = "send-receive";
+
 std::vector<Bytes> chosen_sizes(const Arguments& arguments) {
   const std::optional<std::string> range = arguments.text("--sizes");
   const std::optional<std::string> one = arguments.text("--size");
@@ -32,7 +34,8 @@ std::vector<DeviceId> chosen_devices(const Arguments& arguments, const Cluster& 
   std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
   const auto count = static_cast<std::int64_t>(gpus.size());
   if (count < 2) {
-    throw InputError("--cluster", fmt::format("'{}' has {} GPU", cluster.name, count),
+    throw InputError("--cluster",
+                     fmt::format("'{}' has {}", cluster.name, count == 1 ? "1 GPU" : "no GPU"),
                      "accepted: a cluster with at least two GPUs");
   }
   gpus.resize(static_cast<std::size_t>(arguments.number("--devices", 2, count).value_or(count)));
@@ -97,23 +100,35 @@ CollectiveRun message_run(Bytes size, const SimOptions& options) {
 void check_messages(const SimOptions& options) {
   if (!options.algorithm && !options.protocol) return;
   throw InputError(options.algorithm ? "--algorithm" : "--protocol",
-                   "unused by messages, whose size decides", "accepted: with a collective");
+                   "unused by send-receive, whose protocol follows from the size",
+                   "accepted: with a collective");
 }
 
 }  // namespace
 
+const std::vector<std::string>& collective_words() {
+  static const std::vector<std::string> words = [] {
+    const auto kinds = spellings<CollectiveKind>();
+    std::vector<std::string> all(kinds.begin(), kinds.end());
+    all.emplace_back(send_receive);
+    return all;
+  }();
+  return words;
+}
+
 Outcome run_collective(const Arguments& arguments) {
   const std::string& word = arguments.words.at(0);
-  const std::optional<CollectiveKind> kind = parse_exchange(word, "collective");
+  const std::optional<CollectiveKind> kind = from_text<CollectiveKind>(word);
+  if (!kind && word != send_receive) refuse_word(word, "collective", collective_words());
   const std::vector<Bytes> sizes = chosen_sizes(arguments);
-  SimOptions options = parse_sim_options(arguments);
+  const Request request = read_options(arguments);
+  SimOptions options = request.sim;
   if (options.engine == Engine::automatic) options.engine = Engine::simgrid;
-  const std::optional<std::string> name = arguments.text("--cluster");
-  if (!name) {
+  if (request.cluster.empty()) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
-  const Cluster cluster = load_cluster_with(*name, arguments.texts("--override"), "--cluster");
+  const Cluster cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
   if (kind) {
     check_collective(*kind, devices, cluster, options);

@@ -100,11 +100,9 @@ const Json* inputs_of(const Json& result) {
 
 void check_unchanged(const Json& inputs, const std::string& path) {
   std::vector<Json> sources;
-  for (const char* key : {"network", "cluster", "plan", "profile"}) {
-    if (inputs.contains(key)) sources.push_back(inputs[key]);
-  }
-  if (inputs.contains("collective_times") && inputs["collective_times"].is_array()) {
-    for (const Json& source : inputs["collective_times"]) sources.push_back(source);
+  for (const Json& input : inputs) {
+    if (input.is_object()) sources.push_back(input);
+    if (input.is_array()) sources.insert(sources.end(), input.begin(), input.end());
   }
   for (const Json& source : sources) {
     if (!source.is_object() || !source.contains("given") || !source["given"].is_string()) continue;
@@ -163,7 +161,8 @@ Outcome run_doctor(const Arguments& /*arguments*/) {
 
 Outcome run_rerun(const Arguments& arguments) {
   const std::string& path = arguments.words.at(0);
-  constexpr std::string_view accepted = "accepted: what simulate or compare printed with --json";
+  constexpr std::string_view accepted =
+      "accepted: what simulate, compare or explain printed with --json";
   const Json result = Json::parse(read_file(path, "rerun"), nullptr, false);
   if (result.is_discarded()) throw InputError(path, "is not JSON", accepted);
   const Json* inputs = inputs_of(result);
@@ -176,8 +175,9 @@ Outcome run_rerun(const Arguments& arguments) {
     words.push_back(word);
   }
   CommandLine line = parse_command_line(words);
-  if (line.verb == nullptr || (line.verb->name != "simulate" && line.verb->name != "compare")) {
-    throw InputError(path, "records another verb than simulate or compare", accepted);
+  if (line.verb == nullptr || (line.verb->name != "simulate" && line.verb->name != "compare" &&
+                               line.verb->name != "explain")) {
+    throw InputError(path, "records another verb", accepted);
   }
   check_unchanged(*inputs, path);
   if (arguments.has("--quiet")) line.arguments.values["--quiet"] = {""};

@@ -88,7 +88,7 @@ std::string best_of(const std::vector<RunResult>& sorted) {
 
 Outcome run_compare(const Arguments& arguments) {
   Request request = make_request(arguments);
-  const HardwareRequest hardware = hardware_request(arguments);
+  const HardwareRequest hardware = hardware_request(request);
   const std::vector<const Strategy*> chosen = chosen_strategies(request);
   std::optional<ReportFile> report = report_file(arguments);
   const Answer<Machine> here = request.hardware ? probe_hardware(hardware) : Answer<Machine>{};
@@ -98,8 +98,8 @@ Outcome run_compare(const Arguments& arguments) {
   }
   const Scene scene(request);
   std::vector<std::int64_t> counts;
-  if (const auto text = arguments.text("--scaling")) {
-    counts = parse_scaling(*text, devices_of(scene.cluster, DeviceKind::gpu).size());
+  if (request.given.contains("--scaling")) {
+    counts = parse_scaling(request.scaling, devices_of(scene.cluster, DeviceKind::gpu).size());
   }
   const std::vector<Candidate> candidates = plan_all(scene, chosen, arguments.has("--quiet"));
   std::vector<Plan> plans;
@@ -114,16 +114,12 @@ Outcome run_compare(const Arguments& arguments) {
   std::vector<RunResult> results;
   std::vector<StrategySection> sections;
   std::vector<ExecDag> dags;
-  bool refused = false;  // to say what workspaces convolutions want
   {
     Progress progress(candidates.size(), arguments.has("--quiet"));
     for (const Candidate& candidate : candidates) {
       progress.next(candidate.strategy->name);
       if (candidate.error.empty()) {
         Run run = run_plan(scene, candidate.planned);
-        if (arguments.has("--workspaces") && !refused) {
-          refused = !add_workspaces(scene.cluster, run);
-        }
         results.push_back(run.result);
         results.back().strategy = candidate.strategy->name;
         if (report) {
@@ -150,9 +146,7 @@ Outcome run_compare(const Arguments& arguments) {
   if (report) {
     report->write(scene, document, results, std::move(sections), scaling ? &*scaling : nullptr);
   }
-  if (refused || (rows && !rows->refusal.empty())) {
-    return {std::move(document), ExitCode::hardware};
-  }
+  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -55,8 +55,9 @@ constexpr std::size_t most_searching = 32;   ///< devices, for strategies that s
 constexpr std::size_t most_pairs = 400'000;  ///< layers x devices², for other splits of layers
 
 bool searches(const Strategy& strategy) {
-  return std::any_of(strategy.options.begin(), strategy.options.end(), [](std::string_view option) {
-    return option == "--budget" || option == "--search-costs";
+  return std::any_of(options().begin(), options().end(), [&](const Option& option) {
+    const bool of_searches = option.flag == "--budget" || option.flag == "--search-costs";
+    return of_searches && option.is_read_by(strategy.name);
   });
 }
 
@@ -164,6 +165,8 @@ std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
     row["alternative_step_s"] = none ? Json(nullptr) : Json(reason.alternative_step.count());
     json["layers"].push_back(std::move(row));
   }
+  json["version"] = version();
+  json["inputs"] = Json::parse(inputs_json(scene));
   return json.dump(2);
 }
 

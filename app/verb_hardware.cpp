@@ -53,17 +53,23 @@ std::vector<std::string> strategies_for(const Arguments& arguments) {
   return named;
 }
 
+/// Options that say how the plans of the cases are made.
+bool is_of_cases(const Option& option) {
+  return option.is_for("simulate") && option.is_for("validate") && !option.key.empty() &&
+         option.group != OptionGroup::hardware && option.flag != "--network" &&
+         option.flag != "--strategy";
+}
+
 /// The request of some strategies on a network; the machine found is its cluster.
 Request request_of(const Arguments& arguments, const std::string& network,
-                   const std::vector<std::string>& strategies, const Machine& machine,
-                   const std::vector<std::string_view>& options) {
+                   const std::vector<std::string>& strategies, const Machine& machine) {
   Arguments asked{"simulate", {}, {}};
   asked.values["--network"] = {network};
   asked.values["--strategy"] = strategies;
   asked.values["--hw"] = {""};
-  for (const std::string_view flag : options) {
-    if (const auto found = arguments.values.find(flag); found != arguments.values.end()) {
-      asked.values[std::string(flag)] = found->second;
+  for (const Option& option : options()) {
+    if (is_of_cases(option) && arguments.has(option.flag)) {
+      asked.values[std::string(option.flag)] = arguments.texts(option.flag);
     }
   }
   Request request = make_request(asked);
@@ -71,24 +77,15 @@ Request request_of(const Arguments& arguments, const std::string& network,
   return request;
 }
 
-std::vector<std::string_view> options_of_cases() {
-  std::vector<std::string_view> options = planning_flags();
-  options.insert(options.end(),
-                 {"--batch", "--precision", "--reduce-precision", "--optimizer", "--profile"});
-  return options;
-}
-
 /// The request of one case: without what only other strategies read.
-Request case_request(const Arguments& arguments, const std::string& network,
-                     const std::string& name, const Machine& machine) {
-  std::vector<std::string_view> options = options_of_cases();
-  const std::vector<std::string_view>& own = strategy(name, "--strategy").options;
-  for (const Strategy& other : strategies()) {
-    for (const std::string_view option : other.options) {
-      if (std::find(own.begin(), own.end(), option) == own.end()) std::erase(options, option);
-    }
-  }
-  return request_of(arguments, network, {name}, machine, options);
+Request case_request(Arguments arguments, const std::string& network, const std::string& name,
+                     const Machine& machine) {
+  std::erase_if(arguments.values, [&](const auto& given) {
+    return std::any_of(options().begin(), options().end(), [&](const Option& option) {
+      return option.flag == given.first && !option.is_read_by(name);
+    });
+  });
+  return request_of(arguments, network, {name}, machine);
 }
 
 /// Plans and predicts; a strategy without a plan for a network is left out with its reason.
@@ -100,7 +97,7 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
   const std::vector<std::string> names = strategies_for(arguments);
   Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
   for (const std::string& network : networks) {
-    const Request all = request_of(arguments, network, names, machine, options_of_cases());
+    const Request all = request_of(arguments, network, names, machine);
     std::vector<Plan> plans;
     Network planned_for;
     for (const std::string& name : names) {
@@ -382,8 +379,8 @@ void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) 
   }
   if (profile.interference_samples.empty()) return;
   const std::vector<std::string> texts = interference_texts(profile.interference);
-  lines.push_back(texts.empty() ? "kernels and messages do not hold each other up"
-                                : "kernels and messages hold each other up: " + join(texts));
+  lines.push_back(texts.empty() ? "kernels and communication do not slow each other down"
+                                : "slowdown by interference: " + join(texts));
 }
 
 }  // namespace
@@ -394,7 +391,7 @@ Outcome run_validate_hardware(const Arguments& arguments) {
     throw InputError("--hw", fmt::format("given together with {}", flag),
                      "accepted: one of the two");
   }
-  const HardwareRequest hardware = hardware_request(arguments);
+  const HardwareRequest hardware = hardware_request(read_options(arguments));
   const Answer<Machine> here = probe_hardware(hardware);
   if (!here.value) return refused(arguments, here);
   std::vector<Unresolved> unresolved;
@@ -449,7 +446,7 @@ Outcome run_calibrate(const Arguments& arguments) {
     throw InputError("-o", arguments.has("-o") ? "the name is empty" : "missing",
                      "accepted: the name of a file to write");
   }
-  const HardwareRequest hardware = hardware_request(arguments);
+  const HardwareRequest hardware = hardware_request(read_options(arguments));
   OutputFile file(path, "-o");
   Outcome outcome;
   Document& document = outcome.document;

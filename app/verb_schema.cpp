@@ -43,12 +43,25 @@ void collect_references(const Json& schema, std::set<std::string>& names) {
   }
 }
 
+/// Adds to the definition of `inputs` what it does not describe itself: a property for each option.
+void add_options(Json& inputs) {
+  for (const Option& option : options()) {
+    if (option.key.empty()) continue;
+    const std::string key(option.key);
+    if (!inputs["properties"].contains(key)) {
+      inputs["properties"][key] = option.member.schema(option);
+    }
+    if (option.is_recorded_with_plan()) inputs["required"].push_back(key);
+  }
+}
+
 /// The schema with the definitions that it needs, so that it stands alone.
 Json whole_schema(std::string_view name) {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"$id", fmt::format("urn:parsim:{}", name)}};
   schema.update(schema_file(name));
-  const Json definitions = schema_file(schema_shared);
+  Json definitions = schema_file(schema_shared);
+  add_options(definitions["inputs"]);
   std::set<std::string> needed, known;
   collect_references(schema, needed);
   while (known.size() < needed.size()) {
@@ -63,12 +76,12 @@ Json whole_schema(std::string_view name) {
 
 }  // namespace
 
-const std::vector<std::string_view>& schema_names() {
-  static const std::vector<std::string_view> names = [] {
-    std::vector<std::string_view> found;
+const std::vector<std::string>& schema_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> found;
     for (const EmbeddedFile& file : report_files()) {
       const std::string_view name = name_of_schema(file.path);
-      if (!name.empty() && name != schema_shared) found.push_back(name);
+      if (!name.empty() && name != schema_shared) found.emplace_back(name);
     }
     return found;
   }();
@@ -77,9 +90,9 @@ const std::vector<std::string_view>& schema_names() {
 
 Outcome run_schema(const Arguments& arguments) {
   const std::string& name = arguments.words.at(0);
-  const std::vector<std::string_view>& known = schema_names();
+  const std::vector<std::string>& known = schema_names();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    refuse_word(name, "schema", {known.begin(), known.end()});
+    refuse_word(name, "schema", known);
   }
   Outcome outcome;
   outcome.document.json = whole_schema(name).dump(2);

@@ -48,14 +48,14 @@ Planned chosen_plan(const Scene& scene, const Strategy* strategy, bool quiet) {
 
 Outcome run_simulate(const Arguments& arguments) {
   Request request = make_request(arguments);
-  const HardwareRequest hardware = hardware_request(arguments);
+  const HardwareRequest hardware = hardware_request(request);
   const Strategy* strategy = request.plan_file.empty() ? &only_strategy(request) : nullptr;
   std::optional<OutputFile> trace;
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
 
   if (arguments.has("--trace") && arguments.text("--report") == path) {
-    throw InputError("--report", fmt::format("'{}' is the file of --trace, too", path),
+    throw InputError("--report", fmt::format("'{}' is also the file of --trace", path),
                      "accepted: another name");
   }
   std::optional<ReportFile> report = report_file(arguments);
@@ -70,7 +70,6 @@ Outcome run_simulate(const Arguments& arguments) {
   const Planned planned = chosen_plan(scene, strategy, arguments.has("--quiet"));
   Run run = run_plan(scene, planned);
   check_algorithm_used(scene.request, {&run.result, 1});
-  const bool refused = arguments.has("--workspaces") && !add_workspaces(scene.cluster, run);
   std::optional<HardwareRows> rows;
   if (request.hardware) {
     std::vector<RunResult> results{run.result};
@@ -90,9 +89,7 @@ Outcome run_simulate(const Arguments& arguments) {
     report->write(scene, document, {run.result}, {report->section(scene, run, planned.plan)},
                   nullptr);
   }
-  if (refused || (rows && !rows->refusal.empty())) {
-    return {std::move(document), ExitCode::hardware};
-  }
+  if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 
@@ -107,7 +104,7 @@ Outcome run_plan_verb(const Arguments& arguments) {
     }
   }
   if (arguments.has("-o") && plan_path == dag_path) {
-    throw InputError("--dag", fmt::format("'{}' is the file of -o, too", dag_path),
+    throw InputError("--dag", fmt::format("'{}' is also the file of -o", dag_path),
                      "accepted: another name");
   }
   std::optional<OutputFile> plan_file;

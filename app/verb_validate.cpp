@@ -92,7 +92,7 @@ std::vector<Claim> rows_of(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     std::vector<Claim> rows = measurements_of(file);
     if (!rows.empty() && !sets.insert(rows.front().set).second) {
-      throw InputError("--data", fmt::format("two files of the name '{}'", rows.front().set),
+      throw InputError("--data", fmt::format("two files named '{}'", rows.front().set),
                        "accepted: different names, which become names of sets");
     }
     std::move(rows.begin(), rows.end(), std::back_inserter(all));
@@ -143,14 +143,10 @@ Validation validate_published(const Arguments& arguments) {
 
 Outcome validated(const Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
-  std::vector<std::string_view> of_hardware = planning_flags();
-  of_hardware.insert(
-      of_hardware.end(),
-      {"--hw-backend", "--hw-partition", "--hw-link", "--hw-measured", "--network", "--strategy",
-       "--batch", "--precision", "--reduce-precision", "--optimizer", "--profile"});
-  for (const std::string_view flag : of_hardware) {
-    if (arguments.has(flag)) {
-      throw InputError(flag, "unused without --hw", "accepted: together with --hw");
+  for (const Option& option : options()) {
+    const bool of_hardware = option.is_for("validate") && !option.key.empty();
+    if (of_hardware && arguments.has(option.flag)) {
+      throw InputError(option.flag, "unused without --hw", "accepted: together with --hw");
     }
   }
   const bool published = arguments.has("--published");

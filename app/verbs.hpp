@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,20 +22,18 @@ struct Outcome {
 
 /// A positional argument.
 struct Word {
-  std::string_view name, help;
-  std::vector<std::string_view> choices;  ///< what it may be, if that is a closed set
+  std::string_view name;
+  std::string help;
+  std::vector<std::string> choices;  ///< what it may be, if that is a closed set
 };
 
 struct Verb {
   std::string_view name, summary;
-  std::vector<Word> words;                ///< all required
-  std::vector<std::string_view> options;  ///< flags beside those that every verb takes
-  std::string_view example;               ///< a command that runs as it stands
+  std::vector<Word> words;   ///< all required
+  std::string_view example;  ///< a command that runs as it stands
   Outcome (*run)(const Arguments& arguments);
 };
 [[nodiscard]] std::span<const Verb> verbs();
-/// Flags that say how plans are made.
-[[nodiscard]] const std::vector<std::string_view>& planning_flags();
 
 [[nodiscard]] Outcome run_simulate(const Arguments& arguments);
 [[nodiscard]] Outcome run_compare(const Arguments& arguments);
@@ -53,6 +52,8 @@ struct Verb {
 [[nodiscard]] Outcome run_reference(const Arguments& arguments);
 [[nodiscard]] Outcome run_schema(const Arguments& arguments);
 /// What 'schema' can print.
-[[nodiscard]] const std::vector<std::string_view>& schema_names();
+[[nodiscard]] const std::vector<std::string>& schema_names();
+/// What 'collective' can time.
+[[nodiscard]] const std::vector<std::string>& collective_words();
 
 }  // namespace parsim

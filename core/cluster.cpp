@@ -191,19 +191,6 @@ void check_reachable(const Cluster& cluster, const std::string& where) {
 
 }  // namespace
 
-std::string to_text(Label label) {
-  switch (label) {
-    case Label::measured:
-      return "measured";
-    case Label::data_sheet:
-      return "data sheet";
-    case Label::guessed:
-      return "guessed";
-  }
-  ensure(false, "every label has a word");
-  return {};
-}
-
 std::vector<DeviceId> devices_of(const Cluster& cluster, DeviceKind kind) {
   std::vector<DeviceId> found;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {

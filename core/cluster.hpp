@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/ids.hpp"
+#include "core/spelling.hpp"
 #include "core/units.hpp"
 
 namespace parsim {
@@ -15,7 +16,9 @@ namespace parsim {
 enum class DeviceKind : std::uint8_t { gpu, cpu };
 /// How a number was come by.
 enum class Label : std::uint8_t { measured, data_sheet, guessed };
-[[nodiscard]] std::string to_text(Label label);
+constexpr std::array<std::string_view, 3> spellings(Label) {
+  return {"measured", "data sheet", "guessed"};
+}
 
 /// Where a number of a description comes from. `key` is the number's name ("rate", "memory", …), or
 /// "*" for all numbers of the entry that have none of their own.

@@ -36,20 +36,6 @@ Cost kernel_time(const CostModel& cost, const Network& network, LayerId layer, c
   return kernel;
 }
 
-std::string to_text(Origin origin) {
-  switch (origin) {
-    case Origin::measured:
-      return "measured";
-    case Origin::scaled:
-      return "scaled";
-    case Origin::modelled:
-      return "modelled";
-    case Origin::guessed:
-      return "guessed";
-  }
-  throw BrokenInvariant("an origin outside its enum");
-}
-
 Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
   switch (dag.kind(id)) {
     case OpKind::compute: {

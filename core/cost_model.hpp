@@ -8,12 +8,15 @@
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
+#include "core/spelling.hpp"
 
 namespace parsim {
 
 /// Where a cost comes from, best first.
 enum class Origin : std::uint8_t { measured, scaled, modelled, guessed };
-[[nodiscard]] std::string to_text(Origin origin);
+constexpr std::array<std::string_view, 4> spellings(Origin) {
+  return {"measured", "scaled", "modelled", "guessed"};
+}
 
 struct Cost {
   Seconds time{};

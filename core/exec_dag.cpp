@@ -11,11 +11,6 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> collective_names{
-    "all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
-constexpr std::array<std::string_view, stream_count> stream_names{"compute", "gradient", "tensor",
-                                                                  "pipeline", "pipeline_back"};
-
 template <class IdType, class Value, class Index>
 IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
   const auto [entry, fresh] = index.try_emplace(value, static_cast<std::int32_t>(table.size()));
@@ -26,11 +21,6 @@ IdType intern_in(const Value& value, std::vector<Value>& table, Index& index) {
 std::uint8_t bits(auto enumerator) { return static_cast<std::uint8_t>(enumerator); }
 
 }  // namespace
-
-std::string_view to_text(CollectiveKind kind) {
-  return collective_names[static_cast<std::size_t>(kind)];
-}
-std::string_view to_text(Stream stream) { return stream_names[static_cast<std::size_t>(stream)]; }
 
 std::size_t ExecDag::Hash::operator()(const Region& v) const noexcept {
   return std::hash<Region>{}(v);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/exec_dag.hpp"
+#include "core/spelling.hpp"
 #include "core/spread.hpp"
 
 namespace parsim {
@@ -19,8 +20,10 @@ namespace parsim {
 /// Interference class of an operation: convolutions and matrix products; all other kernels
 /// (element-wise, norms, pooling, updates, copies); transfers and collectives.
 enum class Activity : std::uint8_t { tensor, memory, communication };
-inline constexpr std::size_t activity_count = 3;
-[[nodiscard]] std::string_view to_text(Activity activity);
+constexpr std::array<std::string_view, 3> spellings(Activity) {
+  return {"tensor", "memory", "communication"};
+}
+inline constexpr std::size_t activity_count = spellings<Activity>().size();
 /// What a device does in an operation of its own; nothing for messages and delays. Products that
 /// reuse no operand (a filter per channel) are as fast as memory, and count as that.
 [[nodiscard]] std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id);

@@ -17,8 +17,4 @@ namespace parsim {
 [[nodiscard]] Plan plan_from_json(const std::string& text, const std::string& where);
 [[nodiscard]] ExecDag dag_from_json(const std::string& text, const std::string& where);
 
-/// Words of the enums, as used in files and on the command line.
-[[nodiscard]] std::string to_text(Precision precision);
-[[nodiscard]] std::string to_text(Optimizer optimizer);
-
 }  // namespace parsim

@@ -14,20 +14,6 @@ namespace parsim {
 
 namespace json {
 
-template <>
-struct Words<Tensor::Kind> {
-  static constexpr std::array<std::string_view, 4> all() {
-    return {"output", "edge", "parameter", "bucket"};
-  }
-};
-template <>
-struct Words<Role> {
-  static constexpr std::array<std::string_view, 6> all() {
-    return {"activation", "gradient",        "partial-sum",
-            "weight",     "weight-gradient", "optimizer-state"};
-  }
-};
-
 namespace {
 
 using Bucket = std::vector<std::pair<ParameterId, RegionId>>;

@@ -8,17 +8,6 @@
 
 namespace parsim::json {
 
-template <>
-struct Words<PoolKind> {
-  static constexpr std::array<std::string_view, 2> all() { return {"max", "average"}; }
-};
-template <>
-struct Words<NormKind> {
-  static constexpr std::array<std::string_view, 5> all() {
-    return {"batch", "layer", "group", "instance", "local_response"};
-  }
-};
-
 namespace {
 
 constexpr Limits positive{1};

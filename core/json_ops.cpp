@@ -9,27 +9,6 @@
 
 namespace parsim::json {
 
-template <>
-struct Words<OpKind> {
-  static constexpr std::array<std::string_view, 6> all() {
-    return {"compute", "update", "local", "transfer", "collective", "delay"};
-  }
-};
-template <>
-struct Words<LocalKind> {
-  static constexpr std::array<std::string_view, 3> all() { return {"copy", "add", "drop"}; }
-};
-template <>
-struct Words<CollectiveKind> {
-  static std::array<std::string_view, 5> all() { return words_by_to_text<CollectiveKind, 5>(); }
-};
-template <>
-struct Words<Stream> {
-  static std::array<std::string_view, stream_count> all() {
-    return words_by_to_text<Stream, stream_count>();
-  }
-};
-
 Region whole_parameter(const Parameter& parameter) {
   Region region;
   for (const std::int64_t extent : parameter.extents) region.push_back({0, extent});

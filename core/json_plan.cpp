@@ -7,19 +7,6 @@ namespace parsim {
 namespace json {
 
 template <>
-struct Words<Sync::Kind> {
-  static constexpr std::array<std::string_view, 3> all() { return {"automatic", "ring", "server"}; }
-};
-template <>
-struct Words<StatePlacement::Kind> {
-  static constexpr std::array<std::string_view, 2> all() { return {"replicated", "sharded"}; }
-};
-template <>
-struct Words<Direction> {
-  static constexpr std::array<std::string_view, 2> all() { return {"forward", "backward"}; }
-};
-
-template <>
 struct Fields<Cut> {
   static void list(auto& visit, auto& cut) {
     visit("dim", cut.dim);
@@ -106,17 +93,9 @@ struct Fields<Plan> {
 namespace {
 
 constexpr std::string_view plan_format = "parsim-plan";
-constexpr std::int64_t plan_version = 1;
+constexpr std::int64_t plan_version = 2;
 
 }  // namespace
-
-std::string to_text(Precision precision) {
-  return std::string(json::Words<Precision>::all()[static_cast<std::size_t>(precision)]);
-}
-
-std::string to_text(Optimizer optimizer) {
-  return std::string(json::Words<Optimizer>::all()[static_cast<std::size_t>(optimizer)]);
-}
 
 std::string to_json(const Plan& plan) {
   json::Writer out;

@@ -15,43 +15,10 @@
 #include "core/json_writer.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "core/spelling.hpp"
 #include "core/timeline.hpp"
 
 namespace parsim::json {
-
-/// Words<Enum>::all(): the words of an enum by value.
-template <class Enum>
-struct Words;
-
-/// The words of an enum that has a to_text.
-template <class Enum, std::size_t count>
-[[nodiscard]] std::array<std::string_view, count> words_by_to_text() {
-  std::array<std::string_view, count> words;
-  for (std::size_t i = 0; i < count; ++i) words[i] = to_text(static_cast<Enum>(i));
-  return words;
-}
-
-template <>
-struct Words<Precision> {
-  static constexpr std::array<std::string_view, 4> all() {
-    return {"fp32", "tf32", "fp16", "bf16"};
-  }
-};
-template <>
-struct Words<Optimizer> {
-  static constexpr std::array<std::string_view, 3> all() { return {"sgd", "momentum", "adam"}; }
-};
-template <>
-struct Words<Dim> {
-  static std::array<std::string_view, 11> all() { return words_by_to_text<Dim, 11>(); }
-};
-
-template <>
-struct Words<Pass> {
-  static constexpr std::array<std::string_view, 5> all() {
-    return {"forward", "backward", "backward-data", "backward-weights", "recompute"};
-  }
-};
 
 /// Extents of tensors. Products are checked apart (most_elements).
 inline constexpr Limits extents{1, std::int64_t{1} << 44};
@@ -195,7 +162,7 @@ void put(Writer& out, const T& value) {
   } else if constexpr (std::same_as<T, std::string>) {
     out.text(value);
   } else if constexpr (std::is_enum_v<T>) {
-    out.text(Words<T>::all()[static_cast<std::size_t>(value)]);
+    out.text(spellings<T>()[static_cast<std::size_t>(value)]);
   } else if constexpr (is_id<T>) {
     out.integer(value.value);
   } else if constexpr (is_vector<T>) {
@@ -227,7 +194,7 @@ void get(const Node& node, T& value, Limits limits) {
   } else if constexpr (std::same_as<T, std::string>) {
     value = node.text();
   } else if constexpr (std::is_enum_v<T>) {
-    value = node.word_as<T>(Words<T>::all());
+    value = node.word_as<T>(spellings<T>());
   } else if constexpr (is_id<T>) {
     value = T{static_cast<std::int32_t>(node.integer(limits))};
   } else if constexpr (is_vector<T>) {

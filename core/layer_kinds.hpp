@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/shape.hpp"
+#include "core/spelling.hpp"
 
 namespace parsim {
 
@@ -49,6 +50,7 @@ struct Dense {
 };
 
 enum class PoolKind : std::uint8_t { max, average };
+constexpr std::array<std::string_view, 2> spellings(PoolKind) { return {"max", "average"}; }
 /// Pooling over all spatial axes. `ceil_mode` rounds the output extent up (a window must still
 /// begin inside the input or the left padding). Average divides by the window's size, padding
 /// included iff `count_padding`.
@@ -61,6 +63,9 @@ struct Pool {
 };
 
 enum class NormKind : std::uint8_t { batch, layer, group, instance, local_response };
+constexpr std::array<std::string_view, 5> spellings(NormKind) {
+  return {"batch", "layer", "group", "instance", "local_response"};
+}
 /// Normalisation. Learned scale and shift (2 per channel) iff `affine`. batch uses the statistics
 /// of the part at hand (as unsynchronised data parallelism does); layer runs over the last axis;
 /// `size` is the number of groups (group) or of neighbouring channels (local_response).
@@ -128,9 +133,11 @@ enum class HeadMove : std::uint8_t {
   split_transposed,  ///< "split heads, transposed": to heads × width × tokens
   join,              ///< "join heads": heads × tokens × width to tokens × channels
 };
-[[nodiscard]] HeadMove heads_moved(const Rearrange& kind);
 /// The `what` of a move of heads.
-[[nodiscard]] std::string_view to_text(HeadMove move);
+constexpr std::array<std::string_view, 4> spellings(HeadMove) {
+  return {"", "split heads", "split heads, transposed", "join heads"};
+}
+[[nodiscard]] HeadMove heads_moved(const Rearrange& kind);
 
 /// Mean, sum, max … over axes (indices into Shape::axes), which disappear unless `keep`.
 struct Reduce {

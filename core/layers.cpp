@@ -12,20 +12,13 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 11> dim_names{"sample",     "channel", "depth", "height",
-                                                     "width",      "token",   "head",  "expert",
-                                                     "in_channel", "replica", "other"};
 constexpr std::array<std::string_view, 19> kind_names{
     "input",     "conv",      "dense",   "pool",    "norm",      "activation", "dropout",
     "combine",   "concat",    "slice",   "flatten", "rearrange", "reduce",     "matmul",
     "attention", "embedding", "learned", "softmax", "loss"};
-constexpr std::array<std::string_view, 4> head_moves{"", "split heads", "split heads, transposed",
-                                                     "join heads"};
 static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);
 
 }  // namespace
-
-std::string_view to_text(Dim dim) { return dim_names[static_cast<std::size_t>(dim)]; }
 
 std::int64_t Shape::elements() const {
   std::int64_t count = 1;
@@ -45,12 +38,8 @@ std::int64_t Shape::extent(Dim dim) const {
   return axis == 0 ? 0 : axes[axis - 1].extent;
 }
 
-std::string_view to_text(HeadMove move) { return head_moves[static_cast<std::size_t>(move)]; }
-
 HeadMove heads_moved(const Rearrange& kind) {
-  const auto found = std::find(head_moves.begin() + 1, head_moves.end(), kind.what);
-  return found == head_moves.end() ? HeadMove::none
-                                   : static_cast<HeadMove>(found - head_moves.begin());
+  return from_text<HeadMove>(kind.what).value_or(HeadMove::none);
 }
 
 std::string to_text(const Shape& shape) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/ids.hpp"
+#include "core/spelling.hpp"
 #include "core/units.hpp"
 
 namespace parsim {
@@ -24,6 +25,9 @@ struct Tensor {
   std::int32_t input = -1;  ///< operand number of an edge
   friend auto operator<=>(const Tensor&, const Tensor&) = default;
 };
+constexpr std::array<std::string_view, 4> spellings(Tensor::Kind) {
+  return {"output", "edge", "parameter", "bucket"};
+}
 
 enum class Role : std::uint8_t {
   activation,  ///< values of an output
@@ -34,6 +38,9 @@ enum class Role : std::uint8_t {
   weight_gradient,  ///< gradient of a parameter or bucket
   optimizer_state,
 };
+constexpr std::array<std::string_view, 6> spellings(Role) {
+  return {"activation", "gradient", "partial-sum", "weight", "weight-gradient", "optimizer-state"};
+}
 
 /// Part of a tensor on some device. Every device has its own store, addressed by these four.
 struct Slice {
@@ -55,6 +62,9 @@ enum class Pass : std::uint8_t {
   backward_weights,  ///< weight gradients only
   recompute,         ///< forward again, because the output was dropped
 };
+constexpr std::array<std::string_view, 5> spellings(Pass) {
+  return {"forward", "backward", "backward-data", "backward-weights", "recompute"};
+}
 
 /// What a Compute works on: a part of a layer. Operand regions follow from the layer
 /// (core/layers.hpp).
@@ -99,6 +109,7 @@ struct Update {
 };
 
 enum class LocalKind : std::uint8_t { copy, add, drop };
+constexpr std::array<std::string_view, 3> spellings(LocalKind) { return {"copy", "add", "drop"}; }
 /// A copy or addition inside one device: `to` = or += `from` over to.region. What is
 /// dropped reads as zero for the next addition, but no kernel writes zeros: the memory is freed,
 /// and the next gradient is allocated anew, so a drop takes no time.
@@ -125,7 +136,9 @@ enum class CollectiveKind : std::uint8_t {
   broadcast,
   all_to_all
 };
-[[nodiscard]] std::string_view to_text(CollectiveKind kind);
+constexpr std::array<std::string_view, 5> spellings(CollectiveKind) {
+  return {"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"};
+}
 
 /// One operation of all members of a group.
 ///
@@ -163,12 +176,17 @@ struct Delay {
 
 using Op = std::variant<Compute, Update, Local, Transfer, Collective, Delay>;
 enum class OpKind : std::uint8_t { compute, update, local, transfer, collective, delay };
+constexpr std::array<std::string_view, 6> spellings(OpKind) {
+  return {"compute", "update", "local", "transfer", "collective", "delay"};
+}
 
 /// In-order queues of a device. A pipeline has one for each direction: an activation that is ready
 /// must not wait for a gradient that is not. Each stream of communication has a sending and a
 /// receiving side that do not wait for each other; a collective occupies both sides on all members.
 enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, pipeline_back };
-inline constexpr std::size_t stream_count = 5;
-[[nodiscard]] std::string_view to_text(Stream stream);
+constexpr std::array<std::string_view, 5> spellings(Stream) {
+  return {"compute", "gradient", "tensor", "pipeline", "pipeline_back"};
+}
+inline constexpr std::size_t stream_count = spellings<Stream>().size();
 
 }  // namespace parsim

@@ -8,6 +8,7 @@
 
 #include "core/cluster.hpp"
 #include "core/network.hpp"
+#include "core/spelling.hpp"
 
 namespace parsim {
 
@@ -28,6 +29,7 @@ struct Sync {
                     ///< or a CPU
   friend bool operator==(const Sync&, const Sync&) = default;
 };
+constexpr std::array<std::string_view, 3> spellings(Sync::Kind) { return {"auto", "ring", "ps"}; }
 
 /// Where a state of the parameters lives: with every cell that uses it, or split among the devices
 /// that sum its gradient (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
@@ -36,6 +38,9 @@ struct StatePlacement {
   std::vector<std::int64_t> shares;  ///< relative sizes of the shards; empty = equal
   friend bool operator==(const StatePlacement&, const StatePlacement&) = default;
 };
+constexpr std::array<std::string_view, 2> spellings(StatePlacement::Kind) {
+  return {"replicated", "sharded"};
+}
 
 /// How one layer is split. The grid is the product of the cuts, row-major, the last cut fastest.
 struct LayerPlan {
@@ -51,6 +56,7 @@ struct LayerPlan {
 };
 
 enum class Direction : std::uint8_t { forward, backward };
+constexpr std::array<std::string_view, 2> spellings(Direction) { return {"forward", "backward"}; }
 
 /// One slot of a pipeline schedule: a stage's forward or backward of a micro-batch.
 struct Slot {
@@ -80,6 +86,9 @@ struct Schedule {
 };
 
 enum class Optimizer : std::uint8_t { sgd, momentum, adam };
+constexpr std::array<std::string_view, 3> spellings(Optimizer) {
+  return {"sgd", "momentum", "adam"};
+}
 /// Numbers of optimizer state per parameter: 0, 1, 2.
 [[nodiscard]] constexpr std::int64_t state_per_parameter(Optimizer optimizer) {
   return static_cast<std::int64_t>(optimizer);

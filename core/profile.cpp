@@ -96,11 +96,6 @@ void put_extents(Signature& to, const Region& region) {
 
 }  // namespace
 
-std::string_view to_text(Activity activity) {
-  constexpr std::array<std::string_view, activity_count> words{"tensor", "memory", "communication"};
-  return words[static_cast<std::size_t>(activity)];
-}
-
 std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id) {
   const OpRecord& record = dag.record(id);
   switch (dag.kind(id)) {
@@ -148,7 +143,7 @@ Interference interference_of(const std::vector<InterferenceSample>& samples) {
 }
 
 std::string to_text(const InterferencePair& pair) {
-  return std::string(to_text(pair.activity)) + "/" + std::string(to_text(pair.during));
+  return to_text(pair.activity) + "/" + to_text(pair.during);
 }
 
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/region.hpp"
+#include "core/spelling.hpp"
 
 namespace parsim {
 
@@ -26,7 +27,10 @@ enum class Dim : std::uint8_t {
   replica,     ///< every part computes the same
   other,       ///< an axis without a role of its own (inside reshapes); never cut
 };
-[[nodiscard]] std::string_view to_text(Dim dim);
+constexpr std::array<std::string_view, 11> spellings(Dim) {
+  return {"sample", "channel", "depth",      "height",  "width", "token",
+          "head",   "expert",  "in_channel", "replica", "other"};
+}
 
 struct Axis {
   Dim dim = Dim::other;

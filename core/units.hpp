@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/spelling.hpp"
+
 namespace parsim {
 
 using Seconds = std::chrono::duration<double>;
@@ -44,6 +46,9 @@ constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
 
 /// Floating-point format of a training step: element size and which peak of a device applies.
 enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16 };
+constexpr std::array<std::string_view, 4> spellings(Precision) {
+  return {"fp32", "tf32", "fp16", "bf16"};
+}
 
 /// Bytes of one tensor element: 4 for fp32 and tf32, 2 for fp16 and bf16.
 [[nodiscard]] constexpr std::int64_t element_bytes(Precision precision) {

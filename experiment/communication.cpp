@@ -15,7 +15,7 @@ CollectiveFile collective_file(const std::string& given) {
   const std::string prefix = given.substr(0, colon);
   const std::size_t comma = prefix.find(',');
   CollectiveFile file{given.substr(colon + 1), {}};
-  file.hint.kind = parse_collective(prefix.substr(0, comma), where);
+  file.hint.kind = parse_spelling<CollectiveKind>(prefix.substr(0, comma), where);
   if (comma != std::string::npos) {
     constexpr std::int64_t most = 1'000'000;
     file.hint.ranks =
@@ -100,7 +100,7 @@ void check_algorithm_used(const Request& request, std::span<const RunResult> res
   }
   if (refused != nullptr) throw InputError(refused->flag, refused->reason, refused->accepted);
   throw InputError(request.sim.algorithm ? "--algorithm" : "--protocol",
-                   "unused by every plan: GPUs do nothing together",
+                   "unused: no plan has a collective",
                    "accepted: with a strategy and a cluster that need collectives");
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
@@ -13,6 +14,7 @@
 #include "experiment/request.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
+#include "strategies/blocks.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
@@ -45,9 +47,25 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--shares", layout.shares.has_value()}};
   for (const auto& [flag, by_file] : decided) {
     if (!by_file || !request.given.contains(flag)) continue;
-    throw InputError(flag, fmt::format("{} decides it, too", request.layout_file),
+    throw InputError(flag, fmt::format("{} also sets it", request.layout_file),
                      "accepted: one of the two");
   }
+}
+
+/// Throws InputError if the network has nothing that this would drop.
+void check_recompute(const Network& network, Recompute recompute, const std::string& where) {
+  std::string lacks;
+  if (recompute == Recompute::selective && attention_scores(network).empty()) {
+    lacks = "attention scores to drop (a fused kernel keeps none)";
+  }
+  if (recompute == Recompute::full && first_layers_of_blocks(network).empty()) {
+    lacks = "transformer blocks";
+  }
+  if (lacks.empty()) return;
+  throw InputError(
+      where,
+      fmt::format("'{}', but network '{}' has no {}", to_text(recompute), network.name, lacks),
+      "accepted: optimal or none");
 }
 
 }  // namespace
@@ -96,7 +114,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   const std::string number = key.substr(dot + 1);
   if (number != "memory") {
     const std::vector<std::string> known = {"memory"};
-    throw InputError("--override", fmt::format("unknown number '{}' of a device", number),
+    throw InputError("--override", fmt::format("unknown key '{}' of a device", number),
                      fmt::format("{}{}", accepted, spelling_hint(number, known)));
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
@@ -105,7 +123,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   const Bytes memory = parse_bytes(text.substr(equals + 1), where);
   if (memory.value <= 0) {
     throw InputError(where, fmt::format("'{}'", text.substr(equals + 1)),
-                     "accepted: more than nothing");
+                     "accepted: a positive size");
   }
   cluster.devices[device.index()].memory = memory;
 }
@@ -139,15 +157,8 @@ Scene::Scene(const Request& asked)
   network = std::move(chosen.network);
   attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  if (attention_scores(network).empty()) {
-    if (request.recompute == Recompute::attention) {
-      throw InputError("--recompute",
-                       fmt::format("network '{}' keeps no attention scores: its attention is "
-                                   "fused",
-                                   network.name),
-                       "accepted: segments or none");
-    }
-  } else {
+  check_recompute(network, request.recompute, "--recompute");
+  if (!attention_scores(network).empty()) {
     warnings.push_back(fmt::format(
         "attention is eager{}: its scores are written, read and kept for the backward pass "
         "(unless --recompute drops them), which takes more time and memory than a fused kernel",
@@ -200,7 +211,7 @@ Scene::Scene(const Request& asked)
   request.sim.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
   if (profile) request.sim.common_memory = common_memory_of(*profile, cluster);
-  if (!request.launch_interval_given && profile && profile->launch.samples > 0) {
+  if (profile && profile->launch.samples > 0) {
     request.sim.launch_interval = profile->launch.median;
   }
   cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
@@ -213,10 +224,10 @@ Scene::Scene(const Request& asked)
   }
   if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
-  stragglers = parse_slow(cluster, request.slow);
+  stragglers = parse_stragglers(cluster, request.stragglers);
   if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
   if (!stragglers.slowdowns.links.empty() && request.sim.fidelity == Fidelity::analytic) {
-    throw InputError("--slow", "a link, of which formulas do not know how slow it is when",
+    throw InputError("--straggler", "a link, which formulas cannot slow down",
                      "accepted: with --fidelity p2p, hops or macro");
   }
 }
@@ -226,13 +237,9 @@ void Scene::read_layout_file() {
                        cluster);
   check_decided_once(request, *layout);
   const std::string& file = request.layout_file;
-  if (layout->recompute == Recompute::attention && attention_scores(network).empty()) {
-    throw InputError(file + ":recompute",
-                     "the network keeps no attention scores: its attention is fused",
-                     "accepted: segments or none");
-  }
+  check_recompute(network, layout->recompute.value_or(Recompute::none), file + ":recompute");
   if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {
-    throw InputError(file + ":zero", "together with --sync ps, whose server has all states",
+    throw InputError(file + ":zero", "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
   }
   const std::int64_t micro_batches =
@@ -250,7 +257,7 @@ void Scene::read_layout_file() {
   }
   if (batch % micro_batches != 0) {
     throw InputError(layout->micro_batches ? file + ":micro_batches" : "--micro-batches",
-                     fmt::format("batch {} in {} micro-batches", batch, micro_batches),
+                     fmt::format("batch {} in {}", batch, counted(micro_batches, "micro-batch")),
                      "accepted: a number of micro-batches that divides the batch");
   }
 }
@@ -263,9 +270,9 @@ SimOptions Scene::step_options() const {
 
 std::string Scene::step_summary() const {
   std::string summary = step_cost().summary();
-  if (!stragglers.others.empty()) summary += "; slow: " + join(stragglers.others);
+  if (!stragglers.others.empty()) summary += "; slowed down: " + join(stragglers.others);
   if (request.sim.interference.any()) {
-    summary += "; held up: " + join(interference_texts(request.sim.interference));
+    summary += "; interference: " + join(interference_texts(request.sim.interference));
   }
   for (const CommonMemory& memory : request.sim.common_memory) {
     summary += "; " + to_text(memory, cluster);
@@ -277,27 +284,9 @@ std::string Scene::step_summary() const {
 }
 
 StrategyInput Scene::strategy_input() const {
-  StrategyInput input{network, cluster, *cost};
+  StrategyInput input{network, cluster, *cost, request};
   input.batch = batch;
-  input.precision = request.precision;
-  input.reduce_precision = request.reduce_precision;
-  input.headroom = request.headroom;
-  input.optimizer = request.optimizer;
   input.server = server;
-  input.micro_batches = request.micro_batches;
-  input.zero_stage = request.zero_stage;
-  input.recompute = request.recompute;
-  input.seed = request.seed;
-  if (request.sync) input.sync = *request.sync;
-  if (request.schedule) input.schedule = *request.schedule;
-  if (request.bucket) input.bucket = *request.bucket;
-  if (request.shares) input.shares = *request.shares;
-  if (request.rounding) input.rounding = *request.rounding;
-  if (request.search_costs) input.search_costs = *request.search_costs;
-  if (request.degrees) input.degrees = *request.degrees;
-  input.parts = request.parts;
-  input.tensor = request.tensor;
-  input.budget = request.budget;
   return input;
 }
 

@@ -11,13 +11,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include "core/errors.hpp"
 #include "core/exit_codes.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "core/workspaces.hpp"
 #include "experiment/files.hpp"
 
 namespace parsim {
@@ -32,7 +30,7 @@ class ScratchFolder {
   ScratchFolder() {
     std::string name = (fs::temp_directory_path() / "parsim-hw-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      throw InputError("TMPDIR", "no folder can be made there", "accepted: a place to write");
+      throw InputError("TMPDIR", "cannot create a folder there", "accepted: a writable folder");
     }
     path_ = name;
   }
@@ -59,7 +57,7 @@ std::string hardware_program() {
   for (const fs::path& candidate : {here / ".." / "hw" / "parsim-hw", here / "parsim-hw"}) {
     if (fs::exists(candidate, ignored)) return candidate.string();
   }
-  throw InputError("--hw", "the program parsim-hw is not beside this one",
+  throw InputError("--hw", "the program parsim-hw was not found next to parsim",
                    "accepted: its path in the environment variable PARSIM_HW");
 }
 
@@ -102,17 +100,14 @@ ChildEnd run_child(const std::vector<std::string>& words, const std::string& mes
 template <class Value>
 Answer<Value> ask(const std::string& verb, const HardwareRequest& request,
                   const std::vector<ExecDag>& dags,
-                  Value (*read)(const std::string& text, const std::string& where),
-                  const std::vector<std::string>& more = {}) {
+                  Value (*read)(const std::string& text, const std::string& where)) {
   const ScratchFolder folder;
   const std::string result = folder.file("result.json");
-  std::vector<std::string> words{hardware_program(), verb, "--backend",
-                                 request.backend,    "-o", result};
-  words.insert(words.end(), more.begin(), more.end());
-  if (!request.partition.empty()) {
-    words.insert(words.end(), {"--partition", request.partition});
+  std::vector<std::string> words{hardware_program(),    verb, "--backend",
+                                 request.given.backend, "-o", result};
+  if (!request.given.partition.empty()) {
+    words.insert(words.end(), {"--partition", request.given.partition});
   }
-  if (!request.link.empty()) words.insert(words.end(), {"--link", request.link});
   for (std::size_t i = 0; i < dags.size(); ++i) {
     const std::string path = folder.file(fmt::format("dag{}.json", i));
     std::ofstream(path, std::ios::binary) << to_json(dags[i]);
@@ -145,13 +140,13 @@ Measurements measured_before(const HardwareRequest& request, const std::vector<E
     Measurement none;
     none.network = dag.network.name;
     none.strategy = dag.strategy;
-    none.error = fmt::format("no row of {}", request.measured_path);
+    none.error = fmt::format("no row of {}", request.given.measured);
     const Measurement* found = &none;
     for (const Measurement& row : request.measured->runs) {
       if (row.network != none.network || row.strategy != none.strategy) continue;
       if (row.error.empty() && row.timeline.spans.size() != dag.size()) {
         none.error = fmt::format("{} measured another plan: {} operations, here {}",
-                                 request.measured_path, row.timeline.spans.size(), dag.size());
+                                 request.given.measured, row.timeline.spans.size(), dag.size());
         continue;
       }
       found = &row;
@@ -164,39 +159,23 @@ Measurements measured_before(const HardwareRequest& request, const std::vector<E
 
 }  // namespace
 
-HardwareRequest hardware_request(const Arguments& arguments) {
-  HardwareRequest request;
-  constexpr std::pair<std::string_view, int> backends[] = {{"auto", 0}, {"cuda", 1}, {"host", 2}};
-  if (const auto word = arguments.text("--hw-backend")) {
-    static_cast<void>(parse_word(*word, "--hw-backend", backends));
-    request.backend = *word;
-  }
-  request.partition = arguments.text("--hw-partition").value_or("");
-  if (arguments.has("--hw-partition")) {
-    for (const std::string& part : split_at(request.partition, ',')) {
+HardwareRequest hardware_request(const Request& request) {
+  HardwareRequest hardware{request.hw, std::nullopt};
+  if (request.given.contains("--hw-partition")) {
+    for (const std::string& part : split_at(request.hw.partition, ',')) {
       static_cast<void>(parse_whole(part, "--hw-partition", 1, 100'000));
     }
   }
-  if (const auto link = arguments.text("--hw-link")) {
-    request.link = *link;
-    const std::size_t comma = link->find(',');
-    if (comma == std::string::npos) {
-      throw InputError("--hw-link", fmt::format("'{}'", *link),
-                       "accepted: a rate and a latency, as in 10GB/s,5us");
-    }
-    static_cast<void>(parse_rate(link->substr(0, comma), "--hw-link"));
-    static_cast<void>(parse_seconds(link->substr(comma + 1), "--hw-link"));
+  if (request.hw.measured.empty()) return hardware;
+  for (const std::string_view flag : {"--hw-backend", "--hw-partition"}) {
+    if (!request.given.contains(flag)) continue;
+    throw InputError(flag,
+                     "together with --hw-measured, which names the machine it was measured on",
+                     "accepted: one of them");
   }
-  if (const auto path = arguments.text("--hw-measured")) {
-    for (const std::string_view flag : {"--hw-backend", "--hw-partition", "--hw-link"}) {
-      if (!arguments.has(flag)) continue;
-      throw InputError(flag, "together with --hw-measured, which says what was measured with",
-                       "accepted: one of them");
-    }
-    request.measured = measurements_from_json(read_file(*path, "--hw-measured"), *path);
-    request.measured_path = *path;
-  }
-  return request;
+  hardware.measured =
+      measurements_from_json(read_file(request.hw.measured, "--hw-measured"), request.hw.measured);
+  return hardware;
 }
 
 Answer<Machine> probe_hardware(const HardwareRequest& request) {
@@ -225,41 +204,6 @@ Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
   // What no machine can run is a wrong question.
   if (answer.exit_code == ExitCode::usage) throw InputError("parsim-hw", runs.front().error);
   return {std::nullopt, runs.front().error, ExitCode::hardware};
-}
-
-bool add_workspaces(const Cluster& cluster, Run& run) {
-  std::vector<std::string> models;
-  for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-    models.push_back(cluster.model(DeviceId{d}).name);
-  }
-  const Answer<Workspaces> asked =
-      ask("workspaces", {}, {run.dag}, workspaces_from_json, {"--device", join(models, ",")});
-  if (!asked.value) {
-    run.result.workspaces = "workspaces unknown: " + asked.refusal;
-    return false;
-  }
-  const std::vector<Workspace>& row = asked.value->rows.at(0);
-  std::set<std::string> unknown;
-  std::int64_t shapes = 0, unplanned = 0;
-  for (std::size_t d = 0; d < models.size(); ++d) {
-    if (!row.at(d).known) {
-      unknown.insert(models[d]);
-      continue;
-    }
-    run.result.devices.at(d).workspace = row[d].bytes;
-    shapes = std::max(shapes, row[d].shapes);
-    unplanned = std::max(unplanned, row[d].unplanned);
-  }
-  std::string note = fmt::format(
-      "workspaces: the largest of {}'s plans for up to {} convolutions "
-      "a device",
-      asked.value->library, shapes);
-  if (unplanned > 0) note += fmt::format(", {} of which it has no plan for", unplanned);
-  if (!unknown.empty()) {
-    note += "; unknown for " + join(std::vector<std::string>(unknown.begin(), unknown.end()));
-  }
-  run.result.workspaces = std::move(note);
-  return true;
 }
 
 Profile read_profile(const std::string& path, const std::optional<Machine>& here) {

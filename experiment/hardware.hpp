@@ -13,15 +13,14 @@
 
 namespace parsim {
 
-/// --hw-backend, --hw-partition and --hw-link, as given; with --hw-measured nothing runs.
+/// What runs the plans; with --hw-measured nothing runs.
 struct HardwareRequest {
-  std::string backend = "auto", partition, link;
+  HardwareOptions given;
   std::optional<Measurements> measured;
-  std::string measured_path;
 };
-/// Throws InputError for an unknown backend, a partition that is no list of numbers, a link that is
-/// no rate and latency, a file of measurements that cannot be read or comes with any of them.
-[[nodiscard]] HardwareRequest hardware_request(const Arguments& arguments);
+/// Throws InputError for a partition that is no list of numbers, and for a file of measurements
+/// that cannot be read or comes with a backend or partition.
+[[nodiscard]] HardwareRequest hardware_request(const Request& request);
 
 /// A value, or the reason why the hardware refused: an expected outcome (exit 3), not an error.
 template <class Value>
@@ -37,10 +36,6 @@ struct Answer {
                                                  const std::vector<ExecDag>& dags);
 [[nodiscard]] Answer<Measurements> measure_on_hardware(const HardwareRequest& request,
                                                        const std::vector<ExecDag>& dags);
-
-/// Adds to every device's memory what cuDNN's convolutions want beside the tensors, and says from
-/// whom that is. False if nobody could be asked; the result says why.
-[[nodiscard]] bool add_workspaces(const Cluster& cluster, Run& run);
 
 /// Reads a profile. Throws InputError if it cannot be read or is of another machine than `here`.
 [[nodiscard]] Profile read_profile(const std::string& path, const std::optional<Machine>& here);

@@ -28,16 +28,11 @@ constexpr std::size_t whats = 3;
 
 constexpr std::pair<std::string_view, What> what_words[] = {
     {"before", What::before}, {"block", What::block}, {"after", What::after}};
-constexpr std::pair<std::string_view, Precision> precision_words[] = {{"fp32", Precision::fp32},
-                                                                      {"tf32", Precision::tf32},
-                                                                      {"fp16", Precision::fp16},
-                                                                      {"bf16", Precision::bf16}};
-
 Seconds time_of(const CsvTable& table, const CsvTable::Row& row, std::string_view column) {
   const double seconds = table.number(row, column);
   if (seconds >= 0) return Seconds{seconds};
   throw InputError(fmt::format("{}:{}:{}", table.file, row.line, column),
-                   fmt::format("{} s", seconds), "accepted: no less than nothing");
+                   fmt::format("{} s", seconds), "accepted: 0 or more");
 }
 
 /// Devices of one type in one machine.
@@ -178,7 +173,7 @@ std::vector<LayerTime> read_layer_times(std::string_view text, const std::string
     };
     LayerTime& time = times.emplace_back();
     time.device = table.at(row, "device");
-    time.precision = parse_word(table.at(row, "precision"), where("precision"), precision_words);
+    time.precision = parse_spelling<Precision>(table.at(row, "precision"), where("precision"));
     time.samples = parse_whole(table.at(row, "samples"), where("samples"), 1, most);
     time.group = static_cast<std::size_t>(parse_whole(table.at(row, "tp"), where("tp"), 1, most));
     time.what = parse_word(table.at(row, "layers"), where("layers"), what_words);

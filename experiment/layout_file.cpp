@@ -45,13 +45,13 @@ class LayoutReader {
       result.zero_stage = static_cast<std::int32_t>(*number);
     }
     if (const auto word = top_.maybe_text("schedule")) {
-      result.schedule = parse_schedule(*word, top_.where("schedule"));
+      result.schedule = parse_spelling<PipelineSchedule>(*word, top_.where("schedule"));
     }
     if (const auto word = top_.maybe_text("recompute")) {
-      result.recompute = parse_recompute(*word, top_.where("recompute"));
+      result.recompute = parse_spelling<Recompute>(*word, top_.where("recompute"));
     }
     if (const auto word = top_.maybe_text("shares")) {
-      result.shares = parse_share_rule(*word, top_.where("shares"));
+      result.shares = parse_spelling<ShareRule>(*word, top_.where("shares"));
     }
     if (const auto word = top_.maybe_text("sends")) {
       constexpr std::pair<std::string_view, bool> words[] = {{"overlapped", false},
@@ -182,12 +182,12 @@ class LayoutReader {
 
   DeviceId device(const Value& item, const std::string& where) {
     if (item.kind != Value::Kind::text) {
-      throw InputError(where, fmt::format("{} stands where a device must be", item.described()),
+      throw InputError(where, fmt::format("{} instead of a device", item.described()),
                        "accepted: names of devices in quotes");
     }
     const DeviceId found = find_device(cluster_, item.text, where);
     if (std::find(used_.begin(), used_.end(), found) != used_.end()) {
-      throw InputError(where, fmt::format("device '{}' a second time", item.text),
+      throw InputError(where, fmt::format("device '{}' is in two groups", item.text),
                        "accepted: each device in one group");
     }
     used_.push_back(found);
@@ -201,7 +201,7 @@ class LayoutReader {
         throw InputError(
             where,
             item.kind == Value::Kind::list ? "a group without devices"
-                                           : item.described() + " stands where a group must be",
+                                           : item.described() + " instead of a group",
             "accepted: a list of devices for each replica: [[\"gpu0\", \"gpu1\"], [\"gpu2\"]]");
       }
       std::vector<DeviceId>& group = stage.groups.emplace_back();
@@ -230,7 +230,7 @@ class LayoutReader {
     }
     if (stage.samples.size() != stage.groups.size()) {
       throw InputError(
-          where, fmt::format("{} numbers for {} groups", stage.samples.size(), stage.groups.size()),
+          where, fmt::format("{} samples for {} groups", stage.samples.size(), stage.groups.size()),
           "accepted: one for each group");
     }
     const std::int64_t sum =

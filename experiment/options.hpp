@@ -1,10 +1,12 @@
-// The options of the command line: one table of all of them, one table of verbs that says which
-// verb takes which, and what a user gave. Everything is text here; experiment/request.hpp turns it
-// into values.
+// The options of the command line: one table with a row for each. The command line, its help and
+// completion, the reference, the `inputs` of results and what plans and layouts decide instead all
+// come from this table (experiment/option_table.cpp).
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,17 +15,76 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/spelling.hpp"
 
 namespace parsim {
 
-struct OptionSpec {
+struct Option;
+struct Request;
+class Scene;
+
+/// Sections of the help text, in its order.
+enum class OptionGroup : std::uint8_t {
+  question,
+  plan,
+  memory,
+  model,
+  variation,
+  hardware,
+  collective,
+  validation,
+  output,
+  paper,
+};
+constexpr std::array<std::string_view, 10> spellings(OptionGroup) {
+  return {"Question", "Plan",       "Memory",     "Model",  "Variation",
+          "Hardware", "Collective", "Validation", "Output", "Reproduction of papers"};
+}
+
+/// The member of a Request that an option sets. All null: a verb reads the option itself.
+struct OptionMember {
+  void (*read)(Request& request, const Option& option, const std::vector<std::string>& texts);
+  nlohmann::ordered_json (*json)(const Scene& scene);      ///< for `inputs`
+  nlohmann::ordered_json (*schema)(const Option& option);  ///< of that JSON
+  std::vector<std::string> (*spellings)();                 ///< of an enum; else empty
+  std::string (*fallback)();                               ///< the default; empty: none
+};
+
+struct OptionRules {
+  std::string_view long_name{};   ///< another name: "--tensor-parallel" of "--tp"
+  std::string_view old_name{};    ///< refused; the message says the flag instead
+  std::string_view strategies{};  ///< that read it, "layout" for --layout; empty: all
+  bool repeats = false;           ///< may be given several times
+  bool in_plan_file = false;      ///< decided by --plan, as all of groups `plan` and `paper` are
+  std::int64_t least = 1, most = std::numeric_limits<std::int64_t>::max();  ///< of a number
+};
+
+struct Option {
   std::string_view flag;   ///< "--network"
-  std::string_view value;  ///< what follows, for the help text: "NAME|FILE"; empty: nothing follows
-  std::string_view help;
-  bool repeats = false;  ///< may be given several times
+  std::string_view value;  ///< what follows, for the help: "NAME|FILE", "auto|always|never"; empty:
+                           ///< nothing, or the spellings of an enum
+  OptionGroup group;
+  std::string_view verbs;  ///< that take it, separated by blanks; empty: all
+  std::string_view help;   ///< the default is added if the member has one
+  std::string_view key{};  ///< in `inputs`; empty: not recorded
+  OptionMember member{};
+  OptionRules rules{};
+
+  [[nodiscard]] bool is_for(std::string_view verb) const;
+  [[nodiscard]] bool is_read_by(std::string_view strategy) const;
+  /// The words that it accepts; empty if they are no closed set.
+  [[nodiscard]] std::vector<std::string> words() const;
+  /// What follows the flag in the help: "fp32|tf32|fp16|bf16"; empty: nothing.
+  [[nodiscard]] std::string placeholder() const;
+  /// The help with the default.
+  [[nodiscard]] std::string explanation() const;
+  [[nodiscard]] bool writes_file() const;
+  [[nodiscard]] bool is_in_plan_file() const;
+  /// Whether `inputs` have it although a plan file was given.
+  [[nodiscard]] bool is_recorded_with_plan() const;
 };
 /// Every option of every verb, in the order of the help text.
-[[nodiscard]] std::span<const OptionSpec> option_table();
+[[nodiscard]] std::span<const Option> options();
 
 /// The arguments of one command: text by flag, checked to be known to the verb.
 struct Arguments {
@@ -60,6 +121,22 @@ template <class Value, std::size_t count>
     accepted.emplace_back(word);
   }
   refuse_word(text, where, accepted);
+}
+
+/// The same of an enum. An old spelling is refused with its new one.
+template <Spelled Enum>
+[[nodiscard]] Enum parse_spelling(std::string_view text, std::string_view where) {
+  if (const auto value = from_text<Enum>(text)) return *value;
+  if constexpr (requires { old_spellings(Enum{}); }) {
+    for (const auto& [old, now] : old_spellings(Enum{})) {
+      if (old == text) {
+        throw InputError(where, "'" + std::string(old) + "' was renamed",
+                         "use " + std::string(now));
+      }
+    }
+  }
+  constexpr auto known = spellings<Enum>();
+  refuse_word(text, where, {known.begin(), known.end()});
 }
 
 }  // namespace parsim

@@ -17,7 +17,7 @@ namespace parsim {
 
 namespace {
 
-constexpr std::string_view slow_form =
+constexpr std::string_view straggler_form =
     "accepted: NAME=FACTOR, NAME=FACTOR@FROM or NAME=FACTOR@FROM-TO, as in gpu3=2@2ms-5ms";
 constexpr double largest_factor = 1000;
 
@@ -35,7 +35,7 @@ std::optional<std::size_t> position_of(const std::vector<Entry>& entries, std::s
   for (const Link& link : cluster.links) names.push_back(link.name);
   constexpr std::size_t listed = 16;
   const std::string some = join(std::span(names).first(std::min(listed, names.size())));
-  throw InputError("--slow",
+  throw InputError("--straggler",
                    fmt::format("no device or link '{}' in cluster '{}'", name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
                                spelling_hint(name, names)));
@@ -51,7 +51,7 @@ struct Place {
 Place find_place(const Cluster& cluster, const std::string& name) {
   const auto device = position_of(cluster.devices, name), link = position_of(cluster.links, name);
   if (device && link) {
-    throw InputError("--slow",
+    throw InputError("--straggler",
                      fmt::format("'{}' is a device and a link of cluster '{}'", name, cluster.name),
                      "accepted: a name that only one of them has");
   }
@@ -89,7 +89,7 @@ void check_apart(std::vector<SlowPeriod> periods, const std::string& name) {
             [](const SlowPeriod& a, const SlowPeriod& b) { return a.from < b.from; });
   for (std::size_t i = 1; i < periods.size(); ++i) {
     if (periods[i].from >= periods[i - 1].to) continue;
-    throw InputError("--slow", fmt::format("'{}' given twice for one time", name),
+    throw InputError("--straggler", fmt::format("periods of '{}' overlap", name),
                      "accepted: periods that do not overlap");
   }
 }
@@ -139,7 +139,7 @@ std::string to_text(const CommonMemory& memory, const Cluster& cluster) {
   return fmt::format("{} share {} of memory", join(names), to_text(memory.rate()));
 }
 
-Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts) {
+Stragglers parse_stragglers(const Cluster& cluster, const std::vector<std::string>& texts) {
   struct Asked {
     std::string name, text;
     std::vector<SlowPeriod> periods;
@@ -149,11 +149,11 @@ Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& te
   for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0) {
-      throw InputError("--slow", fmt::format("'{}'", text), slow_form);
+      throw InputError("--straggler", fmt::format("'{}'", text), straggler_form);
     }
     const std::string name = text.substr(0, equals);
     const Place place = find_place(cluster, name);
-    const SlowPeriod period = parse_period(text.substr(equals + 1), "--slow " + name);
+    const SlowPeriod period = parse_period(text.substr(equals + 1), "--straggler " + name);
     Asked& asked = places[place];
     asked.name = name;
     asked.periods.push_back(period);

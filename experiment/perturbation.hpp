@@ -11,7 +11,7 @@
 
 namespace parsim {
 
-/// What --slow asks for.
+/// What --straggler asks for.
 struct Stragglers {
   std::vector<double> factors;      ///< by DeviceId, for the whole step; empty: no such device
   Slowdowns slowdowns;              ///< all else
@@ -19,7 +19,8 @@ struct Stragglers {
 };
 /// Reads "NAME=FACTOR[@FROM[-TO]]": a device or a link, dates with units since the step's start.
 /// Throws InputError for anything else, for a name that is both, and for periods that overlap.
-[[nodiscard]] Stragglers parse_slow(const Cluster& cluster, const std::vector<std::string>& texts);
+[[nodiscard]] Stragglers parse_stragglers(const Cluster& cluster,
+                                          const std::vector<std::string>& texts);
 
 /// `known`, a profile's, with the factors of --interference, "tensor/communication=1.2", instead.
 /// Throws InputError for another pair, a factor below 1, or a pair given twice.

@@ -23,55 +23,48 @@
 
 namespace parsim {
 
-/// What the user asked for. Absent optionals were not given.
-struct Request {
+/// --hw-backend, --hw-partition and --hw-measured, as given.
+struct HardwareOptions {
+  std::string backend = "auto", partition, measured;
+};
+
+/// What the user asked for; the table of options says which member belongs to which option. Absent
+/// optionals and empty texts were not given.
+struct Request : StrategyOptions {
   std::string verb;
-  std::string network, cluster;  ///< as given; empty: as the plan file says
+  std::vector<std::string> command;  ///< as typed, without the program
+  std::set<std::string_view> given;  ///< flags
+  std::string network, cluster;      ///< as given; empty: as the plan file says
   std::map<std::string, std::int64_t> dims;
   std::vector<std::string> overrides;   ///< "devices.gpu3.memory=8GiB"
   std::vector<std::string> strategies;  ///< empty: all of the table
-  std::string plan_file;
-  std::string layout_file;           ///< of --layout
-  std::set<std::string_view> given;  ///< of the options that a layout file may decide, too
+  std::string plan_file, layout_file;
   std::optional<std::int64_t> batch;
-  Precision precision = Precision::fp32;
-  Precision reduce_precision = Precision::fp32;
-  Optimizer optimizer = Optimizer::momentum;
-  std::optional<Sync::Kind> sync;
+  std::string scaling;  ///< "1,2,4"
   std::string server;
-  std::optional<std::int32_t> micro_batches;
-  std::optional<PipelineSchedule> schedule;
-  std::optional<Bytes> bucket;
-  std::optional<ShareRule> shares;
-  std::optional<Rounding> rounding;
-  std::optional<SearchCosts> search_costs;
-  std::optional<DegreeRule> degrees;
-  std::optional<std::int32_t> parts;
-  std::optional<std::int32_t> tensor;
-  std::optional<std::int64_t> budget;
-  std::int32_t zero_stage = 0;
-  Recompute recompute = Recompute::none;
-  Headroom headroom{};
   std::string costs = cost_sources().front().name;  ///< of kernels
-  SimOptions sim;
-  std::vector<std::string> collective_times;  ///< as given
-  std::optional<std::size_t> first_gpus;      ///< only so many of the cluster's
-  std::vector<std::string> command;           ///< as typed, without the program
-  std::string profile;                        ///< file of --profile
-  double jitter = 0;                          ///< of kernel times: standard deviation over mean
-  std::int64_t runs = 20;                     ///< with jitter
-  std::vector<std::string> slow;              ///< "gpu3=1.5", "link3=2@2ms-5ms"
-  std::vector<std::string> interference;      ///< "tensor/communication=1.2"
-  bool launch_interval_given = false;         ///< else a profile's counts
-  bool hardware = false;                      ///< --hw
-  std::optional<Machine> machine;  ///< with --hw: what was found; stands in for --cluster
-  std::uint64_t seed = 1;
+  std::string profile;
+  SimOptions sim{.collectives = CollectiveCost::nccl, .engine = Engine::automatic};
+  std::vector<std::string> collective_times;
+  double jitter = 0;                      ///< of kernel times: standard deviation over mean
+  std::int64_t runs = 20;                 ///< with jitter
+  std::vector<std::string> stragglers;    ///< "gpu3=1.5", "link3=2@2ms-5ms"
+  std::vector<std::string> interference;  ///< "tensor/communication=1.2"
+  bool hardware = false;                  ///< --hw
+  HardwareOptions hw;
   bool timings = true;
   bool wide = false;  ///< all columns for people, too
+  // Not options:
+  std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
+  std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
 };
 
-/// Reads the options of simulate, compare and plan. Throws InputError for a value that cannot be
-/// read and for options that exclude or need each other.
+/// The options of any verb, each as its row of the table says. Throws InputError for a value that
+/// cannot be read, and for options of the simulator that exclude each other.
+[[nodiscard]] Request read_options(const Arguments& arguments);
+
+/// The same for simulate, compare, plan and explain. Throws InputError for options that exclude or
+/// need each other.
 [[nodiscard]] Request make_request(const Arguments& arguments);
 
 /// Everything a plan is made from and simulated on. Holds references into itself: never moves.
@@ -112,16 +105,8 @@ class Scene {
 [[nodiscard]] Network load_network_with(const std::string& name,
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
-/// --fidelity, --engine, --collectives (with the files of --collective-times), --algorithm,
-/// --protocol and --nccl-version. Throws InputError for those that exclude each other.
-[[nodiscard]] SimOptions parse_sim_options(const Arguments& arguments);
 /// "2.18" or "2.18.6". Throws InputError for anything but a version of NCCL 2.
 [[nodiscard]] NcclVersion parse_nccl_version(std::string_view text, std::string_view where);
-/// "all-reduce", …
-[[nodiscard]] CollectiveKind parse_collective(std::string_view word, std::string_view where);
-/// The same, or nothing for "send-receive".
-[[nodiscard]] std::optional<CollectiveKind> parse_exchange(std::string_view word,
-                                                           std::string_view where);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
 /// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.
@@ -140,27 +125,5 @@ void apply_override(Cluster& cluster, const std::string& text);
 /// Throws InputError if an option of the request made no difference to any of the plans: an option
 /// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
 void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans);
-
-/// "auto", "ring" or "ps", as on the command line.
-[[nodiscard]] std::string to_text(Sync::Kind kind);
-/// The words of --schedule, --recompute and --shares.
-[[nodiscard]] PipelineSchedule parse_schedule(std::string_view word, std::string_view where);
-[[nodiscard]] Recompute parse_recompute(std::string_view word, std::string_view where);
-[[nodiscard]] ShareRule parse_share_rule(std::string_view word, std::string_view where);
-/// "gpipe" or "1f1b".
-[[nodiscard]] std::string to_text(PipelineSchedule schedule);
-/// "equal" or "proportional".
-[[nodiscard]] std::string to_text(ShareRule rule);
-[[nodiscard]] std::string to_text(Recompute recompute);
-/// "largest-remainder" or "released".
-[[nodiscard]] std::string to_text(Rounding rounding);
-/// "own" or "paper".
-[[nodiscard]] std::string to_text(SearchCosts costs);
-/// "p2p", "hops", "macro" or "analytic".
-[[nodiscard]] std::string to_text(Fidelity fidelity);
-/// "simgrid" or "fast".
-[[nodiscard]] std::string to_text(Engine engine);
-/// "nccl", "ideal" or "measured".
-[[nodiscard]] std::string to_text(CollectiveCost cost);
 
 }  // namespace parsim

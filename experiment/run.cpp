@@ -114,18 +114,6 @@ const DeviceResult* RunResult::fullest() const {
   return most == devices.end() ? nullptr : &*most;
 }
 
-std::string to_text(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::fits:
-      return "fits";
-    case Verdict::tight:
-      return "tight";
-    case Verdict::over:
-      return "over";
-  }
-  throw BrokenInvariant("a verdict outside its enum");
-}
-
 const Strategy& layout_strategy() {
   static const Strategy strategy{"layout", "the stages, groups and samples of --layout", nullptr};
   return strategy;
@@ -168,7 +156,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
   const SimOptions options = scene.step_options();
   run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
   if (run.timeline.hop_bytes.empty() && !options.slowdowns.links.empty()) {
-    throw InputError("--slow", "a link, but measured messages have times of their own",
+    throw InputError("--straggler", "a link, but measured messages have times of their own",
                      "accepted: a device, or without measured messages");
   }
   RunResult& result = run.result;

@@ -26,9 +26,8 @@ struct DeviceResult {
   MemoryUse memory;
   Bytes capacity{};
   Headroom headroom{};
-  std::optional<Bytes> workspace{};  ///< of the library's convolutions, with --workspaces
 
-  [[nodiscard]] Bytes peak() const { return memory.total() + workspace.value_or(Bytes{}); }
+  [[nodiscard]] Bytes peak() const { return memory.total(); }
   [[nodiscard]] Verdict verdict() const { return headroom.verdict(peak(), capacity); }
   /// What is missing; 0 if the plan fits.
   [[nodiscard]] Bytes lacking() const {
@@ -56,7 +55,6 @@ struct RunResult {
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
   std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
   std::string cost_summary, cost_accuracy;
-  std::string workspaces;  ///< with --workspaces: from whom, or why unknown
   /// With --collectives measured, --algorithm or --protocol only.
   std::optional<CommunicationSources> communication;
   Bounds bounds;
@@ -104,7 +102,6 @@ struct Planned {
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);
 
 /// "fits", "tight" or "over".
-[[nodiscard]] std::string to_text(Verdict verdict);
 
 /// "needs 2.10 GiB more (gpu3 and 7 others)" of the device that needs most, or "fits" or "tight".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);

@@ -19,11 +19,12 @@ struct Saving {
   Recompute recompute = Recompute::none;
 };
 
-/// Splitting costs messages, recomputing attention some kernels, segments a third of the step.
+/// Sharding costs messages, dropping attention scores some kernels, the lowest peak a third of the
+/// step.
 std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits) {
   std::vector<Saving> savings;
-  for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::segments}) {
-    if (recompute < now.recompute || (recompute == Recompute::attention && !attention)) continue;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::optimal}) {
+    if (recompute < now.recompute || (recompute == Recompute::selective && !attention)) continue;
     for (std::int32_t stage = now.zero_stage; stage <= (splits ? 3 : now.zero_stage); ++stage) {
       if (recompute != now.recompute || stage != now.zero_stage)
         savings.push_back({stage, recompute});

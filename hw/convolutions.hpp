@@ -1,10 +1,9 @@
-// The convolutions of a DAG as a library is asked for them, without running anything.
+// The shape of a convolution as a library is asked for it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/exec_dag.hpp"
 #include "hw/kernels_products.hpp"
 
 namespace parsim::hw {
@@ -28,11 +27,5 @@ template <class T>
           extents(request.w), extents(request.y), request.stride,
           request.dilation,   request.pad_begin,  request.pad_end};
 }
-
-struct Convolutions {
-  std::vector<ConvShape> shapes;                    ///< each once
-  std::vector<std::vector<std::size_t>> by_device;  ///< which of them, ascending
-};
-[[nodiscard]] Convolutions convolutions(const ExecDag& dag);
 
 }  // namespace parsim::hw

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/profile.hpp"
-#include "core/workspaces.hpp"
 
 namespace parsim::hw {
 
@@ -87,11 +86,6 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
 /// by roofline: overhead + max(FLOPs / peak, bytes / memory rate). Transfers: latency of both links
 /// + bytes / the slower rate. Collectives: rings over the slowest link (Patarasuk & Yuan 2009).
 [[nodiscard]] Seconds modelled_duration(const ExecDag& dag, OpId op, const Machine& machine);
-
-/// What cuDNN's convolutions want as workspace on described devices, one type per device of the
-/// DAGs. Needs no GPU. Throws HardwareError if this program was built without CUDA.
-[[nodiscard]] Workspaces library_workspaces(const std::vector<ExecDag>& dags,
-                                            const std::vector<std::string>& models);
 
 class Meeting;
 /// The same for a process that runs one device of several: the entry of `shares` with its rank, by

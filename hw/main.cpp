@@ -34,14 +34,12 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   calibrate   time every operation of the DAGs in isolation          -> profile
   run         run and time steps of the DAGs                         -> measurements
   check       compare the results of a step with the host's float64
-  workspaces  cuDNN workspace of every convolution on described devices; needs no GPU
 
   --dag FILE            execution DAG (parsim plan --dag); may be repeated
   --backend NAME        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
                         default: auto)
   --partition N,N,...   split one GPU into logical devices of N multiprocessors each
   --link RATE,LATENCY   throttle messages to such a link, e.g. 10GB/s,5us
-  --device NAME,...     workspaces: type of each device of the DAGs, see 'parsim list devices'
   --samples N           samples per operation (default: 30 on CUDA, 9 on the host)
   --steps N             steps per DAG (default: 30 on CUDA, 9 on the host)
   -o FILE               output file (default: standard output)
@@ -64,9 +62,9 @@ struct Options {
 };
 
 Options parse(const std::vector<std::string>& words) {
-  const std::vector<std::string> verbs{"probe", "calibrate", "run", "check", "workspaces"};
-  const std::vector<std::string> flags{"--dag",    "--backend", "--partition", "--link",
-                                       "--device", "--samples", "--steps",     "-o"};
+  const std::vector<std::string> verbs{"probe", "calibrate", "run", "check"};
+  const std::vector<std::string> flags{"--dag",     "--backend", "--partition", "--link",
+                                       "--samples", "--steps",   "-o"};
   const auto known = [](const std::vector<std::string>& list, const std::string& word) {
     for (const std::string& entry : list) {
       if (entry == word) return true;
@@ -126,16 +124,6 @@ std::optional<hw::LinkThrottle> link_throttle(const Options& options) {
   if (!(link.rate.value > 0))
     throw InputError("--link", "a rate of 0", "accepted: a positive rate");
   return link;
-}
-
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', begin), list.size());
-    words.push_back(list.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  return words;
 }
 
 std::vector<ExecDag> read_dags(const Options& options) {
@@ -210,11 +198,6 @@ int run(const std::vector<std::string>& words) {
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
   const std::string out = options.text("-o", "");
-  if (options.verb == "workspaces") {
-    const std::vector<std::string> models = words_of(options.text("--device", ""));
-    write(out, to_json(hw::library_workspaces(read_dags(options), models)));
-    return 0;
-  }
   const bool on_host = backend == "host";
   const std::optional<hw::LinkThrottle> link = link_throttle(options);
   const hw::Launch launch = hw::launch_from(hw::environment_variable);

@@ -16,10 +16,4 @@ namespace {
 Hardware cuda_hardware(const std::vector<int>&, const std::optional<LinkThrottle>&) { refuse(); }
 Hardware cuda_hardware(const std::optional<LinkThrottle>&, Meeting&) { refuse(); }
 
-Workspaces library_workspaces(const std::vector<ExecDag>&, const std::vector<std::string>&) {
-  throw HardwareError(
-      "this parsim-hw was built without cuDNN, which plans for GPUs that are not here, too; where "
-      "nvcc, cuDNN and NCCL are: cmake --preset hw && cmake --build --preset hw");
-}
-
 }  // namespace parsim::hw

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/spelling.hpp"
 #include "core/units.hpp"
 
 namespace parsim {
 
 /// Whether a device can hold its part of a plan: easily, with little left, or not.
 enum class Verdict : std::uint8_t { fits, tight, over };
+constexpr std::array<std::string_view, 3> spellings(Verdict) { return {"fits", "tight", "over"}; }
 
 /// Memory that a plan leaves free for the CUDA context and its kernels, NCCL's buffers, workspaces
 /// of cuBLAS and cuDNN, and fragmentation.

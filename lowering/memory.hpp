@@ -52,7 +52,7 @@ struct MemoryUse {
 ///                          gradients that are whole at a time (zero_schedule.hpp)
 ///
 /// A parameter server holds weights, gradients and states of what it serves. Workspaces of
-/// libraries (see --workspaces), their buffers and fragmentation are not counted (headroom.hpp).
+/// libraries, their buffers and fragmentation are not counted (headroom.hpp).
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
 

@@ -1,12 +1,11 @@
 #include "core/json.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "experiment/attention.hpp"
 #include "experiment/communication.hpp"
-#include "experiment/files.hpp"
 #include "report/runs.hpp"
-#include "sim/nccl.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim {
@@ -24,93 +23,35 @@ Json or_null(const std::optional<Seconds>& time) {
   return time ? Json(time->count()) : Json(nullptr);
 }
 
-/// A name and, if it is a file, the hash of its content.
-Json source(const std::string& given, const std::string& name) {
-  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
-  const std::string file = file_of(given);
-  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
-  return json;
-}
-
-/// The command without options that write files: running it again overwrites nothing.
+/// The command without the files it writes beside its result: running it again overwrites nothing.
 std::vector<std::string> without_files(const std::vector<std::string>& command) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < command.size(); ++i) {
     const std::string flag = command[i].substr(0, command[i].find('='));
-    const bool writes = flag == "--report" || flag == "--trace" || flag == "-o" || flag == "--dag";
+    const bool writes = std::any_of(options().begin(), options().end(), [&](const Option& option) {
+      return option.flag == flag && option.writes_file();
+    });
     if (writes && flag == command[i]) ++i;  // its value is the next word
     if (!writes && flag != "--no-timeline") kept.push_back(command[i]);
   }
   return kept;
 }
 
+/// What the row of each option records, and what was found out for it.
 Json inputs(const Scene& scene) {
   const Request& request = scene.request;
-  const StrategyInput strategy = scene.strategy_input();
-  Json json;
-  json["command"] = without_files(request.command);
-  json["verb"] = request.verb;
-  json["network"] = source(request.network, scene.network.name);
+  Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
+  for (const Option& option : options()) {
+    if (option.key.empty() || (scene.plan && !option.is_recorded_with_plan())) continue;
+    json[std::string(option.key)] = option.member.json(scene);
+  }
   const std::optional<std::string> attention = attention_of(scene.network);
   json["attention"] =
       attention ? Json{{"kernels", *attention}, {"by_default", scene.attention_by_default}}
                 : Json(nullptr);
-  json["dims"] = Json::object();
-  for (const auto& [name, value] : request.dims) json["dims"][name] = value;
-  json["cluster"] = source(request.cluster, scene.cluster.name);
-  json["overrides"] = request.overrides;
-  json["batch"] = scene.batch;
-  json["precision"] = to_text(request.precision);
-  json["reduce_precision"] = to_text(request.reduce_precision);
-  json["optimizer"] = to_text(request.optimizer);
-  const Headroom& free = request.headroom;
-  json["headroom"] = {{"share", free.bytes ? Json(nullptr) : Json(free.share)},
-                      {"bytes", free.bytes ? Json(free.bytes->value) : Json(nullptr)}};
-  json["layout"] = request.layout_file.empty() ? Json(nullptr)
-                                               : source(request.layout_file, request.layout_file);
-  if (scene.plan) {
-    json["plan"] = source(request.plan_file, request.plan_file);
-  } else {
-    json["plan"] = nullptr;
-    json["sync"] = to_text(strategy.sync);
-    json["server"] = request.server.empty() ? Json(nullptr) : Json(request.server);
-    json["micro_batches"] = request.micro_batches ? Json(*request.micro_batches) : Json(nullptr);
-    json["schedule"] = to_text(strategy.schedule);
-    json["bucket_bytes"] = strategy.bucket.value;
-    json["shares"] = to_text(strategy.shares);
-    json["rounding"] = to_text(strategy.rounding);
-    json["search_costs"] = to_text(strategy.search_costs);
-    json["parts"] = strategy.parts ? Json(*strategy.parts) : Json(nullptr);
-    json["tensor"] = strategy.tensor ? Json(*strategy.tensor) : Json(nullptr);
-    json["zero"] = strategy.zero_stage;
-    json["recompute"] = to_text(strategy.recompute);
-    json["budget"] = strategy.budget ? Json(*strategy.budget) : Json(nullptr);
-  }
-  json["costs"] = request.costs;
-  json["jitter"] = request.jitter > 0 ? Json{{"relative", request.jitter}, {"runs", request.runs}}
-                                      : Json(nullptr);
-  json["slow"] = request.slow;
-  json["interference"] = interference_texts(request.sim.interference);
   json["launch_interval_s"] = request.sim.launch_interval.count();
-  json["profile"] =
-      request.profile.empty() ? Json(nullptr) : source(request.profile, request.profile);
-  json["fidelity"] = to_text(request.sim.fidelity);
-  const bool moves = request.sim.fidelity != Fidelity::analytic;
-  json["engine"] = moves ? Json(to_text(request.sim.engine)) : Json(nullptr);
-  json["collectives"] = to_text(request.sim.collectives);
-  json["collective_times"] = Json::array();
-  for (const std::string& given : request.collective_times) {
-    json["collective_times"].push_back(source(collective_file(given).path, given));
-  }
-  json["algorithm"] =
-      request.sim.algorithm ? Json(std::string(to_text(*request.sim.algorithm))) : Json(nullptr);
-  json["protocol"] =
-      request.sim.protocol ? Json(std::string(to_text(*request.sim.protocol))) : Json(nullptr);
-  json["nccl_version"] =
-      request.sim.nccl_version ? Json(to_text(*request.sim.nccl_version)) : Json(nullptr);
-  json["seed"] = request.seed;
   json["simgrid"] = nullptr;
-  if (moves && request.sim.engine != Engine::fast) {
+  if (request.sim.fidelity != Fidelity::analytic && request.sim.engine != Engine::fast) {
     json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
   }
   return json;
@@ -132,9 +73,7 @@ Json device_json(const DeviceResult& device) {
                     {"gradients_bytes", device.memory.gradients.value},
                     {"optimizer_state_bytes", device.memory.optimizer_state.value},
                     {"activations_bytes", device.memory.activations.value},
-                    {"communication_bytes", device.memory.communication.value},
-                    {"workspace_bytes", nullptr}};
-  if (device.workspace) json["memory"]["workspace_bytes"] = device.workspace->value;
+                    {"communication_bytes", device.memory.communication.value}};
   return json;
 }
 
@@ -164,9 +103,8 @@ Json failed_json(const RunResult& result) {
   }
   json["devices"] = Json::array();
   json["fits"] = false;
-  for (const char* key :
-       {"verdict", "headroom_bytes", "bottleneck", "search_time_s", "simulation_time_s",
-        "cost_sources", "communication_sources", "bounds", "workspaces"}) {
+  for (const char* key : {"verdict", "headroom_bytes", "bottleneck", "search_time_s",
+                          "simulation_time_s", "cost_sources", "communication_sources", "bounds"}) {
     json[key] = nullptr;
   }
   json["notes"] = Json::array();
@@ -217,7 +155,6 @@ Json succeeded_json(const RunResult& result) {
                     {"busiest_device_s", result.bounds.busiest_device.count()},
                     {"busiest_link_s", result.bounds.busiest_link.count()}};
   if (result.jittered) json["jittered"] = spread_json(*result.jittered);
-  json["workspaces"] = result.workspaces.empty() ? Json(nullptr) : Json(result.workspaces);
   json["notes"] = result.notes;
   json["error"] = nullptr;
   return json;

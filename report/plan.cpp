@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "experiment/explain.hpp"
 #include "experiment/files.hpp"
 #include "report/runs.hpp"
@@ -41,10 +42,9 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   add_column(table, {"stage", "stage"}, std::move(stages));
 
   Document document;
-  document.head = {fmt::format("{}: {} on {}, batch {} in {} micro-batch{}", plan.strategy,
-                               scene.network.name, scene.cluster.name, plan.batch,
-                               plan.schedule.micro_batches,
-                               plan.schedule.micro_batches == 1 ? "" : "es")};
+  document.head = {fmt::format("{}: {} on {}, batch {} in {}", plan.strategy, scene.network.name,
+                               scene.cluster.name, plan.batch,
+                               counted(plan.schedule.micro_batches, "micro-batch"))};
   document.tables = {std::move(table)};
   document.notes = plan.notes;
   document.warnings = scene.warnings;

@@ -74,7 +74,6 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
     if (!made->cost_accuracy.empty()) {
       lines.push_back("expected kernel error: " + made->cost_accuracy);
     }
-    if (!made->workspaces.empty()) lines.push_back(made->workspaces);
   }
   SimOptions sim = request.sim;
   const auto by = [&](Engine engine) {
@@ -222,13 +221,6 @@ Table device_table(const RunResult& result) {
         numbers([](D d) { return d.memory.activations.value; })},
        {"buffers", "communication_bytes",
         numbers([](D d) { return d.memory.communication.value; })}});
-  const bool asked = std::any_of(result.devices.begin(), result.devices.end(),
-                                 [](const DeviceResult& d) { return d.workspace.has_value(); });
-  if (asked) {
-    add_numbers(table, "B", {{"workspace", "workspace_bytes", numbers([](D d) {
-                                return d.workspace.value_or(Bytes{}).value;
-                              })}});
-  }
   add_numbers(table, "B",
               {{"peak", "peak_memory_bytes", numbers([](D d) { return d.peak().value; })}});
   add_numbers(table, "B",

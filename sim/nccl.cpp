@@ -311,16 +311,6 @@ class NcclModel {
 
 }  // namespace
 
-std::string_view to_text(NcclAlgorithm algorithm) {
-  constexpr std::array<std::string_view, 5> words{"ring", "tree", "nvls", "nvls-tree", "pat"};
-  return words[static_cast<std::size_t>(algorithm)];
-}
-
-std::string_view to_text(NcclProtocol protocol) {
-  constexpr std::array<std::string_view, 3> words{"ll", "ll128", "simple"};
-  return words[static_cast<std::size_t>(protocol)];
-}
-
 std::string to_text(NcclVersion version) {
   return fmt::format("{}.{}", version.major, version.minor);
 }

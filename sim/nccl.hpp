@@ -98,8 +98,6 @@ struct MessagePath {
 /// Offset and square-root term of the options for a payload.
 [[nodiscard]] Seconds launch_time(Bytes payload, const LibraryTerms& terms);
 
-[[nodiscard]] std::string_view to_text(NcclAlgorithm algorithm);
-[[nodiscard]] std::string_view to_text(NcclProtocol protocol);
 /// "2.28".
 [[nodiscard]] std::string to_text(NcclVersion version);
 

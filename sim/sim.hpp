@@ -12,6 +12,7 @@
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
 #include "core/profile.hpp"
+#include "core/spelling.hpp"
 #include "sim/collective_tables.hpp"
 #include "sim/straggler.hpp"
 
@@ -25,6 +26,9 @@ namespace parsim {
 ///             slow everywhere as where it is slowest
 ///   analytic  no flows: each takes its time on an idle network (sim/collectives.hpp, time_alone)
 enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
+constexpr std::array<std::string_view, 4> spellings(Fidelity) {
+  return {"hops", "p2p", "macro", "analytic"};
+}
 
 /// The simulator of the flows.
 ///   simgrid  SimGrid (default)
@@ -33,14 +37,24 @@ enum class Fidelity : std::uint8_t { hops, p2p, macro, analytic };
 ///              which searches a list of all flows whenever one ends, would take long
 /// Fidelity::analytic has no flows.
 enum class Engine : std::uint8_t { simgrid, fast, automatic };
+constexpr std::array<std::string_view, 3> spellings(Engine) { return {"simgrid", "fast", "auto"}; }
 
 /// What a collective, or a message between GPUs, costs beyond the links' own latency and rate.
 ///   ideal     nothing; checks by hand use it
 ///   nccl      NCCL's choice of algorithm and protocol, its latencies and caps (sim/nccl.hpp)
 ///   measured  measured tables of sizes and times by kind and number of ranks; else as nccl
 enum class CollectiveCost : std::uint8_t { ideal, nccl, measured };
+constexpr std::array<std::string_view, 3> spellings(CollectiveCost) {
+  return {"ideal", "nccl", "measured"};
+}
 enum class NcclAlgorithm : std::uint8_t { ring, tree, nvls, nvls_tree, pat };
+constexpr std::array<std::string_view, 5> spellings(NcclAlgorithm) {
+  return {"ring", "tree", "nvls", "nvls-tree", "pat"};
+}
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
+constexpr std::array<std::string_view, 3> spellings(NcclProtocol) {
+  return {"ll", "ll128", "simple"};
+}
 
 /// NCCL's version: which algorithms exist and how long they take by its own model
 /// (sim/nccl_tables.hpp).

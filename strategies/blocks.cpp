@@ -42,4 +42,16 @@ std::vector<std::size_t> first_layers_of_blocks(const Network& network) {
   return first;
 }
 
+void recompute_blocks(const Network& network, Plan& plan) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const auto readers = consumers(network);
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    plan.layers[l].recompute =
+        block_of(network, LayerId{l}) &&
+        std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
+          return blocks[reader.layer.index()] == blocks[l];
+        });
+  }
+}
+
 }  // namespace parsim

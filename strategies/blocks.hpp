@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/network.hpp"
+#include "core/plan.hpp"
 
 namespace parsim {
 
@@ -20,5 +21,11 @@ namespace parsim {
 /// By block its first layer: 0 for the first, to which belongs all that is before it. Empty if the
 /// network has no blocks. What is after the last block belongs to it.
 [[nodiscard]] std::vector<std::size_t> first_layers_of_blocks(const Network& network);
+
+/// Marks what to recompute: everything within a block, so that its input is its only checkpoint, as
+/// with Megatron-LM's --recompute-granularity full, --recompute-method uniform and one layer to a
+/// group. Layers whose contraction is cut sum over their group again. What is around the blocks is
+/// kept.
+void recompute_blocks(const Network& network, Plan& plan);
 
 }  // namespace parsim

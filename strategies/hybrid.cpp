@@ -38,7 +38,8 @@ constexpr std::size_t finalists = 4;  ///< that use all devices, and as many tha
 /// Numbers of parts that are tried: all up to eight, then doubling, and one for each device.
 std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_t devices) {
   const std::size_t most = std::min(devices, input.network.layers.size());
-  if (const auto asked = parts_asked(input, devices, "hybrid")) return {*asked};
+  if (const auto asked = parts_asked(input.parts, input, devices, "hybrid", "parts"))
+    return {*asked};
   std::set<std::size_t> numbers;
   for (std::size_t parts = 1; parts <= std::min<std::size_t>(most, 8); ++parts) {
     numbers.insert(parts);

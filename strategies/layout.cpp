@@ -122,8 +122,8 @@ class LayoutPlanner {
     }
     if (sum != samples()) {
       refuse(s, fmt::format("{} samples of a micro-batch", sum),
-             fmt::format("{}: a batch of {} in {} micro-batches", samples(), input_.batch,
-                         micro_batches_));
+             fmt::format("{}: a batch of {} in {}", samples(), input_.batch,
+                         counted(micro_batches_, "micro-batch")));
     }
   }
 

@@ -90,7 +90,8 @@ class Chains {
 std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size_t devices) {
   constexpr std::size_t few = 8;
   const std::size_t most = std::min(devices, input.network.layers.size());
-  if (const auto asked = parts_asked(input, devices, "pipeline")) return {*asked};
+  if (const auto asked = parts_asked(input.pipeline_parallel, input, devices, "pipeline", "stages"))
+    return {*asked};
   std::vector<std::size_t> numbers;
   for (std::size_t stages = most; stages > 0; stages = stages <= few ? stages - 1 : stages / 2) {
     numbers.push_back(stages);
@@ -259,9 +260,9 @@ Plan plan_pipeline(const StrategyInput& input) {
   Plan best = plans[best_by_simulation(input, plans)];
   const std::size_t used = best.schedule.rank_lists.size();
   if (used < devices.size()) {
-    best.notes.push_back(
-        fmt::format("{} of {} devices: {}", used, devices.size(),
-                    input.parts ? "one for each part" : "more stages would not be faster"));
+    best.notes.push_back(fmt::format(
+        "{} of {} devices: {}", used, devices.size(),
+        input.pipeline_parallel ? "one for each stage" : "more stages would not be faster"));
   }
   return best;
 }

@@ -11,6 +11,7 @@
 #include "lowering/recompute.hpp"
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
+#include "strategies/blocks.hpp"
 
 namespace parsim {
 
@@ -23,8 +24,9 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
       if (input.zero_stage == 3) layer.weights = sharded;
     }
   }
-  if (input.recompute == Recompute::segments) recompute_segments(input.network, plan);
-  if (input.recompute == Recompute::attention) recompute_attention(input.network, plan);
+  if (input.recompute == Recompute::selective) recompute_attention(input.network, plan);
+  if (input.recompute == Recompute::full) recompute_blocks(input.network, plan);
+  if (input.recompute == Recompute::optimal) recompute_segments(input.network, plan);
   return plan;
 }
 

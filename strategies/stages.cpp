@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace parsim {
 
@@ -149,23 +150,25 @@ std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch, std::size_t 
   return numbers;
 }
 
-std::optional<std::size_t> parts_asked(const StrategyInput& input, std::size_t devices,
-                                       std::string_view strategy) {
-  if (!input.parts) return std::nullopt;
+std::optional<std::size_t> parts_asked(std::optional<std::int32_t> asked,
+                                       const StrategyInput& input, std::size_t devices,
+                                       std::string_view strategy, std::string_view parts) {
+  if (!asked) return std::nullopt;
   const std::size_t layers = input.network.layers.size(), most = std::min(devices, layers);
-  const auto asked = static_cast<std::size_t>(*input.parts);
-  if (*input.parts >= 1 && asked <= most) return asked;
+  if (*asked >= 1 && static_cast<std::size_t>(*asked) <= most) {
+    return static_cast<std::size_t>(*asked);
+  }
   throw InputError(
       fmt::format("strategy '{}'", strategy),
-      fmt::format("{} parts for {} devices and {} layers", *input.parts, devices, layers),
-      fmt::format("1 to {} parts: each has a layer and a device", most));
+      fmt::format("{} {} for {} devices and {} layers", *asked, parts, devices, layers),
+      fmt::format("accepted: 1 to {}, each with a layer and a device", most));
 }
 
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
                                 std::string_view strategy) {
   if (micro_batches >= 1 && batch % micro_batches == 0) return;
   throw InputError(fmt::format("strategy '{}'", strategy),
-                   fmt::format("batch {} in {} micro-batches", batch, micro_batches),
+                   fmt::format("batch {} in {}", batch, counted(micro_batches, "micro-batch")),
                    "a number of micro-batches that divides the batch");
 }
 

@@ -54,11 +54,13 @@ constexpr std::int64_t most_micro_batches = 4096;
 [[nodiscard]] std::set<std::int32_t> numbers_of_micro_batches(std::int64_t batch,
                                                               std::size_t stages);
 
-/// The contiguous parts asked for by `--parts`; nothing if the strategy may choose. Throws
-/// InputError in its name if they are less than one, or more than devices or layers.
-[[nodiscard]] std::optional<std::size_t> parts_asked(const StrategyInput& input,
-                                                     std::size_t devices,
-                                                     std::string_view strategy);
+/// The number of contiguous parts that the user asked for; nothing if the strategy may choose.
+/// Throws InputError in its name if they are less than one, or more than devices or layers.
+/// `parts` is what the strategy calls them.
+[[nodiscard]] std::optional<std::size_t> parts_asked(std::optional<std::int32_t> asked,
+                                                     const StrategyInput& input,
+                                                     std::size_t devices, std::string_view strategy,
+                                                     std::string_view parts);
 
 /// Throws InputError in the name of `strategy` if the batch is not a multiple of the micro-batches.
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,

@@ -8,60 +8,91 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
+#include "core/spelling.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/headroom.hpp"
 
 namespace parsim {
 
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
+constexpr std::array<std::string_view, 2> spellings(PipelineSchedule) { return {"gpipe", "1f1b"}; }
 /// How unequal devices share a cut: equally, or in proportion to their speed.
 enum class ShareRule : std::uint8_t { equal, proportional };
+constexpr std::array<std::string_view, 2> spellings(ShareRule) { return {"equal", "proportional"}; }
 /// How shares become whole filters: by the largest remainder, or as the code released with
 /// Moreno-Alvarez et al. 2021 does (floors, the rest to the fastest device).
 enum class Rounding : std::uint8_t { largest_remainder, released };
+constexpr std::array<std::string_view, 2> spellings(Rounding) {
+  return {"largest-remainder", "released"};
+}
 /// What a search adds up: this project's costs (rings, overlap, simulated finalists), or the sum of
 /// the paper it comes from; `paper_total` where the paper can be read so that the transfers of an
 /// edge go one after another.
 enum class SearchCosts : std::uint8_t { own, paper, paper_total };
+constexpr std::array<std::string_view, 3> spellings(SearchCosts) {
+  return {"own", "paper", "paper-total"};
+}
 /// Into how many parts a layer-wise search may cut a layer: numbers that divide the devices, as in
 /// Jia et al. 2018, or any up to the devices.
 enum class DegreeRule : std::uint8_t { dividing, any };
+constexpr std::array<std::string_view, 2> spellings(DegreeRule) { return {"dividing", "any"}; }
 
-/// Which activations are dropped and computed again: none, the maps of attention, or all but what
-/// segments of layers hand on (see recompute.hpp).
-enum class Recompute : std::uint8_t { none, attention, segments };
+/// Which activations are dropped and computed again (see lowering/recompute.hpp).
+///   none
+///   selective  attention scores and what is made of them up to the product with the values
+///   full       everything within a transformer block: its input is the only checkpoint
+///   optimal    all but what segments of layers hand on, cut so that the peak is lowest
+/// The first three as in Megatron-LM.
+enum class Recompute : std::uint8_t { none, selective, full, optimal };
+constexpr std::array<std::string_view, 4> spellings(Recompute) {
+  return {"none", "selective", "full", "optimal"};
+}
+/// Old and new; the old ones are refused.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spellings(Recompute) {
+  return {{{"attention", "selective"}, {"segments", "optimal"}}};
+}
+
+/// What a user may ask of a plan. Some of it only some strategies read: experiment/option_table.cpp
+/// says which.
+struct StrategyOptions {
+  Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
+  Optimizer optimizer = Optimizer::momentum;
+  std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
+  std::optional<std::int32_t> parts{};          ///< of `hybrid`
+  std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  Sync::Kind sync = Sync::Kind::automatic;
+  Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
+  ShareRule shares = ShareRule::equal;   ///< of the batch
+  std::optional<std::int64_t> budget{};  ///< plan evaluations that a search may spend
+  std::uint64_t seed = 1;
+  std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
+  Recompute recompute = Recompute::none;
+  Headroom headroom{};  ///< memory that plans leave free
+  Rounding rounding = Rounding::largest_remainder;
+  SearchCosts search_costs = SearchCosts::own;
+  DegreeRule degrees = DegreeRule::dividing;
+};
 
 /// Everything a strategy may look at.
-struct StrategyInput {
+struct StrategyInput : StrategyOptions {
+  StrategyInput(const Network& on, const Cluster& machines, const CostModel& costs,
+                StrategyOptions options = {})
+      : StrategyOptions(std::move(options)), network(on), cluster(machines), cost(costs) {}
+
   const Network& network;
   const Cluster& cluster;
   const CostModel& cost;
   std::int64_t batch = 0;  ///< global
-  Precision precision = Precision::fp32;
-  Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
-  Optimizer optimizer = Optimizer::momentum;
-  Sync::Kind sync = Sync::Kind::automatic;
   /// Who adds up with Sync::Kind::server; invalid = the first CPU, or the first GPU if there is
   /// none.
   DeviceId server{};
-  std::optional<std::int32_t> micro_batches{};  ///< pipelines; chosen if absent
-  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
-  std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
-  Recompute recompute = Recompute::none;
-  Headroom headroom{};  ///< memory that plans leave free
-  std::uint64_t seed = 1;
-  ShareRule shares = ShareRule::equal;  ///< of the batch, for `data`
-  Rounding rounding = Rounding::largest_remainder;
-  SearchCosts search_costs = SearchCosts::own;
-  DegreeRule degrees = DegreeRule::dividing;  ///< `layer-wise`
-  std::optional<std::int32_t> parts{};        ///< `hybrid`, `pipeline`, `tensor`: contiguous parts
-  std::optional<std::int32_t> tensor{};       ///< `tensor`: devices that share every layer
-  std::optional<std::int64_t> budget{};       ///< plan evaluations a search may spend
   /// Step time of a finalist, by simulation: `simulation` of price.hpp makes one. Empty: a search
   /// ranks finalists by its own estimate only.
   std::function<Seconds(const Plan&)> simulate{};
@@ -82,10 +113,6 @@ struct StrategyInput {
 struct Strategy {
   std::string name, summary;
   Plan (*plan)(const StrategyInput&);
-  /// Fields of StrategyInput, as options of the command line, that only some strategies read and
-  /// this one does: "--shares", "--rounding", "--search-costs", "--degrees", "--parts", "--tensor",
-  /// "--budget".
-  std::vector<std::string_view> options{};
 };
 
 [[nodiscard]] const std::vector<Strategy>& strategies();

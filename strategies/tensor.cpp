@@ -39,11 +39,12 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
 
 [[noreturn]] void refuse(const StrategyInput& input, std::size_t devices) {
   std::vector<std::string> asked;
-  if (input.tensor) asked.push_back(fmt::format("{} devices to a group", *input.tensor));
-  if (input.parts) asked.push_back(fmt::format("{} parts", *input.parts));
-  throw InputError("strategy 'tensor'", fmt::format("{} on {} devices", join(asked), devices),
-                   "accepted: numbers whose product is at most that of the devices, and no more "
-                   "parts than layers");
+  if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
+  if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
+  if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
+  throw InputError("strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
+                   "accepted: degrees whose product is at most the number of devices, and no more "
+                   "stages than layers");
 }
 
 /// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
@@ -89,11 +90,16 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
     return asked ? number == static_cast<std::size_t>(*asked) : of % number == 0;
   };
   for (std::size_t ways = 1; ways <= count; ++ways) {
-    if (!worth_a_look(ways, input.tensor, count) || (!input.tensor && ways > most)) continue;
+    if (!worth_a_look(ways, input.tensor_parallel, count) ||
+        (!input.tensor_parallel && ways > most))
+      continue;
     const std::size_t groups = in_groups(input, devices, ways).size() / ways;
     for (std::size_t stages = 1; stages <= std::min(groups, layers); ++stages) {
-      if (!worth_a_look(stages, input.parts, groups)) continue;
-      const std::size_t replicas = groups / stages;
+      if (!worth_a_look(stages, input.pipeline_parallel, groups)) continue;
+      const std::size_t most_replicas = groups / stages;
+      const auto replicas = static_cast<std::size_t>(
+          input.data_parallel.value_or(static_cast<std::int32_t>(most_replicas)));
+      if (replicas > most_replicas) continue;
       const std::set<std::int32_t> numbers = numbers_of(input, stages, replicas);
       for (const std::int32_t number : numbers) {
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);

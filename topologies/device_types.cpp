@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "topologies/embedded.hpp"
@@ -13,9 +15,14 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> precisions{"fp32", "tf32", "fp16", "bf16"};
-constexpr std::array<std::string_view, 7> sourced{
-    "multiprocessors", "fp32", "tf32", "fp16", "bf16", "memory", "memory_rate"};
+/// `before`, then a key for the peak of each precision, then `after`.
+std::vector<std::string_view> with_precisions(std::vector<std::string_view> before,
+                                              std::initializer_list<std::string_view> after) {
+  constexpr auto precisions = spellings<Precision>();
+  before.insert(before.end(), precisions.begin(), precisions.end());
+  before.insert(before.end(), after);
+  return before;
+}
 
 /// "data sheet: P100 white paper" of `sources.memory`.
 Provenance read_source(const std::string& key, const std::string& text, const std::string& where) {
@@ -38,10 +45,10 @@ std::vector<Provenance> read_provenance(const Fields& fields, const DeviceModel&
     found = base.provenance;
   }
   if (const Value* each = fields.find("sources")) {
-    const Fields sources(
-        *each, fields.file(), "device_types.sources",
-        {"multiprocessors", "fp32", "tf32", "fp16", "bf16", "memory", "memory_rate"});
-    for (const std::string_view key : sourced) {
+    const std::vector<std::string_view> keys =
+        with_precisions({"multiprocessors"}, {"memory", "memory_rate"});
+    const Fields sources(*each, fields.file(), "device_types.sources", keys);
+    for (const std::string_view key : keys) {
       const auto text = sources.maybe_text(key);
       if (text) found.push_back(read_source(std::string(key), *text, sources.where(key)));
     }
@@ -58,11 +65,9 @@ Quantity positive(Quantity value, const std::string& where) {
 }  // namespace
 
 Label parse_label(const std::string& text, const std::string& where) {
-  std::vector<std::string> words;
-  for (const Label label : {Label::measured, Label::data_sheet, Label::guessed}) {
-    words.push_back(to_text(label));
-    if (words.back() == text) return label;
-  }
+  if (const auto label = from_text<Label>(text)) return *label;
+  const auto known = spellings<Label>();
+  const std::vector<std::string> words(known.begin(), known.end());
   throw InputError(where, fmt::format("unknown label '{}'", text),
                    fmt::format("accepted: {}{}", join(words), suggestion(text, words)));
 }
@@ -81,8 +86,8 @@ const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::str
 DeviceModel read_device_type(const Value& entry, const std::string& file,
                              std::span<const DeviceModel> known) {
   const Fields fields(entry, file, "device_types",
-                      {"name", "base", "kind", "architecture", "multiprocessors", "fp32", "tf32",
-                       "fp16", "bf16", "memory", "memory_rate", "label", "source", "sources"});
+                      with_precisions({"name", "base", "kind", "architecture", "multiprocessors"},
+                                      {"memory", "memory_rate", "label", "source", "sources"}));
   DeviceModel model;
   const auto base = fields.maybe_text("base");
   if (base) model = find_device_type(known, *base, fields.where("base"));
@@ -100,6 +105,7 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
   model.multiprocessors = static_cast<std::int32_t>(fields.integer_or(
       "multiprocessors", model.multiprocessors, base ? 0 : 1, most_multiprocessors));
   // fp32 comes first, because the others are emulated at its rate unless given.
+  constexpr auto precisions = spellings<Precision>();
   for (std::size_t i = 0; i < precisions.size(); ++i) {
     const bool required = !base && i == 0;
     const auto text = required ? fields.text(precisions[i]) : fields.maybe_text(precisions[i]);

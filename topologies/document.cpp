@@ -30,7 +30,7 @@ std::string suggestion(std::string_view found, const std::vector<std::string>& k
 }
 
 Fields::Fields(const Value& table, std::string file, std::string path,
-               std::initializer_list<std::string_view> known)
+               const std::vector<std::string_view>& known)
     : table_(table), file_(std::move(file)), path_(std::move(path)) {
   if (table.kind != Value::Kind::table) {
     throw InputError(fmt::format("{}:{}:{}", file_, table.line, path_),

@@ -35,7 +35,7 @@ class Fields {
  public:
   /// `path` is the name of the table in messages ("links"), empty at the top of the file.
   Fields(const Value& table, std::string file, std::string path,
-         std::initializer_list<std::string_view> known);
+         const std::vector<std::string_view>& known);
 
   /// `file:line:path.key`; the table's own line if the key is absent.
   [[nodiscard]] std::string where(std::string_view key) const;

@@ -124,7 +124,7 @@ Seconds simulated_strategy(const Case& at, const std::string& name, const std::s
   const auto simulator = make_simgrid_executor(at.cluster, *at.cost, {});
   input.simulate = simulation(at.network, at.cluster, *simulator);
   input.shares = shares;
-  input.parts = parts;
+  input.parts = input.pipeline_parallel = parts;
   return simulated(input, at.cluster, strategy(name, where).plan(input));
 }
 

@@ -26,14 +26,19 @@ constexpr std::pair<std::string_view, CollectiveKind> collective_spellings[] = {
     {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
     {"all_to_all", CollectiveKind::all_to_all}};
 
-constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_spellings[] = {
-    {"RING", NcclAlgorithm::ring},
-    {"TREE", NcclAlgorithm::tree},
-    {"NVLS", NcclAlgorithm::nvls},
-    {"NVLSTREE", NcclAlgorithm::nvls_tree},
-    {"PAT", NcclAlgorithm::pat}};
-constexpr std::pair<std::string_view, NcclProtocol> protocol_spellings[] = {
-    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
+/// The value that NCCL's environment variables spell in capitals and without dashes: "NVLSTREE".
+template <class Enum>
+Enum nccl_value(std::string_view text, const std::string& where) {
+  std::vector<std::string> accepted;
+  for (const std::string_view spelled : spellings<Enum>()) {
+    std::string& word = accepted.emplace_back();
+    for (const char c : spelled) {
+      if (c != '-') word += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    if (word == text) return static_cast<Enum>(accepted.size() - 1);
+  }
+  refuse_word(text, where, accepted);
+}
 
 }  // namespace
 
@@ -52,9 +57,9 @@ SimOptions library_options(const Claim& claim) {
     const std::string name = word.substr(0, equal);
     const std::string value = word.substr(std::min(equal + 1, word.size()));
     if (name == "NCCL_ALGO") {
-      options.algorithm = parse_word(value, where, algorithm_spellings);
+      options.algorithm = nccl_value<NcclAlgorithm>(value, where);
     } else if (name == "NCCL_PROTO") {
-      options.protocol = parse_word(value, where, protocol_spellings);
+      options.protocol = nccl_value<NcclProtocol>(value, where);
     } else {
       throw InputError(
           where, fmt::format("unknown setting '{}'", word),

@@ -68,19 +68,6 @@ std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const N
   return first;
 }
 
-/// Full recomputation: every block keeps its input only, and repeats its all-reduces.
-void recompute_blocks(const Network& network, Plan& plan) {
-  const std::vector<std::int64_t> blocks = blocks_of(network);
-  const auto readers = consumers(network);
-  for (std::size_t l = 0; l < blocks.size(); ++l) {
-    plan.layers[l].recompute =
-        block_of(network, LayerId{l}) &&
-        std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
-          return blocks[reader.layer.index()] == blocks[l];
-        });
-  }
-}
-
 std::int32_t small_column(const Claim& claim, std::string_view name) {
   const std::int64_t number = count_column(claim, name, 1);
   if (number <= std::numeric_limits<std::int32_t>::max()) {
@@ -103,8 +90,8 @@ Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
   const RunLayout layout = layout_of(claim);
   input.batch = layout.batch();
   input.micro_batches = layout.micro_batches;
-  input.tensor = layout.tensor;
-  input.parts = layout.pipeline;
+  input.tensor_parallel = layout.tensor;
+  input.pipeline_parallel = layout.pipeline;
   const auto first = first_layers(claim, input.network, layout.pipeline);
   if (!first) return plan_tensor(input);
   return plan_layout(input, even_layout(*first, static_cast<std::size_t>(layout.tensor),

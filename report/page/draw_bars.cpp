@@ -60,7 +60,6 @@ std::string memory_bar(const DeviceResult& device, double full) {
       segment("m0", "weights", use.weights), segment("m1", "gradients", use.gradients),
       segment("m2", "optimizer state", use.optimizer_state),
       segment("m3", "activations", use.activations), segment("m4", "buffers", use.communication)};
-  if (device.workspace) parts.push_back(segment("m5", "workspace", *device.workspace));
   std::string out = bar_of(parts, 1.0, false);
   const double limit = share(device.capacity);
   if (limit < 1) {

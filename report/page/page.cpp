@@ -105,7 +105,7 @@ constexpr std::string_view keys =
 height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr></i>replicated
 <i class=dw></i>not split. Layers from left to right, devices from top to bottom.</p>
 <p class=key>Memory: <i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>optimizer state
-<i class=m3></i>activations <i class=m4></i>buffers <i class=m5></i>workspace <i class=limit></i>limit</p>
+<i class=m3></i>activations <i class=m4></i>buffers <i class=limit></i>limit</p>
 )";
 constexpr std::string_view meanings = R"(<dl>
 <dt>step<dd>simulated time of one training step: forward, backward, gradient synchronisation, update
@@ -116,7 +116,7 @@ constexpr std::string_view meanings = R"(<dl>
 <dt>moved<dd>payload bytes received by devices; an all-reduce of S bytes over n devices counts 2(n−1)·S
 <dt>busy (links)<dd>bytes carried in one direction / (rate × step)
 <dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
-library workspaces only with --workspaces; no fragmentation
+not counted, but in the headroom: workspaces of libraries, fragmentation
 </dl>
 )";
 

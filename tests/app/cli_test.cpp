@@ -2,10 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim {
 namespace {
@@ -38,20 +42,52 @@ TEST_CASE("cli: help and version are texts, not failures") {
   CHECK(help.find("--sizes") == std::string::npos);
 }
 
-TEST_CASE("cli: every verb parses every option it claims") {
+TEST_CASE("cli: every verb parses every option that the table gives it, by each of its names") {
   for (const Verb& verb : verbs()) {
-    for (const std::string_view flag : verb.options) {
-      CAPTURE(verb.name);
-      CAPTURE(flag);
-      Words words = {std::string(verb.name)};
-      for (const Word& word : verb.words) words.emplace_back(word.name);
-      words.emplace_back(flag);
-      for (const OptionSpec& option : option_table()) {
-        if (option.flag == flag && !option.value.empty()) words.emplace_back("value");
+    for (const Option* option : options_of(verb)) {
+      for (const std::string_view name : {option->flag, option->rules.long_name}) {
+        if (name.empty()) continue;
+        CAPTURE(verb.name);
+        CAPTURE(name);
+        Words words = {std::string(verb.name)};
+        for (const Word& word : verb.words) words.emplace_back(word.name);
+        words.emplace_back(name);
+        if (!option->placeholder().empty()) words.emplace_back("value");
+        CHECK(parse_command_line(words).arguments.has(option->flag));
       }
-      CHECK(parse_command_line(words).arguments.has(flag));
     }
   }
+}
+
+TEST_CASE("cli: the table names verbs and strategies that exist") {
+  const auto split = [](std::string_view text) {
+    std::istringstream in{std::string(text)};
+    return Words{std::istream_iterator<std::string>(in), {}};
+  };
+  for (const Option& option : options()) {
+    CAPTURE(option.flag);
+    for (const std::string& verb : split(option.verbs)) {
+      CHECK(std::any_of(verbs().begin(), verbs().end(),
+                        [&](const Verb& known) { return known.name == verb; }));
+    }
+    for (const std::string& name : split(option.rules.strategies)) {
+      if (name != "layout") CHECK_NOTHROW(static_cast<void>(strategy(name, "test")));
+    }
+  }
+}
+
+TEST_CASE("cli: help lists options in groups, those of papers last") {
+  const std::string help = parse_command_line({"compare", "--help"}).text;
+  std::size_t at = 0;
+  for (const std::string_view group : spellings<OptionGroup>()) {
+    if (group == "Collective" || group == "Validation") continue;
+    CAPTURE(group);
+    const std::size_t found = help.find("\n" + std::string(group) + ":\n");
+    CHECK(found != std::string::npos);
+    CHECK(found > at);
+    at = found;
+  }
+  CHECK(help.find("--rounding largest-remainder|released") > at);
 }
 
 TEST_CASE("cli: the form of the report") {

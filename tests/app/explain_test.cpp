@@ -78,7 +78,7 @@ TEST_CASE("explain: says how much was simulated and left out, and how a paramete
   CHECK(said("were simulated: each of the others is equal to one of them"));
   CHECK(said("not asked for other splits, because they search: hybrid, layer-wise, hypergraph"));
   CHECK(!said("one worker at a time"));
-  arguments.values["--every-rank"] = {""};
+  arguments.values["--no-symmetry"] = {""};
   CHECK(!said("were simulated"));
   arguments.values["--sync"] = {"ps"};
   CHECK(said("one worker at a time"));

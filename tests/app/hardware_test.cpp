@@ -75,7 +75,7 @@ TEST_CASE(
                                            "--strategy", "data", "--profile", profile, "--json"});
   CHECK(json::parse(simulated.out)["step_time_s"] == row["step_time_s"]);
 
-  // Hosts launch as fast as the profile says, unless --launch-interval does.
+  // Hosts launch as fast as the profile says.
   json launching = json::parse(testing::read_text(profile));
   launching["launch"] = {{"median_s", 5e-6}, {"low_s", 5e-6}, {"high_s", 5e-6}, {"samples", 9}};
   const Words slowly{"simulate",  "--network",
@@ -84,9 +84,6 @@ TEST_CASE(
                      "data",      "--json",
                      "--profile", folder.write("launching.json", launching.dump())};
   CHECK(json::parse(run_hardware(slowly).out)["inputs"]["launch_interval_s"] == 5e-6);
-  const Finished told = run_hardware(appended(slowly, {"--launch-interval", "10ms"}));
-  CHECK(json::parse(told.out)["inputs"]["launch_interval_s"] == 10e-3);
-  CHECK(json::parse(told.out)["step_time_s"].get<double>() > 0.1);
 
   // What kernels and messages cost each other, too: from the profile as if said by hand.
   const std::vector<std::string> step = {"simulate", "--network",  "lenet5",   "--batch",
@@ -142,64 +139,9 @@ TEST_CASE("hardware: without a GPU the result is complete and the exit code 3") 
   CHECK(folder.names().empty());
 }
 
-TEST_CASE("hardware: workspaces that a library wants are part of the memory") {
-  const testing::TemporaryFolder folder;
-  // Stands in for a parsim-hw with cuDNN: 3 GiB on the first device, the second unknown to it.
-  const std::string stand_in = folder.write("parsim-hw", R"(#!/bin/sh
-echo "$@" > "$(dirname "$0")/asked"
-while [ "$1" != -o ]; do shift; done
-cat > "$2" <<'END'
-{"format": "parsim-workspaces", "version": 1, "library": "cuDNN 9.0.0", "rows": [[
-  {"known": true, "bytes": 3221225472, "shapes": 7, "unplanned": 1},
-  {"known": false, "bytes": 0, "shapes": 0, "unplanned": 0}]]}
-END
-)");
-  REQUIRE(::chmod(stand_in.c_str(), 0700) == 0);
-  const Words simulate{
-      "simulate", "--network", "lenet5",    "--strategy",
-      "data",     "--json",    "--cluster", "star:2,device=h200-sxm*1+t4*1,rate=1GB/s,latency=1us"};
-  const auto run = [&](const Words& words, const std::string& program) {
-    return testing::run_program(PARSIM_PROGRAM, words, {}, {"PARSIM_HW=" + program});
-  };
-  const json without = json::parse(run(simulate, stand_in).out);
-  CHECK(without["devices"][0]["memory"]["workspace_bytes"] == nullptr);
-  CHECK(folder.names() == Words{"parsim-hw"});  // nobody was asked
-  const Words with_flag = appended(simulate, {"--workspaces"});
-  const Finished finished = run(with_flag, stand_in);
-  CHECK(finished.exit_code == 0);
-  const json with = json::parse(finished.out);
-  CHECK(with["devices"][0]["memory"]["workspace_bytes"] == 3221225472);
-  CHECK(with["devices"][1]["memory"]["workspace_bytes"] == nullptr);
-  CHECK(with["devices"][0]["peak_memory_bytes"].get<std::int64_t>() ==
-        without["devices"][0]["peak_memory_bytes"].get<std::int64_t>() + 3221225472);
-  CHECK(with["workspaces"] ==
-        "workspaces: the largest of cuDNN 9.0.0's plans for up to 7 convolutions a device, 1 of "
-        "which it has no plan for; unknown for t4");
-  CHECK(testing::read_text(folder.path("asked")).find("--device h200-sxm,t4 ") !=
-        std::string::npos);
-  // The program of this build has no cuDNN: the result is complete without, and says so.
-  const std::string program = PARSIM_PROGRAM;
-  const Finished refused = run(with_flag, program.substr(0, program.rfind('/')) + "/parsim-hw");
-  CHECK(refused.exit_code == 3);
-  CHECK(json::parse(refused.out)["step_time_s"] == with["step_time_s"]);
-  CHECK(refused.out.find("workspaces unknown: this parsim-hw was built without cuDNN") !=
-        std::string::npos);
-}
-
-TEST_CASE("hardware: links can be throttled, and steps measured before stand in for running") {
+TEST_CASE("hardware: steps measured before stand in for running") {
   const testing::TemporaryFolder folder;
   const Words question{"compare", "--network", "lenet5", "--batch", "12", "--strategy", "data"};
-  const auto measured = [&](const Words& more) {
-    const Finished finished = run_hardware(appended(appended(question, on_host), more));
-    CAPTURE(finished.err);
-    REQUIRE(finished.exit_code == 0);
-    return json::parse(finished.out);
-  };
-  const json slow = measured({"--hw-link", "10MB/s,20ms", "--json"});
-  CHECK(slow["hardware"]["versions"]["throttled links"] == "10.0 MB/s 20.0 ms");
-  // A ring of two: two steps of the latency at least, for each of the buckets.
-  CHECK(slow["results"][0]["measured_step_time_s"].get<double>() > 40e-3);
-
   const std::string dag = folder.path("dag.json"), file = folder.path("measured.json");
   const std::string profile = folder.path("profile.json");
   REQUIRE(run_hardware({"calibrate", "-o", profile, "--hw-backend", "host", "--hw-partition",
@@ -237,12 +179,10 @@ TEST_CASE("hardware: links can be throttled, and steps measured before stand in 
     CHECK(finished.exit_code == 2);
     return finished.err;
   };
-  CHECK(refusal(appended(question, {"--hw", "--hw-measured", file, "--hw-link", "1GB/s,1us"}))
-            .find("--hw-link: together with --hw-measured") != std::string::npos);
+  CHECK(refusal(appended(question, {"--hw", "--hw-measured", file, "--hw-backend", "host"}))
+            .find("--hw-backend: together with --hw-measured") != std::string::npos);
   CHECK(refusal({"validate", "--hw", "--hw-measured", file, "--network", "lenet5"})
             .find("--hw-measured: without the times of operations") != std::string::npos);
-  CHECK(refusal(appended(appended(question, on_host), {"--hw-link", "10GB/s"}))
-            .find("--hw-link: '10GB/s'; accepted: a rate and a latency") != std::string::npos);
 }
 
 TEST_CASE("hardware: options of plans count in validate, each for the strategies that read it") {
@@ -256,12 +196,12 @@ TEST_CASE("hardware: options of plans count in validate, each for the strategies
     REQUIRE(run.exit_code == 0);
     return json::parse(run.out)["rows"];
   };
-  const json plain = rows({}), again = rows({"--recompute", "segments", "--parts", "1"});
+  const json plain = rows({}), again = rows({"--recompute", "optimal", "--pp", "1"});
   REQUIRE(plain.size() == 2);
   REQUIRE(again.size() == 2);
   const auto predicted = [](const json& row) { return row["predicted"].get<double>(); };
   CHECK(predicted(again[0]) > 1.02 * predicted(plain[0]));  // also read by data
-  // In one part the pipeline is one device.
+  // With one stage the pipeline is one device.
   CHECK(predicted(again[1]) > 1.02 * predicted(plain[1]));
 }
 

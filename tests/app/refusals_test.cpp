@@ -57,7 +57,7 @@ TEST_CASE("cli refusals: a full disk under standard output is told") {
       "/bin/sh", {"-c", "exec \"$0\" list strategies > /dev/full", PARSIM_PROGRAM});
   CHECK(finished.exit_code == 2);
   CHECK(finished.err ==
-        "parsim: standard output: cannot be written; accepted: a place with room\n");
+        "parsim: standard output: cannot be written; accepted: a disk with free space\n");
 }
 
 }  // namespace

@@ -46,11 +46,11 @@ TEST_CASE("savings: advice fits, and the next larger batch does not") {
 
   const std::string both = advice_in(step("--batch 512 --zero 1").out);
   REQUIRE(both.starts_with("data would fit with --batch "));
-  const std::size_t savings = both.find("--zero 3 --recompute segments --batch ");
+  const std::size_t savings = both.find("--zero 3 --recompute optimal --batch ");
   REQUIRE(savings != std::string::npos);
   const auto batch = std::stoll(both.substr(both.rfind(' ')));
   const auto options = [](std::int64_t samples) {
-    return "--zero 3 --recompute segments --batch " + std::to_string(samples);
+    return "--zero 3 --recompute optimal --batch " + std::to_string(samples);
   };
   CHECK(step(options(batch)).exit_code == 0);
   CHECK(step(options(batch + gpus)).exit_code == 5);
@@ -84,21 +84,21 @@ TEST_CASE("savings: where nothing helps the advice says so") {
     small += " --override devices.dgx.gpu" + std::to_string(d) + ".memory=1GiB";
   }
   CHECK(advice_in(step("--batch 16" + small).out) ==
-        "data would not fit even with --zero 3 --recompute segments --batch 8");
+        "data would not fit even with --zero 3 --recompute optimal --batch 8");
   CHECK(advice_in(step("--batch 16 --sync ps" + small).out) ==
-        "data would not fit even with --recompute segments --batch 8");
+        "data would not fit even with --recompute optimal --batch 8");
 }
 
 TEST_CASE("savings: recomputing takes about a third longer, splitting states no time") {
   const auto result = [](const std::string& options) {
     return json::parse(step("--json --batch 8 " + options).out);
   };
-  const json plain = result(""), again = result("--recompute segments"), split = result("--zero 2");
+  const json plain = result(""), again = result("--recompute optimal"), split = result("--zero 2");
   const auto time = [](const json& of) { return of["step_time_s"].get<double>(); };
   const auto peak = [](const json& of) {
     return of["devices"][0]["peak_memory_bytes"].get<double>();
   };
-  CHECK(again["inputs"]["recompute"] == "segments");
+  CHECK(again["inputs"]["recompute"] == "optimal");
   CHECK(split["inputs"]["zero"] == 2);
   CHECK(time(again) / time(plain) == doctest::Approx(1.3).epsilon(0.06));
   CHECK(time(split) / time(plain) == doctest::Approx(1).epsilon(0.06));
@@ -151,7 +151,7 @@ TEST_CASE("savings: gradients travel in the precision that they are summed in") 
 
 TEST_CASE("savings: best is no slower than the others, and fits if one of them does") {
   const Finished all =
-      step("--batch 64 --json --budget 50 --zero 1 --recompute segments",
+      step("--batch 64 --json --budget 50 --zero 1 --recompute optimal",
            "compare --strategy data --strategy owt --strategy pipeline --strategy best",
            "gpt:layers=6,hidden=1024,heads=16,attention=eager");  // where owt does not fit
   REQUIRE(all.exit_code == 0);

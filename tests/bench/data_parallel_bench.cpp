@@ -41,12 +41,8 @@ Step data_parallel_step(std::int64_t nodes) {
       {}};
   step.cost = make_constant_efficiency(step.cluster);
   const Network network = load_network("resnet50", {}, "benchmark");
-  StrategyInput input{.network = network,
-                      .cluster = step.cluster,
-                      .cost = *step.cost,
-                      .batch = 32 * 8 * nodes,
-                      .server = {},
-                      .micro_batches = {}};
+  StrategyInput input{network, step.cluster, *step.cost};
+  input.batch = 32 * 8 * nodes;
   input.sync = Sync::Kind::ring;
   input.bucket = Bytes{0};  // one all-reduce per layer
   step.dag = lower(network, step.cluster, plan_data(input));

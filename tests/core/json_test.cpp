@@ -139,7 +139,7 @@ std::string plan_text() {
 TEST_CASE("json: a plan file by hand") {
   CHECK(plan_text() == R"({
 "format": "parsim-plan",
-"version": 1,
+"version": 2,
 "strategy": "data",
 "network": "tiny",
 "cluster": "star",
@@ -200,7 +200,7 @@ TEST_CASE("json: words of the enums") {
 
 TEST_CASE("json: what is not JSON is refused with line and column") {
   CHECK(json_refusal(plan_from_json, "").find("f.json:1:1: not JSON: ") == 0);
-  CHECK(json_refusal(plan_from_json, "{\n  \"format\": \"parsim-plan\",\n  version: 1}")
+  CHECK(json_refusal(plan_from_json, "{\n  \"format\": \"parsim-plan\",\n  version: 2}")
             .find("f.json:3:3: not JSON: ") == 0);
   CHECK(json_refusal(plan_from_json, "{\"a\": 1} {").find("f.json:1:10: not JSON: ") == 0);
   CHECK(json_refusal(plan_from_json, "{\"a\": \"\xff\"}").find("f.json:1:8: not JSON: ") == 0);
@@ -211,8 +211,8 @@ TEST_CASE("json: another format or version is refused") {
   CHECK(json_refusal(plan_from_json, to_json(ExecDag{})) ==
         "f.json:/format: 'parsim-dag'; accepted: 'parsim-plan'");
   CHECK(json_refusal(plan_from_json,
-                     testing::with(plan_text(), "\"version\": 1", "\"version\": 2")) ==
-        "f.json:/version: 2; accepted: version 1");
+                     testing::with(plan_text(), "\"version\": 2", "\"version\": 1")) ==
+        "f.json:/version: 1; accepted: version 2");
   CHECK(json_refusal(plan_from_json, "{}") == "f.json: key 'format' is missing");
   CHECK(json_refusal(plan_from_json, "[1]") == "f.json: an array of 1 items; accepted: an object");
   CHECK(json_refusal(plan_from_json, "17") == "f.json: 17; accepted: an object");

@@ -87,7 +87,7 @@ TEST_CASE("communication: a comparison says what was measured, warns of the rest
                                          "model-even",
                                          "--strategy",
                                          "pipeline",
-                                         "--parts",
+                                         "--pp",
                                          "4",
                                          "--collectives",
                                          "measured",

@@ -66,7 +66,8 @@ TEST_CASE("explain: layers of a plan of several stages have alternatives") {
   const testing::World world("resnet18", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
   StrategyInput input = world.input(64);
   for (Plan (*make)(const StrategyInput&) : {plan_pipeline, plan_hybrid}) {
-    input.parts = make == plan_pipeline ? 4 : 2;
+    input.parts = 2;
+    input.pipeline_parallel = 4;
     const Plan plan = make(input);
     CAPTURE(plan.strategy);
     const Explanation explanation = explain(input, plan, {});

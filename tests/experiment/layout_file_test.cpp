@@ -110,10 +110,10 @@ TEST_CASE("layout file: a wrong file is refused with its line, key and what is a
   CHECK(refusal("n0.gpu2", "n0.gpu22")
             .starts_with("l.toml:7:stages.groups: no device 'n0.gpu22' in cluster"));
   CHECK(refusal("n0.gpu2", "n0.gpu1") ==
-        "l.toml:7:stages.groups: device 'n0.gpu1' a second time; accepted: each device in one "
+        "l.toml:7:stages.groups: device 'n0.gpu1' is in two groups; accepted: each device in one "
         "group");
   CHECK(refusal("[3, 1]", "[4]") ==
-        "l.toml:8:stages.samples: 1 numbers for 2 groups; accepted: one for each group");
+        "l.toml:8:stages.samples: 1 samples for 2 groups; accepted: one for each group");
   CHECK(refusal("[3, 1]", "[3, -1]").starts_with("l.toml:8:stages.samples: the number -1"));
   CHECK(refusal("[[\"n1.gpu3\"]]", "[]").starts_with("l.toml:12:stages.groups: no groups"));
   CHECK(refusal("blocks = \"0-3\"", "").starts_with("l.toml:5:stages.blocks: neither blocks nor"));
@@ -169,9 +169,9 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "parsim: --strategy: given together with --layout; accepted: one of the two, the layout "
         "decides it already\n");
   CHECK(error({"--micro-batches", "8"}) ==
-        "parsim: --micro-batches: l.toml decides it, too; accepted: one of the two\n");
+        "parsim: --micro-batches: l.toml also sets it; accepted: one of the two\n");
   CHECK(error({"--zero", "0"}) ==
-        "parsim: --zero: l.toml decides it, too; accepted: one of the two\n");
+        "parsim: --zero: l.toml also sets it; accepted: one of the two\n");
   CHECK(error({"--plan", "p.json"}) ==
         "parsim: --layout: given together with --plan; accepted: one of the two\n");
   CHECK(error({"--batch", "20"}) ==

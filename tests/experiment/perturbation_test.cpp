@@ -18,9 +18,10 @@ using namespace std::chrono_literals;
 TEST_CASE("disturb: devices for a while, devices for good, and links") {
   const Cluster cluster = star_of(3, "1 GB/s", "1 us");
   const std::string device = cluster.devices[1].name, link = cluster.links[2].name;
-  CHECK(parse_slow(cluster, {}).factors.empty());
-  const Stragglers all = parse_slow(cluster, {cluster.devices[0].name + "=1.5", device + "=3@4ms",
-                                              device + "=2@1e-3s-2ms", link + "=4"});
+  CHECK(parse_stragglers(cluster, {}).factors.empty());
+  const Stragglers all = parse_stragglers(
+      cluster,
+      {cluster.devices[0].name + "=1.5", device + "=3@4ms", device + "=2@1e-3s-2ms", link + "=4"});
   CHECK(all.factors == std::vector<double>{1.5, 1, 1});
   CHECK(all.slowdowns.of(DeviceId{0}).empty());
   constexpr auto ever = Seconds{std::numeric_limits<double>::infinity()};
@@ -51,7 +52,7 @@ TEST_CASE("disturb: factors given by hand replace those of a profile, pair by pa
 TEST_CASE("disturb: a name that is a device and a link is refused") {
   Cluster cluster = star_of(2, "1 GB/s", "1 us");
   cluster.links[1].name = cluster.devices[0].name;
-  CHECK_THROWS_AS((void)parse_slow(cluster, {cluster.devices[0].name + "=2"}), InputError);
+  CHECK_THROWS_AS((void)parse_stragglers(cluster, {cluster.devices[0].name + "=2"}), InputError);
 }
 
 using nlohmann::json;
@@ -76,7 +77,7 @@ json disturbed_result(const std::vector<std::string>& words) {
 
 TEST_CASE("disturb: what is slow for a while costs less than what is slow throughout") {
   const auto with_slow = [](const std::string& text) {
-    return disturbed_result(and_with(quiet_step, {"--slow", text}));
+    return disturbed_result(and_with(quiet_step, {"--straggler", text}));
   };
   const auto step = [](const json& result) { return result["step_time_s"].get<double>(); };
   const json plain = disturbed_result(quiet_step);
@@ -96,10 +97,10 @@ TEST_CASE("disturb: what is slow for a while costs less than what is slow throug
         doctest::Approx(5 * plain["bottleneck"]["utilisation"].get<double>() * step(plain) /
                         step(slow))
             .epsilon(1e-9));
-  CHECK(slow["inputs"]["slow"] == json{"gpu0-switch=5"});
+  CHECK(slow["inputs"]["straggler"] == json{"gpu0-switch=5"});
 }
 
-TEST_CASE("disturb: kernels and messages that hold each other up, and hosts that launch slowly") {
+TEST_CASE("disturb: kernels and messages that hold each other up") {
   // Gradients travel layer by layer, beside the backward pass.
   const std::vector<std::string> simulate = and_with(quiet_step, {"--bucket", "0B"});
   const json plain = disturbed_result(simulate);
@@ -112,19 +113,14 @@ TEST_CASE("disturb: kernels and messages that hold each other up, and hosts that
   CHECK(step(held) > step(plain));
   CHECK(held["inputs"]["interference"] == json{"tensor/communication=2", "communication/memory=3"});
   CHECK(held["cost_sources"]["summary"].get<std::string>().ends_with(
-      "; held up: tensor/communication=2, communication/memory=3"));
+      "; interference: tensor/communication=2, communication/memory=3"));
   json none = disturbed_result(and_with(simulate, {"--interference", "tensor/communication=1"}));
   none["inputs"]["command"] = plain["inputs"]["command"];
   CHECK(none == plain);
-  // A step of so many launches: 1 ms each is more than the rest takes together.
-  const json launched = disturbed_result(and_with(simulate, {"--launch-interval", "1ms"}));
-  CHECK(step(launched) > 20e-3);
-  CHECK(launched["inputs"]["launch_interval_s"] == 1e-3);
-  CHECK(launched["bytes_moved"] == plain["bytes_moved"]);
   // All at once, and varied.
   const json all = disturbed_result(
-      and_with(simulate, {"--launch-interval", "1us", "--interference", "memory/communication=2",
-                          "--slow", "gpu0=2@0us-50us", "--jitter", "5%", "--runs", "5"}));
+      and_with(simulate, {"--interference", "memory/communication=2", "--straggler",
+                          "gpu0=2@0us-50us", "--jitter", "5%", "--runs", "5"}));
   CHECK(step(all) > step(plain));
   CHECK(all["jittered"]["samples"] == 5);
 }

@@ -71,7 +71,7 @@ TEST_CASE("request: wrong overrides are refused with what is accepted") {
   refused("d0.memory=8GiB", "--override: 'd0.memory=8GiB'; accepted: devices.NAME.memory=SIZE");
   refused("devices.d0", "--override: 'devices.d0'; accepted: devices.NAME.memory=SIZE");
   refused("devices.d0.memoy=8GiB",
-          "--override: unknown number 'memoy' of a device; accepted: devices.NAME.memory=SIZE; "
+          "--override: unknown key 'memoy' of a device; accepted: devices.NAME.memory=SIZE; "
           "did you mean 'memory'?");
   refused("devices.d7.memory=8GiB",
           "--override: no device 'd7' in cluster 'star'; accepted: d0, d1; did you mean 'd0'?");
@@ -85,11 +85,12 @@ TEST_CASE("request: an option that changes nothing is refused") {
   CHECK_THROWS_WITH_AS(
       check_used(request, {}, {plan}),
       "--micro-batches: unused by strategy 'data'; accepted: with a strategy that "
-      "makes a pipeline, or hybrid --parts 1, which adds up gradients of micro-batches",
+      "makes a pipeline, or hybrid --parts 1, which accumulates gradients over micro-batches",
       InputError);
   plan.schedule.micro_batches = 4;
   CHECK_NOTHROW(check_used(request, {}, {plan}));
   request = {};
+  request.given = {"--bucket"};
   request.bucket = Bytes{1024};
   CHECK_THROWS_WITH_AS(check_used(request, {}, {plan}),
                        "--bucket: unused by every strategy asked for; accepted: with a strategy "

@@ -139,8 +139,8 @@ TEST_CASE("calibrate: devices of one host contend for its memory, and prediction
   const Network network = network_of("x: vector 1000000; a: relu; b: relu; c: relu; loss");
   const Cluster two = star_of(2, "10 GB/s", "1us");
   const auto cost = make_constant_efficiency(two);
-  const StrategyInput input{
-      .network = network, .cluster = two, .cost = *cost, .batch = 8, .server = {}};
+  StrategyInput input{network, two, *cost};
+  input.batch = 8;
   const ExecDag dag = lower(network, two, plan_data(input));
   const hw::Hardware host = hw::host_hardware({64, 64});
   const Profile profile = hw::calibrate(host, {dag}, 5);

@@ -152,8 +152,8 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
     const Network network = tiny_network(name);
     for (const Strategy& strategy : strategies()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
-      StrategyInput input{
-          .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+      StrategyInput input{network, cluster, *cost};
+      input.batch = 8;
       input.budget = 20;
       ExecDag dag = lower(network, cluster, plan_on_all_devices(strategy, input));
       for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {

@@ -75,8 +75,8 @@ ExecDag dag_for(const std::string& name) {
   const Network network = tiny_network("residual");
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{
-      .network = network, .cluster = cluster, .cost = *cost, .batch = 6, .server = {}};
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 6;
   if (name == "pipeline") input.micro_batches = 2;
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
@@ -121,8 +121,8 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
     const Network network = tiny_network(name);
     for (const Strategy& strategy : strategies()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
-      StrategyInput input{
-          .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+      StrategyInput input{network, cluster, *cost};
+      input.batch = 8;
       input.budget = 20;
       CAPTURE(name);
       CAPTURE(strategy.name);
@@ -135,8 +135,8 @@ TEST_CASE("host: shares of several micro-batches' gradients add up") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
   const auto cost = make_constant_efficiency(cluster);
   const Network network = tiny_network("residual");
-  StrategyInput input{
-      .network = network, .cluster = cluster, .cost = *cost, .batch = 12, .server = {}};
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 12;
   input.parts = 1;
   input.micro_batches = 2;
   input.budget = 20;
@@ -152,8 +152,8 @@ TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   const Network network = tiny_network("windows");
   const Cluster cluster = star_of(4, "10 GB/s", "1us");
   const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{
-      .network = network, .cluster = cluster, .cost = *cost, .batch = 8, .server = {}};
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 8;
   input.optimizer = Optimizer::adam;
   /// Elements of all devices' states.
   const auto states = [&](std::int32_t stage) {

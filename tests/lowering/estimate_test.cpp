@@ -134,7 +134,7 @@ TEST_CASE("estimate: slots of a stage that has lost its last layer are refused")
   const Network network = tiny_network("residual");
   StrategyInput input{network, cluster, *cost};
   input.batch = batch;
-  input.parts = 4;
+  input.pipeline_parallel = 4;
   Plan plan = plan_pipeline(input);
   Estimator estimator(input.step());
   const Seconds before = estimator.step_time(plan);

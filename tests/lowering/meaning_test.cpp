@@ -64,8 +64,8 @@ void check_meaning(std::size_t gpus) {
       for (std::size_t run = 0; run < std::min<std::size_t>(gpus, 2); ++run) {
         ++seed;
         const std::int32_t micro_batches = 1 << seed % 3;
-        StrategyInput input{
-            .network = network, .cluster = cluster, .cost = cost, .batch = 8, .server = {}};
+        StrategyInput input{network, cluster, cost};
+        input.batch = 8;
         input.micro_batches = micro_batches;
         input.budget = 40;  // searches of any length must mean the same
         input.schedule = seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
@@ -76,7 +76,9 @@ void check_meaning(std::size_t gpus) {
         input.bucket = Bytes{std::vector<std::int64_t>{0, 300, 1 << 20}[seed / 5 % 3]};
         input.shares = seed / 3 % 2 == 0 ? ShareRule::equal : ShareRule::proportional;
         input.rounding = seed / 7 % 2 == 0 ? Rounding::largest_remainder : Rounding::released;
-        if (seed % 4 != 0) input.parts = static_cast<std::int32_t>(1 + seed % gpus);
+        if (seed % 4 != 0) {
+          input.parts = input.pipeline_parallel = static_cast<std::int32_t>(1 + seed % gpus);
+        }
         const Plan plan = strategy.plan(input);
         CAPTURE(strategy.name);
         CAPTURE(network.name);

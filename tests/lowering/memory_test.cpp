@@ -39,7 +39,9 @@ TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikant
     const std::int64_t linear = 34LL * t * w, scores = 5LL * h * t * t;
     CHECK(layer(Recompute::none) == 2 * (linear + scores));
     // Their section 5: without the maps.
-    CHECK(layer(Recompute::attention) == 2 * linear);
+    CHECK(layer(Recompute::selective) == 2 * linear);
+    // Their section 5, footnote: only the input of every layer.
+    CHECK(layer(Recompute::full) == 2 * 2LL * t * w);
     // One kernel makes them and keeps none.
     CHECK(activations(5, w, h, t, Recompute::none, "sdpa") -
               activations(3, w, h, t, Recompute::none, "sdpa") ==
@@ -118,8 +120,8 @@ TEST_CASE("memory: one bucket is summed in place, with an embedding that stages 
   const World world("gpt:layers=2,hidden=64,heads=4,seq_length=16,vocab_size=128",
                     "star:4,device=v100-sxm2,rate=10GB/s");
   StrategyInput input = world.input(4);
-  input.tensor = 1;
-  input.parts = 2;
+  input.tensor_parallel = 1;
+  input.pipeline_parallel = 2;
   input.micro_batches = 1;
   input.bucket = Bytes{std::int64_t{1} << 40};
   const auto buffers = [&] {

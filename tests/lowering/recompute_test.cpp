@@ -217,8 +217,8 @@ TEST_CASE("recompute: a block that a group shares makes its two sums again") {
   const World world("gpt:layers=3,hidden=16,heads=4,seq_length=4,vocab_size=12,dropout=0",
                     "star:2,device=v100-sxm2,rate=100GB/s");
   StrategyInput input = world.simulated(4);
-  input.tensor = 2;
-  input.parts = 1;
+  input.tensor_parallel = 2;
+  input.pipeline_parallel = 1;
   input.micro_batches = 2;
   Plan plan = plan_tensor(input);
   const ExecDag kept = lower(world.network, world.cluster, plan);
@@ -240,10 +240,10 @@ TEST_CASE("recompute: groups that share layers get the numbers of the unsplit ne
     CAPTURE(network.name);
     const World world(network, star_of(2, "10 GB/s", "1us"));
     StrategyInput input = world.input(4);
-    input.tensor = 2;
-    input.parts = 1;
+    input.tensor_parallel = 2;
+    input.pipeline_parallel = 1;
     input.micro_batches = 1;
-    for (const Recompute recompute : {Recompute::none, Recompute::segments}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::optimal}) {
       input.recompute = recompute;
       Plan plan = with_memory_options(input, plan_tensor(input));
       // Segments keep the last one; all of it here.

@@ -55,7 +55,7 @@ OUTPUTS = [
     ('plan', 0, ['plan', *SMALL, '--strategy', 'model', '--dag', 'model.json', '--json']),
     ('plan', 0, ['plan', *SMALL, '--strategy', 'data', '--dag', 'data.json', '--json']),
     ('plan', 0, ['plan', *SMALL, '--strategy', 'pipeline', '-o', 'pipeline.json', '--json']),
-    ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--jitter', '5%', '--slow',
+    ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--jitter', '5%', '--straggler',
                      'gpu0=2', '--json']),
     ('explain', 0, ['explain', *SMALL, '--strategy', 'data', '--json']),
     ('collective', 0, ['collective', 'all-reduce', '--cluster', STAR, '--sizes', '1KiB..1MiB',

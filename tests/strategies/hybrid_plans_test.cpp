@@ -126,8 +126,8 @@ TEST_CASE("hybrid: one number of parts if asked, and a sentence if that cannot b
   }
   input.parts = 5;
   CHECK_THROWS_WITH_AS((void)plan_hybrid(input),
-                       "strategy 'hybrid': 5 parts for 4 devices and 14 layers; 1 to 4 parts: each "
-                       "has a layer and a device",
+                       "strategy 'hybrid': 5 parts for 4 devices and 14 layers; accepted: 1 to 4, "
+                       "each with a layer and a device",
                        InputError);
   input.parts = 2;
   input.micro_batches = 5;

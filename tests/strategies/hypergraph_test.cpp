@@ -299,8 +299,8 @@ TEST_CASE("hypergraph: faster devices get more work") {
       "10 GB/s", "1us");
   const Network network = load_network("vgg16", {}, "test");
   const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{
-      .network = network, .cluster = cluster, .cost = *cost, .batch = 32, .server = {}};
+  StrategyInput input{network, cluster, *cost};
+  input.batch = 32;
   const Recipe recipe{"F", false, Balance::work, 0.05, 1};
   const Candidate found = candidate_of(input, recipe, {});
   CHECK(found.partition.balanced());

@@ -82,8 +82,8 @@ TEST_CASE("layout: groups of one size are the plan of strategy tensor") {
     CAPTURE(tensor);
     CAPTURE(stages);
     StrategyInput input = world.input(16);
-    input.tensor = tensor;
-    input.parts = stages;
+    input.tensor_parallel = tensor;
+    input.pipeline_parallel = stages;
     input.micro_batches = 4;
     const Plan searched = plan_tensor(input);
     std::vector<std::size_t> first;
@@ -171,7 +171,7 @@ TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit n
         input.micro_batches = 2;
         input.zero_stage = zero;
         input.schedule = ++seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
-        input.recompute = seed % 3 == 0 ? Recompute::segments : Recompute::none;
+        input.recompute = seed % 3 == 0 ? Recompute::optimal : Recompute::none;
         CAPTURE(zero);
         CHECK(difference_of(input, layout, seed) == "");
       }
@@ -215,7 +215,7 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
     input.micro_batches = 1 << random() % 3;
     const std::int64_t samples = input.batch / *input.micro_batches;
     input.schedule = random() % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
-    input.recompute = random() % 4 == 0 ? Recompute::segments : Recompute::none;
+    input.recompute = random() % 4 == 0 ? Recompute::optimal : Recompute::none;
     input.zero_stage = static_cast<std::int32_t>(random() % 4);
     input.bucket = Bytes{std::array{0, 300, 1 << 20}[random() % 3]};
     std::set<std::size_t> first{0};
@@ -301,7 +301,7 @@ TEST_CASE("layout: what no layout can be is refused") {
   CHECK(refusal({{{0, groups({{0}, {0}}), {}}}}) ==
         "layout: stage 0: device 'd0' a second time; each device in one group");
   CHECK(refusal({{{0, groups({{0}, {1}}), {3, 4}}}}) ==
-        "layout: stage 0: 7 samples of a micro-batch; 8: a batch of 8 in 1 micro-batches");
+        "layout: stage 0: 7 samples of a micro-batch; 8: a batch of 8 in 1 micro-batch");
   CHECK(refusal({{{0, groups({{0}, {1}}), {8}}}}) ==
         "layout: stage 0: samples of 1 for 2 replicas; one number for each group");
   CHECK(refusal({{{0, {}, {}}}}) == "layout: stage 0: no groups; one group or more");

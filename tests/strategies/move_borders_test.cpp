@@ -11,7 +11,7 @@ TEST_CASE("move borders: no stage is left with the inputs alone") {
   // Over so slow a link the step is shortest if nothing crosses: with all kernels in one stage.
   const World world("lenet5", "star:2,device=v100-sxm2,rate=1MB/s");
   StrategyInput input = world.simulated(16);
-  input.parts = 2;
+  input.pipeline_parallel = 2;
   input.micro_batches = 1;
   const Plan pipeline = plan_pipeline(input);
   const auto make = [&](const std::vector<std::size_t>& first) {

@@ -57,7 +57,7 @@ TEST_CASE("pipeline: no number of micro-batches is faster than the chosen one") 
 TEST_CASE("pipeline: every stage has work, as long as there are layers enough") {
   const World world("alexnet", "star:6,device=v100-sxm2,rate=12GB/s");
   StrategyInput input = world.simulated(64);
-  input.parts = 6;
+  input.pipeline_parallel = 6;
   const Plan plan = plan_pipeline(input);
   std::vector<int> working(6, 0);
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {

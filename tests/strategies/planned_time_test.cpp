@@ -94,7 +94,7 @@ TEST_CASE("planned time: two like devices in a pipeline are cut where the step i
     world.cost = make_tile_costs(world.cluster);
     world.simulator = make_simulator(world.cluster, *world.cost, {.engine = Engine::fast});
     StrategyInput input = world.simulated(batch);
-    input.parts = 2;
+    input.pipeline_parallel = 2;
     input.micro_batches = 8;
     const Plan pipeline = plan_pipeline(input);
     const double found = input.simulate(pipeline).count();

@@ -29,8 +29,8 @@ std::map<std::string, std::string> dims_of(const Network& network, std::size_t d
 
 StrategyInput asked(const World& world, std::int64_t batch, int degrees, int parts, int number) {
   StrategyInput input = world.input(batch);
-  input.tensor = degrees;
-  input.parts = parts;
+  input.tensor_parallel = degrees;
+  input.pipeline_parallel = parts;
   input.micro_batches = number;
   return input;
 }
@@ -111,8 +111,8 @@ TEST_CASE("tensor: groups stay within machines, batches come in as many parts as
   const World full("gpt:layers=4,hidden=1024,heads=8,seq_length=2048,vocab_size=500",
                    "star:2,device=t4,rate=12GB/s");
   StrategyInput input = full.simulated(64);
-  input.tensor = 2;
-  input.parts = 1;
+  input.tensor_parallel = 2;
+  input.pipeline_parallel = 1;
   const Plan fitting = plan_tensor(input);
   CHECK(fits(input, fitting));
   CHECK(fitting.schedule.micro_batches > 1);
@@ -146,7 +146,7 @@ TEST_CASE("tensor: one way of each is the plan of another strategy") {
   CHECK(step_of(world, data) ==
         doctest::Approx(step_of(world, plan_data(world.input(64)))).epsilon(1e-12));
   StrategyInput pipelined = world.input(64);
-  pipelined.parts = 4;
+  pipelined.pipeline_parallel = 4;
   pipelined.micro_batches = 8;
   CHECK(step_of(world, plan_tensor(asked(world, 64, 1, 4, 8))) ==
         doctest::Approx(step_of(world, plan_pipeline(pipelined))).epsilon(0.1));
@@ -204,11 +204,14 @@ TEST_CASE("tensor: replicas of slower devices get fewer samples") {
 
 TEST_CASE("tensor: impossible degrees are refused, unused devices are noted") {
   const World world("lenet5", "star:6,device=v100-sxm2,rate=12GB/s");
-  CHECK_THROWS_WITH_AS(static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
-                       "strategy 'tensor': 4 devices to a group, 2 parts on 6 devices; accepted: "
-                       "numbers whose product is at most that of the devices, and no more parts "
-                       "than layers",
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(plan_tensor(asked(world, 24, 4, 2, 1))),
+      "strategy 'tensor': --tp 4 --pp 2 on 6 devices; accepted: degrees whose product is "
+      "at most the number of devices, and no more stages than layers",
+      InputError);
+  StrategyInput replicas = world.input(24);
+  replicas.data_parallel = 3;
+  CHECK(plan_tensor(replicas).notes.at(0).find(" x data 3, ") != std::string::npos);
   const Plan plan = plan_tensor(asked(world, 24, 4, 1, 1));
   CHECK(plan.notes == std::vector<std::string>{"tensor 4 x pipeline 1 x data 1, 1 micro-batch",
                                                "4 of 6 devices are used"});

@@ -11,7 +11,8 @@ namespace parsim::testing {
 [[nodiscard]] inline Plan plan_on_all_devices(const Strategy& strategy, StrategyInput input) {
   if (strategy.plan == plan_pipeline) {
     const std::size_t gpus = devices_of(input.cluster, DeviceKind::gpu).size();
-    input.parts = static_cast<std::int32_t>(std::min(gpus, input.network.layers.size()));
+    input.pipeline_parallel =
+        static_cast<std::int32_t>(std::min(gpus, input.network.layers.size()));
   }
   return strategy.plan(input);
 }

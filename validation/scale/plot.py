@@ -18,7 +18,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 COLUMNS = ["engine", "devices", "layers", "operations", "cpu_s", "checksum"]
 CURVES = {  # name in the benchmark: what it is called, colour
-    "simgrid_every_rank": ("SimGrid, --every-rank", "#c2410c"),
+    "simgrid_every_rank": ("SimGrid, --no-symmetry", "#c2410c"),
     "simgrid": ("SimGrid", "#15803d"),
     "fast": ("--engine fast", "#1d4ed8"),
 }

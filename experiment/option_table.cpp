@@ -1,0 +1,348 @@
+// The table of options. A new option is one row here and the member of a Request that it sets.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "experiment/communication.hpp"
+#include "experiment/files.hpp"
+#include "experiment/option_member.hpp"
+
+namespace parsim {
+
+namespace option_member {
+
+Json source(const std::string& given, const std::string& name) {
+  if (given.empty()) return nullptr;
+  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
+  const std::string file = file_of(given);
+  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
+  return json;
+}
+
+Headroom parse_headroom(const std::string& text, std::string_view flag) {
+  constexpr double most = 0.9;
+  Headroom headroom;
+  if (text.ends_with('B')) {
+    headroom.bytes = parse_bytes(text, std::string(flag));
+  } else {
+    headroom.share = parse_share(text, flag, 0, most, ", or a size, as in 2GiB");
+  }
+  return headroom;
+}
+
+void check_word(const std::string& text, const Option& option) {
+  const Texts words = option.words();
+  if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return;
+  refuse_word(text, option.flag, words);
+}
+
+}  // namespace option_member
+
+namespace {
+
+using option_member::file_member;
+using option_member::Json;
+using option_member::member;
+using option_member::recorded;
+using option_member::simulated;
+using option_member::source;
+using option_member::Texts;
+
+Json network_source(const Scene& scene) {
+  return source(scene.request.network, scene.network.name);
+}
+Json cluster_source(const Scene& scene) {
+  return source(scene.request.cluster, scene.cluster.name);
+}
+Json batch_chosen(const Scene& scene) { return scene.batch; }
+/// A profile's, too.
+Json interference_known(const Scene& scene) {
+  return interference_texts(scene.request.sim.interference);
+}
+Json collective_files(const Scene& scene) {
+  Json files = Json::array();
+  for (const std::string& given : scene.request.collective_times) {
+    files.push_back(source(collective_file(given).path, given));
+  }
+  return files;
+}
+
+// Verbs.
+constexpr std::string_view runs = "compare simulate";
+constexpr std::string_view plans = "compare simulate plan explain";
+constexpr std::string_view cases = "compare simulate plan explain validate calibrate";
+constexpr std::string_view times = "compare simulate plan explain collective";
+
+using enum OptionGroup;
+
+// Keeps batch x activations x 8 bytes within 64 bits.
+constexpr std::int64_t largest_batch = 1'000'000'000;
+// Each is an operation per layer and pass; more would only look like a hang.
+constexpr std::int64_t most_parts = 65'536;
+constexpr std::int64_t largest_budget = 1'000'000'000;
+// Fewer say nothing of the spread.
+constexpr std::int64_t fewest_runs = 5, most_runs = 10'000;
+
+// clang-format off
+constexpr Option table[] = {
+    {"--network", "NAME|CALL|FILE", question, cases,
+     "a built-in network or formula (see 'parsim list networks'), an ONNX file or a Hugging "
+     "Face config.json",
+     "network", recorded(member<&Request::network>, network_source)},
+    {"--dim", "NAME=N", question, "compare simulate plan explain show",
+     "size of a symbolic dimension of the ONNX file, or sequence=N of a config.json",
+     "dims", member<&Request::dims>, {.repeats = true}},
+    {"--cluster", "NAME|CALL|FILE", question, times,
+     "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "
+     "topology XML, nvidia-smi topo -m, SimGrid platform",
+     "cluster", recorded(member<&Request::cluster>, cluster_source)},
+    {"--override", "devices.NAME.memory=SIZE", question,
+     "compare simulate plan explain show collective",
+     "change one number of the cluster",
+     "overrides", member<&Request::overrides>, {.repeats = true}},
+    {"--strategy", "NAME", question, cases,
+     "parallelization strategy (see 'parsim list strategies')",
+     "strategies", member<&Request::strategies>, {.repeats = true, .in_plan_file = true}},
+    {"--plan", "FILE", question, "simulate explain",
+     "simulate this plan instead of asking a strategy",
+     "plan", file_member<&Request::plan_file>},
+    {"--layout", "FILE", question, plans,
+     "simulate the stages, devices and samples of this TOML file instead of asking a strategy; "
+     "'compare' adds it as a row",
+     "layout", file_member<&Request::layout_file>},
+    {"--batch", "N", question, cases, "samples per step over all devices (default: 32 per GPU)",
+     "batch", recorded(member<&Request::batch>, batch_chosen),
+     {.in_plan_file = true, .most = largest_batch}},
+    {"--precision", "", question, cases, "number format of the training step",
+     "precision", member<&Request::precision>, {.in_plan_file = true}},
+    {"--reduce-precision", "fp32|fp16|bf16", question, cases,
+     "number format in which gradients are communicated and summed (default: fp32, as "
+     "Megatron-LM and DeepSpeed do with bf16 and PyTorch DDP with automatic mixed precision; "
+     "with --hw that of the weights)",
+     "reduce_precision", member<&Request::reduce_precision>, {.in_plan_file = true}},
+    {"--optimizer", "", question, cases, "optimizer, which decides how much memory its states take",
+     "optimizer", member<&Request::optimizer>, {.in_plan_file = true}},
+    {"--scaling", "N,N,...", question, "compare",
+     "also run on the first N GPUs each, with as many samples per GPU",
+     "scaling", member<&Request::scaling>},
+
+    {"--tp", "N", plan, cases, "GPUs that share every layer (default: the best)",
+     "tp", member<&Request::tensor_parallel>,
+     {.long_name = "--tensor-parallel", .old_name = "--tensor", .strategies = "tensor best",
+      .most = most_parts}},
+    {"--pp", "N", plan, cases, "stages of the pipeline (default: the best)",
+     "pp", member<&Request::pipeline_parallel>,
+     {.long_name = "--pipeline-parallel", .strategies = "pipeline tensor best",
+      .most = most_parts}},
+    {"--dp", "N", plan, cases, "replicas of the whole network (default: the best)",
+     "dp", member<&Request::data_parallel>,
+     {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
+    {"--parts", "N", plan, cases,
+     "contiguous parts of the network, which need not have a device each (default: the best)",
+     "parts", member<&Request::parts>, {.strategies = "hybrid best", .most = most_parts}},
+    {"--micro-batches", "N", plan, cases,
+     "split the batch into N micro-batches (default: the strategy's choice)",
+     "micro_batches", member<&Request::micro_batches>, {.most = most_parts}},
+    {"--schedule", "", plan, cases, "order of a pipeline's micro-batches",
+     "schedule", member<&Request::schedule>},
+    {"--sync", "", plan, cases,
+     "sum gradients by ring all-reduce, on a parameter server, or whichever is faster",
+     "sync", member<&Request::sync>},
+    {"--server", "DEVICE", plan, cases,
+     "the parameter server, with --sync ps (default: the first CPU, else the first GPU)",
+     "server", member<&Request::server>},
+    {"--bucket", "SIZE", plan, cases,
+     "all-reduce gradients in buckets of this size; 0B: one per layer",
+     "bucket_bytes", member<&Request::bucket>},
+    {"--shares", "", plan, cases, "how devices of unequal speed divide the batch",
+     "shares", member<&Request::shares>, {.strategies = "data layout best"}},
+    {"--budget", "N", plan, cases, "plans that a search may evaluate",
+     "budget", member<&Request::budget>,
+     {.strategies = "hybrid hypergraph best", .most = largest_budget}},
+    {"--seed", "N", plan, plans, "seed of random choices",
+     "seed", member<&Request::seed>, {.strategies = "hybrid hypergraph best", .least = 0}},
+
+    {"--zero", "0|1|2|3", memory, cases,
+     "ZeRO stage: replicas shard optimizer states with 1, also gradients with 2, weights with 3",
+     "zero", member<&Request::zero_stage>, {.in_plan_file = true, .least = 0, .most = 3}},
+    {"--recompute", "", memory, cases,
+     "activations to drop and compute again in backward: attention scores with selective, all "
+     "within a transformer block with full, what lowers the peak most with optimal",
+     "recompute", member<&Request::recompute>, {.in_plan_file = true}},
+    {"--headroom", "SHARE|SIZE", memory, cases,
+     "memory of each device kept free for CUDA, NCCL, libraries and fragmentation",
+     "headroom", member<&Request::headroom>},
+
+    {"--costs", "NAME", model, cases, "model of kernel times; 'parsim list costs' lists them",
+     "costs", member<&Request::costs>},
+    {"--profile", "FILE", model, "compare simulate plan explain validate",
+     "use measured times: of kernels, from 'parsim calibrate', or of whole layers (.csv)",
+     "profile", file_member<&Request::profile>},
+    {"--fidelity", "", model, times,
+     "a collective is one flow per hop, with p2p each of its messages (--collectives ideal only), "
+     "with macro a single flow; analytic uses formulas without contention",
+     "fidelity", simulated<&SimOptions::fidelity>},
+    {"--engine", "", model, times,
+     "SimGrid, a faster implementation of its flow model, or SimGrid unless that would be slow; "
+     "searches always use the fast one",
+     "engine", simulated<&SimOptions::engine>},
+    {"--no-symmetry", "", model, plans,
+     "simulate every rank instead of one of each class of equal ranks; the result is the same",
+     "symmetry", simulated<&SimOptions::merge>, {.old_name = "--every-rank"}},
+    {"--collectives", "", model, times,
+     "cost of collectives and messages on top of the links': none, NCCL's protocols and "
+     "launches, or from --collective-times (default: nccl)",
+     "collectives", simulated<&SimOptions::collectives>},
+    {"--collective-times", "[KIND[,RANKS]:]FILE", model, times,
+     "output of nccl-tests or CSV, with --collectives measured",
+     "collective_times", recorded(member<&Request::collective_times>, collective_files),
+     {.repeats = true}},
+    {"--algorithm", "", model, times, "NCCL's algorithm (default: the fastest)",
+     "algorithm", simulated<&SimOptions::algorithm>},
+    {"--protocol", "", model, times, "NCCL's protocol (default: the fastest)",
+     "protocol", simulated<&SimOptions::protocol>},
+    {"--nccl-version", "MAJOR.MINOR", model, times,
+     "the NCCL release whose algorithms and latencies apply (default: 2.28)",
+     "nccl_version", simulated<&SimOptions::nccl_version>},
+
+    {"--jitter", "SHARE", variation, runs,
+     "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",
+     "jitter", member<&Request::jitter>},
+    {"--runs", "N", variation, runs, "steps to simulate with --jitter",
+     "runs", member<&Request::runs>, {.least = fewest_runs, .most = most_runs}},
+    {"--straggler", "NAME=FACTOR[@FROM[-TO]]", variation, runs,
+     "slow a device or link down by a factor, for the whole step or a part of it, as in "
+     "gpu3=2@2ms-5ms; strategies plan without knowing of it",
+     "straggler", member<&Request::stragglers>, {.old_name = "--slow", .repeats = true}},
+    {"--interference", "PAIR=FACTOR", variation, runs,
+     "slowdown of one kind of work while another runs on the same device: tensor/communication, "
+     "memory/communication, communication/tensor or communication/memory (default: the "
+     "profile's, or none)",
+     "interference", recorded(member<&Request::interference>, interference_known),
+     {.repeats = true}},
+
+    {"--hw", "", hardware, "compare simulate validate",
+     "also run the plans on this machine and compare",
+     "hw", member<&Request::hardware>},
+    {"--hw-backend", "auto|cuda|host", hardware, "compare simulate validate calibrate",
+     "run on GPUs or on host threads that sleep instead of computing; auto never picks host",
+     "hw_backend", member<&Request::hw, &HardwareOptions::backend>},
+    {"--hw-partition", "N,N,...", hardware, "compare simulate validate calibrate",
+     "divide one GPU into logical devices of N multiprocessors each",
+     "hw_partition", member<&Request::hw, &HardwareOptions::partition>},
+    {"--hw-measured", "FILE", hardware, "compare simulate validate",
+     "compare with steps that 'parsim-hw run' measured elsewhere or earlier",
+     "hw_measured", file_member<&Request::hw, &HardwareOptions::measured>},
+
+    {"--size", "SIZE", collective, "collective", "payload (default: 100MiB)"},
+    {"--sizes", "FROM..TO", collective, "collective", "payloads from FROM to TO, doubling"},
+    {"--devices", "N", collective, "collective", "use the first N GPUs (default: all)"},
+
+    {"--papers", "", validation, "validate",
+     "check the claims of the papers behind the strategies"},
+    {"--published", "", validation, "validate",
+     "check published measurements, each simulated from scratch"},
+    {"--data", "FILE", validation, "validate",
+     "with --published: score the rows of this CSV file instead; built-in rows still calibrate",
+     "", {}, {.repeats = true}},
+    {"--quick", "", validation, "validate",
+     "with --published: skip rows that take more than about a second"},
+
+    {"-o", "FILE", output, "plan calibrate",
+     "write the plan or profile to this file; '-' is standard output, here and with other "
+     "files, and the report then goes to standard error"},
+    {"--dag", "FILE", output, "plan",
+     "write the execution DAG to this file; as Graphviz if it ends in .dot"},
+    {"--trace", "FILE", output, "simulate",
+     "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
+    {"--report", "FILE", output, "compare simulate validate",
+     "write an HTML page with drawings and tables"},
+    {"--no-timeline", "", output, runs,
+     "leave the timelines out of the page, which makes it small"},
+    {"--top", "N", output, "explain", "list only the N layers with the most work"},
+    {"--no-timings", "", output, plans,
+     "leave out wall-clock times, so that runs compare byte for byte",
+     "", member<&Request::timings>},
+    {"--wide", "", output, "compare",
+     "all columns: also idle time, bytes moved and the busiest link",
+     "", member<&Request::wide>},
+    {"--format", "table|json|csv|md|dot|simgrid", output, "",
+     "form of the result; dot and simgrid with 'show' only (default: table)"},
+    {"--json", "", output, "", "the same as --format json"},
+    {"--color", "auto|always|never", output, "",
+     "colour the table (default: auto, only on a terminal)"},
+    {"--quiet", "", output, "", "no progress and no warnings on standard error"},
+
+    {"--rounding", "", paper, cases, "how the shares of 'model' become whole filters",
+     "rounding", member<&Request::rounding>, {.strategies = "model best"}},
+    {"--search-costs", "", paper, cases,
+     "what 'layer-wise' minimizes: our costs, its paper's, or those with transfers one after "
+     "another",
+     "search_costs", member<&Request::search_costs>, {.strategies = "layer-wise best"}},
+    {"--degrees", "", paper, cases,
+     "into how many parts 'layer-wise' may cut a layer: divisors of the number of GPUs, or any "
+     "number",
+     "degrees", member<&Request::degrees>, {.strategies = "layer-wise best"}},
+};
+// clang-format on
+
+/// Whether a text of words separated by blanks has this one.
+bool lists(std::string_view words, std::string_view word) {
+  for (std::size_t at = 0; at < words.size();) {
+    const std::size_t end = std::min(words.find(' ', at), words.size());
+    if (words.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const Option> options() { return table; }
+
+bool Option::is_for(std::string_view verb) const { return verbs.empty() || lists(verbs, verb); }
+
+bool Option::is_read_by(std::string_view strategy) const {
+  return rules.strategies.empty() || lists(rules.strategies, strategy);
+}
+
+std::vector<std::string> Option::words() const {
+  if (value.empty()) return member.spellings == nullptr ? Texts{} : member.spellings();
+  const bool kinds = std::any_of(value.begin(), value.end(),
+                                 [](char c) { return (c >= 'A' && c <= 'Z') || c == '='; });
+  Texts words;
+  for (std::size_t at = 0; !kinds && at < value.size();) {
+    const std::size_t end = std::min(value.find('|', at), value.size());
+    words.emplace_back(value.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+std::string Option::placeholder() const {
+  return value.empty() ? join(words(), "|") : std::string(value);
+}
+
+std::string Option::explanation() const {
+  std::string text(help);
+  const bool said = help.find("(default") != std::string_view::npos;
+  if (!said && member.fallback != nullptr) {
+    if (const std::string fallback = member.fallback(); !fallback.empty()) {
+      text += fmt::format(" (default: {})", fallback);
+    }
+  }
+  return text;
+}
+
+bool Option::writes_file() const { return group == OptionGroup::output && value == "FILE"; }
+
+bool Option::is_in_plan_file() const {
+  return rules.in_plan_file || group == OptionGroup::plan || group == OptionGroup::paper;
+}
+
+bool Option::is_recorded_with_plan() const {
+  return !key.empty() && (group == OptionGroup::question || !is_in_plan_file());
+}
+
+}  // namespace parsim
