@@ -42,12 +42,18 @@ CallOptions::CallOptions(std::string text, std::string start, std::span<const Op
     }
     const std::string key = part.substr(0, equals);
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      throw InputError(where_,
-                       fmt::format("{} has no option '{}'", text_.substr(0, text_.find(':')), key),
-                       fmt::format("accepted: {}{}", join(keys), hint(key, keys)));
+      const auto renamed = std::find_if(known.begin(), known.end(), [&](const Option& option) {
+        return !option.former.empty() && option.former == key;
+      });
+      throw InputError(
+          where_, fmt::format("{} has no option '{}'", text_.substr(0, text_.find(':')), key),
+          fmt::format("accepted: {}{}", join(keys),
+                      renamed == known.end() ? hint(key, keys)
+                                             : fmt::format("; did you mean '{}'?", renamed->key)));
     }
     if (find(key) != nullptr) {
-      throw InputError(this->where(key), fmt::format("'{}' is given twice", key), "once");
+      throw InputError(this->where(key), fmt::format("'{}' is given twice", key),
+                       "accepted: each option once");
     }
     values_.push_back({key, part.substr(equals + 1), true});
   }
@@ -70,7 +76,7 @@ const CallOptions::Value* CallOptions::find(std::string_view key) const {
 const std::string& CallOptions::value(std::string_view key) const {
   const Value* value = find(key);
   if (value != nullptr) return value->text;
-  throw InputError(where_, fmt::format("'{}' lacks {}=…", text_, key),
+  throw InputError(where_, fmt::format("'{}' needs {}=…", text_, key),
                    fmt::format("write {}{}=…", start_, key));
 }
 
@@ -78,8 +84,8 @@ std::int64_t CallOptions::integer(std::string_view key, std::int64_t least,
                                   std::int64_t most) const {
   const auto number = to_number<std::int64_t>(value(key));
   if (number && *number >= least && *number <= most) return *number;
-  throw InputError(where(key), fmt::format("'{}' does not fit", value(key)),
-                   fmt::format("a whole number of {} to {}", least, most));
+  throw InputError(where(key), fmt::format("'{}'", value(key)),
+                   fmt::format("accepted: a whole number from {} to {}", least, most));
 }
 
 std::int64_t CallOptions::integer_or(std::string_view key, std::int64_t otherwise,
@@ -90,8 +96,8 @@ std::int64_t CallOptions::integer_or(std::string_view key, std::int64_t otherwis
 double CallOptions::rate(std::string_view key) const {
   const auto number = to_number<double>(value(key));
   if (number && *number >= 0 && *number < 1) return *number;
-  throw InputError(where(key), fmt::format("'{}' does not fit", value(key)),
-                   "a number of 0 to below 1");
+  throw InputError(where(key), fmt::format("'{}'", value(key)),
+                   "accepted: a number from 0 to below 1");
 }
 
 bool CallOptions::either(std::string_view key, const std::string& first,

@@ -15,6 +15,7 @@ struct Option {
   std::string_view key;
   std::string_view fallback;  ///< value if absent; "" if it must be given or follows from others
   std::string_view meaning;
+  std::string_view former = {};  ///< an earlier spelling, which is refused with a did-you-mean
 };
 
 /// "options: key=default (meaning), …".

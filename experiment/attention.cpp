@@ -24,19 +24,19 @@ NetworkOnDevices on_devices(Network network, const std::string& name,
   NetworkOnDevices result{std::move(network), false, nullptr};
   const std::size_t fused_layers = result.network.layers.size();
   if (attention_of(result.network) != "fused") return result;
-  Network scores = load_network(name, dims, "--network", {.fused_attention = false});
-  result.by_default = scores.layers.size() != fused_layers;
+  Network eager = load_network(name, dims, "--network", {.fused_attention = false});
+  result.by_default = eager.layers.size() != fused_layers;
   if (!result.by_default) return result;
   const DeviceModel* const old = too_old_for_fused_attention(cluster);
-  const bool want_maps = plan ? plan->layers.size() == scores.layers.size() : old != nullptr;
-  if (!want_maps) return result;
-  result.network = std::move(scores);
+  const bool want_eager = plan ? plan->layers.size() == eager.layers.size() : old != nullptr;
+  if (!want_eager) return result;
+  result.network = std::move(eager);
   result.because = old;
   return result;
 }
 
 std::optional<std::string> attention_of(const Network& network) {
-  if (!attention_scores(network).empty()) return "maps";
+  if (!attention_scores(network).empty()) return "eager";
   const bool fused = std::any_of(network.layers.begin(), network.layers.end(),
                                  [](const Layer& l) { return l.kind.as<Attention>() != nullptr; });
   if (fused) return "fused";

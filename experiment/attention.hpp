@@ -25,7 +25,7 @@ namespace parsim {
 struct NetworkOnDevices {
   Network network;
   bool by_default = false;               ///< how attention works was left open
-  const DeviceModel* because = nullptr;  ///< whose default is maps; of the cluster
+  const DeviceModel* because = nullptr;  ///< of the cluster, too old for fused attention
 };
 
 /// `network` is the named network with fused attention by default. Where the user left attention
@@ -35,7 +35,7 @@ struct NetworkOnDevices {
                                           const std::map<std::string, std::int64_t>& dims,
                                           const Cluster& cluster, const std::optional<Plan>& plan);
 
-/// "fused" or "maps"; nothing for a network without attention.
+/// "fused" or "eager"; nothing for a network without attention.
 [[nodiscard]] std::optional<std::string> attention_of(const Network& network);
 
 }  // namespace parsim

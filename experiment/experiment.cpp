@@ -142,18 +142,18 @@ Scene::Scene(const Request& asked)
   if (attention_scores(network).empty()) {
     if (request.recompute == Recompute::attention) {
       throw InputError("--recompute",
-                       fmt::format("'attention', whose maps network '{}' does not have: a fused "
-                                   "kernel keeps none",
+                       fmt::format("network '{}' keeps no attention scores: its attention is "
+                                   "fused",
                                    network.name),
                        "accepted: segments or none");
     }
   } else {
     warnings.push_back(fmt::format(
-        "attention is not fused{}: its maps are written, read and kept for the backward pass "
+        "attention is eager{}: its scores are written, read and kept for the backward pass "
         "(unless --recompute drops them), which takes more time and memory than a fused kernel",
         chosen.because == nullptr
             ? ""
-            : fmt::format(", the default of {} (compute capability {}; fused kernels need 7.5)",
+            : fmt::format(", the default for {} (compute capability {}; fused kernels need 7.5)",
                           chosen.because->name, chosen.because->architecture)));
   }
   if (plan) {
@@ -227,7 +227,8 @@ void Scene::read_layout_file() {
   check_decided_once(request, *layout);
   const std::string& file = request.layout_file;
   if (layout->recompute == Recompute::attention && attention_scores(network).empty()) {
-    throw InputError(file + ":recompute", "'attention', whose maps the network does not have",
+    throw InputError(file + ":recompute",
+                     "the network keeps no attention scores: its attention is fused",
                      "accepted: segments or none");
   }
   if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {

@@ -13,7 +13,7 @@ constexpr OptionSpec options[] = {
      "built-in network or formula (see 'parsim list networks'), an ONNX file or Hugging Face's "
      "config.json"},
     {"--dim", "NAME=N",
-     "value of a symbolic dimension of the ONNX file, or sequence=N of a config.json", true},
+     "value of a symbolic dimension of the ONNX file, or seq_length=N of a config.json", true},
     {"--cluster", "NAME|CALL|FILE",
      "built-in cluster, generator call or file: TOML, NCCL's XML, nvidia-smi topo -m, SimGrid"},
     {"--override", "devices.NAME.memory=SIZE", "change one number of the cluster", true},

@@ -1,4 +1,4 @@
-// Small words for writing networks down: windows, the usual runs of two or three layers, the end.
+// Helpers for writing networks: windows, the usual runs of two or three layers, the last layers.
 // Private to networks/.
 #pragma once
 
@@ -41,7 +41,7 @@ LayerId dense_relu(Network& network, const std::string& name, LayerId from, std:
 
 LayerId max_pool(Network& network, std::string name, LayerId from, std::vector<Window> windows,
                  bool ceil_mode = false);
-/// Mean of each channel's whole map; the axes stay, with extent 1.
+/// Global average pooling; the axes stay, with extent 1.
 LayerId global_average_pool(Network& network, std::string name, LayerId from);
 
 /// The usual end after the last feature map: "avgpool", "flatten", then finish().

@@ -1,4 +1,4 @@
-// gpt:layers=24,width=1024,heads=16: a decoder-only transformer of any size, built as GPT-2.
+// gpt:layers=24,hidden=1024,heads=16: a decoder-only transformer of any size, as GPT-2.
 #include <fmt/format.h>
 
 #include "core/call.hpp"
@@ -13,18 +13,18 @@ namespace parsim::zoo {
 namespace {
 
 constexpr Option options[] = {
-    {"layers", "", "blocks of attention and feed-forward"},
-    {"width", "", "channels of a token"},
-    {"heads", "", "of attention; they share the width"},
-    {"tokens", "1024", "of a sample"},
-    {"words", "50257", "of the vocabulary, with padding"},
-    {"inner", "", "channels of the feed-forward; default 4 x width"},
-    {"key_heads", "", "of keys and values; default heads"},
-    {"dropout", "0.1", "after the embeddings, attention's weights and each part; 0: none"},
+    {"layers", "", "transformer blocks"},
+    {"hidden", "", "hidden size", "width"},
+    {"heads", "", "attention heads"},
+    {"seq_length", "1024", "tokens per sample", "tokens"},
+    {"vocab_size", "50257", "vocabulary, with padding", "words"},
+    {"ffn_hidden", "", "hidden size of the feed-forward; default 4 x hidden", "inner"},
+    {"kv_heads", "", "key and value heads; default heads", "key_heads"},
+    {"dropout", "0.1", "after embeddings, attention and feed-forward"},
     {"attention", "",
-     "fused: in one kernel, or maps: with maps of weights that are kept; default fused, but maps "
-     "where a GPU is older than fused kernels"},
-    {"bias", "yes", "of dense layers, yes or no"},
+     "fused (one kernel) or eager (scores are written and kept); default fused, but eager where a "
+     "GPU is older than fused kernels"},
+    {"bias", "yes", "of dense layers: yes or no"},
     {"positions", "learned", "learned or none"}};
 
 std::vector<std::string> parts_of(const std::string& call) {
@@ -33,21 +33,30 @@ std::vector<std::string> parts_of(const std::string& call) {
   return split_at(std::string_view(call).substr(colon + 1), ',');
 }
 
-/// All of them at once: nobody wants to be told one after another.
+/// Names all missing options at once.
 void check_given(const CallOptions& given) {
   std::vector<std::string> missing;
-  for (const std::string key : {"layers", "width", "heads"}) {
+  for (const std::string key : {"layers", "hidden", "heads"}) {
     if (!given.has(key)) missing.push_back(key);
   }
   if (missing.empty()) return;
-  throw InputError(given.where(), fmt::format("'{}' lacks {}", given.text(), join(missing)),
-                   "write gpt:layers=24,width=1024,heads=16");
+  throw InputError(given.where(), fmt::format("'{}' needs {}", given.text(), join(missing)),
+                   "write gpt:layers=24,hidden=1024,heads=16");
+}
+
+bool fused_attention(const CallOptions& given, const NetworkDefaults& defaults) {
+  if (!given.has("attention")) return defaults.fused_attention;
+  if (given.value("attention") == "maps") {
+    throw InputError(given.where("attention"), "'maps'",
+                     "accepted: fused, eager; did you mean 'eager'?");
+  }
+  return given.either("attention", "fused", "eager");
 }
 
 }  // namespace
 
 std::string gpt_summary() {
-  return fmt::format("gpt:key=value,… a decoder-only transformer, built as GPT-2; {}",
+  return fmt::format("gpt:key=value,… a decoder-only transformer as GPT-2; {}",
                      summary_of(options));
 }
 
@@ -57,23 +66,23 @@ Network gpt(const std::string& call, const std::string& where, const NetworkDefa
   Gpt design;
   Blocks& blocks = design.blocks;
   blocks.blocks = given.integer("layers", 1, most_blocks);
-  blocks.width = given.integer("width", 1, most_width);
+  blocks.hidden = given.integer("hidden", 1, most_hidden);
   SelfAttention& attention = blocks.attention;
   attention.heads = given.integer("heads", 1, most_heads);
-  check_heads(attention.heads, blocks.width, given.where("heads"));
-  attention.key_heads = given.integer_or("key_heads", attention.heads, 1, most_heads);
-  check_key_heads(attention.key_heads, attention.heads, given.where("key_heads"));
-  attention.head_width = blocks.width / attention.heads;
-  attention.fused = given.has("attention") ? given.either("attention", "fused", "maps")
-                                           : defaults.fused_attention;
+  check_heads(attention.heads, blocks.hidden, given.where("heads"));
+  attention.kv_heads = given.integer_or("kv_heads", attention.heads, 1, most_heads);
+  check_kv_heads(attention.kv_heads, attention.heads, given.where("kv_heads"));
+  attention.head_dim = blocks.hidden / attention.heads;
+  attention.fused = fused_attention(given, defaults);
   attention.causal = true;
   attention.bias = attention.out_bias = blocks.feed_forward.bias =
       given.either("bias", "yes", "no");
-  blocks.feed_forward.inner = given.integer_or("inner", 4 * blocks.width, 1, most_inner);
+  blocks.feed_forward.ffn_hidden =
+      given.integer_or("ffn_hidden", 4 * blocks.hidden, 1, most_ffn_hidden);
   attention.dropout = blocks.dropout = design.embedding_dropout = given.rate("dropout");
-  design.words = given.integer("words", 1, most_words);
-  design.tokens = given.integer("tokens", 1, most_tokens);
-  design.rows = given.either("positions", "learned", "none") ? design.tokens : 0;
+  design.vocab_size = given.integer("vocab_size", 1, most_vocab_size);
+  design.seq_length = given.integer("seq_length", 1, most_seq_length);
+  design.positions = given.either("positions", "learned", "none") ? design.seq_length : 0;
   Network network{call, {}, {}, {}};
   add_gpt(network, design, where);
   return network;

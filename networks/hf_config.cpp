@@ -19,8 +19,8 @@ struct Config::Values {
 
 namespace {
 
-// Of transformers' PretrainedConfig and the classes of model_types[]: what names tokens, gives
-// rates and starting values, says how to generate text, how to report, or how positions turn.
+// Keys of transformers' PretrainedConfig and of the classes of model_types[] that leave shapes
+// alone: token ids, rates, initial values, text generation, reporting, rotary embedding.
 constexpr std::string_view shapeless_ends[] = {"_token_id", "_token_ids", "_token_index", "_eps",
                                                "_epsilon",  "_dropout",   "_pdrop"};
 constexpr std::string_view shapeless_beginnings[] = {
@@ -72,7 +72,8 @@ bool is_shapeless(std::string_view key) {
          std::any_of(std::begin(shapeless_ends), std::end(shapeless_ends), ends);
 }
 
-/// Counts, flags that are set, and tables; not rates and names, but for how positions are learned.
+/// Counts, flags that are set, lists and objects may; rates and names may not, except the type of
+/// position embedding.
 bool may_be_shape(const std::string& key, const nlohmann::json& value) {
   if (key == "position_embedding_type") return value.is_string() && value != "absolute";
   if (value.is_number_integer()) return value > 0;
@@ -94,11 +95,11 @@ Config::Config(std::string text, std::string file)
     const std::size_t colon = what.find(": ");
     throw InputError(
         fmt::format("{}:{}:{}", file_, line, before.size() - (before.rfind('\n') + 1) + 1),
-        what.substr(colon == std::string_view::npos ? 0 : colon + 2), "JSON");
+        what.substr(colon == std::string_view::npos ? 0 : colon + 2), "accepted: JSON");
   }
   if (!values_->json.is_object()) {
-    throw InputError(file_, fmt::format("{} around everything", values_->json.type_name()),
-                     "accepted: the object of a Hugging Face config.json");
+    throw InputError(file_, fmt::format("the top level is of type {}", values_->json.type_name()),
+                     "accepted: an object, as in a Hugging Face config.json");
   }
 }
 
@@ -131,7 +132,7 @@ void Config::refuse(std::string_view key, std::string_view accepted) const {
     throw InputError(where(key), "missing",
                      fmt::format("accepted: {}{}{}", accepted, near.empty() ? "" : ";", near));
   }
-  // What has parts is named only: printing it would recurse as deep as the file does.
+  // Lists and objects are only named: printing recurses as deep as the file does.
   const std::string value =
       found->is_structured()
           ? fmt::format("an {}", found->type_name())
@@ -145,7 +146,7 @@ std::int64_t Config::count(std::string_view key, std::int64_t most) const {
                     !(found->is_number_unsigned() &&
                       found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
                     found->get<std::int64_t>() >= 1 && found->get<std::int64_t>() <= most;
-  if (!fits) refuse(key, fmt::format("a whole number of 1 to {}", most));
+  if (!fits) refuse(key, fmt::format("a whole number from 1 to {}", most));
   return found->get<std::int64_t>();
 }
 
@@ -158,7 +159,7 @@ double Config::rate_or(std::string_view key, double fallback) const {
   if (!has(key)) return fallback;
   const auto found = values_->find(key);
   if (!found->is_number() || !(found->get<double>() >= 0) || found->get<double>() >= 1) {
-    refuse(key, "a number of 0 to less than 1");
+    refuse(key, "a number from 0 to below 1");
   }
   return found->get<double>();
 }
@@ -172,7 +173,7 @@ bool Config::flag_or(std::string_view key, bool fallback) const {
 
 std::string Config::text(std::string_view key) const {
   const auto found = values_->find(key);
-  if (found == values_->json.end() || !found->is_string()) refuse(key, "a text");
+  if (found == values_->json.end() || !found->is_string()) refuse(key, "a string");
   return found->get<std::string>();
 }
 
@@ -183,7 +184,7 @@ std::string Config::text_or(std::string_view key, std::string_view fallback) con
 std::int64_t Config::entries(std::string_view key) const {
   if (!has(key)) return 0;
   const auto found = values_->find(key);
-  if (!found->is_object()) refuse(key, "a table");
+  if (!found->is_object()) refuse(key, "an object");
   return static_cast<std::int64_t>(found->size());
 }
 

@@ -1,6 +1,6 @@
 // A Hugging Face config.json as keys and values with their lines. It has far more keys than a plan
-// needs, so unknown ones are no error, only told if they may change a shape; a missing one is
-// refused by name.
+// needs, so unknown ones are no error: those that may change a shape become a warning. A missing
+// key is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ class Config {
   /// True if the key is there and not null.
   [[nodiscard]] bool has(std::string_view key) const;
 
-  /// A whole number of [1, most].
+  /// A whole number in [1, most].
   [[nodiscard]] std::int64_t count(std::string_view key, std::int64_t most) const;
   [[nodiscard]] std::int64_t count_or(std::string_view key, std::int64_t fallback,
                                       std::int64_t most) const;
-  /// A number of [0, 1).
+  /// A number in [0, 1).
   [[nodiscard]] double rate_or(std::string_view key, double fallback) const;
   [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::string text_or(std::string_view key, std::string_view fallback) const;
-  /// Entries of a table; 0 if it is absent.
+  /// Entries of an object; 0 if it is absent.
   [[nodiscard]] std::int64_t entries(std::string_view key) const;
-  /// Keys that nobody has asked for and that may say what shapes the model has: none of the many
-  /// that are known to say nothing of them. By name.
+  /// Keys that were not read and may change shapes of the model, sorted; the many keys known to
+  /// leave shapes alone are not among them.
   [[nodiscard]] std::vector<std::string> unread_shapes() const;
 
  private:

@@ -21,16 +21,16 @@ namespace {
 using hugging_face::Config;
 using namespace zoo;
 
-constexpr std::int64_t most_pixels = 1 << 14;  // far above any model there is
+constexpr std::int64_t most_pixels = 1 << 14;  // far above any existing model
 
-/// What all models share.
+/// What every model has.
 struct Design : Blocks {
-  Design(const Config& from, Network& to, std::int64_t asked, const NetworkDefaults& otherwise)
-      : config(from), network(to), tokens(asked), defaults(otherwise) {}
+  Design(const Config& from, Network& to, std::int64_t length, const NetworkDefaults& otherwise)
+      : config(from), network(to), seq_length(length), defaults(otherwise) {}
 
   const Config& config;
   Network& network;
-  std::int64_t tokens;  ///< asked for with --dim sequence=N; 0: the config's
+  std::int64_t seq_length;  ///< given by --dim seq_length=N; 0: the config's
   NetworkDefaults defaults;
 };
 
@@ -52,8 +52,7 @@ std::string activation_of(const Config& config, std::string_view key, std::strin
                    fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
 }
 
-/// In one kernel, as transformers does by itself where it can, unless "attn_implementation" is
-/// "eager".
+/// Fused unless "attn_implementation" is "eager"; transformers' own default is fused, too.
 bool attention_is_fused(const Config& config, const NetworkDefaults& defaults) {
   const std::string_view key =
       config.has("_attn_implementation") ? "_attn_implementation" : "attn_implementation";
@@ -67,60 +66,64 @@ bool attention_is_fused(const Config& config, const NetworkDefaults& defaults) {
                    fmt::format("accepted: {}{}{}", join(known), near.empty() ? "" : ";", near));
 }
 
-/// Width, blocks and heads under the keys of the model's type.
-void read_size(Design& design, std::string_view width, std::string_view blocks,
+/// Hidden size, blocks and heads under the keys of the model's type.
+void read_size(Design& design, std::string_view hidden, std::string_view blocks,
                std::string_view heads) {
   const Config& config = design.config;
-  design.width = config.count(width, most_width);
+  design.hidden = config.count(hidden, most_hidden);
   design.blocks = config.count(blocks, most_blocks);
   SelfAttention& attention = design.attention;
   attention.fused = attention_is_fused(config, design.defaults);
-  attention.heads = attention.key_heads = config.count(heads, most_heads);
-  if (!config.has("head_dim")) check_heads(attention.heads, design.width, config.where(heads));
-  attention.head_width = design.width / attention.heads;
+  attention.heads = attention.kv_heads = config.count(heads, most_heads);
+  if (!config.has("head_dim")) check_heads(attention.heads, design.hidden, config.where(heads));
+  attention.head_dim = design.hidden / attention.heads;
 }
 
-/// How many tokens a sample has: asked for, or all that the model has positions for.
-std::int64_t tokens_of(const Design& design, std::string_view key, std::int64_t reserved = 0) {
-  const std::int64_t most = design.config.count(key, most_tokens) - reserved;
-  if (design.tokens > most || most < 1) {
-    throw InputError("--dim sequence", fmt::format("{} tokens", design.tokens),
-                     fmt::format("accepted: at most {}, the model's positions", most));
+/// Tokens of a sample: --dim seq_length, or all the positions that the model has.
+std::int64_t seq_length_of(const Design& design, std::string_view key, std::int64_t reserved = 0) {
+  const std::int64_t most = design.config.count(key, most_seq_length) - reserved;
+  if (design.seq_length > most || most < 1) {
+    throw InputError("--dim seq_length", fmt::format("{} tokens", design.seq_length),
+                     fmt::format("accepted: at most {}, the positions of the model", most));
   }
-  return design.tokens == 0 ? most : design.tokens;
+  return design.seq_length == 0 ? most : design.seq_length;
 }
 
-/// BERT, RoBERTa: the encoder with its pooler. The loss stands on what the pooler gives.
+/// BERT, RoBERTa: the encoder with its pooler; the loss is that of the pooler's output.
 void encoder(Design& design, std::int64_t reserved_positions) {
   const Config& config = design.config;
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   design.dropout = config.rate_or("hidden_dropout_prob", 0.1);
   design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0.1);
-  design.feed_forward = {config.count("intermediate_size", most_inner),
+  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
                          activation_of(config, "hidden_act", "gelu")};
-  const std::int64_t rows = config.count("max_position_embeddings", most_tokens);
-  const std::int64_t tokens = tokens_of(design, "max_position_embeddings", reserved_positions);
-  const LayerId words =
-      add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
-                {token_ids(network, "input_ids", tokens)});
-  const LayerId types = add_layer(
-      network, "types", Embedding{config.count_or("type_vocab_size", 2, most_words), design.width},
-      {token_ids(network, "token_type_ids", tokens)});
-  LayerId x = sum(network, "words+types", words, types);
-  x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
+  const std::int64_t rows = config.count("max_position_embeddings", most_seq_length);
+  const std::int64_t seq_length =
+      seq_length_of(design, "max_position_embeddings", reserved_positions);
+  const LayerId embeddings =
+      add_layer(network, "word_embeddings",
+                Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+                {token_ids(network, "input_ids", seq_length)});
+  const LayerId types =
+      add_layer(network, "token_type_embeddings",
+                Embedding{config.count_or("type_vocab_size", 2, most_vocab_size), design.hidden},
+                {token_ids(network, "token_type_ids", seq_length)});
+  LayerId x = sum(network, "embeddings.types", embeddings, types);
+  x = sum(network, "embeddings", x,
+          positions(network, "position_embeddings", rows, seq_length, design.hidden));
   x = transformer_norm(network, "embeddings.norm", x, design.norm);
   x = post_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
                        config.file());
   x = first_token(network, "pooler.first", x);
-  x = add_layer(network, "pooler", Dense{design.width, true}, {x});
+  x = add_layer(network, "pooler", Dense{design.hidden, true}, {x});
   x = add_layer(network, "pooler.tanh", Activation{"tanh"}, {x});
   add_layer(network, "loss", Loss{}, {x});
   network.warnings.push_back(
-      "the encoder with its pooler and no head: the loss stands on what the pooler gives");
+      "encoder and pooler without a task head: the loss is taken on the pooler's output");
 }
 void bert(Design& design) { encoder(design, 0); }
-// Positions are counted from the padding's number + 1: two rows are never used.
+// Positions start at padding_idx + 1: two rows are never used.
 void roberta(Design& design) { encoder(design, 2); }
 
 void distilbert(Design& design) {
@@ -129,19 +132,21 @@ void distilbert(Design& design) {
   read_size(design, "dim", "n_layers", "n_heads");
   design.dropout = config.rate_or("dropout", 0.1);
   design.attention.dropout = config.rate_or("attention_dropout", 0.1);
-  design.feed_forward = {config.count("hidden_dim", most_inner),
+  design.feed_forward = {config.count("hidden_dim", most_ffn_hidden),
                          activation_of(config, "activation", "gelu")};
-  const std::int64_t rows = config.count("max_position_embeddings", most_tokens);
-  const std::int64_t tokens = tokens_of(design, "max_position_embeddings");
-  LayerId x =
-      add_layer(network, "words", Embedding{config.count("vocab_size", most_words), design.width},
-                {token_ids(network, "input_ids", tokens)});
-  x = sum(network, "embeddings", x, positions(network, "positions", rows, tokens, design.width));
+  const std::int64_t rows = config.count("max_position_embeddings", most_seq_length);
+  const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
+  LayerId x = add_layer(network, "word_embeddings",
+                        Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+                        {token_ids(network, "input_ids", seq_length)});
+  x = sum(network, "embeddings", x,
+          positions(network, "position_embeddings", rows, seq_length, design.hidden));
   x = transformer_norm(network, "embeddings.norm", x, design.norm);
   x = post_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
                        config.file());
   add_layer(network, "loss", Loss{}, {x});
-  network.warnings.push_back("the encoder without a head: the loss stands on its last states");
+  network.warnings.push_back(
+      "encoder without a task head: the loss is taken on its last hidden states");
 }
 
 void gpt2(Design& design) {
@@ -150,13 +155,13 @@ void gpt2(Design& design) {
   design.dropout = config.rate_or("resid_pdrop", 0.1);
   design.attention.dropout = config.rate_or("attn_pdrop", 0.1);
   design.attention.causal = true;
-  design.feed_forward = {config.count_or("n_inner", 4 * design.width, most_inner),
+  design.feed_forward = {config.count_or("n_inner", 4 * design.hidden, most_ffn_hidden),
                          activation_of(config, "activation_function", "gelu_new")};
   Gpt whole;
   whole.blocks = design;
-  whole.words = config.count("vocab_size", most_words);
-  whole.rows = config.count("n_positions", most_tokens);
-  whole.tokens = tokens_of(design, "n_positions");
+  whole.vocab_size = config.count("vocab_size", most_vocab_size);
+  whole.positions = config.count("n_positions", most_seq_length);
+  whole.seq_length = seq_length_of(design, "n_positions");
   whole.embedding_dropout = config.rate_or("embd_pdrop", 0.1);
   whole.tied = config.flag_or("tie_word_embeddings", true);
   add_gpt(design.network, whole, config.file());
@@ -170,15 +175,15 @@ void gpt_neox(Design& design) {
   design.attention.dropout = config.rate_or("attention_dropout", 0);
   design.attention.rotary = design.attention.causal = true;
   design.attention.bias = design.attention.out_bias = config.flag_or("attention_bias", true);
-  design.feed_forward = {config.count("intermediate_size", most_inner),
+  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
                          activation_of(config, "hidden_act", "gelu")};
-  const LayerId words = add_layer(
-      network, "embed_in", Embedding{config.count("vocab_size", most_words), design.width},
-      {token_ids(network, "input_ids", tokens_of(design, "max_position_embeddings"))});
-  LayerId x = pre_norm_blocks(network, design, words, config.file(),
+  const LayerId embeddings = add_layer(
+      network, "embed_in", Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+      {token_ids(network, "input_ids", seq_length_of(design, "max_position_embeddings"))});
+  LayerId x = pre_norm_blocks(network, design, embeddings, config.file(),
                               config.flag_or("use_parallel_residual", true));
-  finish_language_model(network, transformer_norm(network, "final_norm", x, design.norm), words,
-                        config.flag_or("tie_word_embeddings", false));
+  finish_language_model(network, transformer_norm(network, "final_norm", x, design.norm),
+                        embeddings, config.flag_or("tie_word_embeddings", false));
 }
 
 /// LLaMA and what is built like it.
@@ -187,30 +192,32 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
   SelfAttention& attention = design.attention;
-  attention.key_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
-  check_key_heads(attention.key_heads, attention.heads, config.where("num_key_value_heads"));
-  attention.head_width = config.count_or("head_dim", attention.head_width, most_width);
+  attention.kv_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
+  check_kv_heads(attention.kv_heads, attention.heads, config.where("num_key_value_heads"));
+  attention.head_dim = config.count_or("head_dim", attention.head_dim, most_hidden);
   attention.bias = qkv_bias || config.flag_or("attention_bias", false);
   attention.out_bias = config.flag_or("attention_bias", false);
   attention.rotary = attention.causal = true;
   attention.dropout = config.rate_or("attention_dropout", 0);
   design.norm = TransformerNorm::root_mean_square;
   const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-  design.feed_forward = {config.count("intermediate_size", most_inner),
+  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
                          activation_of(config, key, activation), true,
                          config.flag_or("mlp_bias", false)};
-  const std::int64_t tokens = tokens_of(design, "max_position_embeddings");
+  const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
   const bool slides = config.has("sliding_window") && config.flag_or("use_sliding_window", true);
-  const std::int64_t window = slides ? config.count("sliding_window", most_tokens) : tokens;
-  if (window < tokens) {
+  const std::int64_t window = slides ? config.count("sliding_window", most_seq_length) : seq_length;
+  if (window < seq_length) {
     network.warnings.push_back(
-        fmt::format("attention to all {} tokens, not to a sliding window of {}", tokens, window));
+        fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
+                    seq_length, window));
   }
-  const LayerId words = add_layer(network, "embed_tokens",
-                                  Embedding{config.count("vocab_size", most_words), design.width},
-                                  {token_ids(network, "input_ids", tokens)});
-  const LayerId x = pre_norm_blocks(network, design, words, config.file());
-  finish_language_model(network, transformer_norm(network, "norm", x, design.norm), words,
+  const LayerId embeddings =
+      add_layer(network, "embed_tokens",
+                Embedding{config.count("vocab_size", most_vocab_size), design.hidden},
+                {token_ids(network, "input_ids", seq_length)});
+  const LayerId x = pre_norm_blocks(network, design, embeddings, config.file());
+  finish_language_model(network, transformer_norm(network, "norm", x, design.norm), embeddings,
                         config.flag_or("tie_word_embeddings", tied));
 }
 void llama(Design& design) { llama_like(design, false, false, "silu"); }
@@ -218,41 +225,42 @@ void mistral(Design& design) { llama_like(design, false, false, "silu"); }
 void qwen2(Design& design) { llama_like(design, true, false, "silu"); }
 void gemma(Design& design) { llama_like(design, false, true, "gelu"); }
 
-/// Classes: `num_labels`, or as many as have names; 2 unless told, as in transformers.
+/// Classes: `num_labels`, or the entries of `id2label`; 2 by default, as in transformers.
 std::int64_t labels_of(const Config& config) {
-  constexpr std::int64_t unless_told = 2;
+  constexpr std::int64_t by_default = 2;
   const std::int64_t named = config.entries("id2label");
-  return config.count_or("num_labels", named > 0 ? named : unless_told, most_words);
+  return config.count_or("num_labels", named > 0 ? named : by_default, most_vocab_size);
 }
 
 void vit(Design& design) {
   const Config& config = design.config;
   Network& network = design.network;
   read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
-  if (design.tokens > 0) {
-    throw InputError("--dim sequence", "the model reads images", "accepted: with models of text");
+  if (design.seq_length > 0) {
+    throw InputError("--dim seq_length", "a vision model has no sequence length",
+                     "accepted: with language models");
   }
   const std::int64_t pixels = config.count("image_size", most_pixels),
                      patch = config.count("patch_size", pixels),
-                     channels = config.count_or("num_channels", 3, most_width);
+                     channels = config.count_or("num_channels", 3, most_hidden);
   design.dropout = config.rate_or("hidden_dropout_prob", 0);
   design.attention.dropout = config.rate_or("attention_probs_dropout_prob", 0);
   design.attention.bias = config.flag_or("qkv_bias", true);
-  design.feed_forward = {config.count("intermediate_size", most_inner),
+  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
                          activation_of(config, "hidden_act", "gelu")};
   const std::int64_t patches = (pixels / patch) * (pixels / patch);
   const LayerId image = add_input(network, "pixels", image_shape(channels, pixels, pixels));
   const LayerId embedded =
-      add_layer(network, "patches", Conv{design.width, square(patch, patch), 1, true}, {image});
+      add_layer(network, "patches", Conv{design.hidden, square(patch, patch), 1, true}, {image});
   const auto tokens = [&](std::int64_t count) {
-    return Shape{{{Dim::token, count}, {Dim::channel, design.width}}};
+    return Shape{{{Dim::token, count}, {Dim::channel, design.hidden}}};
   };
   LayerId x = add_layer(network, "patches.tokens", Rearrange{"transpose", tokens(patches), true},
                         {embedded});
   const LayerId cls = add_layer(network, "cls_token", Learned{tokens(1)}, {});
   x = add_layer(network, "tokens", Concat{0}, {cls, x});
   x = sum(network, "embeddings", x,
-          positions(network, "positions", patches + 1, patches + 1, design.width));
+          positions(network, "position_embeddings", patches + 1, patches + 1, design.hidden));
   x = pre_norm_blocks(network, design, dropout(network, "embeddings.dropout", x, design.dropout),
                       config.file());
   x = transformer_norm(network, "layernorm", x, design.norm);
@@ -288,13 +296,15 @@ std::string config_text(const std::string& path) {
 Network read_hugging_face(const std::string& path, const std::map<std::string, std::int64_t>& dims,
                           const NetworkDefaults& defaults) {
   const Config config(config_text(path), path);
-  std::int64_t tokens = 0;
+  std::int64_t seq_length = 0;
   for (const auto& [name, value] : dims) {
-    if (name != "sequence") {
-      throw InputError("--dim", fmt::format("'{}' with a config.json", name),
-                       "accepted: sequence (tokens of a sample); --batch sets the samples");
+    if (name != "seq_length") {
+      throw InputError("--dim", fmt::format("a config.json has no dimension '{}'", name),
+                       fmt::format("accepted: seq_length (tokens per sample); --batch sets "
+                                   "the samples{}",
+                                   name == "sequence" ? "; did you mean 'seq_length'?" : ""));
     }
-    tokens = value;
+    seq_length = value;
   }
   const std::string type = config.text("model_type");
   std::vector<std::string> names;
@@ -306,24 +316,24 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
     if (name == "config") name = file.parent_path().filename().string();
     if (name.empty() || name == "." || name == "..") name = type;
     Network network{name, {}, {}, {}};
-    Design design(config, network, tokens, defaults);
+    Design design(config, network, seq_length, defaults);
     known.build(design);
     if (config.has("quantization_config")) {
       network.warnings.push_back(
-          "trained whole, in the precision of the step: 'quantization_config' is not followed");
+          "'quantization_config' is ignored: all weights are trained in the precision of the step");
     }
     const std::vector<std::string> unread = config.unread_shapes();
     if (!unread.empty()) {
       constexpr std::size_t shown = 3;
       const std::size_t more = unread.size() - std::min(shown, unread.size());
-      network.warnings.push_back(fmt::format("ignored, though it may change shapes: {}{}",
+      network.warnings.push_back(fmt::format("ignored keys that may change shapes: {}{}",
                                              join(std::span(unread).first(unread.size() - more)),
                                              more == 0 ? "" : fmt::format(" ({} more)", more)));
     }
     return network;
   }
   const std::string near = did_you_mean(type, names);
-  throw InputError(config.where("model_type"), fmt::format("unknown type of model '{}'", type),
+  throw InputError(config.where("model_type"), fmt::format("unknown model type '{}'", type),
                    fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
 }
 

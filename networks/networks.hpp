@@ -19,12 +19,12 @@ struct NetworkEntry {
 
 [[nodiscard]] const std::vector<NetworkEntry>& networks();
 
-/// What a network is like where its call or its config.json does not say.
+/// What holds where neither the call nor the config.json says otherwise.
 struct NetworkDefaults {
-  bool fused_attention = true;  ///< else with maps of weights that are written, read and kept
+  bool fused_attention = true;  ///< else eager: attention scores are written, read and kept
 };
 
-/// Networks of any size: called by name with options, "gpt:layers=24,width=1024,heads=16".
+/// Networks of any size: called by name with options, "gpt:layers=24,hidden=1024,heads=16".
 struct NetworkFormula {
   std::string name, summary;  ///< the summary lists the options
   Network (*build)(const std::string& call, const std::string& where,
@@ -34,12 +34,13 @@ struct NetworkFormula {
 [[nodiscard]] const std::vector<NetworkFormula>& network_formulas();
 
 /// A built-in network by name, a call of a formula (which becomes the network's name), or the file
-/// at a path (anything with a '/' or ending in ".onnx" or
-/// ".json"): ONNX, or Hugging Face's config.json, whose folder will do.
+/// at a path (anything with a '/' or ending in ".onnx" or ".json"): ONNX, or Hugging Face's
+/// config.json or its folder.
 ///
-/// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "sequence" of a config
+/// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "seq_length" of a
+/// config
 ///
-/// Throws InputError: unknown name (with did-you-mean), unreadable file, or whatever the reader
+/// Throws InputError: unknown name (with did-you-mean), unreadable file, or what the reader
 /// refuses.
 [[nodiscard]] Network load_network(const std::string& name_or_path,
                                    const std::map<std::string, std::int64_t>& dims,
@@ -51,8 +52,8 @@ struct NetworkFormula {
                                 const std::map<std::string, std::int64_t>& dims);
 
 /// A transformer from the dimensions in a Hugging Face config.json: encoders without a head, with
-/// the loss on their output; decoders with the scores of the next word; ViT with its classifier.
-/// Samples are as long as the model's positions allow unless dims["sequence"] is less. Throws
+/// the loss on their output; decoders with the logits of the next token; ViT with its classifier.
+/// Samples are as long as the model's positions allow unless dims["seq_length"] is less. Throws
 /// InputError with file, line and key for an unknown model_type or a key that is missing or wrong.
 [[nodiscard]] Network read_hugging_face(const std::string& path,
                                         const std::map<std::string, std::int64_t>& dims,

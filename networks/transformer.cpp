@@ -27,11 +27,11 @@ LayerId transformer_norm(Network& network, const std::string& name, LayerId from
 
 LayerId self_attention(Network& network, const std::string& name, LayerId from,
                        const SelfAttention& design) {
-  const std::int64_t tokens = network[from].out.axes[0].extent,
-                     width = network[from].out.axes[1].extent;
-  const std::int64_t query_width = design.heads * design.head_width,
-                     key_width = design.key_heads * design.head_width;
-  // One product for all three would be the same kernel with three times the columns; as three, each
+  const std::int64_t seq_length = network[from].out.axes[0].extent,
+                     hidden = network[from].out.axes[1].extent;
+  const std::int64_t query_width = design.heads * design.head_dim,
+                     key_width = design.kv_heads * design.head_dim;
+  // One GEMM for all three would be the same kernel with three times the columns; as three, each
   // may be cut by heads.
   LayerId query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
   LayerId key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
@@ -42,27 +42,27 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
     key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});
   }
   if (design.fused) {
-    const LayerId mixed = add_layer(network, name + ".fused",
-                                    Attention{design.heads, design.key_heads, design.causal},
-                                    {query, key, value_made});
-    return add_layer(network, name + ".output", Dense{width, design.out_bias}, {mixed});
+    const LayerId mixed =
+        add_layer(network, name + ".fused", Attention{design.heads, design.kv_heads, design.causal},
+                  {query, key, value_made});
+    return add_layer(network, name + ".output", Dense{hidden, design.out_bias}, {mixed});
   }
   // Queries that share a key are an axis of their own, along which keys and values are broadcast.
-  const std::int64_t group = design.heads / design.key_heads;
+  const std::int64_t group = design.heads / design.kv_heads;
   const auto shaped = [&](std::int64_t shared, Axis rows, Axis columns) {
-    Shape shape = axes({{Dim::head, design.key_heads}});
+    Shape shape = axes({{Dim::head, design.kv_heads}});
     if (group > 1) shape.axes.push_back({Dim::other, shared});
     shape.axes.push_back(rows);
     shape.axes.push_back(columns);
     return shape;
   };
-  const Axis token{Dim::token, tokens}, channel{Dim::channel, design.head_width};
+  const Axis token{Dim::token, seq_length}, channel{Dim::channel, design.head_dim};
   query =
       moved(network, name + ".query.heads", query, HeadMove::split, shaped(group, token, channel));
   key = moved(network, name + ".key.heads", key, HeadMove::split_transposed,
-              shaped(1, {Dim::other, design.head_width}, {Dim::other, tokens}));
+              shaped(1, {Dim::other, design.head_dim}, {Dim::other, seq_length}));
   const LayerId value = moved(network, name + ".value.heads", value_made, HeadMove::split,
-                              shaped(1, {Dim::other, tokens}, channel));
+                              shaped(1, {Dim::other, seq_length}, channel));
   const LayerId scores = add_layer(network, name + ".scores", MatMul{}, {query, key});
   const std::size_t last = network[scores].out.axes.size() - 1;
   LayerId weights = add_layer(network, name + ".softmax", Softmax{last}, {scores});
@@ -70,23 +70,24 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
   const LayerId mixed = add_layer(network, name + ".context", MatMul{}, {weights, value});
   const LayerId joined = moved(network, name + ".joined", mixed, HeadMove::join,
                                axes({token, {Dim::channel, query_width}}));
-  return add_layer(network, name + ".output", Dense{width, design.out_bias}, {joined});
+  return add_layer(network, name + ".output", Dense{hidden, design.out_bias}, {joined});
 }
 
 LayerId feed_forward(Network& network, const std::string& name, LayerId from,
                      const FeedForward& design) {
-  const std::int64_t width = network[from].out.axes.back().extent;
-  const LayerId up = add_layer(network, name + ".up", Dense{design.inner, design.bias}, {from});
+  const std::int64_t hidden = network[from].out.axes.back().extent;
+  const LayerId up =
+      add_layer(network, name + ".up", Dense{design.ffn_hidden, design.bias}, {from});
   LayerId inner = up;
   if (design.gated) {
     const LayerId gate =
-        add_layer(network, name + ".gate", Dense{design.inner, design.bias}, {from});
+        add_layer(network, name + ".gate", Dense{design.ffn_hidden, design.bias}, {from});
     const LayerId active = add_layer(network, name + ".act", Activation{design.activation}, {gate});
     inner = add_layer(network, name + ".gated", Combine{"mul"}, {active, up});
   } else {
     inner = add_layer(network, name + ".act", Activation{design.activation}, {up});
   }
-  return add_layer(network, name + ".down", Dense{width, design.bias}, {inner});
+  return add_layer(network, name + ".down", Dense{hidden, design.bias}, {inner});
 }
 
 LayerId dropout(Network& network, const std::string& name, LayerId from, double rate) {
@@ -97,12 +98,12 @@ LayerId sum(Network& network, const std::string& name, LayerId a, LayerId b) {
   return add_layer(network, name, Combine{"add"}, {a, b});
 }
 
-LayerId positions(Network& network, const std::string& name, std::int64_t rows, std::int64_t tokens,
-                  std::int64_t width) {
+LayerId positions(Network& network, const std::string& name, std::int64_t rows,
+                  std::int64_t seq_length, std::int64_t hidden) {
   const LayerId table =
-      add_layer(network, name, Learned{axes({{Dim::token, rows}, {Dim::channel, width}})}, {});
-  if (rows == tokens) return table;
-  return add_layer(network, name + ".used", Slicing{0, 0, tokens, 1}, {table});
+      add_layer(network, name, Learned{axes({{Dim::token, rows}, {Dim::channel, hidden}})}, {});
+  if (rows == seq_length) return table;
+  return add_layer(network, name + ".used", Slicing{0, 0, seq_length, 1}, {table});
 }
 
 LayerId first_token(Network& network, const std::string& name, LayerId from) {

@@ -1,5 +1,4 @@
-// Words for writing transformers down, layer by layer: norms, attention, feed-forward. Private to
-// networks/.
+// The parts of a transformer block: norms, attention, feed-forward. Private to networks/.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +11,22 @@ namespace parsim::zoo {
 /// Root-mean-square norms have a scale and no shift.
 enum class TransformerNorm : std::uint8_t { layer, root_mean_square };
 
-/// Self-attention over token × channel. Its scale and mask belong to the softmax; in one kernel its
+/// Self-attention over token × channel. Scale and mask belong to the softmax; in a fused kernel the
 /// dropout takes no time.
 struct SelfAttention {
   std::int64_t heads = 1;
-  std::int64_t key_heads = 1;  ///< fewer than heads: several queries share a key and a value
-  std::int64_t head_width = 1;
+  std::int64_t kv_heads = 1;  ///< fewer than heads: grouped-query attention
+  std::int64_t head_dim = 1;
   bool bias = true;      ///< of queries, keys and values
   bool out_bias = true;  ///< of the projection at the end
-  bool rotary = false;   ///< positions are turned into queries and keys
-  double dropout = 0;    ///< of the weights after softmax
-  bool fused = true;     ///< in one kernel; else as products and a softmax, whose maps are kept
-  bool causal = false;   ///< known to a fused kernel only, which skips what is masked
+  bool rotary = false;   ///< rotary position embedding of queries and keys
+  double dropout = 0;    ///< of the attention probabilities
+  bool fused = true;     ///< one kernel; else two matmuls and a softmax, and the scores are kept
+  bool causal = false;   ///< a fused kernel skips what is masked; eager attention computes it
 };
 
 struct FeedForward {
-  std::int64_t inner = 1;
+  std::int64_t ffn_hidden = 1;
   std::string activation = "gelu";
   bool gated = false;  ///< activation(gate) · up instead of activation(up)
   bool bias = true;
@@ -35,7 +34,7 @@ struct FeedForward {
 
 LayerId transformer_norm(Network& network, const std::string& name, LayerId from,
                          TransformerNorm kind);
-/// From token × width to token × width.
+/// From token × hidden to token × hidden.
 LayerId self_attention(Network& network, const std::string& name, LayerId from,
                        const SelfAttention& design);
 LayerId feed_forward(Network& network, const std::string& name, LayerId from,
@@ -43,9 +42,9 @@ LayerId feed_forward(Network& network, const std::string& name, LayerId from,
 /// `from` unless the rate is positive.
 LayerId dropout(Network& network, const std::string& name, LayerId from, double rate);
 LayerId sum(Network& network, const std::string& name, LayerId a, LayerId b);
-/// The first `tokens` rows of a table of `rows` learned positions.
-LayerId positions(Network& network, const std::string& name, std::int64_t rows, std::int64_t tokens,
-                  std::int64_t width);
+/// The first `seq_length` rows of a table of `rows` learned position embeddings.
+LayerId positions(Network& network, const std::string& name, std::int64_t rows,
+                  std::int64_t seq_length, std::int64_t hidden);
 /// The first token as a vector.
 LayerId first_token(Network& network, const std::string& name, LayerId from);
 

@@ -8,36 +8,36 @@ namespace parsim::zoo {
 
 namespace {
 
-/// Far above any model there is, and times a batch still a number.
+/// Far above any existing model; times a batch it still fits 64 bits.
 void check_scores(const Network& network, const Blocks& design, LayerId from,
                   const std::string& where) {
   constexpr double most_scores = 1LL << 42;
-  const auto tokens = static_cast<double>(network[from].out.axes.front().extent);
-  const double scores = static_cast<double>(design.attention.heads) * tokens * tokens;
+  const auto seq_length = static_cast<double>(network[from].out.axes.front().extent);
+  const double scores = static_cast<double>(design.attention.heads) * seq_length * seq_length;
   if (scores <= most_scores) return;
-  throw InputError(
-      where,
-      fmt::format("{} heads that score {} tokens against each other: {:.3g} scores a sample",
-                  design.attention.heads, tokens, scores),
-      fmt::format("accepted: at most {:.3g}", most_scores));
+  throw InputError(where,
+                   fmt::format("{} heads and {} tokens give {:.3g} attention scores per sample",
+                               design.attention.heads, seq_length, scores),
+                   fmt::format("accepted: at most {:.3g}", most_scores));
 }
 
 }  // namespace
 
-void check_heads(std::int64_t heads, std::int64_t width, const std::string& where) {
-  if (width % heads == 0) return;
-  throw InputError(where, fmt::format("{} heads share {} channels", heads, width),
-                   "a number that divides the width");
+void check_heads(std::int64_t heads, std::int64_t hidden, const std::string& where) {
+  if (hidden % heads == 0) return;
+  throw InputError(where,
+                   fmt::format("{} heads do not divide the hidden size of {}", heads, hidden),
+                   "accepted: a divisor of the hidden size");
 }
 
-void check_key_heads(std::int64_t key_heads, std::int64_t heads, const std::string& where) {
-  if (heads % key_heads == 0) return;
-  throw InputError(where, fmt::format("{} heads share {} keys", heads, key_heads),
-                   "a number that divides that of the heads");
+void check_kv_heads(std::int64_t kv_heads, std::int64_t heads, const std::string& where) {
+  if (heads % kv_heads == 0) return;
+  throw InputError(where, fmt::format("{} key/value heads do not divide {} heads", kv_heads, heads),
+                   "accepted: a divisor of the number of heads");
 }
 
-LayerId token_ids(Network& network, const std::string& name, std::int64_t tokens) {
-  return add_input(network, name, {{{Dim::token, tokens}}});
+LayerId token_ids(Network& network, const std::string& name, std::int64_t seq_length) {
+  return add_input(network, name, {{{Dim::token, seq_length}}});
 }
 
 LayerId post_norm_blocks(Network& network, const Blocks& design, LayerId from,
@@ -79,23 +79,23 @@ LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
 void finish_language_model(Network& network, LayerId from, LayerId table, bool tied) {
   std::vector<ParameterId> shared;
   if (tied) shared = network[table].parameters;
-  const std::int64_t words = network[network[table].parameters[0]].extents[0];
-  const LayerId logits = add_layer(network, "lm_head", Dense{words, false}, {from}, shared);
+  const std::int64_t vocab_size = network[network[table].parameters[0]].extents[0];
+  const LayerId logits = add_layer(network, "lm_head", Dense{vocab_size, false}, {from}, shared);
   add_layer(network, "loss", Loss{}, {logits});
 }
 
 void add_gpt(Network& network, const Gpt& design, const std::string& where) {
   const Blocks& blocks = design.blocks;
-  const LayerId words = add_layer(network, "wte", Embedding{design.words, blocks.width},
-                                  {token_ids(network, "input_ids", design.tokens)});
-  LayerId x = words;
-  if (design.rows > 0) {
+  const LayerId table = add_layer(network, "wte", Embedding{design.vocab_size, blocks.hidden},
+                                  {token_ids(network, "input_ids", design.seq_length)});
+  LayerId x = table;
+  if (design.positions > 0) {
     x = sum(network, "embeddings", x,
-            positions(network, "wpe", design.rows, design.tokens, blocks.width));
+            positions(network, "wpe", design.positions, design.seq_length, blocks.hidden));
   }
   x = dropout(network, "embeddings.dropout", x, design.embedding_dropout);
   x = pre_norm_blocks(network, blocks, x, where);
-  finish_language_model(network, transformer_norm(network, "ln_f", x, blocks.norm), words,
+  finish_language_model(network, transformer_norm(network, "ln_f", x, blocks.norm), table,
                         design.tied);
 }
 

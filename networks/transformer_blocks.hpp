@@ -1,5 +1,5 @@
-// Whole transformers in a few words: bounds, stacks of blocks, heads, and GPT-2. What reads a
-// config.json and networks by formula share it. Private to networks/.
+// Whole transformers: bounds, stacks of blocks, heads, and GPT-2. Shared by the reader of
+// config.json and by formulas. Private to networks/.
 #pragma once
 
 #include <cstdint>
@@ -10,45 +10,46 @@
 
 namespace parsim::zoo {
 
-// Far above any model there is. What grows with the square of the tokens has a bound of its own.
-inline constexpr std::int64_t most_width = 1 << 18, most_inner = 1 << 22, most_blocks = 4096,
-                              most_heads = 4096, most_words = 1 << 28, most_tokens = 1 << 22;
+// Far above any existing model. What grows with the square of the sequence has its own bound.
+inline constexpr std::int64_t most_hidden = 1 << 18, most_ffn_hidden = 1 << 22, most_blocks = 4096,
+                              most_heads = 4096, most_vocab_size = 1 << 28,
+                              most_seq_length = 1 << 22;
 
 /// A stack of equal blocks.
 struct Blocks {
-  std::int64_t width = 0, blocks = 0;
+  std::int64_t hidden = 0, blocks = 0;
   SelfAttention attention{};
   FeedForward feed_forward{};
   TransformerNorm norm = TransformerNorm::layer;
-  double dropout = 0;  ///< of what each part gives
+  double dropout = 0;  ///< after attention and after the feed-forward
 };
 
-/// Throws InputError at `where` unless the heads share the channels evenly.
-void check_heads(std::int64_t heads, std::int64_t width, const std::string& where);
-/// Throws InputError at `where` unless the heads share keys evenly.
-void check_key_heads(std::int64_t key_heads, std::int64_t heads, const std::string& where);
+/// Throws InputError at `where` unless `heads` divides `hidden`.
+void check_heads(std::int64_t heads, std::int64_t hidden, const std::string& where);
+/// Throws InputError at `where` unless `kv_heads` divides `heads`.
+void check_kv_heads(std::int64_t kv_heads, std::int64_t heads, const std::string& where);
 
-/// An input of token numbers.
-LayerId token_ids(Network& network, const std::string& name, std::int64_t tokens);
+/// An input of token ids.
+LayerId token_ids(Network& network, const std::string& name, std::int64_t seq_length);
 
-/// Blocks that normalise after each sum, as BERT. Throws InputError at `where` if attention has
-/// more scores than any model.
+/// Blocks with post-normalisation, as in BERT. Throws InputError at `where` if attention has more
+/// scores than any existing model.
 LayerId post_norm_blocks(Network& network, const Blocks& design, LayerId from,
                          const std::string& where);
-/// Blocks that normalise before each part, as GPT-2; `parallel`: both parts read the block's input.
+/// Blocks with pre-normalisation, as in GPT-2; `parallel`: attention and feed-forward both read the
+/// block's input.
 LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
                         const std::string& where, bool parallel = false);
 
-/// The scores of the next word and their loss. Tied: with the table of words, a layer.
+/// Logits of the next token and their loss. Tied: with the weights of the embedding layer `table`.
 void finish_language_model(Network& network, LayerId from, LayerId table, bool tied);
 
-/// GPT-2 and what is built like it: words and learned positions, blocks that normalise first, a
-/// norm, the scores of the next word.
+/// GPT-2 and what is built like it: token and position embeddings, pre-norm blocks, a norm, logits.
 struct Gpt {
   Blocks blocks{};
-  std::int64_t words = 0;
-  std::int64_t tokens = 0;
-  std::int64_t rows = 0;  ///< learned positions, at least as many as tokens; 0: none
+  std::int64_t vocab_size = 0;
+  std::int64_t seq_length = 0;
+  std::int64_t positions = 0;  ///< learned ones, at least seq_length; 0: none
   double embedding_dropout = 0;
   bool tied = true;
 };

@@ -59,8 +59,8 @@ LayerId basic_block(Network& network, const std::string& name, LayerId from, std
 [[nodiscard]] Network hmp_mnist();
 [[nodiscard]] Network hmp_cifar10();
 
-/// A transformer from a call, "gpt:layers=24,width=1024,heads=16", and its options in a line:
-/// gpt.cpp. Throws InputError at `where` for a call that is no such thing.
+/// A transformer from a call, "gpt:layers=24,hidden=1024,heads=16", and a line on its options:
+/// gpt.cpp. Throws InputError at `where` for a wrong call.
 [[nodiscard]] Network gpt(const std::string& call, const std::string& where,
                           const NetworkDefaults& defaults);
 [[nodiscard]] std::string gpt_summary();

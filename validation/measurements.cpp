@@ -99,6 +99,27 @@ std::string letters_and_digits(std::string_view text) {
   return kept;
 }
 
+/// Earlier spellings of `gpt:`'s options. The command line refuses them; tables of measurements
+/// that use them stay readable.
+constexpr std::pair<std::string_view, std::string_view> former_spellings[] = {
+    {"width=", "hidden="},     {"tokens=", "seq_length="},  {"words=", "vocab_size="},
+    {"inner=", "ffn_hidden="}, {"key_heads=", "kv_heads="}, {"attention=maps", "attention=eager"}};
+
+std::string with_current_spellings(const std::string& call) {
+  if (!call.starts_with("gpt:")) return call;
+  std::string result;
+  for (std::size_t at = 0; at < call.size();) {
+    const std::size_t end = std::min(call.find_first_of(":,", at), call.size() - 1) + 1;
+    std::string option = call.substr(at, end - at);
+    for (const auto& [former, current] : former_spellings) {
+      if (option.starts_with(former)) option.replace(0, former.size(), current);
+    }
+    result += option;
+    at = end;
+  }
+  return result;
+}
+
 /// A column, or "".
 std::string text_of(const Claim& claim, std::string_view key) {
   const auto found = claim.what.find(key);
@@ -171,6 +192,9 @@ std::vector<Claim> read_measurements(std::string_view csv, const std::string& fi
     claim.source = fmt::format("{}, {}", table.at(row, "source"), table.at(row, "locator"));
     for (std::size_t i = 0; i < table.columns.size(); ++i) {
       claim.what[table.columns[i]] = row.fields[i];
+    }
+    if (const auto call = claim.what.find("network"); call != claim.what.end()) {
+      call->second = with_current_spellings(call->second);
     }
     claim.what["line"] = fmt::format("{}", row.line);
     fill_quantity(table, row, claim);

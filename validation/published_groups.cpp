@@ -41,9 +41,7 @@ std::int64_t batch_of(const Claim& claim) {
 /// (--make-vocab-size-divisible-by): one model under plans of different degrees.
 std::string network_in(const Claim& claim) {
   std::string call = network_of(claim);
-  for (const std::string_view key : {"words=", "vocab_size="}) {
-    const std::size_t at = call.find(key);
-    if (at == std::string::npos) continue;
+  if (const std::size_t at = call.find("vocab_size="); at != std::string::npos) {
     const std::size_t end = call.find(',', at);
     call.erase(at, end == std::string::npos ? end : end + 1 - at);
   }

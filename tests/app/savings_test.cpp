@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string medium = "gpt:layers=24,width=1024,heads=16,attention=maps";
+const std::string medium = "gpt:layers=24,hidden=1024,heads=16,attention=eager";
 constexpr std::int64_t gpus = 8;
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -153,7 +153,7 @@ TEST_CASE("savings: best is no slower than the others, and fits if one of them d
   const Finished all =
       step("--batch 64 --json --budget 50 --zero 1 --recompute segments",
            "compare --strategy data --strategy owt --strategy pipeline --strategy best",
-           "gpt:layers=6,width=1024,heads=16,attention=maps");  // where owt does not fit
+           "gpt:layers=6,hidden=1024,heads=16,attention=eager");  // where owt does not fit
   REQUIRE(all.exit_code == 0);
   const json rows = json::parse(all.out)["results"];
   CHECK(rows.back()["strategy"] == "owt");

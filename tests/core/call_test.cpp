@@ -35,7 +35,7 @@ TEST_CASE("call: an option that is absent without a default is missed when asked
   const CallOptions options = called("share=0.1");
   CHECK_FALSE(options.has("size"));
   CHECK(testing::refusal_of([&] { return options.integer("size", 1, 4); }) ==
-        "--thing: 'thing:share=0.1' lacks size=…; write thing:size=…");
+        "--thing: 'thing:share=0.1' needs size=…; write thing:size=…");
 }
 
 TEST_CASE("call: a summary has every option with its default and meaning") {

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string gpt = "gpt:layers=2,width=64,heads=4,tokens=32,words=100";
+const std::string gpt = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=100";
 
 Finished step(const std::string& cluster, const std::string& network = gpt,
               std::vector<std::string> more = {}) {
@@ -34,25 +34,24 @@ constexpr const char* old = "star:2,device=v100-sxm2,rate=10GB/s";
 constexpr const char* turing = "star:2,device=t4,rate=10GB/s";
 constexpr const char* mixed = "star:2,device=v100-sxm2*1+a100-pcie*1,rate=10GB/s";
 
-TEST_CASE("attention: not fused below compute capability 7.5, unless the user asks for it") {
-  const json maps = {{"kernels", "maps"}, {"by_default", true}};
+TEST_CASE("attention: eager below compute capability 7.5, unless the user asks for it") {
+  const json eager = {{"kernels", "eager"}, {"by_default", true}};
   const json fused = {{"kernels", "fused"}, {"by_default", true}};
-  CHECK(attention_in(step(old)) == maps);
+  CHECK(attention_in(step(old)) == eager);
   CHECK(attention_in(step(turing)) == fused);
   // One old GPU decides for all: a layer is the same everywhere.
-  CHECK(attention_in(step(mixed)) == maps);
+  CHECK(attention_in(step(mixed)) == eager);
   CHECK(attention_in(step(old, gpt + ",attention=fused")) ==
         json{{"kernels", "fused"}, {"by_default", false}});
-  CHECK(attention_in(step(turing, gpt + ",attention=maps")) ==
-        json{{"kernels", "maps"}, {"by_default", false}});
+  CHECK(attention_in(step(turing, gpt + ",attention=eager")) ==
+        json{{"kernels", "eager"}, {"by_default", false}});
   CHECK(attention_in(step(old, "lenet5")).is_null());
 }
 
 TEST_CASE("attention: a warning names the default and the device that decides it") {
-  CHECK(step(old).err.find("attention is not fused, the default of v100-sxm2 (compute capability "
-                           "7.0; fused kernels need 7.5): its maps are written") !=
-        std::string::npos);
-  CHECK(step(old, gpt + ",attention=maps").err.find("attention is not fused: its maps") !=
+  CHECK(step(old).err.find("attention is eager, the default for v100-sxm2 (compute capability 7.0; "
+                           "fused kernels need 7.5): its scores are written") != std::string::npos);
+  CHECK(step(old, gpt + ",attention=eager").err.find("attention is eager: its scores") !=
         std::string::npos);
   CHECK(step(old, gpt + ",attention=fused").err.find("fused") == std::string::npos);
 }
@@ -73,11 +72,12 @@ TEST_CASE("attention: a plan keeps what it was made with, on newer and on older 
                 .exit_code == 0);
     const Finished run =
         run_program(PARSIM_PROGRAM, {"simulate", "--plan", plan, "--cluster", run_on, "--json"});
-    CHECK(attention_in(run)["kernels"] == (made_on == old ? "maps" : "fused"));
+    CHECK(attention_in(run)["kernels"] == (made_on == old ? "eager" : "fused"));
   }
 }
 
-TEST_CASE("attention: of a config.json, eager and sdpa are choices, no entry is none") {
+TEST_CASE(
+    "attention: of a config.json, eager and sdpa are choices, without an entry the GPUs decide") {
   const TemporaryFolder folder;
   const auto config = [&](const std::string& more) {
     return folder.write("config.json",
@@ -85,12 +85,12 @@ TEST_CASE("attention: of a config.json, eager and sdpa are choices, no entry is 
                         "\"n_positions\": 32, \"vocab_size\": 100" +
                             more + "}");
   };
-  CHECK(attention_in(step(old, config("")))["kernels"] == "maps");
+  CHECK(attention_in(step(old, config("")))["kernels"] == "eager");
   CHECK(attention_in(step(old, config(", \"attn_implementation\": \"sdpa\"")))["kernels"] ==
         "fused");
   CHECK(attention_in(step(turing, config("")))["kernels"] == "fused");
   CHECK(attention_in(step(turing, config(", \"attn_implementation\": \"eager\"")))["kernels"] ==
-        "maps");
+        "eager");
 }
 
 TEST_CASE("attention: what has no compute capability is not too old") {

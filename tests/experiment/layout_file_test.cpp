@@ -21,7 +21,7 @@ using nlohmann::json;
 using testing::with;
 using Words = std::vector<std::string>;
 
-const std::string network = "gpt:layers=6,width=64,heads=4,tokens=32,words=128";
+const std::string network = "gpt:layers=6,hidden=64,heads=4,seq_length=32,vocab_size=128";
 const std::string cluster = "nodes:2x4,device=v100-sxm2*4+p100-sxm2*4,intra=50GB/s,inter=10GB/s";
 const std::string good = R"(micro_batches = 4
 schedule = "gpipe"

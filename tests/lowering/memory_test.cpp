@@ -115,7 +115,7 @@ TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes 
 }
 
 TEST_CASE("memory: one bucket is summed in place, with an embedding that stages share") {
-  const World world("gpt:layers=2,width=64,heads=4,tokens=16,words=128",
+  const World world("gpt:layers=2,hidden=64,heads=4,seq_length=16,vocab_size=128",
                     "star:4,device=v100-sxm2,rate=10GB/s");
   StrategyInput input = world.input(4);
   input.tensor = 1;

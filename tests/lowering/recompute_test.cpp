@@ -214,7 +214,7 @@ std::int64_t forward_sums(const ExecDag& dag) {
 // 19 to 30 % too fast. Megatron-LM runs a block's forward again in its checkpoint
 // (megatron/core/tensor_parallel/random.py, CheckpointFunction.backward), all-reduces included.
 TEST_CASE("recompute: a block that a group shares makes its two sums again") {
-  const World world("gpt:layers=3,width=16,heads=4,tokens=4,words=12,dropout=0",
+  const World world("gpt:layers=3,hidden=16,heads=4,seq_length=4,vocab_size=12,dropout=0",
                     "star:2,device=v100-sxm2,rate=100GB/s");
   StrategyInput input = world.simulated(4);
   input.tensor = 2;

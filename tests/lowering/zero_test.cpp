@@ -301,7 +301,7 @@ TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") 
 
 TEST_CASE("zero: weights that several stages use stay whole") {
   const Network network = load_network(
-      PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2.json", {{"sequence", 8}}, "test");
+      PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2.json", {{"seq_length", 8}}, "test");
   const World world(network, star_of(4, "10 GB/s", "1us"));
   StrategyInput input = world.simulated(8);
   input.zero_stage = 3;

@@ -59,22 +59,23 @@ TEST_CASE("hugging face: parameters equal the published counts") {
 
 TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed form") {
   // Per token and block: 2 x (3 C² + C² + 8 C²) of dense layers, 2 x 2 (T + 1) / 2 C of the two
-  // products, whose mask hides half; 2 V C for the scores. C = 768, 12 blocks, V = 50257.
+  // matmuls, whose mask hides half; 2 V C for the logits. C = 768, 12 blocks, V = 50257.
   const auto gpt2 = [](double tokens) {
-    constexpr double width = 768, words = 50257, blocks = 12;
-    return tokens * (blocks * (24 * width * width + 2 * (tokens + 1) * width) + 2 * words * width);
+    constexpr double hidden = 768, vocab = 50257, blocks = 12;
+    return tokens *
+           (blocks * (24 * hidden * hidden + 2 * (tokens + 1) * hidden) + 2 * vocab * hidden);
   };
   for (const std::int64_t tokens : {1024, 128, 1}) {
-    CHECK(forward_flops_per_sample(published("gpt2", {{"sequence", tokens}})).value ==
+    CHECK(forward_flops_per_sample(published("gpt2", {{"seq_length", tokens}})).value ==
           gpt2(static_cast<double>(tokens)));
   }
-  // TinyLlama: 32 query heads of 64 share 4 keys: 2048² for queries and output, 2048·256 for keys
-  // and for values; three matrices of 2048·5632; the products are those of 32 heads.
-  constexpr double width = 2048, keys = 256, inner = 5632, tokens = 100, words = 32000;
-  const double block =
-      2 * (2 * width * width + 2 * width * keys + 3 * width * inner) + 2 * (tokens + 1) * width;
-  CHECK(forward_flops_per_sample(published("tinyllama-1.1b", {{"sequence", 100}})).value ==
-        tokens * (22 * block + 2 * words * width));
+  // TinyLlama: 32 query heads of 64, 4 key/value heads: 2048² for queries and output, 2048·256 for
+  // keys and for values; three matrices of 2048·5632; the matmuls are those of 32 heads.
+  constexpr double hidden = 2048, keys = 256, ffn_hidden = 5632, tokens = 100, vocab = 32000;
+  const double block = 2 * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * ffn_hidden) +
+                       2 * (tokens + 1) * hidden;
+  CHECK(forward_flops_per_sample(published("tinyllama-1.1b", {{"seq_length", 100}})).value ==
+        tokens * (22 * block + 2 * vocab * hidden));
 }
 
 TEST_CASE("hugging face: attention is fused unless it is to be eager, with as many parameters") {
@@ -105,8 +106,8 @@ TEST_CASE("hugging face: ViT-B/16 has the published multiply-accumulates") {
 }
 
 TEST_CASE("hugging face: fewer tokens leave the parameters as they are") {
-  CHECK(parameter_count(published("bert-base-uncased", {{"sequence", 128}})) == 109'482'240);
-  CHECK(parameter_count(published("gpt2", {{"sequence", 128}})) == 124'439'808);
+  CHECK(parameter_count(published("bert-base-uncased", {{"seq_length", 128}})) == 109'482'240);
+  CHECK(parameter_count(published("gpt2", {{"seq_length", 128}})) == 124'439'808);
 }
 
 TEST_CASE("hugging face: a folder with a config.json names the network") {
@@ -133,39 +134,42 @@ struct Slip {
   std::string name, from, to, message;
 };
 
-TEST_CASE("hugging face: every slip gets its place, what was found and what is accepted") {
+TEST_CASE("hugging face: every mistake gets its place, what was found and what is accepted") {
   const testing::TemporaryFolder temporary;
   const std::string path = temporary.folder() + "/slip.json";
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
-       ":12:model_type: unknown type of model 'gtp2'; accepted: bert, roberta, distilbert, gpt2, "
+       ":12:model_type: unknown model type 'gtp2'; accepted: bert, roberta, distilbert, gpt2, "
        "gpt_neox, llama, mistral, qwen2, gemma, vit; did you mean 'gpt2'?"},
       {"gpt2", "\"gpt2\"", "\"mamba\"",
-       ":12:model_type: unknown type of model 'mamba'; accepted: bert, roberta, distilbert, gpt2, "
+       ":12:model_type: unknown model type 'mamba'; accepted: bert, roberta, distilbert, gpt2, "
        "gpt_neox, llama, mistral, qwen2, gemma, vit"},
       {"gpt2", "\"model_type\"", "\"modeltype\"",
-       ":model_type: missing; accepted: a text; did you mean 'modeltype'?"},
+       ":model_type: missing; accepted: a string; did you mean 'modeltype'?"},
       {"gpt2", "\"n_embd\": 768", "\"n_embed\": 768",
-       ":n_embd: missing; accepted: a whole number of 1 to 262144; did you mean 'n_embed'?"},
-      {"gpt2", "768", "-768", ":14:n_embd: -768; accepted: a whole number of 1 to 262144"},
-      {"gpt2", "768", "\"768\"", ":14:n_embd: \"768\"; accepted: a whole number of 1 to 262144"},
+       ":n_embd: missing; accepted: a whole number from 1 to 262144; did you mean 'n_embed'?"},
+      {"gpt2", "768", "-768", ":14:n_embd: -768; accepted: a whole number from 1 to 262144"},
+      {"gpt2", "768", "\"768\"", ":14:n_embd: \"768\"; accepted: a whole number from 1 to 262144"},
       {"gpt2", "768", "18446744073709551615",
-       ":14:n_embd: 18446744073709551615; accepted: a whole number of 1 to 262144"},
+       ":14:n_embd: 18446744073709551615; accepted: a whole number from 1 to 262144"},
       {"gpt2", "\"n_head\": 12", "\"n_head\": 11",
-       ":15:n_head: 11 heads share 768 channels; a number that divides the width"},
+       ":15:n_head: 11 heads do not divide the hidden size of 768; accepted: a "
+       "divisor of the hidden size"},
       {"gpt2", "gelu_new", "gleu_new",
        ":2:activation_function: 'gleu_new'; accepted: gelu, gelu_new, gelu_fast, "
        "gelu_pytorch_tanh, quick_gelu, silu, swish, relu, tanh; did you mean 'gelu_new'?"},
       {"gpt2", "\"resid_pdrop\": 0.1", "\"resid_pdrop\": 1.5",
-       ":19:resid_pdrop: 1.5; accepted: a number of 0 to less than 1"},
+       ":19:resid_pdrop: 1.5; accepted: a number from 0 to below 1"},
       {"llama-3-8b", "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7",
-       ":15:num_key_value_heads: 32 heads share 7 keys; a number that divides that of the heads"},
+       ":15:num_key_value_heads: 7 key/value heads do not divide 32 heads; accepted: "
+       "a divisor of the number of heads"},
       {"llama-3-8b", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": \"no\"",
        ":19:tie_word_embeddings: \"no\"; accepted: true or false"},
       {"vit-base-patch16-224", "\"patch_size\": 16", "\"patch_size\": 225",
-       ":17:patch_size: 225; accepted: a whole number of 1 to 224"},
+       ":17:patch_size: 225; accepted: a whole number from 1 to 224"},
       {"gpt2", "\"n_embd\": 768,", "\"n_embd\": 768",
-       ":15:10: syntax error while parsing object - unexpected string literal; expected '}'; JSON"},
+       ":15:10: syntax error while parsing object - unexpected string literal; expected '}'; "
+       "accepted: JSON"},
   };
   for (const Slip& slip : slips) {
     CAPTURE(slip.to);
@@ -178,29 +182,34 @@ TEST_CASE("hugging face: every slip gets its place, what was found and what is a
   std::ofstream(path) << testing::with(text_of("gpt2"), "\"n_embd\": 768", "\"n_embd\": " + deep);
   CHECK(testing::refusal_of([&] {
           return load_network(path, {}, "--network");
-        }).ends_with(":n_embd: an array; accepted: a whole number of 1 to 262144"));
+        }).ends_with(":n_embd: an array; accepted: a whole number from 1 to 262144"));
   // 4096 heads over 2^20 tokens.
   std::ofstream(path) << testing::with(
       testing::with(text_of("gpt2"), "\"n_positions\": 1024", "\"n_positions\": 1048576"),
       "\"n_head\": 12", "\"n_head\": 768");
   CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
         path +
-            ": 768 heads that score 1048576 tokens against each other: 8.44e+14 scores a "
-            "sample; accepted: at most 4.4e+12");
+            ": 768 heads and 1048576 tokens give 8.44e+14 attention scores per sample; "
+            "accepted: at most 4.4e+12");
   std::ofstream(path) << "[1, 2]";
   CHECK(testing::refusal_of([&] { return load_network(path, {}, "--network"); }) ==
-        path + ": array around everything; accepted: the object of a Hugging Face config.json");
+        path +
+            ": the top level is of type array; accepted: an object, as in a Hugging Face "
+            "config.json");
   CHECK(testing::refusal_of([] {
-          return published("gpt2", {{"sequence", 1025}});
-        }) == "--dim sequence: 1025 tokens; accepted: at most 1024, the model's positions");
+          return published("gpt2", {{"seq_length", 1025}});
+        }) == "--dim seq_length: 1025 tokens; accepted: at most 1024, the positions of the model");
   CHECK(testing::refusal_of([] {
           return published("gpt2", {{"batch", 2}});
         }) ==
-        "--dim: 'batch' with a config.json; accepted: sequence (tokens of a sample); --batch sets "
-        "the samples");
+        "--dim: a config.json has no dimension 'batch'; accepted: seq_length (tokens per sample); "
+        "--batch sets the samples");
+  CHECK(testing::refusal_of([] {
+          return published("gpt2", {{"sequence", 2}});
+        }).ends_with("--batch sets the samples; did you mean 'seq_length'?"));
 }
 
-TEST_CASE("hugging face: numbers of few bits are not what is trained, and that is said") {
+TEST_CASE("hugging face: a quantized model is trained unquantized, with a warning") {
   const testing::TemporaryFolder temporary;
   const std::string path = temporary.write(
       "config.json", testing::with(text_of("gpt2"), "\"n_embd\": 768,",
@@ -208,10 +217,10 @@ TEST_CASE("hugging face: numbers of few bits are not what is trained, and that i
   const Network network = load_network(path, {}, "--network");
   CHECK(parameter_count(network) == parameter_count(published("gpt2")));
   REQUIRE(network.warnings.size() == published("gpt2").warnings.size() + 1);
-  CHECK(network.warnings.back().ends_with("'quantization_config' is not followed"));
+  CHECK(network.warnings.back().ends_with("all weights are trained in the precision of the step"));
 }
 
-TEST_CASE("hugging face: keys that nobody reads and that may change shapes are told once") {
+TEST_CASE("hugging face: unread keys that may change shapes become one warning") {
   const testing::TemporaryFolder temporary;
   const auto warnings_with = [&](const std::string& keys) {
     std::vector<std::string> warnings =
@@ -225,7 +234,7 @@ TEST_CASE("hugging face: keys that nobody reads and that may change shapes are t
     return std::vector(warnings.begin() + static_cast<std::ptrdiff_t>(usual.size()),
                        warnings.end());
   };
-  const std::string ignored = "ignored, though it may change shapes: ";
+  const std::string ignored = "ignored keys that may change shapes: ";
   using Lines = std::vector<std::string>;
   CHECK(warnings_with("\"qk_layernorm\": true,") == Lines{ignored + "qk_layernorm"});
   CHECK(warnings_with("\"n_experts\": 8, \"kept\": [1, 3], \"adapter\": {\"rank\": 4}, "
@@ -246,13 +255,14 @@ TEST_CASE("hugging face: keys that nobody reads and that may change shapes are t
   }
 }
 
-TEST_CASE("hugging face: a sliding window that is not modelled is said") {
+TEST_CASE("hugging face: a sliding window that is not modelled becomes a warning") {
   const auto warnings = [](std::int64_t tokens) {
-    return published("mistral-7b", {{"sequence", tokens}}).warnings;
+    return published("mistral-7b", {{"seq_length", tokens}}).warnings;
   };
   CHECK(warnings(4096).empty());
   CHECK(warnings(8192) ==
-        std::vector<std::string>{"attention to all 8192 tokens, not to a sliding window of 4096"});
+        std::vector<std::string>{
+            "attention covers all 8192 tokens: the sliding window of 4096 is not modelled"});
 }
 
 }  // namespace

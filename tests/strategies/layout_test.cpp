@@ -23,7 +23,7 @@
 namespace parsim::testing {
 namespace {
 
-const std::string tiny_gpt = "gpt:layers=3,width=8,heads=4,tokens=3,words=6,inner=12";
+const std::string tiny_gpt = "gpt:layers=3,hidden=8,heads=4,seq_length=3,vocab_size=6,ffn_hidden=12";
 
 /// A language model whose loss is of its first word: what the interpreter can compute.
 Network tiny_model(const std::string& options = {}) {
@@ -75,7 +75,7 @@ TEST_CASE("layout: blocks are found by the names of layers") {
 }
 
 TEST_CASE("layout: groups of one size are the plan of strategy tensor") {
-  const World world("gpt:layers=4,width=64,heads=8,tokens=32,words=96",
+  const World world("gpt:layers=4,hidden=64,heads=8,seq_length=32,vocab_size=96",
                     "nodes:2x4,device=v100-sxm2,intra=50GB/s,inter=10GB/s");
   for (const auto& [tensor, stages] : {std::pair{2, 2}, {4, 1}, {1, 2}, {1, 1}, {2, 4}}) {
     CAPTURE(tensor);
@@ -155,7 +155,7 @@ TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit n
       {"three stages", {0, 1, 2}, {{{0, 1}}, {{2}, {3}}, {{4, 5}}}, {{}, {1, 3}, {}}},
       {"a replica without samples", {0, 1}, {{{0, 1}, {2}}, {{3}}}, {{4, 0}, {}}},
   };
-  for (const char* attention : {"", ",attention=maps"}) {
+  for (const char* attention : {"", ",attention=eager"}) {
     const World world(tiny_model(attention), star_of(6, "10 GB/s", "1us"));
     std::uint64_t seed = 0;
     for (const Case& one : all) {
@@ -202,8 +202,8 @@ TEST_CASE("layout: replicas in groups of other size get the first replica's sum"
 TEST_CASE("layout: random layouts of tiny networks compute what the unsplit network computes") {
   std::vector<Network> networks = tiny_networks();
   networks.push_back(tiny_model());
-  networks.push_back(tiny_model(",key_heads=2"));
-  networks.push_back(tiny_model(",attention=maps"));
+  networks.push_back(tiny_model(",kv_heads=2"));
+  networks.push_back(tiny_model(",attention=eager"));
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     std::mt19937_64 random(seed);
     const auto pick = [&](std::size_t most) { return 1 + random() % most; };
@@ -250,7 +250,7 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
 
 // Two stages of one layer each: by hand, the second one receives 1 ms, computes, sends 1 ms.
 TEST_CASE("layout: with blocking sends a stage waits for what it sends and receives") {
-  const World world("gpt:layers=2,width=256,heads=4,tokens=256,words=256",
+  const World world("gpt:layers=2,hidden=256,heads=4,seq_length=256,vocab_size=256",
                     star_of(2, "1 GB/s", "1us"));
   StrategyInput input = world.simulated(16);
   input.micro_batches = 16;
@@ -278,7 +278,7 @@ TEST_CASE("layout: with blocking sends a stage waits for what it sends and recei
 }
 
 TEST_CASE("layout: replicas without samples share a micro-batch equally or by speed") {
-  const World world("gpt:layers=2,width=256,heads=8,tokens=128,words=512",
+  const World world("gpt:layers=2,hidden=256,heads=8,seq_length=128,vocab_size=512",
                     star_of({test_device("fast", "30 TFLOP/s"), test_device("slow", "10 TFLOP/s")},
                             "10 GB/s", "1us"));
   StrategyInput input = world.input(64);

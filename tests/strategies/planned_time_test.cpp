@@ -68,7 +68,7 @@ void check_priced_as_run(const std::string& network, const std::string& device,
 // The generic tests of strategies saw nothing, because badly cut plans are valid.
 TEST_CASE("planned time: of every network it is what one device takes") {
   for (const NetworkEntry& network : networks()) check_priced_as_run(network.name, "v100-sxm2");
-  check_priced_as_run("gpt:layers=2,width=64,heads=4,tokens=32,words=128", "v100-sxm2");
+  check_priced_as_run("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128", "v100-sxm2");
 }
 
 TEST_CASE("planned time: on every device it is what that takes") {

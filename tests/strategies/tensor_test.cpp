@@ -15,7 +15,7 @@ using testing::World;
 
 namespace {
 
-constexpr const char* gpt = "gpt:layers=2,width=64,heads=8,tokens=32,words=96";
+constexpr const char* gpt = "gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96";
 
 /// How a network of one block is shared: the cut dimension of every layer by name.
 std::map<std::string, std::string> dims_of(const Network& network, std::size_t degrees) {
@@ -45,7 +45,7 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
   for (const bool fused : {true, false}) {
     CAPTURE(fused);
     const auto dims =
-        dims_of(load_network(std::string(gpt) + (fused ? "" : ",attention=maps"), {}, "test"), 4);
+        dims_of(load_network(std::string(gpt) + (fused ? "" : ",attention=eager"), {}, "test"), 4);
     const std::string block = "block1.";
     // Section 3: columns, heads, rows; columns, the function, rows; norms and sums by all.
     for (const std::string name :
@@ -75,7 +75,7 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
 
 TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a gather") {
   const auto dims =
-      dims_of(load_network("gpt:layers=1,width=96,heads=3,tokens=8,words=500", {}, "test"), 2);
+      dims_of(load_network("gpt:layers=1,hidden=96,heads=3,seq_length=8,vocab_size=500", {}, "test"), 2);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.fused") == "replica");
   CHECK(dims.at("block0.mlp.down") == "in_channel");
@@ -83,7 +83,7 @@ TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a g
 
 TEST_CASE("tensor: keys and values of fewer heads than devices are made by all") {
   const auto dims = dims_of(
-      load_network("gpt:layers=1,width=64,heads=8,key_heads=2,tokens=8,words=500", {}, "test"), 4);
+      load_network("gpt:layers=1,hidden=64,heads=8,kv_heads=2,seq_length=8,vocab_size=500", {}, "test"), 4);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.key") == "replica");
   CHECK(dims.at("block0.attention.value") == "replica");
@@ -93,7 +93,7 @@ TEST_CASE("tensor: keys and values of fewer heads than devices are made by all")
 
 TEST_CASE("tensor: a shared table is cut by words, however few") {
   const auto dims =
-      dims_of(load_network("gpt:layers=1,width=64,heads=8,tokens=512,words=100", {}, "test"), 4);
+      dims_of(load_network("gpt:layers=1,hidden=64,heads=8,seq_length=512,vocab_size=100", {}, "test"), 4);
   CHECK(dims.at("wte") == "in_channel");
   CHECK(dims.at("lm_head") == "channel");
 }
@@ -106,7 +106,7 @@ TEST_CASE("tensor: groups stay within machines, batches come in as many parts as
       CHECK(device.index() % 6 < 4);  // four of each machine
     }
   }
-  const World full("gpt:layers=4,width=1024,heads=8,tokens=2048,words=500",
+  const World full("gpt:layers=4,hidden=1024,heads=8,seq_length=2048,vocab_size=500",
                    "star:2,device=t4,rate=12GB/s");
   StrategyInput input = full.simulated(64);
   input.tensor = 2;
@@ -151,7 +151,7 @@ TEST_CASE("tensor: one way of each is the plan of another strategy") {
 }
 
 TEST_CASE("tensor: a group holds its share of weights") {
-  const World world("gpt:layers=4,width=256,heads=8,tokens=32,words=4096,positions=none",
+  const World world("gpt:layers=4,hidden=256,heads=8,seq_length=32,vocab_size=4096,positions=none",
                     "star:4,device=v100-sxm2,rate=100GB/s");
   const auto weights = [&](int degrees) {
     const StrategyInput input = asked(world, 8, degrees, 1, 1);
@@ -164,7 +164,7 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
   for (const std::string cluster :
        {"nodes:2x4,device=v100-sxm2,intra=130GB/s,inter=6GB/s",
         "nodes:4x2,device=v100-sxm2,intra=20GB/s,inter=1GB/s", "mixed-p100-v100"}) {
-    for (const char* name : {"gpt:layers=4,width=512,heads=8,tokens=128,words=8000", "alexnet"}) {
+    for (const char* name : {"gpt:layers=4,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
       const World world(name, load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
       for (const int degrees : {1, 2, 4, 8}) {

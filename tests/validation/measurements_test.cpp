@@ -44,6 +44,21 @@ TEST_CASE("measurements: columns decide the quantity, and every column is kept")
   CHECK(split_of(both.at(1)) == Split::unscored);
 }
 
+TEST_CASE("measurements: earlier spellings of a network's options are read") {
+  const auto network = [](const std::string& call) {
+    return read_measurements("network,value,unit\n\"" + call + "\",3,ms\n", "f.csv", "f")
+        .at(0)
+        .at("network");
+  };
+  CHECK(network("gpt:layers=2,width=64,heads=4,tokens=32,words=100,inner=128,key_heads=2,"
+                "attention=maps") ==
+        "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=100,ffn_hidden=128,kv_heads=2,"
+        "attention=eager");
+  CHECK(network("gpt:words=100") == "gpt:vocab_size=100");
+  CHECK(network("gpt:hidden=64,positions=none") == "gpt:hidden=64,positions=none");
+  CHECK(network("configs/words=1.json") == "configs/words=1.json");
+}
+
 TEST_CASE("measurements: a run that failed for want of memory has no value, others need one") {
   const auto claim = [](const std::string& status) {
     return read_measurements("model,value,unit,status\nx,," + std::string("ms,") + status + "\n",

@@ -24,7 +24,8 @@ constexpr const char* columns =
 /// Eight A100 in one machine; `run` are the columns from parallelism to recompute.
 Claim row(const std::string& run, const std::string& unit = "ms") {
   const std::string machine = "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,";
-  const std::string network = ",\"gpt:layers=4,width=64,heads=4,tokens=32,words=128,dropout=0\"";
+  const std::string network =
+      ",\"gpt:layers=4,hidden=64,heads=4,seq_length=32,vocab_size=128,dropout=0\"";
   return read_measurements(columns + machine + run + network + ",1," + unit + "\n", "f.csv", "f")
       .at(0);
 }

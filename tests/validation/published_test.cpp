@@ -275,12 +275,13 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
         std::tuple{"4,2,1,1,16", 512, "10"}, std::tuple{"8,1,1,1,32", 1024, "10"}}) {
     rows += fmt::format(
         "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,{},"
-        "\"gpt:layers=2,width=64,heads=8,tokens=32,words={},dropout=0\",{},ms,measured,\n",
+        "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size={},dropout=0\",{},ms,measured,"
+        "\n",
         degrees, words, milliseconds);
   }
   rows +=
       "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,1,1,8,1,32,"
-      "\"gpt:layers=2,width=64,heads=8,tokens=32,words=128,dropout=0\",,ms,OOM,\n";
+      "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=128,dropout=0\",,ms,OOM,\n";
   const std::string file = folder.write("mine.csv", rows);
   const std::string page = folder.path("page.html");
   const nlohmann::json result = nlohmann::json::parse(
@@ -340,7 +341,7 @@ TEST_CASE("published: --quick leaves long simulations out and says so") {
       "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,tp,dp,pp,micro_batch,"
       "grad_accum,network,value,unit\n"
       "GPT,A100-SXM4-80GB,box,64,8,512,NVSwitch,BF16,8,8,8,1,512,"
-      "\"gpt:layers=96,width=128,heads=8,tokens=32,words=1024\",10,ms\n");
+      "\"gpt:layers=96,hidden=128,heads=8,seq_length=32,vocab_size=1024\",10,ms\n");
   const nlohmann::json result = nlohmann::json::parse(
       testing::run_program(PARSIM_PROGRAM,
                            {"validate", "--published", "--data", file, "--quick", "--json"})
