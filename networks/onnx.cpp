@@ -1,4 +1,4 @@
-// read_onnx: the whole way from a file to a Network.
+// read_onnx: from a file to a Network.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,12 +18,17 @@ using onnx_reader::Graph;
 using onnx_reader::Node;
 using onnx_reader::Value;
 
-bool normalises(const Layer& layer) { return layer.kind.as<Norm>() != nullptr; }
+/// A norm, or the mean that exporters before opset 17 write layer normalisation with.
+bool normalises(const Layer& layer) {
+  const Reduce* reduce = layer.kind.as<Reduce>();
+  return layer.kind.as<Norm>() != nullptr || (reduce != nullptr && reduce->function == "mean");
+}
 
-/// True if it looks as if BatchNorm had been folded into the convolutions, which exporters do for
-/// inference. No network is normalised then, and its convolutions have biases: either with names
-/// that the exporter made up because the weights are no longer the model's ("onnx::Conv_497"), or
-/// right before a residual sum, which networks without normalisation do not have.
+/// True if BatchNorm seems to have been folded into the convolutions, as exporters do for
+/// inference. The network then has no normalisation of any kind, and its convolutions have biases:
+/// either with names that the exporter made up because the weights are no longer the model's
+/// ("onnx::Conv_497"), or right before a residual sum, which networks without normalisation do not
+/// have.
 bool norms_are_folded(const Network& network) {
   if (std::any_of(network.layers.begin(), network.layers.end(), normalises)) return false;
   const auto biased = [&](LayerId id) {
@@ -44,8 +49,8 @@ bool norms_are_folded(const Network& network) {
   return false;
 }
 
-/// The first pair of a look-up table and a dense layer with the extents of the same matrix: in most
-/// language models they are one tied weight, which exporters copy when they transpose it.
+/// Warns of an embedding table and a dense layer of the same shape: in most language models they
+/// are one tied weight, which exporters copy when they transpose it.
 void warn_of_untied(Network& network) {
   for (const Layer& table : network.layers) {
     const Embedding* embedding = table.kind.as<Embedding>();
@@ -55,16 +60,17 @@ void warn_of_untied(Network& network) {
           network[layer.parameters[0]].extents != network[table.parameters[0]].extents) {
         continue;
       }
-      network.warnings.push_back(fmt::format(
-          "'{}' has the extents of the table '{}': if the model ties them, the export has copied "
-          "the weights and they count twice",
-          network[layer.parameters[0]].name, network[table.parameters[0]].name));
+      network.warnings.push_back(
+          fmt::format("'{}' has the shape of the embedding table '{}': if the model ties them, the "
+                      "exporter has "
+                      "copied the weights and they are counted twice",
+                      network[layer.parameters[0]].name, network[table.parameters[0]].name));
       return;
     }
   }
 }
 
-/// Names the outputs that the loss does not see.
+/// Warns of outputs that do not contribute to the loss.
 void warn_of_other_outputs(Network& network, const Graph& graph, const Builder& builder,
                            LayerId first) {
   std::set<LayerId> seen{first};
@@ -80,7 +86,7 @@ void warn_of_other_outputs(Network& network, const Graph& graph, const Builder& 
     }
   }
   if (!unseen.empty()) {
-    network.warnings.push_back(fmt::format("the loss stands on output '{}' alone; not on {}",
+    network.warnings.push_back(fmt::format("the loss is taken on output '{}' only, not on {}",
                                            graph.outputs[0], join(unseen)));
   }
 }
@@ -93,9 +99,11 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   for (const Node& node : graph.nodes) onnx_reader::apply(builder, node);
   const Value* out = builder.tensor(graph.outputs[0]);
   const std::string where = fmt::format("{}: output '{}'", path, graph.outputs[0]);
-  if (out == nullptr) throw InputError(where, "nothing makes it", "a node's output");
+  if (out == nullptr)
+    throw InputError(where, "no node produces it", "accepted: the output of a node");
   if (!out->is(Value::Kind::activation)) {
-    throw InputError(where, "it does not depend on the inputs", "the scores that the loss takes");
+    throw InputError(where, "it does not depend on the inputs of the graph",
+                     "accepted: an output computed from them, such as logits");
   }
   Network& network = builder.network();
   const LayerId last = out->layer;
@@ -103,8 +111,8 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   if (network[last].kind.as<Loss>() == nullptr) add_layer(network, "loss", Loss{}, {last});
   if (norms_are_folded(network)) {
     network.warnings.push_back(
-        "batch normalisation has been folded into the convolutions: this is an inference export, "
-        "and its parameters and layers are not those that are trained; export it in training mode");
+        "batch normalisation seems to be folded into the convolutions, as in an export for "
+        "inference: training has other layers and parameters; export the model in training mode");
   }
   warn_of_untied(network);
   return std::move(network);

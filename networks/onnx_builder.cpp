@@ -34,8 +34,8 @@ Builder::Builder(const Graph& graph, std::string network_name)
   }
   for (const auto& [name, tensor] : graph.initializers) {
     const bool many = elements(tensor.dims).value_or(0) > 1;
-    // One number is a constant of a formula (epsilon, a scale) unless an operator takes it as its
-    // weights; several real numbers are learned.
+    // One element is a constant of a formula (epsilon, a scale) unless an operator takes it as its
+    // weights; several real elements are learned.
     const bool weight = tensor.element == Element::real && many;
     values_[name] = {
         weight ? Value::Kind::weight : Value::Kind::constant, tensor, name, tensor.dims, {}, {}};
@@ -80,7 +80,9 @@ const Value* Builder::find(const Node& node, std::size_t i) const {
 
 const Value& Builder::operand(const Node& node, std::size_t i) const {
   const Value* value = find(node, i);
-  if (value == nullptr) refuse(node, fmt::format("operand {} is missing", i), "");
+  if (value == nullptr)
+    refuse(node, fmt::format("operand {} is missing", i),
+           "all operands that the operator requires");
   return *value;
 }
 
@@ -101,7 +103,8 @@ const std::vector<const Node*>& Builder::readers(const std::string& name) const 
 }
 
 void Builder::refuse(const Node& node, std::string_view found, std::string_view accepted) const {
-  throw InputError(fmt::format("{} ({})", place(graph_, node), node.op), found, accepted);
+  throw InputError(fmt::format("{} ({})", place(graph_, node), node.op), found,
+                   accepted.empty() ? "" : fmt::format("accepted: {}", accepted));
 }
 
 std::string Builder::layer_name(const std::string& wanted) {
@@ -114,15 +117,14 @@ std::string Builder::layer_name(const std::string& wanted) {
 
 ParameterId Builder::parameter(const Node& node, const Value& weight, const Extents& extents) {
   if (elements(weight.base) != elements(extents)) {
-    refuse(node,
-           fmt::format("its weights '{}' have extents {}", weight.origin, to_text(weight.base)),
-           fmt::format("extents {}, or the same number of elements", to_text(extents)));
+    refuse(node, fmt::format("its weights '{}' have shape {}", weight.origin, to_text(weight.base)),
+           fmt::format("shape {}, or another of as many elements", to_text(extents)));
   }
   const auto [known, fresh] = parameters_.try_emplace(weight.origin, network_.parameters.size());
   if (!fresh && network_[known->second].extents == extents) return known->second;
   if (!fresh) {
     network_.warnings.push_back(
-        fmt::format("weights '{}' are shared with extents {} and {}; they are counted twice",
+        fmt::format("weights '{}' are shared as {} and as {}: they are counted twice",
                     weight.origin, to_text(network_[known->second].extents), to_text(extents)));
   }
   network_.parameters.push_back({weight.origin, extents});
@@ -130,7 +132,7 @@ ParameterId Builder::parameter(const Node& node, const Value& weight, const Exte
 }
 
 LayerId Builder::learned(const Node& node, const Value& weight, const Extents& extents) {
-  if (extents.size() >= most_axes) refuse(node, "a learned tensor of too many axes", "");
+  if (extents.size() >= most_axes) refuse(node, "a learned tensor has too many axes", "at most 7");
   auto layer = learned_.find(weight.origin);
   if (layer == learned_.end()) {
     const auto known = parameters_.find(weight.origin);
@@ -157,13 +159,14 @@ Value Builder::wrap(const Node& node, LayerId layer, const Batch& batch) const {
     dims.insert(dims.begin() + batch.axis, batch_);
   } else if (!batch.none()) {
     std::int64_t& extent = dims[static_cast<std::size_t>(batch.axis)];
-    if (extent > most_elements / batch_) refuse(node, "it makes too large a tensor", "");
+    if (extent > most_elements / batch_)
+      refuse(node, "its output is too large", "at most 2^40 elements");
     extent *= batch_;
   }
   const auto count = elements(dims);
   if (!count || *count == 0 || dims.size() > most_axes) {
-    refuse(node, fmt::format("it makes extents {}", to_text(dims)),
-           fmt::format("at most {} axes, positive, at most 2^40 elements in all", most_axes));
+    refuse(node, fmt::format("its output has shape {}", to_text(dims)),
+           fmt::format("at most {} axes, none empty, and 2^40 elements", most_axes));
   }
   return {Value::Kind::activation,
           Tensor::unknown(Element::real, std::move(dims)),
@@ -185,7 +188,7 @@ Value Builder::emit(const Node& node, LayerKind kind, const std::vector<Value>& 
   const std::string where = fmt::format("{} ({})", place(graph_, node), node.op);
   const Extents out = extents_of(output_shape(kind, shapes, where));
   if (!elements(out) || out.size() >= most_axes) {
-    refuse(node, fmt::format("one sample has extents {}", to_text(out)),
+    refuse(node, fmt::format("one sample of its output has shape {}", to_text(out)),
            fmt::format("at most {} axes and 2^40 elements", most_axes - 1));
   }
   const std::vector<ParameterShape> wanted = parameter_shapes(kind, shapes);
@@ -207,7 +210,8 @@ Value Builder::activation(const Node& node, const Value& value) {
   // A table of numbers costs nothing to deliver, like the training data.
   const auto count = elements(value.dims());
   if (!count || *count == 0 || value.rank() >= most_axes) {
-    refuse(node, fmt::format("it reads a constant of extents {}", to_text(value.dims())), "");
+    refuse(node, fmt::format("it reads a constant of shape {}", to_text(value.dims())),
+           fmt::format("at most {} axes, none empty, and 2^40 elements", most_axes - 1));
   }
   const std::vector<Dim> roles(value.rank(), Dim::other);
   const LayerId layer = add_input(network_, layer_name(fmt::format("{}.constant", node.name)),
@@ -229,7 +233,8 @@ Extents Builder::sample_extents(const Extents& dims, const Batch& batch) const {
 std::size_t Builder::sample_axis(const Node& node, const Value& value, std::size_t axis) const {
   const auto at = static_cast<std::size_t>(std::max(value.batch.axis, 0));
   if (value.batch.none() || axis < at) return axis;
-  if (axis == at) refuse(node, "it works across the samples of the batch", "one sample at a time");
+  if (axis == at)
+    refuse(node, "it works across samples of the batch", "operators that work on each sample");
   return value.batch.merged() == 1 ? axis - 1 : axis;
 }
 

@@ -19,7 +19,7 @@
 
 namespace parsim::onnx_reader {
 
-/// Where the samples of a tensor are: its axis `axis` has outer × batch × inner indices. Windowed
+/// Where a tensor has its samples: its axis `axis` has outer × batch × inner indices. Windowed
 /// attention merges windows into the batch axis (inner > 1), and sequence-first code has the batch
 /// on axis 1. axis = -1: the same for every sample.
 struct Batch {
@@ -82,8 +82,8 @@ class Builder {
                              std::size_t rank);
   /// Where an element-wise result of `rank` axes has its samples. Constants and weights have none.
   [[nodiscard]] Batch common_batch(std::span<const Value> values, std::size_t rank) const;
-  /// The value with other extents of the same product; the layer is left out if one sample looks
-  /// the same. Throws InputError if the batch would be torn apart.
+  /// The value with another shape of as many elements; the layer is left out if one sample looks
+  /// the same. Throws InputError if the batch would be split.
   /// batch    where the samples go; found if not given
   Value reshape(const Node& node, const Value& value, Extents dims,
                 std::optional<Batch> batch = std::nullopt);
@@ -100,8 +100,8 @@ class Builder {
   /// if that is the batch.
   std::size_t sample_axis(const Node& node, const Value& value, std::size_t axis) const;
   /// The value as channel × spatial… for each sample, which convolution, pooling and channel-wise
-  /// normalisation work on. Several maps per sample (a merged batch) become an axis behind the
-  /// channel. Throws InputError if the batch is not on the first axis.
+  /// normalisation work on. Several feature maps per sample (a merged batch) become an axis
+  /// behind the channel. Throws InputError if the batch is not on the first axis.
   Value as_map(const Node& node, const Value& value);
   /// Undoes as_map on a result: its samples are as in `batch` again.
   Value from_map(const Node& node, const Value& map, const Batch& batch);
@@ -114,7 +114,7 @@ class Builder {
   /// Nodes that read tensor `name`.
   [[nodiscard]] const std::vector<const Node*>& readers(const std::string& name) const;
   [[nodiscard]] bool is_output(const std::string& name) const { return outputs_.contains(name); }
-  /// Nodes whose work is part of an earlier layer (a bias joined to its product).
+  /// Nodes whose work is part of an earlier layer (a bias joined to its matmul).
   std::set<const Node*> done;
 
  private:
@@ -137,7 +137,8 @@ class Builder {
   std::map<std::string, std::int64_t> name_counts_;  ///< layers that wanted the same name
   std::map<std::string, ParameterId> parameters_;    ///< by origin
   std::map<std::string, LayerId> learned_;           ///< by origin
-  std::int64_t known_left_ = std::int64_t{1} << 22;  ///< numbers of constants still to be kept
+  std::int64_t known_left_ = std::int64_t{1}
+                             << 22;  ///< elements of constants that may still be kept
 };
 
 }  // namespace parsim::onnx_reader

@@ -1,4 +1,4 @@
-// How values meet: operands of one layer are brought to the same place for the batch.
+// Brings the operands of one layer to a common batch axis; reshapes, repeats, feature maps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::vector<Value> Builder::aligned(const Node& node, const std::vector<Value>& 
     const bool elsewhere =
         !own.none() && (own.axis != axis || own.outer != batch.outer || own.inner != batch.inner);
     if (elsewhere && batch_ > 1) {
-      refuse(node, "its operands have the samples on different axes", "the same axis");
+      refuse(node, "its operands have the batch on different axes", "the same axis");
     }
     if (!elsewhere && !own.none()) {
       out.push_back(value);
@@ -42,9 +42,9 @@ std::vector<Value> Builder::aligned(const Node& node, const std::vector<Value>& 
       const std::int64_t extent = target[at];
       if (extent != 1 && extent != batch_ * batch.merged()) {
         refuse(node,
-               fmt::format("an operand of extents {} differs from sample to sample",
+               fmt::format("a constant of shape {} differs from sample to sample",
                            to_text(value.dims())),
-               "a graph input brings what differs");
+               "data that differs between samples as an input of the graph");
       }
       if (batch.merged() == 1) {
         target.erase(target.begin() + axis);
@@ -109,15 +109,15 @@ std::optional<Batch> follow(const Value& value, const Extents& dims, std::int64_
 Value Builder::reshape(const Node& node, const Value& value, Extents dims,
                        std::optional<Batch> batch) {
   if (elements(dims) != elements(value.dims())) {
-    refuse(node, fmt::format("extents {} cannot become {}", to_text(value.dims()), to_text(dims)),
-           "the same number of elements");
+    refuse(node, fmt::format("shape {} cannot become {}", to_text(value.dims()), to_text(dims)),
+           "a shape of as many elements");
   }
   if (!batch && !value.batch.none()) batch = follow(value, dims, batch_);
   if (!batch && !value.batch.none() && batch_ > 1) {
     refuse(node,
-           fmt::format("going from {} to {} tears the batch of {} apart", to_text(value.dims()),
+           fmt::format("reshaping {} to {} splits the batch of {} samples", to_text(value.dims()),
                        to_text(dims), batch_),
-           "the batch stays together");
+           "a shape that keeps the batch in one axis");
   }
   const Batch where = batch.value_or(Batch{});
   const Extents next = sample_extents(dims, where);
@@ -138,7 +138,8 @@ Value Builder::rearrange(const Node& node, std::string what, const Value& value,
                          const Extents& dims, const Batch& batch, const std::vector<Dim>& roles,
                          bool moves_data) {
   if (dims.size() > most_axes || !elements(dims)) {
-    refuse(node, fmt::format("it makes extents {}", to_text(dims)), "at most 2^40 elements");
+    refuse(node, fmt::format("its output has shape {}", to_text(dims)),
+           fmt::format("at most {} axes and 2^40 elements", most_axes));
   }
   Value out = emit(
       node, Rearrange{std::move(what), shape_of(sample_extents(dims, batch), roles), moves_data},
@@ -179,14 +180,14 @@ Value Builder::expand(const Node& node, const Value& value, const Extents& dims)
 Value Builder::as_map(const Node& node, const Value& value) {
   if (value.batch.axis != 0 || value.batch.outer != 1 || value.rank() < 2) {
     refuse(node,
-           fmt::format("its operand of extents {} has no batch on the first axis",
+           fmt::format("its operand of shape {} does not have the batch on the first axis",
                        to_text(value.dims())),
            "batch × channel × …");
   }
   Value out = value;
   if (value.batch.inner > 1) {
-    // Merged into the batch are several maps per sample: they become one more axis behind the
-    // channel, which no window looks along.
+    // Several feature maps of a sample are merged into the batch: they become one more axis behind
+    // the channel, which no window covers.
     Extents dims = value.dims();
     dims[0] = batch_;
     dims.insert(dims.begin() + 2, value.batch.inner);

@@ -33,7 +33,7 @@ Element element_of(int type, const std::string& where) {
       return Element::integer;
     default:
       throw InputError(where, fmt::format("element type {}", type),
-                       "numbers: float, float16, bfloat16, double, integers, bool");
+                       "accepted: float, float16, bfloat16, double, integers, bool");
   }
 }
 
@@ -134,8 +134,8 @@ Tensor to_tensor(const TensorProto& proto, const std::string& where) {
   const auto count = elements(tensor.dims);
   if (!count || tensor.dims.size() > most_axes) {
     throw InputError(
-        where, fmt::format("extents {}", to_text(tensor.dims)),
-        fmt::format("at most {} axes, none negative, at most 2^40 elements in all", most_axes));
+        where, fmt::format("shape {}", to_text(tensor.dims)),
+        fmt::format("accepted: at most {} axes, none negative, and 2^40 elements", most_axes));
   }
   if (proto.data_location() == TensorProto::EXTERNAL || *count > most_known_elements) return tensor;
   const std::string& raw = proto.raw_data();
@@ -143,8 +143,8 @@ Tensor to_tensor(const TensorProto& proto, const std::string& where) {
     const std::size_t size = bytes_of(proto.data_type());
     if (raw.size() != static_cast<std::size_t>(*count) * size) {
       throw InputError(
-          where, fmt::format("{} bytes of data for extents {}", raw.size(), to_text(tensor.dims)),
-          fmt::format("{} bytes", static_cast<std::size_t>(*count) * size));
+          where, fmt::format("{} bytes of data for shape {}", raw.size(), to_text(tensor.dims)),
+          fmt::format("accepted: {} bytes", static_cast<std::size_t>(*count) * size));
     }
     for (std::size_t i = 0; i < raw.size(); i += size)
       append_raw(tensor, proto.data_type(), raw.data() + i);
@@ -156,9 +156,9 @@ Tensor to_tensor(const TensorProto& proto, const std::string& where) {
   if (!tensor.known && tensor.integers.size() + tensor.reals.size() > 0) {
     throw InputError(
         where,
-        fmt::format("{} numbers for extents {}", tensor.integers.size() + tensor.reals.size(),
+        fmt::format("{} elements for shape {}", tensor.integers.size() + tensor.reals.size(),
                     to_text(tensor.dims)),
-        fmt::format("{} numbers", *count));
+        fmt::format("accepted: {} elements", *count));
   }
   return tensor;
 }

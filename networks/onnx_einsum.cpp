@@ -1,4 +1,4 @@
-// Einsum of two operands, as a batched matrix product between transposes.
+// Einsum of two operands, as a batched matmul between transposes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Equation parse(const Builder& builder, const Node& node) {
   const std::size_t comma = text.find(','), arrow = text.find("->");
   const auto refuse = [&] {
     builder.refuse(node, fmt::format("the equation '{}'", text),
-                   "two operands of named axes, like bhid,bhjd->bhij");
+                   "two operands with named axes, as in bhid,bhjd->bhij");
   };
   if (comma == std::string::npos || arrow == std::string::npos || comma > arrow) refuse();
   Equation equation{text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
@@ -64,7 +64,7 @@ void einsum(Builder& builder, const Node& node) {
   Value left = builder.activation(node, builder.operand(node, 0));
   Value right = builder.activation(node, builder.operand(node, 1));
   if (left.rank() != eq.left.size() || right.rank() != eq.right.size()) {
-    builder.refuse(node, "the equation does not fit the operands' axes", "one letter per axis");
+    builder.refuse(node, "the equation and its operands differ in rank", "one letter per axis");
   }
   // Letters by where they occur: shared ones lead, rows are the left's own, columns the right's.
   const std::string shared =
@@ -76,7 +76,7 @@ void einsum(Builder& builder, const Node& node) {
   if (shared.size() + rows.size() + summed.size() != eq.left.size() ||
       shared.size() + columns.size() + summed.size() != eq.right.size()) {
     builder.refuse(node,
-                   fmt::format("the equation '{},{}->{}' sums an axis of one operand alone",
+                   fmt::format("the equation '{},{}->{}' sums over an axis of one operand only",
                                eq.left, eq.right, eq.out),
                    "sums over axes that both operands have");
   }
@@ -86,9 +86,9 @@ void einsum(Builder& builder, const Node& node) {
     const auto [axis, fresh] = extent.try_emplace(eq.right[i], right.dims()[i]);
     if (axis->second != right.dims()[i]) {
       builder.refuse(node,
-                     fmt::format("axis '{}' of the equation has extents {} and {}", eq.right[i],
+                     fmt::format("axis '{}' of the equation has sizes {} and {}", eq.right[i],
                                  axis->second, right.dims()[i]),
-                     "equal ones");
+                     "equal sizes");
     }
   }
   const auto joined = [&](const std::string& letters) {
@@ -107,7 +107,7 @@ void einsum(Builder& builder, const Node& node) {
   left = builder.reshape(node, left, matrix(joined(rows), joined(summed)));
   right = ordered(builder, node, right, eq.right, shared + summed + columns);
   right = builder.reshape(node, right, matrix(joined(summed), joined(columns)));
-  Value out = product(builder, node, left, right);
+  Value out = batched_matmul(builder, node, left, right);
   Extents apart = leading;
   for (const char c : rows + columns) apart.push_back(extent.at(c));
   out = builder.reshape(node, out, apart);

@@ -1,4 +1,4 @@
-// Operators that treat every element alone.
+// Element-wise operators.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,7 +60,8 @@ void dropout(Builder& builder, const Node& node) {
                                                   ratio->tensor.count() == 1) {
     rate = ratio->tensor.real(0);
   }
-  if (!(rate >= 0 && rate < 1)) builder.refuse(node, fmt::format("a rate of {}", rate), "[0, 1)");
+  if (!(rate >= 0 && rate < 1))
+    builder.refuse(node, fmt::format("ratio {}", rate), "a number in [0, 1)");
   builder.output(node, 0, builder.emit(node, Dropout{rate}, {x}, x.batch));
 }
 
@@ -78,7 +79,7 @@ void identity(Builder& builder, const Node& node) {
   builder.output(node, 0, std::move(value));
 }
 
-/// Writes into a tensor at given places; the values written may be computed.
+/// Scatters into a tensor at given indices; the values written may be computed.
 void scatter(Builder& builder, const Node& node) {
   const Value data = builder.activation(node, builder.operand(node, 0));
   const Value& updates = builder.operand(node, 2);
@@ -87,7 +88,7 @@ void scatter(Builder& builder, const Node& node) {
   }
   const Value written = builder.activation(node, updates);
   if (!written.batch.none() && written.batch != data.batch) {
-    builder.refuse(node, "it writes samples into a tensor without them", "");
+    builder.refuse(node, "it writes activations into a constant", "an activation as operand 0");
   }
   builder.output(node, 0,
                  builder.emit(node, Rearrange{"scatter", builder.network()[data.layer].out, true},
@@ -98,7 +99,9 @@ void scatter(Builder& builder, const Node& node) {
 void random(Builder& builder, const Node& node) {
   const auto* shape = node.find<std::vector<std::int64_t>>("shape");
   const Extents dims = shape != nullptr ? *shape : builder.operand(node, 0).dims();
-  if (!elements(dims)) builder.refuse(node, fmt::format("extents {}", to_text(dims)), "");
+  if (!elements(dims))
+    builder.refuse(node, fmt::format("its output has shape {}", to_text(dims)),
+                   "at most 2^40 elements");
   Value value;
   value.tensor = Tensor::unknown(Element::real, dims);
   builder.output(node, 0, std::move(value));
@@ -193,7 +196,7 @@ std::span<const Operator> elementwise_operators() { return elementwise_table; }
 
 Value elementwise(Builder& builder, const Node& node, const std::string& function,
                   const std::vector<Value>& operands) {
-  if (operands.empty()) builder.refuse(node, "it has no operands", "");
+  if (operands.empty()) builder.refuse(node, "it has no operands", "at least one");
   Extents dims = operands[0].dims();
   std::vector<Value> computed;
   for (const Value& value : operands) {

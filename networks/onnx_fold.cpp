@@ -23,7 +23,7 @@ std::optional<std::vector<Tensor>> fold_views(const Node& node, Operands in, std
   if (node.op == "Reshape") {
     const auto* attribute = node.find<std::vector<std::int64_t>>("shape");  // opset 1
     const auto& target =
-        opset < 5 && attribute != nullptr ? *attribute : integers(operand(in, 1), "extents");
+        opset < 5 && attribute != nullptr ? *attribute : integers(operand(in, 1), "sizes");
     dims = reshaped(data, target, node.integer("allowzero", 0) == 0);
   } else if (node.op == "Flatten") {
     const std::int64_t given = node.integer("axis", 1);
@@ -44,7 +44,7 @@ std::optional<std::vector<Tensor>> fold_views(const Node& node, Operands in, std
         }
       }
       for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-        if (dims[*axis] != 1) throw FoldError(fmt::format("axis {} is not 1", *axis));
+        if (dims[*axis] != 1) throw FoldError(fmt::format("axis {} does not have size 1", *axis));
         dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(*axis));
       }
     } else {
@@ -52,7 +52,7 @@ std::optional<std::vector<Tensor>> fold_views(const Node& node, Operands in, std
       const std::size_t added = given != nullptr       ? integers(*given, "axes").size()
                                 : attribute != nullptr ? attribute->size()
                                                        : 0;
-      if (added + dims.size() > most_axes) throw FoldError("it makes too many axes");
+      if (added + dims.size() > most_axes) throw FoldError("its output has too many axes");
       for (const std::size_t axis : axes_of(node, given, dims.size() + added)) {
         if (axis > dims.size()) throw FoldError("its axes repeat");
         dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis), 1);
@@ -73,7 +73,7 @@ std::optional<std::vector<Tensor>> fold(const Node& node, Operands in, std::int6
   if (!result) return std::nullopt;
   for (const Tensor& tensor : *result) {
     if (!elements(tensor.dims) || tensor.dims.size() > most_axes) {
-      throw FoldError(fmt::format("it makes extents {}, too large", to_text(tensor.dims)));
+      throw FoldError(fmt::format("its output of shape {} is too large", to_text(tensor.dims)));
     }
   }
   return result;
@@ -86,7 +86,7 @@ Extents broadcast(std::span<const std::int64_t> a, std::span<const std::int64_t>
   for (std::size_t i = 0; i < shorter.size(); ++i) {
     std::int64_t& extent = out[out.size() - shorter.size() + i];
     if (extent != shorter[i] && extent != 1 && shorter[i] != 1) {
-      throw FoldError(fmt::format("extents {} and {} cannot be broadcast", to_text(a), to_text(b)));
+      throw FoldError(fmt::format("shapes {} and {} cannot be broadcast", to_text(a), to_text(b)));
     }
     if (extent == 1) extent = shorter[i];
   }
@@ -103,22 +103,21 @@ std::size_t normal_axis(std::int64_t axis, std::size_t rank) {
 
 const std::vector<std::int64_t>& integers(const Tensor& tensor, std::string_view what) {
   if (!tensor.known || tensor.element == Element::real) {
-    throw FoldError(fmt::format("its {} are not known before training", what));
+    throw FoldError(fmt::format("its {} are not constant", what));
   }
   return tensor.integers;
 }
 
 const Tensor& operand(Operands in, std::size_t i) {
   if (i >= in.size() || in[i] == nullptr)
-    throw FoldError(fmt::format("operand {} is left out or not known before training", i));
+    throw FoldError(fmt::format("operand {} is missing or not constant", i));
   return *in[i];
 }
 
 Extents reshaped(const Tensor& data, std::span<const std::int64_t> target, bool zero_copies) {
   Extents out(target.begin(), target.end());
   const auto wrong = [&] {
-    return FoldError(
-        fmt::format("extents {} cannot become {}", to_text(data.dims), to_text(target)));
+    return FoldError(fmt::format("shape {} cannot become {}", to_text(data.dims), to_text(target)));
   };
   std::optional<std::size_t> open;
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -180,7 +179,7 @@ std::vector<AxisSlice> slices_of(const Node& node, Operands in,
     AxisSlice slice{normal_axis(axes[i], dims.size()), 0, steps[i], 0};
     const std::int64_t extent = dims[slice.axis];
     if (slice.step == 0 || std::abs(slice.step / 2) > most_elements) {
-      throw FoldError(fmt::format("a step of {}", slice.step));
+      throw FoldError(fmt::format("step {}", slice.step));
     }
     const bool forward = slice.step > 0;
     const auto clip = [&](std::int64_t at) {
@@ -218,7 +217,8 @@ std::vector<std::int64_t> split_of(const Node& node, const Tensor* lengths, std:
     sum += length;
   }
   if (sum != extent || out.size() < node.outputs.size()) {
-    throw FoldError(fmt::format("parts {} of an axis of {}", to_text(out), extent));
+    throw FoldError(
+        fmt::format("parts {} do not add up to an axis of size {}", to_text(out), extent));
   }
   return out;
 }
@@ -241,7 +241,7 @@ std::vector<std::int64_t> pads_of(const Node& node, Operands in, std::size_t ran
     const std::size_t axis = normal_axis(axes[i], rank);
     for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
       const std::int64_t pad = given[side * axes.size() + i];
-      if (std::abs(pad / 2) > most_elements) throw FoldError(fmt::format("a padding of {}", pad));
+      if (std::abs(pad / 2) > most_elements) throw FoldError(fmt::format("padding {}", pad));
       out[side * rank + axis] = pad;
     }
   }

@@ -289,7 +289,7 @@ std::optional<std::vector<Tensor>> fold_arithmetic(const Node& node, Operands in
   if (const auto binary = binaries().find(node.op); binary != binaries().end()) {
     Tensor out = operand(in, 0);
     if (in.size() < 2 && node.op != "Max" && node.op != "Min") {
-      throw FoldError("it has one operand where it takes two");
+      throw FoldError("it has one operand instead of two");
     }
     for (std::size_t i = 1; i < in.size(); ++i) out = apply(binary->second, out, operand(in, i));
     return one(std::move(out));

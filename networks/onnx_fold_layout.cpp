@@ -57,7 +57,7 @@ Tensor transpose(const Node& node, const Tensor& data) {
   std::vector<std::int64_t> order(rank);
   std::iota(order.rbegin(), order.rend(), 0);
   if (const auto* given = node.find<std::vector<std::int64_t>>("perm")) order = *given;
-  if (order.size() != rank) throw FoldError("its permutation does not fit the operand");
+  if (order.size() != rank) throw FoldError("its permutation and its operand differ in rank");
   Extents dims;
   std::vector<std::size_t> step;
   const auto stride = strides(data.dims);
@@ -105,7 +105,7 @@ Tensor gather(const Node& node, Operands in) {
   const std::int64_t extent = data.dims[axis];
   for (const std::int64_t i : where.integers) {
     if (i < -extent || i >= extent) {
-      throw FoldError(fmt::format("index {} into an axis of {}", i, extent));
+      throw FoldError(fmt::format("index {} is outside an axis of size {}", i, extent));
     }
   }
   const auto stride = strides(data.dims), where_stride = strides(where.dims);
@@ -138,7 +138,7 @@ Tensor concat(const Node& node, Operands in) {
       fits = a == axis || part.dims[a] == out.dims[a];
     }
     if (!fits) {
-      throw FoldError(fmt::format("extents {} and {} cannot be joined along axis {}",
+      throw FoldError(fmt::format("shapes {} and {} cannot be concatenated along axis {}",
                                   to_text(out.dims), to_text(part.dims), axis));
     }
     known = known && part.known && part.element == out.element;
@@ -188,11 +188,11 @@ Tensor repeat(const Tensor& data, Extents dims) {
 Tensor tile(Operands in) {
   const Tensor& data = operand(in, 0);
   const auto& times = integers(operand(in, 1), "repeats");
-  if (times.size() != data.dims.size()) throw FoldError("one repeat per axis is needed");
+  if (times.size() != data.dims.size()) throw FoldError("it needs one repeat per axis");
   Extents dims = data.dims;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (times[i] < 0 || !elements(std::vector{dims[i], times[i]})) {
-      throw FoldError(fmt::format("{} repeats of an axis of {}", times[i], dims[i]));
+      throw FoldError(fmt::format("{} repeats of an axis of size {}", times[i], dims[i]));
     }
     dims[i] *= times[i];
   }
@@ -224,7 +224,7 @@ Tensor range(Operands in) {
   const Tensor &begin = operand(in, 0), &end = operand(in, 1), &step = operand(in, 2);
   if (!begin.known || !end.known || !step.known || begin.count() != 1 || end.count() != 1 ||
       step.count() != 1) {
-    throw FoldError("its limits are not known before training");
+    throw FoldError("its limits are not constant");
   }
   const double count = std::ceil((end.real(0) - begin.real(0)) / step.real(0));
   if (!(count <= static_cast<double>(most_elements))) throw FoldError("its range is too long");
@@ -265,8 +265,8 @@ Tensor constant_of_shape(const Node& node, Operands in) {
   const Tensor one = value != nullptr && value->known && value->count() == 1
                          ? with_dims(*value, {})
                          : Tensor::of_reals({}, {0});
-  const Extents dims = integers(operand(in, 0), "extents");
-  if (!elements(dims)) throw FoldError(fmt::format("it makes extents {}", to_text(dims)));
+  const Extents dims = integers(operand(in, 0), "sizes");
+  if (!elements(dims)) throw FoldError(fmt::format("its output has shape {}", to_text(dims)));
   return repeat(one, dims);
 }
 
@@ -297,7 +297,7 @@ Tensor trilu(const Node& node, Operands in) {
 
 /// Positions of the elements that are not zero: rank × count.
 Tensor non_zero(const Tensor& data) {
-  if (!data.known) throw FoldError("its operand is not known before training");
+  if (!data.known) throw FoldError("its operand is not constant");
   const auto stride = strides(data.dims);
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < data.count(); ++i) {
@@ -331,7 +331,7 @@ Results fold_layout(const Node& node, Operands in) {
   if (op == "NonZero") return one(non_zero(operand(in, 0)));
   if (op == "Trilu") return one(trilu(node, in));
   if (op == "Expand") {
-    const auto& target = integers(operand(in, 1), "extents");
+    const auto& target = integers(operand(in, 1), "sizes");
     return one(repeat(operand(in, 0), broadcast(operand(in, 0).dims, target)));
   }
   if (op == "Pad") {
@@ -344,7 +344,7 @@ Results fold_layout(const Node& node, Operands in) {
     if (out.dims == data.dims) return one(data);
     return one(std::move(out));
   }
-  // Masks are written this way; nobody asks for their numbers.
+  // Masks are written this way; their elements are never needed.
   if (op == "ScatterND" || op == "ScatterElements" || op == "CumSum" || op == "EyeLike") {
     return one(Tensor::unknown(operand(in, 0).element, operand(in, 0).dims));
   }

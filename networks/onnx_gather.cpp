@@ -22,7 +22,7 @@ Extents gathered(const Value& data, const Value& indices, std::size_t axis) {
   return dims;
 }
 
-/// Indices that the network computes (tokens) into a table.
+/// Indices that the network computes (token ids) into an embedding table.
 void look_up(Builder& builder, const Node& node, const Value& data, const Value& indices,
              std::size_t axis) {
   if (data.is(Kind::weight) && data.rank() == 2 && axis == 0 && data.base == data.dims()) {
@@ -31,14 +31,15 @@ void look_up(Builder& builder, const Node& node, const Value& data, const Value&
   }
   const Value from = builder.activation(node, data);
   if (!from.batch.none()) {
-    builder.refuse(node, "it picks by computed indices from a tensor of samples",
-                   "constant indices, or a table");
+    builder.refuse(node, "it gathers from activations with computed indices",
+                   "constant indices, or an embedding table");
   }
   Batch batch = indices.batch;
   if (!batch.none()) batch.axis += static_cast<int>(axis);
   const Extents dims = gathered(data, indices, axis);
   if (!elements(dims) || dims.size() > most_axes) {
-    builder.refuse(node, fmt::format("it makes extents {}", to_text(dims)), "fewer elements");
+    builder.refuse(node, fmt::format("its output has shape {}", to_text(dims)),
+                   fmt::format("at most {} axes and 2^40 elements", most_axes));
   }
   Shape out;
   for (const std::int64_t extent : builder.sample_extents(dims, batch)) {
@@ -53,7 +54,7 @@ void select(Builder& builder, const Node& node, const Value& data, const Value& 
             std::size_t axis) {
   const Value x = builder.activation(node, data);
   if (static_cast<int>(axis) == x.batch.axis) {
-    builder.refuse(node, "it picks samples of the batch", "all samples alike");
+    builder.refuse(node, "it selects samples of the batch", "the same elements of every sample");
   }
   const std::int64_t extent = x.dims()[axis];
   const Tensor& at = indices.tensor;
@@ -61,8 +62,9 @@ void select(Builder& builder, const Node& node, const Value& data, const Value& 
   bool run = at.known && at.element != Element::real && at.count() > 0 && indices.rank() <= 1;
   for (std::size_t i = 0; run && i < at.count(); ++i) {
     if (at.integers[i] < -extent || at.integers[i] >= extent) {
-      builder.refuse(node, fmt::format("index {} into an axis of {}", at.integers[i], extent),
-                     "indices inside the axis");
+      builder.refuse(node,
+                     fmt::format("index {} is outside an axis of size {}", at.integers[i], extent),
+                     "indices within the axis");
     }
     const std::int64_t index = at.integers[i] < 0 ? at.integers[i] + extent : at.integers[i];
     if (i == 0) first = index;
@@ -101,11 +103,11 @@ void expand(Builder& builder, const Node& node) {
   const Value& value = builder.operand(node, 0);
   const auto in = constants(builder, node);
   const Extents dims =
-      broadcast(value.dims(), integers(parsim::onnx_reader::operand(in, 1), "extents"));
+      broadcast(value.dims(), integers(parsim::onnx_reader::operand(in, 1), "sizes"));
   if (!value.is(Kind::weight)) {
     return builder.output(node, 0, builder.expand(node, builder.activation(node, value), dims));
   }
-  // Still the weight: what it meets decides whether the copies are one per sample.
+  // Still the weight: the operator that reads it decides whether the copies are one per sample.
   Value out = value;
   out.base.insert(out.base.begin(), dims.size() - value.rank(), 1);
   out.tensor.dims = dims;
@@ -120,7 +122,7 @@ void tile(Builder& builder, const Node& node) {
   bool copies = times.size() == dims.size();  // of axes of one element only, as Expand makes them
   for (std::size_t i = 0; i < dims.size() && i < times.size(); ++i) {
     if (times[i] < 1 || times[i] > most_elements / dims[i]) {
-      builder.refuse(node, fmt::format("{} repeats of an axis of {}", times[i], dims[i]),
+      builder.refuse(node, fmt::format("{} repeats of an axis of size {}", times[i], dims[i]),
                      "1 or more");
     }
     copies = copies && (times[i] == 1 || dims[i] == 1);
@@ -128,8 +130,8 @@ void tile(Builder& builder, const Node& node) {
   }
   if (times.size() != dims.size() || !elements(dims)) {
     builder.refuse(node,
-                   fmt::format("repeats {} of extents {}", to_text(times), to_text(value.dims())),
-                   "one number per axis");
+                   fmt::format("repeats {} of shape {}", to_text(times), to_text(value.dims())),
+                   "one repeat per axis");
   }
   if (value.is(Kind::weight) && copies) {
     Value out = value;
@@ -139,7 +141,7 @@ void tile(Builder& builder, const Node& node) {
   const Value x = builder.activation(node, value);
   if (copies) return builder.output(node, 0, builder.expand(node, x, dims));
   if (!x.batch.none() && times[static_cast<std::size_t>(x.batch.axis)] != 1) {
-    builder.refuse(node, "it repeats the samples of the batch", "one sample at a time");
+    builder.refuse(node, "it repeats samples of the batch", "repeats within a sample");
   }
   builder.output(node, 0, builder.rearrange(node, "tile", x, dims, x.batch, builder.roles(x)));
 }
@@ -154,10 +156,11 @@ void pad(Builder& builder, const Node& node) {
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const std::int64_t before = pads[i], after = pads[dims.size() + i];
     if ((before != 0 || after != 0) && static_cast<int>(i) == x.batch.axis) {
-      builder.refuse(node, "it pads the batch", "all samples alike");
+      builder.refuse(node, "it pads the batch axis", "padding of other axes");
     }
     dims[i] += before + after;
-    if (dims[i] < 1) builder.refuse(node, "its padding leaves nothing", "at least one index");
+    if (dims[i] < 1)
+      builder.refuse(node, "its padding leaves an empty axis", "at least one element");
   }
   builder.output(
       node, 0,
@@ -181,16 +184,17 @@ void resize(Builder& builder, const Node& node) {
       const double scale = attribute != nullptr ? (*attribute)[i] : in[scales]->real(i);
       const double extent = std::floor(static_cast<double>(dims[i]) * scale);
       if (!(extent >= 1 && extent < static_cast<double>(most_elements))) {
-        builder.refuse(node, fmt::format("a scale of {}", scale), "at least one element is left");
+        builder.refuse(node, fmt::format("scale {} leaves an empty axis", scale),
+                       "at least one element");
       }
       dims[i] = static_cast<std::int64_t>(extent);
     }
   } else {
-    builder.refuse(node, "neither sizes nor scales are known, one per axis", "constant ones");
+    builder.refuse(node, "neither sizes nor scales are constant", "constants, one per axis");
   }
   for (std::size_t i = 0; i < x.rank(); ++i) {
     if (static_cast<int>(i) == x.batch.axis && dims[i] != x.dims()[i]) {
-      builder.refuse(node, "it resizes the batch", "all samples alike");
+      builder.refuse(node, "it resizes the batch axis", "sizes of other axes");
     }
   }
   builder.output(node, 0, builder.rearrange(node, "resize", x, dims, x.batch, builder.roles(x)));
@@ -206,7 +210,7 @@ void depth_and_space(Builder& builder, const Node& node) {
       dims.size() == 4 && x.batch.axis == 0 && block > 0 && block < (1 << 20) &&
       (to_space ? dims[1] % (block * block) == 0 : dims[2] % block == 0 && dims[3] % block == 0);
   if (!fits) {
-    builder.refuse(node, fmt::format("blocks of {} in extents {}", block, to_text(dims)),
+    builder.refuse(node, fmt::format("blocks of {} in shape {}", block, to_text(dims)),
                    "blocks that divide batch × channel × height × width");
   }
   dims[1] = to_space ? dims[1] / (block * block) : dims[1] * block * block;

@@ -54,18 +54,21 @@ std::string broken(const std::string& bytes) {
 }
 
 onnx::ModelProto parse(const std::string& path) {
-  const std::string accepted = "an ONNX model (with or without its weights)";
+  const std::string accepted = "accepted: an ONNX model (with or without its weights)";
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
-  if (!std::filesystem::exists(path)) throw InputError(path, "there is no such file", accepted);
+  if (!std::filesystem::exists(path)) throw InputError(path, "no such file", accepted);
   if (std::filesystem::is_directory(path)) {
-    throw InputError(path, "a folder without a config.json", "a model's folder, or " + accepted);
+    throw InputError(
+        path, "a folder without a config.json",
+        "accepted: the folder of a model, or an ONNX model (with or without its weights)");
   }
   if (error || !file) throw InputError(path, "cannot be read as a file", accepted);
   if (size == 0) throw InputError(path, "is empty", accepted);
   if (size >= (std::uintmax_t{1} << 31)) {
-    throw InputError(path, "is larger than 2 GiB", "save the weights as external data");
+    throw InputError(path, "is larger than 2 GiB",
+                     "accepted: up to 2 GiB; save the weights as external data");
   }
   onnx::ModelProto model;
   if (!model.ParseFromIstream(&file)) {
@@ -94,19 +97,21 @@ std::int64_t bind(const onnx::TensorShapeProto::Dimension& dim, const std::strin
   if (dim.has_dim_value()) {
     extent = dim.dim_value();
   } else if (dim.dim_param().empty()) {
-    throw InputError(where, fmt::format("axis {} has neither an extent nor a name", axis),
-                     "export it with a name and bind that with --dim NAME=VALUE");
+    throw InputError(where, fmt::format("axis {} has neither a size nor a name", axis),
+                     "accepted: a named axis, bound with --dim NAME=N");
   } else {
     const auto bound = dims.find(dim.dim_param());
     if (bound == dims.end()) {
-      throw InputError(where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
-                       fmt::format("bind it with --dim {}=VALUE{}", dim.dim_param(),
-                                   axis == 0 ? " (any: --batch sets the samples of a step)" : ""));
+      throw InputError(
+          where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
+          fmt::format("accepted: --dim {}=N{}", dim.dim_param(),
+                      axis == 0 ? " with any N (--batch sets the samples of a step)" : ""));
     }
     extent = bound->second;
   }
   if (extent < 1) {
-    throw InputError(where, fmt::format("axis {} has extent {}", axis, extent), "1 or more");
+    throw InputError(where, fmt::format("axis {} has size {}", axis, extent),
+                     "accepted: 1 or more");
   }
   return extent;
 }
@@ -125,34 +130,34 @@ void read_inputs(Graph& graph, const onnx::GraphProto& proto,
     if (symbols.contains(name)) continue;
     throw InputError(fmt::format("--dim {}={}", name, value),
                      fmt::format("{} has no dimension '{}'", graph.file, name),
-                     known.empty() ? "all its dimensions are numbers"
-                                   : fmt::format("its dimensions: {};{}", join(known),
-                                                 did_you_mean(name, known)));
+                     known.empty()
+                         ? "accepted: nothing, all its dimensions are fixed"
+                         : fmt::format("accepted: {};{}", join(known), did_you_mean(name, known)));
   }
   for (const auto& input : proto.input()) {
     if (graph.initializers.contains(input.name())) continue;
     const std::string where = fmt::format("{}: input '{}'", graph.file, input.name());
     if (!input.type().has_tensor_type() || !input.type().tensor_type().has_shape()) {
-      throw InputError(where, "it has no shape", "a tensor with a shape");
+      throw InputError(where, "it has no shape", "accepted: a tensor with a shape");
     }
     const auto& type = input.type().tensor_type();
     GraphInput out{input.name(), element_of(type.elem_type(), where), {}, {}};
     if (type.shape().dim_size() > static_cast<int>(most_axes)) {
       throw InputError(where, fmt::format("{} axes", type.shape().dim_size()),
-                       fmt::format("at most {}", most_axes));
+                       fmt::format("accepted: at most {}", most_axes));
     }
     for (int i = 0; i < type.shape().dim_size(); ++i) {
       out.dims.push_back(bind(type.shape().dim(i), where, i, dims));
     }
     if (!elements(out.dims)) {
-      throw InputError(where, fmt::format("extents {}", to_text(out.dims)),
-                       "at most 2^40 elements in all");
+      throw InputError(where, fmt::format("shape {}", to_text(out.dims)),
+                       "accepted: at most 2^40 elements");
     }
     if (!out.dims.empty()) out.batch_symbol = type.shape().dim(0).dim_param();
     graph.inputs.push_back(std::move(out));
   }
   if (graph.inputs.empty() || graph.inputs[0].dims.empty()) {
-    throw InputError(graph.file, "has no input with a batch dimension", "at least one");
+    throw InputError(graph.file, "has no input with a batch dimension", "accepted: at least one");
   }
 }
 
@@ -185,8 +190,10 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
       if (output.empty()) continue;
       const auto [twin, fresh] = maker.emplace(output, i);
       if (!fresh) {
-        throw InputError(place(graph, nodes[i]), fmt::format("it makes '{}' again", output),
-                         fmt::format("node '{}' makes it already", nodes[twin->second].name));
+        throw InputError(place(graph, nodes[i]),
+                         fmt::format("its output '{}' is also that of node '{}'", output,
+                                     nodes[twin->second].name),
+                         "accepted: one node per tensor");
       }
     }
   }
@@ -199,15 +206,16 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
       if (const auto found = maker.find(input); found != maker.end()) {
         read[i].push_back(found->second);
       } else if (!input.empty() && !sources.contains(input)) {
-        throw InputError(place(graph, nodes[i]), fmt::format("nothing makes its input '{}'", input),
-                         "an input of the graph, an initializer or another node's output");
+        throw InputError(
+            place(graph, nodes[i]), fmt::format("no node produces its input '{}'", input),
+            "accepted: an input of the graph, an initializer or another node's output");
       }
     }
   }
   const TopologicalOrder sorted = topological_order(read);
   if (sorted.on_cycle) {
     throw InputError(place(graph, nodes[*sorted.on_cycle]),
-                     "it waits for its own output: the graph has a cycle", "an acyclic graph");
+                     "it depends on its own output", "accepted: an acyclic graph");
   }
   std::vector<Node> ordered;
   ordered.reserve(nodes.size());
@@ -230,15 +238,15 @@ Graph load_graph(const std::string& path, const std::map<std::string, std::int64
   for (const auto& initializer : proto.initializer()) {
     const std::string where = fmt::format("{}: initializer '{}'", path, initializer.name());
     if (!graph.initializers.emplace(initializer.name(), to_tensor(initializer, where)).second) {
-      throw InputError(where, "it is there twice", "unique names");
+      throw InputError(where, "its name occurs twice", "accepted: unique names");
     }
   }
   if (proto.sparse_initializer_size() > 0) {
-    throw InputError(path, "has sparse initializers", "dense ones");
+    throw InputError(path, "has sparse initializers", "accepted: dense initializers");
   }
   read_inputs(graph, proto, dims);
   for (const auto& output : proto.output()) graph.outputs.push_back(output.name());
-  if (graph.outputs.empty()) throw InputError(path, "has no output", "at least one");
+  if (graph.outputs.empty()) throw InputError(path, "has no output", "accepted: at least one");
   graph.nodes = in_order(graph, read_nodes(graph, proto));
   return graph;
 }

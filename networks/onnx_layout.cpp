@@ -88,17 +88,18 @@ void concat(Builder& builder, const Node& node) {
     if (count && *count == 0) continue;  // an empty cache
     parts.push_back(part.without_numbers());
     if (part.rank() != parts[0].rank()) {
-      builder.refuse(
-          node, fmt::format("extents {} and {}", to_text(parts[0].dims()), to_text(part.dims())),
-          "as many axes each");
+      builder.refuse(node,
+                     fmt::format("operands of shapes {} and {}", to_text(parts[0].dims()),
+                                 to_text(part.dims())),
+                     "operands of the same rank");
     }
   }
-  if (parts.empty()) builder.refuse(node, "it joins nothing", "at least one operand");
+  if (parts.empty()) builder.refuse(node, "it has no operands", "at least one");
   const std::size_t rank = parts[0].rank();
   const std::size_t axis = normal_axis(node.integer("axis", 0), rank);
   const Batch batch = builder.common_batch(parts, rank);
   if (batch.axis == static_cast<int>(axis)) {
-    builder.refuse(node, "it joins along the batch", "one sample at a time");
+    builder.refuse(node, "it concatenates along the batch axis", "other axes");
   }
   const auto same = builder.aligned(node, parts, batch, rank);
   Value probe = same[0];
@@ -111,9 +112,9 @@ void concat(Builder& builder, const Node& node) {
 Value cut(Builder& builder, const Node& node, const Value& x, const AxisSlice& slice) {
   const std::int64_t extent = x.dims()[slice.axis];
   if (slice.count == extent && slice.step == 1) return x;
-  if (slice.count < 1) builder.refuse(node, "it keeps nothing", "at least one index");
+  if (slice.count < 1) builder.refuse(node, "it keeps no element", "at least one");
   if (static_cast<int>(slice.axis) == x.batch.axis) {
-    builder.refuse(node, "it picks samples of the batch", "all samples alike");
+    builder.refuse(node, "it selects samples of the batch", "the same elements of every sample");
   }
   if (slice.step < 0) {
     Extents dims = x.dims();
@@ -146,7 +147,7 @@ void split(Builder& builder, const Node& node) {
   for (const std::int64_t length :
        split_of(node, in.size() > 1 ? in[1] : nullptr, x.dims()[axis])) {
     const bool read = i < node.outputs.size() && !builder.readers(node.outputs[i]).empty();
-    // Parts that nobody reads and the graph does not give need no layer.
+    // Parts that are neither read nor outputs of the graph need no layer.
     const bool given = i < node.outputs.size() && builder.is_output(node.outputs[i]);
     if (read || given) builder.output(node, i, cut(builder, node, x, {axis, begin, 1, length}));
     begin += length;

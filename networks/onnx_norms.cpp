@@ -28,7 +28,8 @@ void per_channel(Builder& builder, const Node& node, NormKind kind, std::int64_t
   const Value x = builder.activation(node, builder.operand(node, 0));
   const Value map = builder.as_map(node, x);
   if (x.batch.merged() > 1 && kind != NormKind::batch) {
-    builder.refuse(node, "it normalises several maps of each sample apart", "one map per sample");
+    builder.refuse(node, "it normalises several feature maps of a sample separately",
+                   "one feature map per sample");
   }
   Norm norm{kind, false, size};
   std::vector<Value> learned;
@@ -41,9 +42,9 @@ void per_channel(Builder& builder, const Node& node, NormKind kind, std::int64_t
     for (const Value& weight : learned) {
       if (weight.dims() != Extents{x.dims()[1]}) {
         builder.refuse(node,
-                       fmt::format("'{}' with extents {} meets {} channels", weight.origin,
+                       fmt::format("'{}' of shape {} is applied to {} channels", weight.origin,
                                    to_text(weight.dims()), x.dims()[1]),
-                       "one number per channel");
+                       "one element per channel");
       }
     }
   }
@@ -75,7 +76,8 @@ void layer_norm(Builder& builder, const Node& node) {
   const Value x = builder.activation(node, builder.operand(node, 0));
   const std::size_t axis = normal_axis(node.integer("axis", -1), x.rank());
   if (x.batch.axis >= static_cast<int>(axis)) {
-    builder.refuse(node, "it works across the samples of the batch", "one sample at a time");
+    builder.refuse(node, "it works across samples of the batch",
+                   "operators that work on each sample");
   }
   // Several axes are normalised together: seen as one, then taken apart again.
   Extents joined(x.dims().begin(), x.dims().begin() + static_cast<std::ptrdiff_t>(axis));
@@ -88,9 +90,9 @@ void layer_norm(Builder& builder, const Node& node) {
     Value weight = weights(builder, node, i);
     if (elements(weight.dims()) != width[0]) {
       builder.refuse(node,
-                     fmt::format("'{}' with extents {} meets {} normalised numbers", weight.origin,
-                                 to_text(weight.dims()), width[0]),
-                     "one number for each");
+                     fmt::format("'{}' of shape {} is applied to {} normalised elements",
+                                 weight.origin, to_text(weight.dims()), width[0]),
+                     "one element for each");
     }
     weight.base = weight.tensor.dims = width;
     learned.push_back(std::move(weight));

@@ -17,7 +17,7 @@ namespace {
 using Kind = Value::Kind;
 using Table = std::map<std::string_view, void (*)(Builder&, const Node&)>;
 
-/// Extents of a tensor are known before training, whatever its numbers are.
+/// The shape of a tensor is constant even if its elements are not.
 void shape(Builder& builder, const Node& node) {
   const Extents& dims = builder.operand(node, 0).dims();
   const auto rank = static_cast<std::int64_t>(dims.size());
@@ -37,10 +37,9 @@ void size(Builder& builder, const Node& node) {
   builder.output(node, 0, std::move(out));
 }
 
-/// Operators of constants alone; a network that computes their operands cannot be planned.
+/// Operators on constants only; a network that computes their operands cannot be planned.
 void constant_only(Builder& builder, const Node& node) {
-  builder.refuse(node, "its operands are computed by the network",
-                 "operands that are known before training");
+  builder.refuse(node, "its operands are computed by the network", "constant operands");
 }
 
 constexpr Operator constant_operators[] = {
@@ -57,7 +56,7 @@ const Table& table() {
     Table out;
     for (const auto family :
          {std::span<const Operator>(constant_operators), elementwise_operators(),
-          window_operators(), norm_operators(), product_operators(), layout_operators(),
+          window_operators(), norm_operators(), matmul_operators(), layout_operators(),
           gather_operators(), reduce_operators()}) {
       for (const Operator& entry : family) out.emplace(entry.name, entry.apply);
     }
@@ -105,8 +104,8 @@ void apply(Builder& builder, const Node& node) {
     for (const auto& [name, function] : table()) known.emplace_back(name);
     const std::string meant = did_you_mean(node.op, known);
     throw InputError(place(builder.graph(), node),
-                     fmt::format("operator '{}' is not known", node.op),
-                     fmt::format("{} operators of ONNX are{}", known.size(),
+                     fmt::format("operator '{}' is not supported", node.op),
+                     fmt::format("accepted: {} operators of ONNX{}", known.size(),
                                  meant.empty() ? meant : ";" + meant));
   }
   try {

@@ -21,16 +21,16 @@ struct Operator {
 [[nodiscard]] std::span<const Operator> elementwise_operators();
 [[nodiscard]] std::span<const Operator> window_operators();  // convolution, pooling
 [[nodiscard]] std::span<const Operator> norm_operators();
-[[nodiscard]] std::span<const Operator> product_operators();  // Gemm, MatMul, Einsum
-[[nodiscard]] std::span<const Operator> layout_operators();   // Reshape, Transpose, Slice, …
-[[nodiscard]] std::span<const Operator> gather_operators();   // Gather, Expand, Pad, Resize, …
-[[nodiscard]] std::span<const Operator> reduce_operators();   // Reduce*, Softmax, losses
+[[nodiscard]] std::span<const Operator> matmul_operators();  // Gemm, MatMul, Einsum
+[[nodiscard]] std::span<const Operator> layout_operators();  // Reshape, Transpose, Slice, …
+[[nodiscard]] std::span<const Operator> gather_operators();  // Gather, Expand, Pad, Resize, …
+[[nodiscard]] std::span<const Operator> reduce_operators();  // Reduce*, Softmax, losses
 
 /// Applies a node: folds it if all operands are constants, else adds its layers.
 /// Throws InputError for an unknown operator or one whose operands do not fit.
 void apply(Builder& builder, const Node& node);
 
-// What several families need.
+// Shared by several families.
 
 /// Operand `i` as the learned tensor of a layer (convolution, dense, norm …): a weight, or a
 /// constant, which counts as learned in this place. Throws InputError if the graph computes it.
@@ -43,8 +43,8 @@ void apply(Builder& builder, const Node& node);
 /// The activation with its axes in another order: axis i of the result is axis order[i].
 [[nodiscard]] Value permuted(Builder& builder, const Node& node, const Value& value,
                              const std::vector<std::size_t>& order);
-/// Product of two activations over their last two axes, batches of matrices broadcast.
-[[nodiscard]] Value product(Builder& builder, const Node& node, Value left, Value right);
+/// Matmul of two activations over their last two axes, batches of matrices broadcast.
+[[nodiscard]] Value batched_matmul(Builder& builder, const Node& node, Value left, Value right);
 
 /// Einsum of two operands.
 void einsum(Builder& builder, const Node& node);

@@ -1,4 +1,4 @@
-// Matrix products: dense layers where one side is learned, MatMul where both are activations.
+// Matmuls: dense layers where one operand is learned, MatMul where both are activations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,21 +18,22 @@ Value dense(Builder& builder, const Node& node, const Value& x, Value weight, st
             const Value* bias) {
   const auto last = static_cast<int>(x.rank()) - 1;
   if (x.rank() < 1 || x.batch.axis == last) {
-    builder.refuse(node, "it multiplies across the samples of the batch", "one sample at a time");
+    builder.refuse(node, "it multiplies across samples of the batch",
+                   "operators that work on each sample");
   }
   const auto wanted = elements(std::vector{units, x.dims().back()});
   if (units < 1 || !wanted || elements(weight.base) != wanted) {
     builder.refuse(node,
-                   fmt::format("weights '{}' {} meet an operand {}", weight.origin,
-                               to_text(weight.dims()), to_text(x.dims())),
-                   "as many rows as the operand's last axis has elements");
+                   fmt::format("weights '{}' of shape {} do not fit an operand of shape {}",
+                               weight.origin, to_text(weight.dims()), to_text(x.dims())),
+                   "as many rows as the last axis of the operand has elements");
   }
   std::vector<Value> learned{std::move(weight)};
   if (bias != nullptr) learned.push_back(*bias);
   return builder.emit(node, Dense{units, bias != nullptr}, {x}, x.batch, learned);
 }
 
-/// The one Add of a bias vector that follows a product, or nullptr. Sets `bias`.
+/// The Add of a bias vector that alone reads the result of `node`, or nullptr. Sets `bias`.
 const Node* following_bias(const Builder& builder, const Node& node, std::int64_t units,
                            Value& bias) {
   const std::string& out = node.outputs.empty() ? node.name : node.outputs[0];
@@ -55,20 +56,20 @@ void matmul(Builder& builder, const Node& node) {
   Value left = builder.operand(node, 0);
   const Value& right = builder.operand(node, 1);
   const bool learned = right.is(Kind::weight) && right.rank() == 2 && right.base == right.dims();
-  // Of two tables multiplied, the left one is data (coordinates of relative positions).
+  // Of two learned operands the left one is data (coordinates of relative positions).
   if (learned && left.is(Kind::weight)) left.kind = Kind::constant;
   if (!learned) {
-    const Value result =
-        product(builder, node, builder.activation(node, left), builder.activation(node, right));
+    const Value result = batched_matmul(builder, node, builder.activation(node, left),
+                                        builder.activation(node, right));
     return builder.output(node, 0, result);
   }
   const Value x = builder.activation(node, left);
   const std::int64_t units = right.dims()[1];
   if (x.rank() == 0 || x.dims().back() != right.dims()[0]) {
-    builder.refuse(
-        node,
-        fmt::format("an operand {} meets weights {}", to_text(x.dims()), to_text(right.dims())),
-        "… × k times k × n");
+    builder.refuse(node,
+                   fmt::format("an operand of shape {} does not fit weights of shape {}",
+                               to_text(x.dims()), to_text(right.dims())),
+                   "shapes … × k and k × n");
   }
   Value bias;
   const Node* add = following_bias(builder, node, units, bias);
@@ -85,23 +86,24 @@ void gemm(Builder& builder, const Node& node) {
   const Value& w = builder.operand(node, 1);
   const Value* c = builder.find(node, 2);
   if (x.rank() != 2 || w.rank() != 2) {
-    builder.refuse(node, fmt::format("operands {} and {}", to_text(x.dims()), to_text(w.dims())),
-                   "two matrices");
+    builder.refuse(
+        node, fmt::format("operands of shapes {} and {}", to_text(x.dims()), to_text(w.dims())),
+        "two matrices");
   }
   if (node.integer("transA", 0) != 0) x = permuted(builder, node, x, {1, 0});
   const bool transposed = node.integer("transB", 0) != 0;
   const std::int64_t units = w.dims()[transposed ? 0 : 1];
   if (w.dims()[transposed ? 1 : 0] != x.dims()[1]) {
     builder.refuse(node,
-                   fmt::format("operands {} and {} with transB={}", to_text(x.dims()),
+                   fmt::format("operands of shapes {} and {} with transB={}", to_text(x.dims()),
                                to_text(w.dims()), transposed ? 1 : 0),
-                   "m × k times k × n");
+                   "shapes m × k and k × n");
   }
   Value out;
   bool added = c == nullptr;
   if (w.is(Kind::activation)) {
     const Value right = transposed ? permuted(builder, node, w, {1, 0}) : w;
-    out = product(builder, node, x, right);
+    out = batched_matmul(builder, node, x, right);
   } else {
     Value bias;
     const bool vector = c != nullptr && !c->is(Kind::activation) && c->rank() <= 2 &&
@@ -117,17 +119,19 @@ void gemm(Builder& builder, const Node& node) {
   builder.output(node, 0, out);
 }
 
-constexpr Operator products_table[] = {{"MatMul", matmul}, {"Gemm", gemm}, {"Einsum", einsum}};
+constexpr Operator matmuls_table[] = {{"MatMul", matmul}, {"Gemm", gemm}, {"Einsum", einsum}};
 
 }  // namespace
 
-std::span<const Operator> product_operators() { return products_table; }
+std::span<const Operator> matmul_operators() { return matmuls_table; }
 
-Value product(Builder& builder, const Node& node, Value left, Value right) {
+Value batched_matmul(Builder& builder, const Node& node, Value left, Value right) {
   const auto across = [&] {
-    builder.refuse(node, "it multiplies across the samples of the batch", "one sample at a time");
+    builder.refuse(node, "it multiplies across samples of the batch",
+                   "operators that work on each sample");
   };
-  if (left.rank() == 0 || right.rank() == 0) builder.refuse(node, "it multiplies a number", "");
+  if (left.rank() == 0 || right.rank() == 0)
+    builder.refuse(node, "an operand is a scalar", "vectors and matrices");
   const auto with = [](Extents dims, std::size_t at, std::int64_t extent) {
     dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), extent);
     return dims;
@@ -139,12 +143,12 @@ Value product(Builder& builder, const Node& node, Value left, Value right) {
   // Vectors are matrices of one row or column, which goes away afterwards.
   if (left.rank() == 1) {
     const Value row = builder.reshape(node, left, with(left.dims(), 0, 1));
-    const Value out = product(builder, node, row, std::move(right));
+    const Value out = batched_matmul(builder, node, row, std::move(right));
     return builder.reshape(node, out, without(out.dims(), 2));
   }
   if (right.rank() == 1) {
     const Value column = builder.reshape(node, right, with(right.dims(), 1, 1));
-    const Value out = product(builder, node, std::move(left), column);
+    const Value out = batched_matmul(builder, node, std::move(left), column);
     return builder.reshape(node, out, without(out.dims(), 1));
   }
   const int rows = static_cast<int>(left.rank()) - 2, columns = static_cast<int>(right.rank()) - 1;
@@ -156,7 +160,7 @@ Value product(Builder& builder, const Node& node, Value left, Value right) {
       std::swap(order[order.size() - 1], order[order.size() - 2]);
       return permuted(builder, node, value, order);
     };
-    return flipped(product(builder, node, flipped(right), flipped(left)));
+    return flipped(batched_matmul(builder, node, flipped(right), flipped(left)));
   }
   const std::size_t rank = std::max(left.rank(), right.rank());
   if (!left.batch.none() && left.batch.axis == rows) {
@@ -168,7 +172,7 @@ Value product(Builder& builder, const Node& node, Value left, Value right) {
     left = builder.reshape(node, left, with(left.dims(), left.rank() - 1, 1), left.batch);
     if (right.rank() > 2)
       right = builder.reshape(node, right, with(right.dims(), right.rank() - 2, 1));
-    const Value out = product(builder, node, left, right);
+    const Value out = batched_matmul(builder, node, left, right);
     return builder.reshape(node, out, without(out.dims(), 2), batch);
   }
   const Batch batch = builder.common_batch(std::vector{left, right}, rank);

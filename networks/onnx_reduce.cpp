@@ -84,15 +84,15 @@ void softmax(Builder& builder, const Node& node) {
   builder.output(node, 0, builder.reshape(node, out, dims, batch));
 }
 
-/// The loss of a training graph. Its labels are the loss's own business.
+/// The loss of a training graph; its labels are not an input of the network.
 void loss(Builder& builder, const Node& node) {
   const Value scores = builder.activation(node, builder.operand(node, 0));
   builder.output(node, 0, builder.emit(node, Loss{}, {scores}, {}));
 }
 
 void not_trained(Builder& builder, const Node& node) {
-  builder.refuse(node, "it picks indices and has no gradient: the graph cannot be trained",
-                 "end the graph before it");
+  builder.refuse(node, "it has no gradient, so the graph cannot be trained",
+                 "a graph that ends before it");
 }
 
 constexpr Operator reduce_table[] = {

@@ -16,7 +16,7 @@ using Extents = std::vector<std::int64_t>;
 
 /// Tensors beyond this are refused: 2^40 elements are 4 TiB in fp32.
 inline constexpr std::int64_t most_elements = std::int64_t{1} << 40;
-/// The numbers of larger constants are not kept; only masks and tables are that large.
+/// The elements of larger constants are not kept; only masks and tables are that large.
 inline constexpr std::int64_t most_known_elements = 4096;
 /// Axes of a tensor, the sample axis included (Region::max_rank).
 inline constexpr std::size_t most_axes = 8;

@@ -20,7 +20,7 @@ Extents numbers(const Builder& builder, const Node& node, std::string_view attri
   for (const std::int64_t x : *given) {
     if (x < least || x > widest || given->size() != count) {
       builder.refuse(node, fmt::format("{} {}", attribute, to_text(*given)),
-                     fmt::format("{} numbers, {} to 2^20", count, least));
+                     fmt::format("{} numbers from {} to 2^20", count, least));
     }
   }
   if (given->size() != count) {
@@ -47,7 +47,7 @@ std::vector<Window> windows(const Builder& builder, const Node& node, const Valu
   for (std::size_t i = 0; i < count; ++i) {
     Window window{kernel[i], strides[i], pads[i], pads[count + i], dilations[i]};
     if (window.kernel < 1 || window.kernel > widest) {
-      builder.refuse(node, fmt::format("a kernel of {}", window.kernel), "1 to 2^20");
+      builder.refuse(node, fmt::format("kernel size {}", window.kernel), "1 to 2^20");
     }
     if (automatic != "NOTSET") window.pad_begin = window.pad_end = 0;
     if (automatic.starts_with("SAME")) {
@@ -81,7 +81,7 @@ Maps maps(Builder& builder, const Node& node, std::vector<Window>& all) {
 void expect_map(const Builder& builder, const Node& node) {
   const Value& x = builder.operand(node, 0);
   if (!x.is(Kind::activation) || x.rank() < 3) {
-    builder.refuse(node, fmt::format("its operand has extents {}", to_text(x.dims())),
+    builder.refuse(node, fmt::format("its operand has shape {}", to_text(x.dims())),
                    "batch × channel × at least one spatial axis");
   }
 }
@@ -93,27 +93,30 @@ void conv(Builder& builder, const Node& node) {
   const std::int64_t groups = node.integer("group", 1);
   const auto refuse = [&](const std::string& found) {
     builder.refuse(node, found,
-                   "weights are filters × channels/groups × kernel…, groups divide the filters");
+                   "weights of shape filters × channels/groups × kernel…, with groups that divide "
+                   "the filters");
   };
   if (w.rank() != x.rank()) {
-    refuse(fmt::format("weights {} meet an operand {}", to_text(w.dims()), to_text(x.dims())));
+    refuse(fmt::format("weights of shape {} do not fit an operand of shape {}", to_text(w.dims()),
+                       to_text(x.dims())));
   }
   const Extents kernel(w.dims().begin() + 2, w.dims().end());
   if (numbers(builder, node, "kernel_shape", kernel.size(), 1, 1) != kernel &&
       node.find<std::vector<std::int64_t>>("kernel_shape") != nullptr) {
-    refuse(fmt::format("kernel_shape is not that of its weights {}", to_text(w.dims())));
+    refuse(fmt::format("kernel_shape differs from that of weights of shape {}", to_text(w.dims())));
   }
   if (groups < 1 || groups > x.dims()[1] || x.dims()[1] % groups != 0 ||
       w.dims()[0] % groups != 0 || w.dims()[1] != x.dims()[1] / groups) {
-    refuse(fmt::format("weights {} in {} groups meet {} channels", to_text(w.dims()), groups,
-                       x.dims()[1]));
+    refuse(fmt::format("weights of shape {} with group={} do not fit {} channels",
+                       to_text(w.dims()), groups, x.dims()[1]));
   }
   std::vector<Value> learned{w};
   const bool bias = builder.find(node, 2) != nullptr;
   if (bias) {
     learned.push_back(weights(builder, node, 2));
     if (learned[1].dims() != Extents{w.dims()[0]}) {
-      refuse(fmt::format("a bias {} meets {} filters", to_text(learned[1].dims()), w.dims()[0]));
+      refuse(fmt::format("a bias of shape {} does not fit {} filters", to_text(learned[1].dims()),
+                         w.dims()[0]));
     }
   }
   std::vector<Window> all = windows(builder, node, x, kernel);
@@ -130,7 +133,7 @@ void pool(Builder& builder, const Node& node, PoolKind kind, bool global) {
   Extents kernel(x.dims().begin() + 2, x.dims().end());
   if (!global) {
     if (node.find<std::vector<std::int64_t>>("kernel_shape") == nullptr) {
-      builder.refuse(node, "it has no kernel_shape", "one number per spatial axis");
+      builder.refuse(node, "it has no kernel_shape", "one size per spatial axis");
     }
     kernel = numbers(builder, node, "kernel_shape", kernel.size(), 1, 1);
   }

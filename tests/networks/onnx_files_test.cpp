@@ -85,24 +85,26 @@ TEST_CASE("onnx: a symbolic batch is bound by name and leaves no trace in the ne
   const std::string path = data("resnet50_dynbatch");
   CHECK_THROWS_WITH_AS(read("resnet50_dynbatch"),
                        fmt::format("{}: input 'input': dimension 'batch' is not bound; "
-                                   "bind it with --dim batch=VALUE (any: --batch sets the samples "
+                                   "accepted: --dim batch=N with any N (--batch sets the samples "
                                    "of a step)",
                                    path)
                            .c_str(),
                        InputError);
   CHECK_THROWS_WITH_AS(
       read("resnet50_dynbatch", {{"bach", 8}}),
-      fmt::format("--dim bach=8: {} has no dimension 'bach'; its dimensions: batch; did you mean "
+      fmt::format("--dim bach=8: {} has no dimension 'bach'; accepted: batch; did you mean "
                   "'batch'?",
                   path)
           .c_str(),
       InputError);
   CHECK_THROWS_WITH_AS(
       read("resnet50_dynbatch", {{"batch", 0}}),
-      fmt::format("{}: input 'input': axis 0 has extent 0; 1 or more", path).c_str(), InputError);
+      fmt::format("{}: input 'input': axis 0 has size 0; accepted: 1 or more", path).c_str(),
+      InputError);
   CHECK_THROWS_WITH_AS(
       read("resnet50", {{"batch", 8}}),
-      fmt::format("--dim batch=8: {} has no dimension 'batch'; all its dimensions are numbers",
+      fmt::format("--dim batch=8: {} has no dimension 'batch'; accepted: nothing, all its "
+                  "dimensions are fixed",
                   data("resnet50"))
           .c_str(),
       InputError);
@@ -116,12 +118,12 @@ TEST_CASE("onnx: weights that the exporter merged by value are parameters of the
   CHECK(merged.layers.size() == plain.layers.size());
 }
 
-TEST_CASE("onnx: an export whose norms were folded into its convolutions is warned of") {
+TEST_CASE("onnx: folded batch norms become a warning") {
   const Network folded = read("resnet50_bnfused");
   REQUIRE(folded.warnings.size() == 1);
   CHECK(folded.warnings[0] ==
-        "batch normalisation has been folded into the convolutions: this is an inference export, "
-        "and its parameters and layers are not those that are trained; export it in training mode");
+        "batch normalisation seems to be folded into the convolutions, as in an export for "
+        "inference: training has other layers and parameters; export the model in training mode");
   // Biases in place of scale and shift: 26,560 channels are normalised.
   CHECK(parameter_count(folded) == 25'557'032 - 26'560);
   CHECK(read("vgg16").warnings.empty());

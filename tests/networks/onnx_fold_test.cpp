@@ -122,19 +122,20 @@ TEST_CASE("onnx fold: what cannot be is refused") {
     return "nothing";
   };
   CHECK(says(node("Add"), {vector({1, 2}), vector({1, 2, 3})}) ==
-        "extents [2] and [3] cannot be broadcast");
+        "shapes [2] and [3] cannot be broadcast");
   CHECK(says(node("Reshape"), {vector({1, 2, 3}), vector({2, -1})}) ==
-        "extents [3] cannot become [2, -1]");
-  CHECK(says(node("Gather"), {vector({1, 2}), scalar(2)}) == "index 2 into an axis of 2");
+        "shape [3] cannot become [2, -1]");
+  CHECK(says(node("Gather"), {vector({1, 2}), scalar(2)}) ==
+        "index 2 is outside an axis of size 2");
   CHECK(says(node("ConstantOfShape"), {vector({1LL << 40, 2})}) ==
-        "it makes extents [1099511627776, 2]");
+        "its output has shape [1099511627776, 2]");
   CHECK(says(node("Expand"), {scalar(1), vector({1LL << 40, 1LL << 40})}) ==
-        "it makes extents [1099511627776, 1099511627776], too large");
+        "its output of shape [1099511627776, 1099511627776] is too large");
   CHECK(says(node("Range"), {scalar(0), scalar(1), scalar(0)}) == "its range is too long");
   CHECK(says(node("Tile"), {vector({1, 2}), vector({1LL << 62})}) ==
-        "4611686018427387904 repeats of an axis of 2");
+        "4611686018427387904 repeats of an axis of size 2");
   CHECK(says(node("Slice"), {vector({1, 2}), vector({0}), vector({2}), vector({0}), vector({0})}) ==
-        "a step of 0");
+        "step 0");
   CHECK(says(node("Split", {}, {"a", "b"}), {vector({1, 2, 3}), vector({2, 2})}) ==
         "its parts exceed the axis");
   CHECK(says(node("Unsqueeze"), {vector({1}), vector({0, 5})}) == "axis 5 of a tensor with 3 axes");

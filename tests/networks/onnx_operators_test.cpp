@@ -368,10 +368,41 @@ TEST_CASE("onnx: a copied table is warned of") {
   g.input("ids", {2, 6}, onnx::TensorProto::INT64);
   const std::string x = g.node("Gather", {g.weight("table", {50, 8}), "ids"});
   g.output(g.node("MatMul", {x, g.weight("onnx::MatMul_9", {8, 50})}));
-  CHECK(g.read().warnings ==
-        std::vector<std::string>{
-            "'onnx::MatMul_9' has the extents of the table 'table': if the model ties them, the "
-            "export has copied the weights and they count twice"});
+  CHECK(
+      g.read().warnings ==
+      std::vector<std::string>{
+          "'onnx::MatMul_9' has the shape of the embedding table 'table': if the model ties them, "
+          "the exporter has copied the weights and they are counted twice"});
+}
+
+TEST_CASE("onnx: biased convolutions of a network with layer norms are not folded batch norms") {
+  // A block of ConvNeXt: opset 17 has LayerNormalization, earlier ones write it as a mean and more.
+  for (const bool decomposed : {false, true}) {
+    CAPTURE(decomposed);
+    OnnxWriter g(decomposed ? 13 : 17);
+    g.input("x", {2, 3, 16, 16});
+    const std::string stem =
+        g.node("Conv", {"x", g.weight("onnx::Conv_1", {8, 3, 4, 4}), g.weight("onnx::Conv_2", {8})},
+               {{"strides", Numbers{4, 4}}});
+    const std::string mixed =
+        g.node("Conv", {stem, g.weight("dw", {8, 1, 3, 3}), g.weight("dw.bias", {8})},
+               {{"group", 8}, {"pads", Numbers{1, 1, 1, 1}}});
+    const std::string last = g.node("Transpose", {mixed}, {{"perm", Numbers{0, 2, 3, 1}}});
+    std::string normed;
+    if (decomposed) {
+      const std::string centred =
+          g.node("Sub", {last, g.node("ReduceMean", {last}, {{"axes", Numbers{-1}}})});
+      const std::string variance =
+          g.node("ReduceMean", {g.node("Mul", {centred, centred})}, {{"axes", Numbers{-1}}});
+      normed = g.node(
+          "Mul", {g.node("Div", {centred, g.node("Sqrt", {variance})}), g.weight("scale", {8})});
+    } else {
+      normed = g.node("LayerNormalization", {last, g.weight("scale", {8})}, {{"axis", -1}});
+    }
+    const std::string first = g.node("Transpose", {normed}, {{"perm", Numbers{0, 3, 1, 2}}});
+    g.output(g.node("Add", {stem, first}));
+    CHECK(g.read().warnings.empty());
+  }
 }
 
 TEST_CASE("onnx: outputs that the loss does not see are named") {
@@ -383,7 +414,7 @@ TEST_CASE("onnx: outputs that the loss does not see are named") {
   g.output(trunk);
   CHECK(
       g.read().warnings ==
-      std::vector<std::string>{"the loss stands on output 'Gemm_1_out' alone; not on Gemm_2_out"});
+      std::vector<std::string>{"the loss is taken on output 'Gemm_1_out' only, not on Gemm_2_out"});
   CHECK(parameter_count(g.read()) == 64);
 }
 
