@@ -21,7 +21,7 @@ void ClusterBuilder::refuse_beyond(std::size_t count, std::int64_t most,
                                    std::string_view what) const {
   if (count < static_cast<std::size_t>(most)) return;
   throw InputError(where_, fmt::format("more than {} {}", most, what),
-                   fmt::format("at most {} {}", most, what));
+                   fmt::format("accepted: at most {} {}", most, what));
 }
 
 NodeId ClusterBuilder::add_node(std::string name) {

@@ -10,7 +10,7 @@
 
 namespace parsim {
 
-/// Far above any machine there is; keeps a slip of the pen ("star:1000000") from eating the memory.
+/// Far above any existing machine; keeps a typo ("star:1000000") from exhausting the memory.
 inline constexpr std::int64_t most_devices = 65'536;
 inline constexpr std::int64_t most_switches = 262'144;
 inline constexpr std::int64_t most_links = 1'048'576;
@@ -34,7 +34,7 @@ class ClusterBuilder {
   void add_link(Port a, Port b, BytesPerSecond rate, Seconds latency, std::int32_t provenance,
                 std::int64_t cables = 1);
 
-  /// What stands so far.
+  /// The cluster so far, not checked.
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
   [[nodiscard]] const std::string& name_of(Port port) const;
 

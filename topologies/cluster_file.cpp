@@ -69,8 +69,8 @@ class FileReader {
         continue;
       }
       throw InputError(fmt::format("{}:{}:{}", file_, item.line, key),
-                       fmt::format("{} stands where a name must be", item.described()),
-                       "names in quotes: switches = [\"pcie0\", \"pcie1\"]");
+                       fmt::format("expected a name, found {}", item.described()),
+                       "accepted: quoted names: switches = [\"pcie0\", \"pcie1\"]");
     }
     return names;
   }
@@ -79,9 +79,10 @@ class FileReader {
     DeviceModel model = read_device_type(entry, file_, types_);
     for (const DeviceModel& known : types_) {
       if (known.name != model.name) continue;
-      throw InputError(fmt::format("{}:{}:device_types.name", file_, entry.line),
-                       fmt::format("there is a device type '{}' already", model.name),
-                       fmt::format("another name; base = \"{}\" starts from that one", model.name));
+      throw InputError(
+          fmt::format("{}:{}:device_types.name", file_, entry.line),
+          fmt::format("a device type '{}' already exists", model.name),
+          fmt::format("accepted: another name; base = \"{}\" starts from that type", model.name));
     }
     types_.push_back(std::move(model));
   }
@@ -97,12 +98,12 @@ class FileReader {
   BytesPerSecond rate(const Fields& fields) const {
     const BytesPerSecond rate = parse_rate(fields.text("rate"), fields.where("rate"));
     if (rate.value > 0) return rate;
-    throw InputError(fields.where("rate"), "the rate is 0", "a positive rate");
+    throw InputError(fields.where("rate"), "the rate is 0", "accepted: a positive rate");
   }
   static Bytes memory_of(const std::string& text, const Fields& fields) {
     const Bytes memory = parse_bytes(text, fields.where("memory"));
     if (memory.value > 0) return memory;
-    throw InputError(fields.where("memory"), "the memory is 0", "a positive size");
+    throw InputError(fields.where("memory"), "the memory is 0", "accepted: a positive size");
   }
   Seconds latency(const Fields& fields) const {
     return parse_seconds(fields.text("latency"), fields.where("latency"));
@@ -119,8 +120,8 @@ class FileReader {
                scope.match(fields.text("b"), fields.where("b"))}};
     }
     if (fields.find("a") != nullptr || fields.find("b") != nullptr) {
-      throw InputError(fields.where("pairs"), "pairs is given beside a or b",
-                       "either a and b, or pairs");
+      throw InputError(fields.where("pairs"), "'pairs' together with 'a' or 'b'",
+                       "accepted: a and b, or pairs");
     }
     std::vector<Ends> found;
     for (const Value& pair : fields.list("pairs")) {
@@ -129,8 +130,8 @@ class FileReader {
                            pair.items[0].kind == Value::Kind::text &&
                            pair.items[1].kind == Value::Kind::text;
       if (!is_pair) {
-        throw InputError(where, fmt::format("{} stands where a pair must be", pair.described()),
-                         "two names: [\"gpu0\", \"gpu1\"]");
+        throw InputError(where, fmt::format("expected a pair, found {}", pair.described()),
+                         "accepted: two names: [\"gpu0\", \"gpu1\"]");
       }
       found.emplace_back(scope.match(pair.items[0].text, where),
                          scope.match(pair.items[1].text, where));
@@ -149,8 +150,9 @@ class FileReader {
     const std::string where = fmt::format("{}:{}:{}", file_, entry.line, path);
     for (const auto& [from, to] : ends) {
       if (from.size() * to.size() > static_cast<std::size_t>(most_links)) {
-        throw InputError(where, fmt::format("{} x {} ends match", from.size(), to.size()),
-                         fmt::format("at most {} links", most_links));
+        throw InputError(where,
+                         fmt::format("the patterns match {} x {} ends", from.size(), to.size()),
+                         fmt::format("accepted: at most {} links", most_links));
       }
       // Each pair once, though both patterns may match both ends: a mesh is "gpu*" with "gpu*".
       std::set<std::pair<Port, Port>> joined;
@@ -161,8 +163,8 @@ class FileReader {
         }
       }
       if (joined.empty()) {
-        throw InputError(where, "the link joins nothing but an end with itself",
-                         "two different ends");
+        throw InputError(where, "both ends of the link are the same",
+                         "accepted: two different ends");
       }
     }
   }
@@ -185,9 +187,8 @@ class FileReader {
     const std::optional<Cluster> imported = import_of(fields);
     if (imported) each += static_cast<std::int64_t>(imported->devices.size());
     if (each * count > most_devices) {
-      throw InputError(fields.where("count"),
-                       fmt::format("{} x {} are more than {} devices", count, each, most_devices),
-                       fmt::format("at most {} devices", most_devices));
+      throw InputError(fields.where("count"), fmt::format("{} x {} devices", count, each),
+                       fmt::format("accepted: at most {} devices", most_devices));
     }
     for (std::int64_t i = 0; i < count; ++i) {
       read_node(fields, several ? fmt::format("{}{}", name, i) : name, imported);
@@ -197,11 +198,11 @@ class FileReader {
   /// Names are checked here, where their line is known.
   void check_name(const std::string& own, const std::string& full, const std::string& where) {
     if (own.empty()) {
-      throw InputError(where, "an empty name", "every name needs at least one character");
+      throw InputError(where, "an empty name", "accepted: at least one character");
     }
     if (!names_.insert(full).second) {
       throw InputError(where, fmt::format("the name '{}' occurs twice", full),
-                       "names must be unique");
+                       "accepted: unique names");
     }
   }
 
@@ -218,8 +219,8 @@ class FileReader {
     }
     if (!name) {
       if (!model) return std::nullopt;
-      throw InputError(fields.where("model"), "a model for a node that imports nothing",
-                       "accepted: beside import; else devices = [{ model = \"…\" }]");
+      throw InputError(fields.where("model"), "a model for a node without 'import'",
+                       "accepted: with import; otherwise devices = [{ model = \"…\" }]");
     }
     const std::filesystem::path path = std::filesystem::path(file_).parent_path() / *name;
     ImportOptions options;
@@ -228,13 +229,13 @@ class FileReader {
         import_cluster(read_cluster_text(path.string(), where), path.string(), options);
     if (imported) {
       for (const std::string& note : imported->notes) {
-        if (note.ends_with("join machines in a cluster file")) continue;  // this is one
+        if (note.ends_with("a cluster file joins machines")) continue;  // this is one
         notes_.push_back(fmt::format("{}: {}", fields.text("name"), note));
       }
       return std::move(imported->cluster);
     }
     throw InputError(
-        where, fmt::format("'{}' is no file of another tool", *name),
+        where, fmt::format("the format of '{}' is not known", *name),
         "accepted: NCCL's topology XML, the text of nvidia-smi topo -m, SimGrid's XML");
   }
 
@@ -317,16 +318,17 @@ class FileReader {
     const bool of_devices = fields.find("devices") != nullptr;
     if (of_devices == (fields.find("links") != nullptr)) {
       throw InputError(fmt::format("{}:{}:overrides", file_, entry.line),
-                       "an override is of devices or of links, not of both or neither",
-                       "devices = \"pattern\" or links = \"pattern\"");
+                       "an override needs either 'devices' or 'links'",
+                       "accepted: devices = \"pattern\" or links = \"pattern\"");
     }
     for (const std::string_view wrong :
          of_devices ? std::vector<std::string_view>{"rate", "latency", "label", "source"}
                     : std::vector<std::string_view>{"model", "memory"}) {
       if (fields.find(wrong) == nullptr) continue;
-      throw InputError(fields.where(wrong),
-                       fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
-                       of_devices ? "model, memory" : "rate, latency, label, source");
+      throw InputError(
+          fields.where(wrong),
+          fmt::format("{} have no '{}'", of_devices ? "devices" : "links", wrong),
+          of_devices ? "accepted: model, memory" : "accepted: rate, latency, label, source");
     }
     of_devices ? override_devices(fields) : override_links(fields);
   }

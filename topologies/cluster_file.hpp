@@ -11,11 +11,11 @@ namespace parsim {
 
 /// The cluster that a text describes. `file` is its name for messages and its format: JSON if it
 /// ends in .json or the text begins with '{', else TOML. `notes`, unless null, receives what was
-/// guessed of imported nodes. Throws InputError with file, line and key.
+/// guessed about imported nodes. Throws InputError with file, line and key.
 [[nodiscard]] Cluster parse_cluster(std::string_view text, const std::string& file,
                                     std::vector<std::string>* notes = nullptr);
 
-/// The key `summary` of a text in TOML; empty if absent.
+/// The key `summary` of a TOML text; empty if absent.
 [[nodiscard]] std::string summary_of(std::string_view text, const std::string& file);
 
 /// The whole file. Throws InputError naming `where` if there is none, or it is not a file, or

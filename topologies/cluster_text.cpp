@@ -1,4 +1,4 @@
-// Reads a cluster file as a whole, whatever it holds.
+// Reads the text of a cluster file of any format.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -12,13 +12,13 @@ namespace parsim {
 
 namespace {
 
-/// Of what stands behind no file that there is: "topo.txt,devic=t4".
+/// Refuses a misspelt key after a file name: "topo.txt,devic=t4".
 void refuse_unknown_key(const std::string& path, std::string_view where) {
   const std::size_t comma = path.find(',', path.rfind('/') + 1), equals = path.find('=', comma);
   if (comma == std::string::npos || equals == std::string::npos) return;
   const std::string key = path.substr(comma + 1, equals - comma - 1);
   throw InputError(where,
-                   fmt::format("unknown key '{}' behind the file '{}'", key, path.substr(0, comma)),
+                   fmt::format("unknown key '{}' after the file '{}'", key, path.substr(0, comma)),
                    fmt::format("accepted: device{}", suggestion(key, {"device"})));
 }
 
@@ -30,12 +30,12 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
   std::ifstream stream(path, std::ios::binary);
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(where, fmt::format("'{}' is a directory", path),
-                     "a file with a cluster in TOML or JSON");
+                     "accepted: a file with a cluster in TOML or JSON");
   }
   if (!stream) {
     refuse_unknown_key(path, where);
     throw InputError(where, fmt::format("cannot read the file '{}'", path),
-                     "a cluster in TOML or JSON");
+                     "accepted: a cluster in TOML or JSON");
   }
   // Not by the file's size: it may be a pipe or a device.
   std::string text(1 << 16, '\0');
@@ -45,7 +45,7 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
     length += static_cast<std::size_t>(stream.gcount());
     if (length > largest) {
       throw InputError(where, fmt::format("the file '{}' is larger than 64 MiB", path),
-                       "a cluster in TOML or JSON");
+                       "accepted: a cluster in TOML or JSON");
     }
     if (length == text.size()) text.resize(2 * text.size());
   }

@@ -39,11 +39,11 @@ constexpr std::array<std::tuple<std::size_t, std::size_t, int, int>, 16> nvlinks
 Cluster build_cube_mesh(const GeneratorCall& call) {
   constexpr std::int64_t gpus = 8;
   if (call.shape(1, 1).front() != gpus) {
-    throw InputError(call.where(), fmt::format("'{}' does not ask for 8 devices", call.text()),
-                     "cube-mesh:8 only");
+    throw InputError(call.where(), fmt::format("'{}' does not have 8 devices", call.text()),
+                     "accepted: cube-mesh:8");
   }
   const std::int64_t per_gpu = call.integer("links", 4, 6);
-  if (per_gpu == 5) throw InputError(call.where("links"), "'5' does not fit", "4 or 6");
+  if (per_gpu == 5) throw InputError(call.where("links"), "'5'", "accepted: 4 or 6");
   const std::vector<const DeviceModel*> models = call.devices(gpus);
   const BytesPerSecond rate = call.rate("rate"), pcie_rate = call.rate("pcie-rate");
   const Seconds latency = call.latency("latency");

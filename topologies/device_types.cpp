@@ -22,7 +22,7 @@ Provenance read_source(const std::string& key, const std::string& text, const st
   const std::size_t colon = text.find(": ");
   if (colon == std::string::npos) {
     throw InputError(where, fmt::format("'{}' does not begin with a label", text),
-                     "'measured: …', 'data sheet: …' or 'guessed: …'");
+                     "accepted: 'measured: …', 'data sheet: …' or 'guessed: …'");
   }
   return {key, parse_label(text.substr(0, colon), where), text.substr(colon + 2)};
 }
@@ -52,7 +52,7 @@ std::vector<Provenance> read_provenance(const Fields& fields, const DeviceModel&
 template <class Quantity>
 Quantity positive(Quantity value, const std::string& where) {
   if (value.value > 0) return value;
-  throw InputError(where, "the number is 0", "a positive number");
+  throw InputError(where, "the number is 0", "accepted: a positive number");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace parsim {
 std::string Value::described() const {
   switch (kind) {
     case Kind::text:
-      return fmt::format("the text '{}'", text);
+      return fmt::format("the string '{}'", text);
     case Kind::integer:
       return fmt::format("the number {}", integer);
     case Kind::other:
@@ -34,8 +34,8 @@ Fields::Fields(const Value& table, std::string file, std::string path,
     : table_(table), file_(std::move(file)), path_(std::move(path)) {
   if (table.kind != Value::Kind::table) {
     throw InputError(fmt::format("{}:{}:{}", file_, table.line, path_),
-                     fmt::format("{} stands where a table must be", table.described()),
-                     fmt::format("a table with the keys {}", fmt::join(known, ", ")));
+                     fmt::format("expected a table, found {}", table.described()),
+                     fmt::format("accepted: a table with the keys {}", fmt::join(known, ", ")));
   }
   for (const std::string& key : table.keys) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
@@ -61,15 +61,15 @@ std::optional<std::string> Fields::maybe_text(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (value->kind == Value::Kind::text) return value->text;
-  throw InputError(where(key), fmt::format("{} stands where a text must be", value->described()),
-                   "a text in quotes, quantities with their unit: \"25 GB/s\", \"1 us\"");
+  throw InputError(where(key), fmt::format("expected a string, found {}", value->described()),
+                   "accepted: a quoted string, quantities with their unit: \"25 GB/s\", \"1 us\"");
 }
 
 std::string Fields::text(std::string_view key) const {
   std::optional<std::string> found = maybe_text(key);
   if (found) return *std::move(found);
   throw InputError(where(key), fmt::format("the key '{}' is missing", key),
-                   "it must be given, as a text in quotes");
+                   "accepted: a quoted string");
 }
 
 std::string Fields::text_or(std::string_view key, std::string_view fallback) const {
@@ -80,12 +80,11 @@ std::int64_t Fields::integer_or(std::string_view key, std::int64_t fallback, std
                                 std::int64_t most) const {
   const Value* value = find(key);
   if (value == nullptr) return fallback;
-  const std::string accepted = fmt::format("a whole number of {} to {}", least, most);
+  const std::string accepted = fmt::format("accepted: a whole number from {} to {}", least, most);
   if (value->kind != Value::Kind::integer) {
     const std::string found =
-        value->described() == "a bare number" ? "a number with a point" : value->described();
-    throw InputError(where(key), fmt::format("{} stands where a whole number must be", found),
-                     accepted);
+        value->described() == "a bare number" ? "a fractional number" : value->described();
+    throw InputError(where(key), fmt::format("expected a whole number, found {}", found), accepted);
   }
   if (value->integer < least || value->integer > most) {
     throw InputError(where(key), fmt::format("{} is out of range", value->integer), accepted);
@@ -98,8 +97,8 @@ const std::vector<Value>& Fields::list(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) return none;
   if (value->kind == Value::Kind::list) return value->items;
-  throw InputError(where(key), fmt::format("{} stands where a list must be", value->described()),
-                   "a list: [ … ] or one [[…]] per entry");
+  throw InputError(where(key), fmt::format("expected a list, found {}", value->described()),
+                   "accepted: a list [ … ], or one [[…]] per entry");
 }
 
 }  // namespace parsim

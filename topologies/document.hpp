@@ -1,5 +1,5 @@
-// A TOML or JSON file as one kind of tree with line numbers, and the reader that turns every slip
-// in it into a message with file, line and key. Both file formats thus share one schema.
+// A TOML or JSON file as a tree with line numbers, and a reader whose errors name file, line and
+// key. Both formats share one schema.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class Fields {
   std::string file_, path_;
 };
 
-/// `" did you mean …?"` with what separates it from a list before it; empty if nothing is near.
+/// `"; did you mean …?"`, or empty if nothing is near.
 [[nodiscard]] std::string suggestion(std::string_view found, const std::vector<std::string>& known);
 
 }  // namespace parsim

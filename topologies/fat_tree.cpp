@@ -89,7 +89,7 @@ std::int64_t ports_for(const GeneratorCall& call, std::int64_t count) {
     if (ports % 2 == 0 && ports * ports * ports / 4 >= count) return ports;
     throw InputError(call.where("k"),
                      fmt::format("k={} is odd or too small for {} devices", ports, count),
-                     "an even number of ports k with k³/4 devices or more");
+                     "accepted: an even number of ports k with k³/4 devices or more");
   }
   std::int64_t ports = 2;
   while (ports * ports * ports / 4 < count) ports += 2;
@@ -102,8 +102,8 @@ Cluster build_fat_tree(const GeneratorCall& call) {
   Tree tree(call);
   if (call.has("leaf") || call.has("spines")) {
     if (call.has("k")) {
-      throw InputError(call.where("k"), "k is given beside leaf or spines",
-                       "either k (three levels) or leaf and spines (two levels)");
+      throw InputError(call.where("k"), "'k' together with 'leaf' or 'spines'",
+                       "accepted: k (three levels), or leaf and spines (two levels)");
     }
     const std::int64_t per_leaf = call.integer("leaf", 1, most_devices);
     build_leaf_spine(tree, per_leaf, call.integer_or("spines", per_leaf, 1, most_devices));

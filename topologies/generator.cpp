@@ -68,14 +68,14 @@ std::vector<std::int64_t> GeneratorCall::shape(std::size_t least, std::size_t mo
     const auto number = parse_count(part);
     if (!number || parts.size() < least || parts.size() > most) {
       throw InputError(where(), fmt::format("'{}' is not a size of {}", shape_, generator_.name),
-                       fmt::format("{}:{} with numbers of 1 to {}", generator_.name,
+                       fmt::format("accepted: {}:{} with numbers from 1 to {}", generator_.name,
                                    generator_.shape, most_devices));
     }
     numbers.push_back(*number);
     product *= *number;
     if (product > most_devices) {
-      throw InputError(where(), fmt::format("'{}' is more than {} devices", shape_, most_devices),
-                       fmt::format("at most {} devices", most_devices));
+      throw InputError(where(), fmt::format("'{}' has more than {} devices", shape_, most_devices),
+                       fmt::format("accepted: at most {} devices", most_devices));
     }
   }
   return numbers;
@@ -84,7 +84,8 @@ std::vector<std::int64_t> GeneratorCall::shape(std::size_t least, std::size_t mo
 BytesPerSecond GeneratorCall::rate(std::string_view key) const {
   const BytesPerSecond rate = parse_rate(options_.value(key), where(key));
   if (rate.value > 0) return rate;
-  throw InputError(where(key), fmt::format("'{}' is 0", options_.value(key)), "a positive rate");
+  throw InputError(where(key), fmt::format("'{}' is 0", options_.value(key)),
+                   "accepted: a positive rate");
 }
 
 Seconds GeneratorCall::latency(std::string_view key) const {
@@ -109,8 +110,8 @@ std::vector<GeneratorCall::Share> GeneratorCall::mix() const {
     const auto count =
         star == std::string::npos ? std::nullopt : parse_count(part.substr(star + 1));
     if (!count) {
-      throw InputError(where("device"), fmt::format("'{}' lacks a count", part),
-                       "a mix as in p100-sxm2*4+v100-sxm2*4");
+      throw InputError(where("device"), fmt::format("'{}' needs a count", part),
+                       "accepted: a mix such as p100-sxm2*4+v100-sxm2*4");
     }
     shares.push_back({&model, *count});
   }
@@ -133,16 +134,16 @@ std::vector<const DeviceModel*> GeneratorCall::devices(std::int64_t count) const
   const std::int64_t sum = devices_given();
   if (sum == 0 || sum == count) return models;
   throw InputError(where("device"),
-                   fmt::format("'{}' is {} devices", options_.value("device"), sum),
-                   fmt::format("counts that sum to {}", count));
+                   fmt::format("'{}' has {} devices", options_.value("device"), sum),
+                   fmt::format("accepted: counts that add up to {}", count));
 }
 
 const DeviceModel* GeneratorCall::cpu() const {
   if (has("cpu")) return &device_model(options_.value("cpu"), where("cpu"));
   if (const CallOptions::Value* rate = options_.find("cpu-rate");
       rate != nullptr && rate->by_user) {
-    throw InputError(where("cpu-rate"), "cpu-rate is given, but no cpu",
-                     "add cpu=xeon-e5-2600, or leave cpu-rate out");
+    throw InputError(where("cpu-rate"), "cpu-rate without cpu",
+                     "accepted: with a CPU, such as cpu=xeon-e5-2600");
   }
   return nullptr;
 }

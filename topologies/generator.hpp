@@ -92,13 +92,12 @@ class GeneratorCall {
 /// The options that every generator has (device, cpu, cpu-rate) around its own.
 [[nodiscard]] std::vector<Option> with_common_options(std::vector<Option> own);
 
-/// A machine of its own for each device, with the CPU of `cpu=` beside it: "n0", "gpu0", "cpu0".
-/// All of them hang on the switch `at`, over `rate` and `latency`; `provenance` is the links'.
+/// A machine with one device and the CPU of `cpu=`, if any: "n0", "gpu0", "cpu0". Both are linked
+/// to the switch `at` with `rate` and `latency`; `provenance` is that of the links.
 void add_host(ClusterBuilder& builder, const GeneratorCall& call, const DeviceModel& model,
               SwitchId at, BytesPerSecond rate, Seconds latency, std::int32_t provenance);
 
-/// Hangs the device of `cpu=` on a switch, over a link of `cpu-rate`; nothing if it is not asked
-/// for.
+/// Links the CPU of `cpu=` to a switch with `cpu-rate`; nothing without `cpu=`.
 void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::string& name,
              NodeId node, SwitchId at, Seconds latency);
 

@@ -12,8 +12,8 @@ namespace parsim {
 
 namespace {
 
-/// Reads characters and counts lines, because the parser tells no positions of what it found. It
-/// looks at most one character beyond a number and none beyond a key.
+/// Counts lines while the parser reads, because it reports no positions. It reads at most one
+/// character beyond a number and none beyond a key.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -80,7 +80,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     Open& table = open_.back();
     if (!table.names.insert(name).second) {
       throw InputError(fmt::format("{}:{}:{}", file_, line, name),
-                       fmt::format("the key '{}' occurs twice", name), "each key once");
+                       fmt::format("the key '{}' occurs twice", name), "accepted: each key once");
     }
     table.value.keys.push_back(name);
     table.key_line = line;
@@ -95,7 +95,8 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     const std::string_view what = error.what();
     const std::size_t colon = what.find(": ");
     throw InputError(fmt::format("{}:{}:{}", file_, row, column),
-                     what.substr(colon == std::string_view::npos ? 0 : colon + 2), "JSON");
+                     what.substr(colon == std::string_view::npos ? 0 : colon + 2),
+                     "accepted: JSON");
   }
 
  private:
@@ -130,7 +131,8 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
     constexpr std::size_t deepest = 64;
     if (open_.size() == deepest) {
       throw InputError(fmt::format("{}:{}", file_, line),
-                       fmt::format("nested deeper than {} levels", deepest), "a cluster");
+                       fmt::format("more than {} levels of nesting", deepest),
+                       "accepted: a cluster");
     }
     open_.emplace_back();
     open_.back().value.kind = kind;

@@ -22,9 +22,9 @@ std::vector<const DeviceModel*> all_devices(const GeneratorCall& call, std::int6
   const std::int64_t given = call.devices_given();
   if (given == 0 || given == machines * each) return call.devices(machines * each);
   if (given != each) {
-    throw InputError(call.where("device"), fmt::format("the counts sum to {}", given),
-                     fmt::format("counts that sum to {} (the devices of one machine) or to {} "
-                                 "(of all machines)",
+    throw InputError(call.where("device"), fmt::format("the counts add up to {}", given),
+                     fmt::format("accepted: counts that add up to {} (the devices of one machine) "
+                                 "or to {} (of all machines)",
                                  each, machines * each));
   }
   const std::vector<const DeviceModel*> one = call.devices(each);
@@ -51,29 +51,31 @@ Cluster build_nodes(const GeneratorCall& call) {
   for (std::int64_t n = 0; n < machines; ++n) {
     const NodeId node = builder.add_node(fmt::format("n{}", n));
     const SwitchId middle = builder.add_switch(fmt::format("n{}.switch", n), node);
-    // One card sits behind the switch. Several sit beside their devices, on cables of their own,
-    // so that the fewest hops out of the machine lead through the device's own card.
-    std::vector<SwitchId> beside;
+    // One network card is linked to the switch. Several are linked to their devices, so that the
+    // path with the fewest hops out of the machine leads through the device's own card.
+    std::vector<SwitchId> cards_of_devices;
     if (machines > 1 && cards == 1) {
       builder.add_link(Port::of(middle), Port::of(network), inter, inter_latency, outside);
     } else if (machines > 1) {
       for (std::int64_t k = 0; k < cards; ++k) {
-        beside.push_back(builder.add_switch(fmt::format("n{}.nic{}", n, k), node));
-        builder.add_link(Port::of(beside.back()), Port::of(network), inter, inter_latency, outside);
+        cards_of_devices.push_back(builder.add_switch(fmt::format("n{}.nic{}", n, k), node));
+        builder.add_link(Port::of(cards_of_devices.back()), Port::of(network), inter, inter_latency,
+                         outside);
       }
     }
     for (std::int64_t i = 0; i < each; ++i) {
       const DeviceModel& model = *models[static_cast<std::size_t>(n * each + i)];
       const DeviceId device = builder.add_device(fmt::format("n{}.gpu{}", n, i), model, node);
       builder.add_link(Port::of(device), Port::of(middle), intra, intra_latency, inside);
-      if (beside.empty()) continue;
-      // Never wider than the port into the switch, or neighbours would talk through their card.
+      if (cards_of_devices.empty()) continue;
+      // Never faster than the port into the switch, or neighbours would communicate through their
+      // card.
       builder.add_link(Port::of(device),
-                       Port::of(beside[static_cast<std::size_t>(i * cards / each)]),
+                       Port::of(cards_of_devices[static_cast<std::size_t>(i * cards / each)]),
                        std::min(intra, inter), intra_latency, outside);
     }
     add_cpu(builder, call, fmt::format("n{}.cpu", n), node,
-            beside.empty() ? middle : beside.front(), intra_latency);
+            cards_of_devices.empty() ? middle : cards_of_devices.front(), intra_latency);
   }
   return std::move(builder).finish();
 }

@@ -1,5 +1,4 @@
-// Names with `*`: how links and overrides of a file say which devices, switches and links they
-// mean.
+// Names with `*`, by which links and overrides of a file select devices, switches and links.
 #pragma once
 
 #include <algorithm>

@@ -63,7 +63,7 @@ Value parse_toml(std::string_view text, const std::string& file) {
   } catch (const toml::parse_error& error) {
     const auto at = error.source().begin;
     throw InputError(fmt::format("{}:{}:{}", file, at.line, at.column), error.description(),
-                     "TOML 1.0");
+                     "accepted: TOML 1.0");
   }
 }
 

@@ -28,7 +28,7 @@ std::string_view machine_name(const EmbeddedFile& file) {
 constexpr std::string_view endings[] = {".toml", ".json", ".xml", ".txt"};
 constexpr std::string_view device_option = ",device=";
 
-/// A file of ours, or of a foreign tool with what `text` says behind its path.
+/// A cluster file, or a file of a foreign tool with the options that `text` has after its path.
 Cluster load_file(const std::string& text, const std::string& path, std::string_view where,
                   std::vector<std::string>* notes) {
   const std::string content = read_cluster_text(path, where);
@@ -44,9 +44,10 @@ Cluster load_file(const std::string& text, const std::string& path, std::string_
     }
   }
   if (options.device != nullptr) {
-    throw InputError(where, fmt::format("'{}' behind a file that names its devices", device_option),
-                     "accepted: behind the files of NCCL, nvidia-smi and SimGrid; here "
-                     "[[overrides]] in the file");
+    throw InputError(where,
+                     fmt::format("'{}' after a cluster file that names its devices", device_option),
+                     "accepted: after files of NCCL, nvidia-smi and SimGrid; a cluster file has "
+                     "[[overrides]]");
   }
   return parse_cluster(content, path, notes);
 }

@@ -54,7 +54,7 @@ TEST_CASE("import simgrid: links get their ends from routes") {
   CHECK(file.notes.back().starts_with("2 links are SHARED"));
 }
 
-TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps are told") {
+TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps become notes") {
   // Three hosts around a switch that no one names, with an up and a down link each.
   const auto read = [](const std::string& slow, const std::string& forgotten) {
     std::string text = "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n";
@@ -85,12 +85,12 @@ TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps ar
   const Imported uneven = read("a-down", "");
   CHECK(uneven.cluster.links.size() == 4);
   REQUIRE(uneven.notes.size() == 2);
-  CHECK(uneven.notes[1] == "2 links are used in one direction only; here they have both");
+  CHECK(uneven.notes[1] == "2 links are used in one direction only; parsim gives them both");
   const Imported gap = read("", "bc");
   REQUIRE(!gap.notes.empty());
   CHECK(gap.notes[0] ==
-        "three.xml:1:zone: no route between 1 pair of hosts ('b' and 'c'); they take the shortest "
-        "way over the links");
+        "three.xml:1:zone: no route between 1 pair of hosts ('b' and 'c'); they use the shortest "
+        "path");
 }
 
 TEST_CASE("import simgrid: what a number without a unit was read as is told once") {

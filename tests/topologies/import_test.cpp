@@ -61,8 +61,8 @@ TEST_CASE("import nccl: GPUs go by their number, NVSwitches are one switch") {
   CHECK(file.cluster.models[0].name == "a100-sxm4-40");
   // 6 NVSwitches x 2 links x 20 GB/s
   CHECK(rates(file.cluster) == std::vector<double>(8 * 7, 240));
-  CHECK(file.notes == std::vector<std::string>{
-                          "8 network cards without a network: join machines in a cluster file"});
+  CHECK(file.notes ==
+        std::vector<std::string>{"8 network cards not connected: a cluster file joins machines"});
 }
 
 TEST_CASE("import nccl: two sockets without NVLink by hand") {
@@ -106,8 +106,9 @@ TEST_CASE("import nccl: bridges of one PCIe switch are joined once, whoever says
 
 TEST_CASE("import nccl: what a virtual machine hides is guessed and said") {
   const Imported file = imported("nccl/virtual-machine.xml");
-  CHECK(file.notes == std::vector<std::string>{"a100-pcie: type guessed from sm 80 and 0 NVLinks "
-                                               "in nccl/virtual-machine.xml"});
+  CHECK(file.notes ==
+        std::vector<std::string>{
+            "a100-pcie: type guessed from sm 80 and 0 NVLinks in nccl/virtual-machine.xml"});
   const DeviceModel& model = file.cluster.models.at(0);
   CHECK(model.provenance.back().label == Label::guessed);
   CHECK(file.cluster.provenances.at(0).label == Label::guessed);  // no PCIe speed
@@ -150,10 +151,10 @@ TEST_CASE("import nvidia-smi: PCIe trees without NVLink") {
   CHECK(file.cluster.models.at(0) == device_model("rtx-3090", "test"));
 }
 
-TEST_CASE("import nvidia-smi: without a product or NVLinks the type must be said") {
+TEST_CASE("import nvidia-smi: without a product or NVLinks the type must be given") {
   CHECK(testing::refusal_of([] { return imported("smi/two-cards.txt"); }) ==
-        "smi/two-cards.txt:2:GPU0: 0 NVLinks: that does not tell the type of the GPU; the lines of "
-        "'nvidia-smi -L' before the matrix, or FILE,device=NAME");
+        "smi/two-cards.txt:2:GPU0: cannot tell the type of the GPU from 0 NVLinks; accepted: the "
+        "output of 'nvidia-smi -L' before the matrix, or FILE,device=NAME");
   const Cluster told = load_cluster(data + "smi/two-cards.txt,device=t4", "--cluster");
   CHECK(rates(told) == std::vector<double>{12, 12});
   CHECK(imported("smi/nvlink-bridge.txt").cluster.models.at(0).name == "rtx-3090");
@@ -202,21 +203,22 @@ TEST_CASE("import nvidia-smi: NVLinks of several generations' number need the ty
     return testing::refusal_of([&] { return imported_matrix(nvlinks); });
   };
   const std::string accepted =
-      ": that does not tell the type of the GPU; the lines of 'nvidia-smi -L' before the matrix, "
-      "or FILE,device=NAME";
+      "; accepted: the output of 'nvidia-smi -L' before the matrix, or FILE,device=NAME";
+  const std::string unknown = "m.txt:2:GPU0: cannot tell the type of the GPU from ";
   CHECK(refused({{0, 1, 1, 2}, {1, 0, 2, 1}, {1, 2, 0, 1}, {2, 1, 1, 0}}) ==
-        "m.txt:2:GPU0: 4 NVLinks to 3 others" + accepted + ", as p100-sxm2 or v100-sxm2");
-  CHECK(refused({{0, 2}, {2, 0}}) == "m.txt:2:GPU0: 2 NVLinks to 1 other" + accepted +
-                                         ", as rtx-2080ti or titan-rtx or v100-sxm2");
-  CHECK(refused({{0, 12}, {12, 0}}) == "m.txt:2:GPU0: 12 NVLinks to 1 other" + accepted +
-                                           ", as a100-pcie or a100-sxm4-40 or h100-pcie");
+        unknown + "4 NVLinks to 3 others" + accepted + ", such as p100-sxm2 or v100-sxm2");
+  CHECK(refused({{0, 2}, {2, 0}}) == unknown + "2 NVLinks to 1 other" + accepted +
+                                         ", such as rtx-2080ti or titan-rtx or v100-sxm2");
+  CHECK(refused({{0, 12}, {12, 0}}) == unknown + "12 NVLinks to 1 other" + accepted +
+                                           ", such as a100-pcie or a100-sxm4-40 or h100-pcie");
   CHECK(refused(std::vector(8, std::vector(8, 18))) ==
-        "m.txt:2:GPU0: 18 NVLinks to every other GPU" + accepted +
-            ", as h100-sxm5 or h200-sxm or b200-sxm");
-  CHECK(refused({{0, 4, 0}, {4, 0, 0}, {0, 0, 0}}) == "m.txt:4:GPU2: 0 NVLinks" + accepted);
+        unknown + "18 NVLinks to every other GPU" + accepted +
+            ", such as h100-sxm5 or h200-sxm or b200-sxm");
+  CHECK(refused({{0, 4, 0}, {4, 0, 0}, {0, 0, 0}}) ==
+        "m.txt:4:GPU2: cannot tell the type of the GPU from 0 NVLinks" + accepted);
 }
 
-TEST_CASE("import: what is guessed of a node in a cluster file is told with its name") {
+TEST_CASE("import: what is guessed of a node in a cluster file is noted with its name") {
   std::vector<std::string> notes;
   const auto read = [&](const std::string& import) {
     return parse_cluster("[[nodes]]\nname = \"box\"\nimport = \"" + import + "\"\n",
@@ -261,48 +263,47 @@ latency = "2 us"
         "p100-sxm2");
   CHECK(testing::refusal_of([&] { return parsed("model = \"t4\""); }) ==
         data +
-            "mine.toml:5:nodes.model: a model for a node that imports nothing; accepted: beside "
-            "import; else devices = [{ model = \"…\" }]");
+            "mine.toml:5:nodes.model: a model for a node without 'import'; accepted: with import; "
+            "otherwise devices = [{ model = \"…\" }]");
   CHECK(testing::refusal_of([&] { return parsed("import = \"nothing.xml\""); })
             .starts_with(data + "mine.toml:5:nodes.import: cannot read the file '" + data +
                          "nothing.xml'"));
   CHECK(testing::refusal_of([&] { return parsed("import = \"../refusals_test.cpp\""); })
-            .starts_with(data + "mine.toml:5:nodes.import: '../refusals_test.cpp' is no file of "
-                                "another tool; accepted:"));
+            .starts_with(data + "mine.toml:5:nodes.import: the format of '../refusals_test.cpp' is "
+                                "not known; accepted:"));
   CHECK(testing::refusal_of([&] {
           return parsed(
-              "import = \"nccl/dgx-1v.xml\"\ndevices = [{ model = \"t4\", name = "
-              "\"gpu0\" }]");
+              "import = \"nccl/dgx-1v.xml\"\ndevices = [{ model = \"t4\", name = \"gpu0\" }]");
         }).find("the name 'box0.gpu0' occurs twice") != std::string::npos);
 }
 
-TEST_CASE("import: a misspelt key behind a file is refused as that") {
+TEST_CASE("import: a misspelt key after a file is refused as such") {
   for (const std::string& path : {data + "smi/two-cards.txt", std::string("nowhere.txt")}) {
     CHECK(testing::refusal_of([&] { return load_cluster(path + ",devic=t4", "--cluster"); }) ==
-          "--cluster: unknown key 'devic' behind the file '" + path +
+          "--cluster: unknown key 'devic' after the file '" + path +
               "'; accepted: device; did you mean 'device'?");
   }
   // Behind the right key, too, and where a cluster file imports.
   CHECK(testing::refusal_of([&] {
           return load_cluster(data + "smi/two-cards.txt,memory=8GiB,device=t4", "--cluster");
-        }) == "--cluster: unknown key 'memory' behind the file '" + data +
+        }) == "--cluster: unknown key 'memory' after the file '" + data +
                   "smi/two-cards.txt'; accepted: device");
   CHECK(testing::refusal_of([&] {
           return parse_cluster(
               "[[nodes]]\nname = \"box\"\nimport = \"smi/two-cards.txt,devices=t4\"\n",
               data + "mine.toml");
-        }) == data + "mine.toml:3:nodes.import: unknown key 'devices' behind the file '" + data +
+        }) == data + "mine.toml:3:nodes.import: unknown key 'devices' after the file '" + data +
                   "smi/two-cards.txt'; accepted: device; did you mean 'device'?");
 }
 
-TEST_CASE("import: a device type behind a file of ours is refused") {
+TEST_CASE("import: a device type after a cluster file is refused") {
   CHECK(testing::refusal_of([] {
           return load_cluster(
               std::string(PARSIM_SOURCE_DIR) + "/topologies/clusters/dgx-v100.toml,device=t4",
               "--cluster");
         }) ==
-        "--cluster: ',device=' behind a file that names its devices; accepted: behind the files of "
-        "NCCL, nvidia-smi and SimGrid; here [[overrides]] in the file");
+        "--cluster: ',device=' after a cluster file that names its devices; accepted: after files "
+        "of NCCL, nvidia-smi and SimGrid; a cluster file has [[overrides]]");
 }
 
 }  // namespace

@@ -25,40 +25,39 @@ std::string device_names() {
 std::map<std::string, std::string> expected() {
   return {
       {"bare_fraction.toml",
-       ":8:nodes.links.rate: a bare number stands where a text must be; a text in quotes, "
+       ":8:nodes.links.rate: expected a string, found a bare number; accepted: a quoted string, "
        "quantities with their unit: \"25 GB/s\", \"1 us\""},
       {"bare_number.toml",
-       ":8:nodes.links.rate: the number 12 stands where a text must be; a text in quotes, "
+       ":8:nodes.links.rate: expected a string, found the number 12; accepted: a quoted string, "
        "quantities with their unit: \"25 GB/s\", \"1 us\""},
       {"broken_syntax.json",
        ":2:18: syntax error while parsing object key - unexpected ','; expected string literal; "
-       "JSON"},
+       "accepted: JSON"},
       {"broken_syntax.toml",
-       ":5:1: Error while parsing array: expected comma or closing ']', saw '['; TOML 1.0"},
+       ":5:1: Error while parsing array: expected comma or closing ']', saw '['; accepted: TOML "
+       "1.0"},
       {"count_as_text.toml",
-       ":3:nodes.devices.count: the text '2' stands where a whole number must be; a whole number "
-       "of 1 "
-       "to 65536"},
+       ":3:nodes.devices.count: expected a whole number, found the string '2'; accepted: a whole "
+       "number from 1 to 65536"},
       {"empty.toml", ": cluster 'empty' has no devices; at least one device"},
-      {"empty_name.toml", ":2:nodes.name: an empty name; every name needs at least one character"},
+      {"empty_name.toml", ":2:nodes.name: an empty name; accepted: at least one character"},
       {"fractional_count.toml",
-       ":3:nodes.devices.count: a number with a point stands where a whole number must be; a whole "
-       "number of 1 to 65536"},
+       ":3:nodes.devices.count: expected a whole number, found a fractional number; accepted: a "
+       "whole number from 1 to 65536"},
       {"generator_option.toml",
        ":1:generator: star has no option 'rat'; accepted: device, rate, latency, cpu, cpu-rate; "
        "did you mean 'rate'?"},
       {"huge_count.toml",
-       ":3:nodes.devices.count: 2000000000 is out of range; a whole number of 1 to 65536"},
+       ":3:nodes.devices.count: 2000000000 is out of range; accepted: a whole number from 1 to "
+       "65536"},
       {"huge_product.toml",
-       ":3:nodes.count: 60000 x 60000 are more than 65536 devices; at most 65536 devices"},
+       ":3:nodes.count: 60000 x 60000 devices; accepted: at most 65536 devices"},
       {"incomplete_type.toml",
-       ":1:device_types.memory_rate: the key 'memory_rate' is missing; it must be given, as a text "
-       "in quotes"},
+       ":1:device_types.memory_rate: the key 'memory_rate' is missing; accepted: a quoted string"},
       {"joins_itself.toml",
-       ":5:nodes.links: the link joins nothing but an end with itself; two different ends"},
+       ":5:nodes.links: both ends of the link are the same; accepted: two different ends"},
       {"missing_latency.toml",
-       ":5:nodes.links.latency: the key 'latency' is missing; it must be given, as a text in "
-       "quotes"},
+       ":5:nodes.links.latency: the key 'latency' is missing; accepted: a quoted string"},
       {"misspelt_key.json",
        ":5:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, latency, count, label, "
        "source; did you mean 'rate'?"},
@@ -66,52 +65,56 @@ std::map<std::string, std::string> expected() {
        ":8:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, latency, count, label, "
        "source; did you mean 'rate'?"},
       {"negative_count.toml",
-       ":3:nodes.devices.count: -2 is out of range; a whole number of 1 to 65536"},
+       ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 65536"},
       {"negative_rate.toml",
        ":8:nodes.links.rate: '-12 GB/s' is negative; write for example '25 GB/s' or '200 Gbit/s'"},
-      {"nested_deeply.json", ":1: nested deeper than 64 levels; a cluster"},
+      {"nested_deeply.json", ":1: more than 64 levels of nesting; accepted: a cluster"},
       {"nested_deeply.toml",
        ":1:261: Error while parsing value: exceeded maximum nested value depth of 256 "
-       "(TOML_MAX_NESTED_VALUES); TOML 1.0"},
+       "(TOML_MAX_NESTED_VALUES); accepted: TOML 1.0"},
       {"no_devices.toml", ": cluster 'nothing' has no devices; at least one device"},
       {"no_unit.toml",
        ":8:nodes.links.rate: '12' has no unit; write for example '25 GB/s' or '200 Gbit/s'"},
       {"nodes_as_text.toml",
-       ":1:nodes: the text 'box' stands where a list must be; a list: [ … ] or one [[…]] per "
-       "entry"},
-      {"override_of_no_memory.toml", ":4:overrides.memory: the memory is 0; a positive size"},
+       ":1:nodes: expected a list, found the string 'box'; accepted: a list [ … ], or one [[…]] "
+       "per entry"},
+      {"override_of_no_memory.toml",
+       ":4:overrides.memory: the memory is 0; accepted: a positive size"},
       {"override_of_nothing.toml",
        ":4:overrides.devices: 'gup*' matches no name; accepted: gpu0, gpu1, gpu2, gpu3, gpu4, "
        "gpu5, gpu6, gpu7, with * for any characters"},
-      {"override_of_wrong_key.toml", ":5:overrides.rate: devices have no 'rate'; model, memory"},
+      {"override_of_wrong_key.toml",
+       ":5:overrides.rate: devices have no 'rate'; accepted: model, memory"},
       {"override_without_target.toml",
-       ":3:overrides: an override is of devices or of links, not of both or neither; devices = "
+       ":3:overrides: an override needs either 'devices' or 'links'; accepted: devices = "
        "\"pattern\" or links = \"pattern\""},
       {"pair_of_three.toml",
-       ":6:nodes.links.pairs: a list stands where a pair must be; two names: [\"gpu0\", \"gpu1\"]"},
+       ":6:nodes.links.pairs: expected a pair, found a list; accepted: two names: [\"gpu0\", "
+       "\"gpu1\"]"},
       {"pairs_beside_ends.toml",
-       ":11:nodes.links.pairs: pairs is given beside a or b; either a and b, or pairs"},
-      {"repeated_key.json", ":2:nodes: the key 'nodes' occurs twice; each key once"},
+       ":11:nodes.links.pairs: 'pairs' together with 'a' or 'b'; accepted: a and b, or pairs"},
+      {"repeated_key.json", ":2:nodes: the key 'nodes' occurs twice; accepted: each key once"},
       {"repeated_key.toml",
-       ":3:8: Error while parsing key-value pair: cannot redefine existing string 'name'; TOML "
-       "1.0"},
+       ":3:8: Error while parsing key-value pair: cannot redefine existing string 'name'; "
+       "accepted: TOML 1.0"},
       {"repeated_name.toml",
-       ":3:nodes.devices.name: the name 'box.x' occurs twice; names must be unique"},
+       ":3:nodes.devices.name: the name 'box.x' occurs twice; accepted: unique names"},
       {"repeated_type.toml",
-       ":1:device_types.name: there is a device type 't4' already; another name; base = \"t4\" "
-       "starts from that one"},
+       ":1:device_types.name: a device type 't4' already exists; accepted: another name; base = "
+       "\"t4\" starts from that type"},
       {"source_without_label.toml",
-       ":4:device_types.sources.memory: 'I think' does not begin with a label; 'measured: …', "
-       "'data sheet: …' or 'guessed: …'"},
+       ":4:device_types.sources.memory: 'I think' does not begin with a label; accepted: "
+       "'measured: …', 'data sheet: …' or 'guessed: …'"},
       {"switch_as_number.toml",
-       ":4:switches: the number 1 stands where a name must be; names in quotes: switches = "
+       ":4:switches: expected a name, found the number 1; accepted: quoted names: switches = "
        "[\"pcie0\", \"pcie1\"]"},
       {"switches_as_text.toml",
-       ":4:nodes.switches: the text 'pcie' stands where a list must be; a list: [ … ] or one [[…]] "
-       "per entry"},
+       ":4:nodes.switches: expected a list, found the string 'pcie'; accepted: a list [ … ], or "
+       "one [[…]] per entry"},
       {"too_many_cables.toml",
-       ":11:nodes.links.count: 5000 is out of range; a whole number of 1 to 1024"},
-      {"type_without_memory.toml", ":4:device_types.memory: the number is 0; a positive number"},
+       ":11:nodes.links.count: 5000 is out of range; accepted: a whole number from 1 to 1024"},
+      {"type_without_memory.toml",
+       ":4:device_types.memory: the number is 0; accepted: a positive number"},
       {"unknown_device.toml", ":3:nodes.devices.model: unknown device 't44'; accepted: " +
                                   device_names() + "; did you mean 't4'?"},
       {"unknown_end.toml",
@@ -129,8 +132,8 @@ std::map<std::string, std::string> expected() {
       {"wrong_unit.toml",
        ":8:nodes.links.rate: '12 Gb/d' has the unknown unit 'Gb/d'; accepted: B/s with k, M, G, T "
        "or Ki, Mi, Gi, Ti, bit/s (or b/s) with k, M, G, T; did you mean 'Gb/s'?"},
-      {"zero_memory.toml", ":3:nodes.devices.memory: the memory is 0; a positive size"},
-      {"zero_rate.toml", ":8:nodes.links.rate: the rate is 0; a positive rate"},
+      {"zero_memory.toml", ":3:nodes.devices.memory: the memory is 0; accepted: a positive size"},
+      {"zero_rate.toml", ":8:nodes.links.rate: the rate is 0; accepted: a positive rate"},
   };
 }
 
@@ -152,54 +155,56 @@ TEST_CASE("cluster files: each wrong one gives its exact message") {
 
 TEST_CASE("cluster files: one that is not there is named") {
   CHECK(refusal("no/such.toml") ==
-        "--cluster: cannot read the file 'no/such.toml'; a cluster in TOML or JSON");
-  CHECK(refusal(folder) ==
-        "--cluster: '" + folder + "' is a directory; a file with a cluster in TOML or JSON");
+        "--cluster: cannot read the file 'no/such.toml'; accepted: a cluster in TOML or JSON");
+  CHECK(refusal(folder) == "--cluster: '" + folder +
+                               "' is a directory; accepted: a file with a cluster in TOML or JSON");
 }
 
-TEST_CASE("generators: a wrong call is told what would be right") {
+TEST_CASE("generators: a wrong call is refused with what is accepted") {
   const auto says = [](const std::string& rest) { return "--cluster" + rest; };
   CHECK(refusal("star") == says(": 'star' needs a size; write star:N,key=value,…"));
   CHECK(refusal("star:device=t4") ==
         says(": 'star:device=t4' does not begin with a size; write star:N,key=value,…"));
-  CHECK(refusal("star:8") == says(": 'star:8' lacks device=…; write star:N,device=…"));
+  CHECK(refusal("star:8") == says(": 'star:8' needs device=…; write star:N,device=…"));
   CHECK(refusal("star:8,t4") ==
         says(": 't4' is not of the form key=value; write star:N,key=value,…"));
-  CHECK(refusal("star:8,device=t4,device=t4") == says(":device: 'device' is given twice; once"));
+  CHECK(refusal("star:8,device=t4,device=t4") ==
+        says(":device: 'device' is given twice; accepted: each option once"));
   CHECK(refusal("star:8,device=t4,lag=1us") ==
         says(": star has no option 'lag'; accepted: device, rate, latency, cpu, cpu-rate"));
   CHECK(refusal("star:8,device=t4,rate=25") ==
         says(":rate: '25' has no unit; write for example '25 GB/s' or '200 Gbit/s'"));
-  CHECK(refusal("star:8,device=t4,rate=0GB/s") == says(":rate: '0GB/s' is 0; a positive rate"));
+  CHECK(refusal("star:8,device=t4,rate=0GB/s") ==
+        says(":rate: '0GB/s' is 0; accepted: a positive rate"));
   CHECK(refusal("star:8,device=t5") ==
         says(":device: unknown device 't5'; accepted: " + device_names() + "; did you mean 't4'?"));
   CHECK(refusal("star:8,device=t4*3+k80") ==
-        says(":device: 'k80' lacks a count; a mix as in p100-sxm2*4+v100-sxm2*4"));
+        says(":device: 'k80' needs a count; accepted: a mix such as p100-sxm2*4+v100-sxm2*4"));
   CHECK(refusal("star:8,device=t4*3+k80*4") ==
-        says(":device: 't4*3+k80*4' is 7 devices; counts that sum to 8"));
+        says(":device: 't4*3+k80*4' has 7 devices; accepted: counts that add up to 8"));
   CHECK(refusal("star:8,device=t4,cpu-rate=1GB/s") ==
-        says(":cpu-rate: cpu-rate is given, but no cpu; add cpu=xeon-e5-2600, or leave cpu-rate "
-             "out"));
+        says(":cpu-rate: cpu-rate without cpu; accepted: with a CPU, such as cpu=xeon-e5-2600"));
   for (const std::string size : {"0", "-1", "8x", "x", "1.5", "99999999999999999999", "65537"}) {
     CHECK(refusal("star:" + size + ",device=t4") ==
-          says(": '" + size + "' is not a size of star; star:N with numbers of 1 to 65536"));
+          says(": '" + size +
+               "' is not a size of star; accepted: star:N with numbers from 1 to 65536"));
   }
   CHECK(refusal("nodes:300x300,device=t4") ==
-        says(": '300x300' is more than 65536 devices; at most 65536 devices"));
+        says(": '300x300' has more than 65536 devices; accepted: at most 65536 devices"));
   CHECK(refusal("nodes:2x4,device=t4*3") ==
-        says(":device: the counts sum to 3; counts that sum to 4 (the devices of one machine) or "
-             "to 8 (of all machines)"));
+        says(":device: the counts add up to 3; accepted: counts that add up to 4 (the devices of "
+             "one machine) or to 8 (of all machines)"));
   CHECK(refusal("nodes:2x4,device=t4,nics=5") ==
-        says(":nics: '5' does not fit; a whole number of 1 to 4"));
+        says(":nics: '5'; accepted: a whole number from 1 to 4"));
   CHECK(refusal("fat-tree:16,device=t4,k=3") ==
-        says(":k: k=3 is odd or too small for 16 devices; an even number of ports k with k³/4 "
-             "devices or more"));
+        says(":k: k=3 is odd or too small for 16 devices; accepted: an even number of ports k with "
+             "k³/4 devices or more"));
   CHECK(refusal("fat-tree:16,device=t4,k=4,leaf=2") ==
-        says(":k: k is given beside leaf or spines; either k (three levels) or leaf and spines "
-             "(two levels)"));
+        says(":k: 'k' together with 'leaf' or 'spines'; accepted: k (three levels), or leaf and "
+             "spines (two levels)"));
   CHECK(refusal("cube-mesh:4,device=t4") ==
-        says(": 'cube-mesh:4,device=t4' does not ask for 8 devices; cube-mesh:8 only"));
-  CHECK(refusal("cube-mesh:8,device=t4,links=5") == says(":links: '5' does not fit; 4 or 6"));
+        says(": 'cube-mesh:4,device=t4' does not have 8 devices; accepted: cube-mesh:8"));
+  CHECK(refusal("cube-mesh:8,device=t4,links=5") == says(":links: '5'; accepted: 4 or 6"));
 }
 
 TEST_CASE("clusters: an unknown name leads to the nearest known one") {

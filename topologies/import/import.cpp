@@ -9,7 +9,7 @@ namespace parsim {
 
 namespace {
 
-/// The first line that is the header of `nvidia-smi topo -m`: it begins with GPU0, perhaps behind
+/// The first line that is the header of `nvidia-smi topo -m`: it begins with GPU0, perhaps after
 /// an escape sequence.
 bool has_smi_header(std::string_view text) {
   for (std::size_t begin = 0; begin < text.size();) {
@@ -33,7 +33,7 @@ std::optional<Imported> import_cluster(std::string_view text, const std::string&
     if (root.tag == "system") return import_nccl(root, file, options);
     if (root.tag == "platform") return import_simgrid(root, file, options);
     throw InputError(fmt::format("{}:{}:{}", file, root.line, root.tag),
-                     fmt::format("<{}> around everything", root.tag),
+                     fmt::format("the root tag is <{}>", root.tag),
                      fmt::format("accepted: system (NCCL's topology), platform (SimGrid's){}",
                                  suggestion(root.tag, {"system", "platform"})));
   }

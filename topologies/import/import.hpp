@@ -1,5 +1,5 @@
 // Clusters from files of foreign tools: NCCL's topology XML, what nvidia-smi topo -m prints,
-// SimGrid's platform XML. What a file does not tell (rates, types of GPUs) is filled in and said.
+// SimGrid's platform XML. What a file does not have (rates, types of GPUs) is guessed, with a note.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// NCCL's description of one machine. Its rates are NCCL's own constants, which are what collectives
-// reach rather than what the wires carry; the built-in DGX machines count on the same.
+// NCCL's description of one machine. Rates are NCCL's own constants: what collectives reach rather
+// than what the wires carry, as in the built-in DGX machines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,16 +36,15 @@ class NcclReader {
     for (const XmlTag& cpu : cpus) read_socket(cpu);
     join_sockets();
     join_bridges();
-    // The tree is in the order of the bus; GPUs go by their number.
+    // The tree is in bus order; GPUs are numbered.
     std::sort(gpus_.begin(), gpus_.end(),
               [](const Gpu& a, const Gpu& b) { return a.number < b.number; });
     for (Gpu& gpu : gpus_) add_gpu(gpu);
     for (const Gpu& gpu : gpus_) read_nvlinks(gpu);
     join_gpus();
     if (cards_ > 0) {
-      notes_.push_back(
-          fmt::format("{} network card{} without a network: join machines in a cluster file",
-                      cards_, cards_ == 1 ? "" : "s"));
+      notes_.push_back(fmt::format("{} network card{} not connected: a cluster file joins machines",
+                                   cards_, cards_ == 1 ? "" : "s"));
     }
     return {std::move(builder_).finish(), std::move(notes_)};
   }
@@ -77,15 +76,15 @@ class NcclReader {
     const std::string host = cpu.text_or("host_hash", "");
     if (sockets_.empty()) host_ = host;
     if (host != host_) {
-      throw InputError(cpu.where("host_hash"), fmt::format("'{}' after '{}'", host, host_),
-                       "one machine a file; join several in a cluster file");
+      throw InputError(cpu.where("host_hash"), fmt::format("'{}', but '{}' before", host, host_),
+                       "accepted: one machine per file; a cluster file joins several");
     }
     const std::int64_t number = cpu.integer_or("numaid", 0, -1, largest_index);
     // Virtual machines without NUMA say -1.
     const std::string name = number < 0 ? "numa" : fmt::format("numa{}", number);
     if (!names_.insert(name).second) {
       throw InputError(cpu.where("numaid"), fmt::format("a second <cpu> with numaid {}", number),
-                       "each number once");
+                       "accepted: each number once");
     }
     const SwitchId id = builder_.add_switch(name, node_);
     sockets_.push_back({cpu, id});
@@ -94,22 +93,22 @@ class NcclReader {
     }
   }
 
-  /// A PCIe device: a bridge with others behind it, a GPU, or a network card.
+  /// A PCIe device: a bridge with others below it, a GPU, or a network card.
   // NOLINTNEXTLINE(misc-no-recursion): as deep as the tree of tags, which is bounded
   void read_pci(const XmlTag& pci, SwitchId parent, SwitchId socket) {
     const std::string& busid = pci.text("busid");
     if (!names_.insert(busid).second) {
       throw InputError(pci.where("busid"), fmt::format("the bus id '{}' occurs twice", busid),
-                       "each device once");
+                       "accepted: each device once");
     }
     const std::string speed = pci.text_or("link_speed", "");
     const bool known = pcie_speed_known(speed);
-    // Linux says "Unknown" of what it cannot tell, and NCCL writes nothing.
+    // Linux writes "Unknown", NCCL nothing.
     if (!known && !speed.empty() && !speed.starts_with("Unknown") &&
         speed.find("GT/s") == std::string::npos) {
-      throw InputError(pci.where("link_speed"), fmt::format("'{}'", speed),
-                       "transfers of a lane, as in \"16.0 GT/s PCIe\", or \"\" where nothing is "
-                       "known; the rate follows from link_width");
+      throw InputError(
+          pci.where("link_speed"), fmt::format("'{}'", speed),
+          "accepted: transfers per lane, as in \"16.0 GT/s PCIe\", or \"\" if unknown");
     }
     const BytesPerSecond rate = pcie_rate(speed, pci.integer_or("link_width", 0, 0, most_lanes));
     const std::int32_t source =
@@ -141,7 +140,7 @@ class NcclReader {
     gpu.number = gpu.tag.integer("dev", 0, largest_index);
     if (!names_.insert(fmt::format("gpu{}", gpu.number)).second) {
       throw InputError(gpu.tag.where("dev"), fmt::format("a second GPU with dev {}", gpu.number),
-                       "each number once");
+                       "accepted: each number once");
     }
     gpu.capability = gpu.tag.integer_or("sm", 0, 0, largest_capability);
     gpus_.push_back(gpu);
@@ -175,10 +174,10 @@ class NcclReader {
     const std::optional<std::string> name = guess_of_capability(gpu.capability, nvlinks);
     if (!name) {
       throw InputError(gpu.tag.where("sm"),
-                       fmt::format("PCI device '{}' and capability {} are no GPU that the device "
-                                   "table knows",
+                       fmt::format("PCI device '{}' with compute capability {} is not in the "
+                                   "device table",
                                    gpu.pci.text_or("device", ""), gpu.capability),
-                       "say which it is like: FILE,device=NAME (see 'parsim list devices')");
+                       "accepted: FILE,device=NAME with a similar GPU (see 'parsim list devices')");
     }
     const std::string from =
         fmt::format("sm {} and {} NVLinks in {}", gpu.capability, nvlinks, gpu.tag.file());
@@ -188,8 +187,8 @@ class NcclReader {
     return at->second;
   }
 
-  /// The ports of a network card; one that stands under several sockets (a virtual one) hangs on
-  /// the first.
+  /// The ports of a network card; a virtual one, listed under several sockets, belongs to the
+  /// first.
   void read_cards(const XmlTag& nic, SwitchId parent, BytesPerSecond rate,
                   std::int32_t source = -1) {
     for (const XmlTag& net : nic.children({"net", "gin", "rma", "coll"})) {
@@ -206,8 +205,9 @@ class NcclReader {
         builder_.add_link(Port::of(card), Port::of(parent), speed, pcie_latency,
                           from_nccl(Label::data_sheet, "the card's speed"));
       } else {
-        throw InputError(net.where("speed"), "neither a PCIe device nor a speed",
-                         "a speed in Mbit/s");
+        throw InputError(net.where("speed"),
+                         "a network card with neither a PCIe device nor a speed",
+                         "accepted: a speed in Mbit/s");
       }
     }
   }
@@ -222,11 +222,13 @@ class NcclReader {
         const auto other = gpu_at_.find(target);
         if (other == gpu_at_.end()) {
           notes_.push_back(
-              fmt::format("{}: a GPU at {} that is not in the file", link.where(), target));
+              fmt::format("{}: the GPU at {} is not in the file; the NVLink is left out",
+                          link.where(), target));
           continue;
         }
         if (other->second == gpu.id) {
-          throw InputError(link.where("target"), "the GPU itself", "another GPU");
+          throw InputError(link.where("target"), "an NVLink from a GPU to itself",
+                           "accepted: another GPU");
         }
         add(bundles_[{gpu.id, other->second}], count, link);
       } else if (kind.starts_with("0x068000")) {
@@ -257,10 +259,10 @@ class NcclReader {
       const std::int64_t other = back == bundles_.end() ? 0 : back->second.count;
       if (other != bundle.count) {
         throw InputError(bundle.where,
-                         fmt::format("{} links from {} to {}, but {} back", bundle.count,
+                         fmt::format("{} NVLinks from {} to {}, but {} back", bundle.count,
                                      builder_.name_of(Port::of(ends.first)),
                                      builder_.name_of(Port::of(ends.second)), other),
-                         "as many in both directions");
+                         "accepted: as many in both directions");
       }
       if (ends.second < ends.first) continue;
       builder_.add_link(Port::of(ends.first), Port::of(ends.second),
@@ -270,12 +272,12 @@ class NcclReader {
     SwitchId nvswitch;
     for (const auto& [id, bundle] : to_switch_) {
       if (!nvswitch.valid()) nvswitch = builder_.add_switch(free_name("nvswitch"), node_);
-      join_whole(id, Port::of(nvswitch), bundle);
+      join_as_one(id, Port::of(nvswitch), bundle);
     }
-    for (const auto& [id, bundle] : to_socket_) join_whole(id, Port::of(of(id).socket), bundle);
+    for (const auto& [id, bundle] : to_socket_) join_as_one(id, Port::of(of(id).socket), bundle);
   }
-  /// To a switch all cables are one: the switch does not block.
-  void join_whole(DeviceId id, Port other, const Bundle& bundle) {
+  /// All NVLinks into a switch are one link: the switch does not block.
+  void join_as_one(DeviceId id, Port other, const Bundle& bundle) {
     builder_.add_link(Port::of(id), other,
                       nvlink_rate(of(id).capability) * static_cast<double>(bundle.count),
                       nvlink_latency, nvlink_source());
@@ -288,18 +290,20 @@ class NcclReader {
     return name;
   }
 
-  /// What looks like several switches is one: <pcilink>, from either side or both. NCCL takes no
-  /// notice of one whose target it does not see.
+  /// Bridges joined by a <pcilink>, from either side or both, are one PCIe switch. As in NCCL, a
+  /// link to an unknown target is ignored.
   void join_bridges() {
     constexpr BytesPerSecond inside_a_switch{5000e9};  // LOC_BW
     std::set<std::pair<SwitchId, SwitchId>> joined;
     for (const auto& [busid, link] : shortcuts_) {
       const std::string& target = link.text("target");
       const auto from = bridges_.find(busid), to = bridges_.find(target);
-      if (busid == target) throw InputError(link.where("target"), "the bridge itself", "another");
+      if (busid == target)
+        throw InputError(link.where("target"), "a link from a bridge to itself",
+                         "accepted: another bridge");
       if (from == bridges_.end() || to == bridges_.end()) {
-        notes_.push_back(fmt::format("{}: no bridge with devices behind it at {}", link.where(),
-                                     from == bridges_.end() ? busid : target));
+        notes_.push_back(fmt::format("{}: no PCIe bridge with devices at {}; the link is left out",
+                                     link.where(), from == bridges_.end() ? busid : target));
         continue;
       }
       if (!joined.insert(std::minmax(from->second, to->second)).second) continue;

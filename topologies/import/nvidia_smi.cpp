@@ -1,6 +1,6 @@
-// What `nvidia-smi topo -m` prints: for every pair of devices how near they are. NVLinks are
-// counted; of PCIe only the kind of way is told, from which a tree is drawn: devices that meet at
-// one PCIe switch, switches below one host bridge, bridges of one CPU, CPUs of the machine.
+// The matrix of `nvidia-smi topo -m` has, for every pair of devices, how near they are. NVLinks are
+// counted; of PCIe only the kind of path is known, from which a tree follows: devices on one PCIe
+// switch, switches below one host bridge, bridges of one CPU, CPUs of the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class SmiReader {
     for (std::size_t i = 0; i < count(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         const SmiWay way = matrix_.cells[i][j].way;
-        // Of GPUs with NVLink the CPUs they are near to tell at least the socket.
+        // GPUs with NVLink have no PCIe path in the matrix; CPU affinity still gives their socket.
         const bool same_cpus = way == SmiWay::nvlink && farthest == SmiWay::node &&
                                matrix_.affinity[i] == matrix_.affinity[j];
         if (way <= farthest || same_cpus) join(i, j);
@@ -59,10 +59,12 @@ class SmiReader {
       for (std::size_t j = 0; j < i; ++j) {
         const SmiWay way = matrix_.cells[i][j].way;
         if (parent[i] != parent[j] || way == SmiWay::nvlink || way <= farthest) continue;
-        throw InputError(where(matrix_.lines[i], matrix_.names[i] + "." + matrix_.names[j]),
-                         fmt::format("{} and {} are far apart, but near to the same devices",
-                                     matrix_.names[i], matrix_.names[j]),
-                         "a tree: whoever shares a switch with a third shares it with each other");
+        throw InputError(
+            where(matrix_.lines[i], matrix_.names[i] + "." + matrix_.names[j]),
+            fmt::format("{} and {} are near the same devices, but far from each other",
+                        matrix_.names[i], matrix_.names[j]),
+            "accepted: a tree, in which two devices that share a switch with a third share it with "
+            "each other");
       }
     }
     return parent;
@@ -88,9 +90,10 @@ class SmiReader {
     if (product != matrix_.products.end()) {
       const KnownGpu* known = gpu_of_product(product->second);
       if (known == nullptr) {
-        throw InputError(fmt::format("{}:{}", file_, matrix_.names[i]),
-                         fmt::format("'{}' is no GPU that the device table knows", product->second),
-                         "say which it is like: FILE,device=NAME (see 'parsim list devices')");
+        throw InputError(
+            fmt::format("{}:{}", file_, matrix_.names[i]),
+            fmt::format("'{}' is not in the device table", product->second),
+            "accepted: FILE,device=NAME with a similar GPU (see 'parsim list devices')");
       }
       const std::string name(known->model);
       return models_.try_emplace(name, device_model(name, file_)).first->second;
@@ -114,11 +117,11 @@ class SmiReader {
       links = least;
     }
     const std::vector<std::string> types = types_of_nvlinks(links, shape, partners);
-    std::string said = fmt::format("{} NVLink{}", links, links == 1 ? "" : "s");
+    std::string found = fmt::format("{} NVLink{}", links, links == 1 ? "" : "s");
     if (shape == NvlinkShape::switches) {
-      said += " to every other GPU";
+      found += " to every other GPU";
     } else if (partners > 0) {
-      said += fmt::format(" to {} other{}", partners, partners == 1 ? "" : "s");
+      found += fmt::format(" to {} other{}", partners, partners == 1 ? "" : "s");
     }
     const auto generation = [&](const std::string& type) {
       return capability_of(device_model(type, file_));
@@ -128,12 +131,12 @@ class SmiReader {
     });
     if (!fair) {
       throw InputError(fmt::format("{}:{}:{}", file_, matrix_.lines[i], matrix_.names[i]),
-                       fmt::format("{}: that does not tell the type of the GPU", said),
-                       fmt::format("the lines of 'nvidia-smi -L' before the matrix, or "
+                       fmt::format("cannot tell the type of the GPU from {}", found),
+                       fmt::format("accepted: the output of 'nvidia-smi -L' before the matrix, or "
                                    "FILE,device=NAME{}{}",
-                                   types.empty() ? "" : ", as ", join(types, " or ")));
+                                   types.empty() ? "" : ", such as ", join(types, " or ")));
     }
-    const std::string from = fmt::format("{} in {}", said, file_);
+    const std::string from = fmt::format("{} in {}", found, file_);
     const std::string& name = types.front();
     const auto [at, is_new] =
         models_.try_emplace(name, guessed_model(device_model(name, file_), from));
@@ -150,7 +153,7 @@ class SmiReader {
   void build_tree(ClusterBuilder& builder, NodeId node, const std::vector<Port>& ports);
   void build_nvlinks(ClusterBuilder& builder, NodeId node, const std::vector<Port>& ports);
 
-  /// "Mellanox card": its rate is not told, it gets the machine's PCIe.
+  /// Of a network card, whose rate the file does not have: that of the machine's first GPU.
   [[nodiscard]] std::int64_t capability_of_port(const ClusterBuilder& builder, Port port) const {
     const Cluster& cluster = builder.cluster();
     if (port.kind == Port::Kind::device) {
@@ -192,10 +195,11 @@ Imported SmiReader::build() {
   build_nvlinks(builder, node, ports);
   build_tree(builder, node, ports);
   imported.notes.push_back(
-      "rates: the file tells none; NVLink and PCIe as NCCL counts on for such GPUs (guessed)");
+      "the file has no rates: NVLink and PCIe rates are those that NCCL assumes for such GPUs "
+      "(guessed)");
   if (cards > 0) {
     imported.notes.push_back(
-        fmt::format("{} network card{} without a network: join machines in a cluster file", cards,
+        fmt::format("{} network card{} not connected: a cluster file joins machines", cards,
                     cards == 1 ? "" : "s"));
   }
   imported.cluster = std::move(builder).finish();
@@ -238,7 +242,7 @@ void SmiReader::build_tree(ClusterBuilder& builder, NodeId node, const std::vect
   const std::int32_t source = builder.add_provenance(
       {"*", Label::guessed,
        fmt::format("PCIe of the GPU's generation on 16 lanes; the way as in {}", file_)});
-  // Skylake's; which CPU it is is not told.
+  // Skylake's; the file does not name the CPU.
   constexpr BytesPerSecond between_sockets{10e9};
   std::map<std::string_view, int> numbers;
   const auto rate = [&](Port port) {

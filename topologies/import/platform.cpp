@@ -30,9 +30,9 @@ class PlatformReader {
     bool outermost = true;
     for (const XmlTag& tag : root.children({"config", "zone", "AS", "cluster"})) {
       if (tag.name() == "config") {
-        platform_.notes.push_back(fmt::format("{}: settings of SimGrid are not used", tag.where()));
+        platform_.notes.push_back(fmt::format("{}: SimGrid settings are ignored", tag.where()));
       } else if (!outermost) {
-        throw InputError(tag.where(), "a second outermost zone", "one zone around everything");
+        throw InputError(tag.where(), "a second top-level zone", "accepted: one top-level zone");
       } else {
         outermost = false;
         if (tag.name() == "cluster") {
@@ -76,16 +76,16 @@ class PlatformReader {
 
   void name_once(std::map<std::string, std::size_t>& names, const std::string& name,
                  std::size_t index, const std::string& where) {
-    if (name.empty()) throw InputError(where, "an empty name", "at least one character");
+    if (name.empty()) throw InputError(where, "an empty name", "accepted: at least one character");
     if (!names.emplace(name, index).second) {
       throw InputError(where, fmt::format("the name '{}' occurs twice", name),
-                       "names must be unique");
+                       "accepted: unique names");
     }
   }
   std::size_t add_point(PlatformPoint point) {
     if (platform_.points.size() >= static_cast<std::size_t>(most_devices + most_switches)) {
       throw InputError(point.where, "too many hosts and routers",
-                       fmt::format("at most {} hosts", most_devices));
+                       fmt::format("accepted: at most {} hosts", most_devices));
     }
     name_once(points_, point.name, platform_.points.size(), point.where);
     platform_.points.push_back(std::move(point));
@@ -109,8 +109,8 @@ class PlatformReader {
     for (const std::string_view attribute :
          {"availability_file", "speed_file", "bandwidth_file", "latency_file", "state_file"}) {
       if (tag.find(attribute) == nullptr || tag.find(attribute)->empty()) continue;
-      throw InputError(tag.where(attribute), "a profile over time",
-                       "a cluster that does not change");
+      throw InputError(tag.where(attribute), "profiles over time are not supported",
+                       "accepted: a platform whose resources do not change");
     }
   }
 
@@ -179,8 +179,8 @@ class PlatformReader {
     return props;
   }
 
-  /// SimGrid has no way between hosts of such a zone without a route; here whatever hangs together
-  /// has one.
+  /// SimGrid refuses communication between hosts of such a zone without a route; parsim routes
+  /// between all hosts that links connect.
   void note_missing_routes(const XmlTag& zone, const std::vector<XmlTag>& children) {
     std::vector<std::string> hosts;
     std::set<std::pair<std::string, std::string>> joined;
@@ -201,20 +201,21 @@ class PlatformReader {
     }
     if (missing == 0) return;
     platform_.notes.push_back(fmt::format(
-        "{}: no route between {} pair{} of hosts ({}{}); they take the shortest way over the links",
-        zone.where(), missing, missing == 1 ? "" : "s", first, missing == 1 ? "" : ", …"));
+        "{}: no route between {} pair{} of hosts ({}{}); they use the shortest path", zone.where(),
+        missing, missing == 1 ? "" : "s", first, missing == 1 ? "" : ", …"));
   }
 
   /// A flat cluster: a star of its hosts' links around a router.
   void read_cluster_tag(const XmlTag& tag) {
     const std::string topology = tag.text_or("topology", "FLAT");
     if (topology != "FLAT") {
-      throw InputError(tag.where("topology"), fmt::format("'{}'", topology),
-                       "accepted: FLAT; the generators fat-tree, torus and dragonfly make others");
+      throw InputError(
+          tag.where("topology"), fmt::format("'{}'", topology),
+          "accepted: FLAT; for others use the generators fat-tree, torus and dragonfly");
     }
     if (tag.find("limiter_link") != nullptr) {
-      throw InputError(tag.where("limiter_link"), "a limit on each host's links",
-                       "a cluster without one");
+      throw InputError(tag.where("limiter_link"), "limiter links are not supported",
+                       "accepted: a cluster without limiter_link");
     }
     const Props props = read_props(tag);
     const std::string& id = tag.text("id");
@@ -227,14 +228,15 @@ class PlatformReader {
     Seconds latency = latency_of(tag, "lat");
     const std::vector<std::int64_t> numbers = read_radical(tag);
     if (tag.find("bb_bw") != nullptr) {
-      // A backbone that all share and that limits nobody only adds its latency.
+      // A backbone as fast as all hosts together only adds its latency.
       const BytesPerSecond backbone = rate_of(tag, "bb_bw");
       if (policy_of(tag, "bb_sharing_policy", "SHARED") != "FATPIPE" &&
           backbone.value < rate.value * static_cast<double>(numbers.size())) {
         throw InputError(tag.where("bb_bw"),
-                         fmt::format("a backbone of {}, shared by {} hosts of {} each",
+                         fmt::format("a backbone of {} that {} hosts of {} share is not supported",
                                      to_text(backbone), numbers.size(), to_text(rate)),
-                         "one that limits nobody, or none: links here have two ends");
+                         fmt::format("accepted: no bb_bw, or at least {}",
+                                     to_text(rate * static_cast<double>(numbers.size()))));
       }
       latency += latency_of(tag, "bb_lat") / 2;
     }
@@ -265,7 +267,7 @@ class PlatformReader {
       if (ends.size() > 2 || !first || !last || *last < *first || *last - *first >= most_devices ||
           numbers.size() > static_cast<std::size_t>(most_devices)) {
         throw InputError(tag.where("radical"), fmt::format("'{}'", text),
-                         fmt::format("accepted: numbers and rising ranges, as \"0-7,12\", of at "
+                         fmt::format("accepted: numbers and rising ranges such as \"0-7,12\", at "
                                      "most {} hosts",
                                      most_devices));
       }
@@ -278,8 +280,9 @@ class PlatformReader {
     const std::string& name = tag.text(attribute);
     const auto found = points_.find(name);
     if (found != points_.end()) return found->second;
-    throw InputError(tag.where(attribute), fmt::format("no host or router '{}'", name),
-                     fmt::format("one that stands before{}", suggestion(name, names_of(points_))));
+    throw InputError(
+        tag.where(attribute), fmt::format("no host or router '{}'", name),
+        fmt::format("accepted: one defined before{}", suggestion(name, names_of(points_))));
   }
   static std::vector<std::string> names_of(const std::map<std::string, std::size_t>& map) {
     constexpr std::size_t most_compared = 1000;  // enough for a hint
@@ -302,7 +305,7 @@ class PlatformReader {
       if (found == links_.end()) {
         throw InputError(
             hop.where("id"), fmt::format("no link '{}'", name),
-            fmt::format("one that stands before{}", suggestion(name, names_of(links_))));
+            fmt::format("accepted: one defined before{}", suggestion(name, names_of(links_))));
       }
       const std::string direction = hop.text_or("direction", "NONE");
       if (direction != "NONE" && direction != "UP" && direction != "DOWN") {
@@ -314,7 +317,7 @@ class PlatformReader {
     // From a host to itself: a device needs no link for that.
     if (route.from == route.to && from == "src") return;
     if (route.hops.empty()) {
-      throw InputError(tag.where(), "a route without links", "at least one <link_ctn>");
+      throw InputError(tag.where(), "a route without links", "accepted: at least one <link_ctn>");
     }
     platform_.routes.push_back(std::move(route));
   }

@@ -49,7 +49,7 @@ struct PlatformLink {
   Props props{};
 };
 
-/// One link of a route; direction is 1 (UP), -1 (DOWN) or 0 (not told).
+/// One link of a route; direction is 1 (UP), -1 (DOWN) or 0 (none given).
 struct PlatformHop {
   std::size_t link = 0;
   int direction = 0;

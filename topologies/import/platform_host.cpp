@@ -29,16 +29,16 @@ DeviceModel model_of_speed(const PlatformPoint& host, const std::string& file) {
   return model;
 }
 
-/// All numbers of a model as parsim writes them; nothing if they are not there.
-std::optional<DeviceModel> told_model(const PlatformPoint& host, const std::string& name,
-                                      const std::string& file) {
+/// The model from props that parsim wrote; nothing without them.
+std::optional<DeviceModel> model_of_props(const PlatformPoint& host, const std::string& name,
+                                          const std::string& file) {
   using namespace platform_key;
   if (!prop_of(host.props, fp32)) return std::nullopt;
   const auto text = [&](std::string_view key) {
     const auto value = prop_of(host.props, key);
     if (value) return *value;
     throw InputError(host.where, fmt::format("the prop '{}' is missing", key),
-                     "all that 'show cluster --format simgrid' writes");
+                     "accepted: all props that 'show cluster --format simgrid' writes");
   };
   const auto where = [&](std::string_view key) { return fmt::format("{}.{}", host.where, key); };
   DeviceModel model;
@@ -67,14 +67,14 @@ std::optional<std::string> prop_of(const Props& props, std::string_view key) {
 DeviceModel model_of_host(const PlatformPoint& host, const std::string& file) {
   const auto name = prop_of(host.props, platform_key::model);
   if (!name) return model_of_speed(host, file);
-  const auto told = told_model(host, *name, file);
-  if (!told) return device_model(*name, host.where);
+  const auto given = model_of_props(host, *name, file);
+  if (!given) return device_model(*name, host.where);
   for (const DeviceModel& known : device_models()) {
     DeviceModel bare = known;
-    bare.provenance = told->provenance;
-    if (bare == *told) return known;  // with its sources
+    bare.provenance = given->provenance;
+    if (bare == *given) return known;  // with its sources
   }
-  return *told;
+  return *given;
 }
 
 }  // namespace parsim

@@ -1,5 +1,5 @@
 // From a SimGrid platform to a cluster. SimGrid's links have no ends, only routes that list them:
-// two links that follow each other in a route meet, so joining what meets gives the graph.
+// two consecutive links of a route have an end in common, which gives the graph.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class Places {
   }
   void join(std::size_t a, std::size_t b) {
     const auto [low, high] = std::minmax({root(a), root(b)});
-    parent_[high] = low;  // points come first, so a place is called after its point
+    parent_[high] = low;  // points come first and give a place its name
   }
   bool same(std::size_t a, std::size_t b) { return root(a) == root(b); }
 
@@ -61,10 +61,10 @@ class SimGridReader {
         notes_(std::move(platform_.notes)) {}
 
   Imported read() && {
-    place_told_ends();
+    place_named_ends();
     std::deque<const PlatformRoute*> waiting;
     for (const PlatformRoute& route : platform_.routes) waiting.push_back(&route);
-    // Short routes say more of where a link ends.
+    // Short routes constrain the ends of links most.
     std::stable_sort(waiting.begin(), waiting.end(),
                      [](const auto* a, const auto* b) { return a->hops.size() < b->hops.size(); });
     for (std::size_t failures = 0; !waiting.empty();) {
@@ -83,7 +83,7 @@ class SimGridReader {
 
  private:
   /// Files that parsim wrote name both ends of every link.
-  void place_told_ends() {
+  void place_named_ends() {
     std::map<std::string_view, std::size_t> points;
     for (std::size_t i = 0; i < platform_.points.size(); ++i) {
       points.emplace(platform_.points[i].name, i);
@@ -95,8 +95,8 @@ class SimGridReader {
       const auto at_a = points.find(a->second), at_b = points.find(b->second);
       if (at_a == points.end() || at_b == points.end()) {
         throw InputError(link.where,
-                         fmt::format("the ends '{}' and '{}' of a prop", a->second, b->second),
-                         "names of hosts or routers");
+                         fmt::format("unknown ends '{}' and '{}'", a->second, b->second),
+                         "accepted: names of hosts or routers");
       }
       places_.join(places_.end(i, false), at_a->second);
       places_.join(places_.end(i, true), at_b->second);
@@ -104,8 +104,8 @@ class SimGridReader {
     }
   }
 
-  /// Walks a route as far as it is clear which way round its links are crossed; joins what meets if
-  /// all of it is. `force`: what is not clear is crossed from the first end to the second.
+  /// Follows a route as far as the direction of its links is known, and joins their ends if all
+  /// are. `force`: links of unknown direction are crossed from the first end to the second.
   bool follow(const PlatformRoute& route, bool force) {
     const std::size_t count = route.hops.size();
     std::vector<int> way(count, 0);  // 1: from the first end to the second
@@ -157,10 +157,10 @@ class SimGridReader {
       used_[hop.link].second |= route.both_ways || way[h] < 0;
       oriented_[hop.link] = true;
       if (platform_.links[hop.link].policy == "FATPIPE") {
-        throw InputError(route.where,
-                         fmt::format("the link '{}', whose rate each flow has for itself (FATPIPE)",
-                                     platform_.links[hop.link].name),
-                         "links that flows share: SPLITDUPLEX or SHARED");
+        throw InputError(
+            route.where,
+            fmt::format("link '{}' has the sharing policy FATPIPE", platform_.links[hop.link].name),
+            "accepted: SPLITDUPLEX or SHARED, whose rate is shared by flows");
       }
     }
     return true;
@@ -172,18 +172,17 @@ class SimGridReader {
       const auto [at, is_new] = point_at.emplace(places_.root(i), i);
       if (is_new) continue;
       throw InputError(platform_.points[i].where,
-                       fmt::format("its routes make '{}' and '{}' one place",
+                       fmt::format("its routes put '{}' and '{}' at the same end of a link",
                                    platform_.points[at->second].name, platform_.points[i].name),
-                       "routes over links with two ends each");
+                       "accepted: routes over links with two ends");
     }
     for (std::size_t i = 0; i < platform_.links.size(); ++i) {
       if (!oriented_[i] || !places_.same(places_.end(i, false), places_.end(i, true))) continue;
       throw InputError(
           platform_.links[i].where,
-          fmt::format("the routes use the link '{}' as a bus: they enter and leave it "
-                      "at one place",
+          fmt::format("routes enter and leave the link '{}' at the same end: it is a bus",
                       platform_.links[i].name),
-          "links with two ends; a bus becomes a switch (<router>) with a link to each");
+          "accepted: links with two ends; replace a bus by a <router> with a link to each host");
     }
     for (const std::size_t place : crossings_) crossed_[places_.root(place)] = true;
     std::vector<int> links_at(places_.size(), 0);
@@ -241,8 +240,8 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
     const auto [known, is_new] = models.try_emplace(model.name, model);
     if (!(known->second == model)) {
       throw InputError(point.where,
-                       fmt::format("the type '{}' has other numbers than before", model.name),
-                       "one set of numbers for each name");
+                       fmt::format("hosts of model '{}' differ in their props", model.name),
+                       "accepted: equal props for one model");
     }
     std::optional<Bytes> memory;
     if (const auto text = prop_of(point.props, platform_key::memory)) {
@@ -253,13 +252,13 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
         builder.add_device(point.name, known->second, node_named(builder, node), memory);
     if (is_new && known->second.name.starts_with("host-")) {
       notes_.push_back(fmt::format(
-          "{}: a host of SimGrid has a speed only; memory ({}) and its rate ({}) are guessed; "
-          "FILE,device=NAME makes all hosts a known type",
+          "{}: SimGrid hosts have a speed only; memory ({}) and memory rate ({}) are guessed; "
+          "FILE,device=NAME sets a known type for all hosts",
           known->first, to_text(known->second.memory), to_text(known->second.memory_rate)));
     }
     hosts[i] = port_of_[places_.root(i)] = Port::of(id);
   }
-  // Devices forward nothing here, so a host that does gets a switch before it.
+  // Devices forward nothing in parsim: a host that does gets a switch in front of it.
   for (std::size_t i = 0; i < platform_.points.size(); ++i) {
     if (!platform_.points[i].is_host || !crossed_[places_.root(i)]) continue;
     const NodeId node = builder.cluster().devices[static_cast<std::size_t>(hosts[i].index)].node;
@@ -278,7 +277,7 @@ Port SimGridReader::port_at(ClusterBuilder& builder, std::size_t place, const Pl
 }
 
 /// A cable with two directions is often written as two links, there and back: which links are the
-/// way back of one before them. What is left with one direction is told.
+/// way back of one before them. Links left with one direction become a note.
 std::vector<bool> SimGridReader::ways_back() {
   using Way = std::tuple<std::size_t, std::size_t, double, double>;  // from, to, rate, latency
   std::map<Way, std::size_t> alone;
@@ -300,8 +299,8 @@ std::vector<bool> SimGridReader::ways_back() {
   std::size_t left = 0;
   for (const auto& [way, count] : alone) left += count;
   if (left > 0) {
-    notes_.push_back(fmt::format("{} link{} used in one direction only; here {} both", left,
-                                 left == 1 ? " is" : "s are", left == 1 ? "it has" : "they have"));
+    notes_.push_back(fmt::format("{} link{} used in one direction only; parsim gives {} both", left,
+                                 left == 1 ? " is" : "s are", left == 1 ? "it" : "them"));
   }
   return is_back;
 }
@@ -336,17 +335,19 @@ Imported SimGridReader::build() {
   for (std::size_t i = 0; i < platform_.points.size(); ++i) {
     const std::size_t root = places_.root(i);
     if (!platform_.points[i].is_host || !crossed_[root] || rate_at[root] <= 0) continue;
-    builder.add_link(hosts[i], port_of_[root], {rate_at[root]}, Seconds{0},
-                     builder.add_provenance({"*", Label::guessed,
-                                             "as fast as all links of the host, which forwards"}));
+    builder.add_link(
+        hosts[i], port_of_[root], {rate_at[root]}, Seconds{0},
+        builder.add_provenance(
+            {"*", Label::guessed, "as fast as all links of the host, which forwards traffic"}));
   }
   if (shared > 0) {
-    notes_.push_back(
-        fmt::format("{} link{} SHARED: both directions share the rate in SimGrid, here each has it",
-                    shared, shared == 1 ? " is" : "s are"));
+    notes_.push_back(fmt::format(
+        "{} link{} SHARED: in SimGrid both directions share the rate, in parsim each has it",
+        shared, shared == 1 ? " is" : "s are"));
   }
   if (unused > 0) {
-    notes_.push_back(fmt::format("{} link{} of no route left out", unused, unused == 1 ? "" : "s"));
+    notes_.push_back(
+        fmt::format("{} link{} without a route left out", unused, unused == 1 ? "" : "s"));
   }
   return {std::move(builder).finish(), std::move(notes_)};
 }

@@ -69,13 +69,13 @@ class MatrixReader {
       }
     }
     if (matrix_.names.empty()) {
-      throw InputError(where(1, "matrix"), "no line that begins with GPU0 as a word",
-                       "all that 'nvidia-smi topo -m' prints");
+      throw InputError(where(1, "matrix"), "no header line that begins with GPU0",
+                       "accepted: the whole output of 'nvidia-smi topo -m'");
     }
     if (matrix_.cells.size() < count()) {
       throw InputError(where(number, "matrix"),
                        fmt::format("{} rows for {} columns", matrix_.cells.size(), count()),
-                       "all that 'nvidia-smi topo -m' prints");
+                       "accepted: the whole output of 'nvidia-smi topo -m'");
     }
   }
 
@@ -89,7 +89,7 @@ class MatrixReader {
     const std::string product =
         line.substr(colon + 2, end == std::string::npos ? end : end - colon - 2);
     if (!matrix_.products.emplace(name, product).second) {
-      throw InputError(where(number, name), "listed twice", of_one_machine);
+      throw InputError(where(number, name), "listed twice by 'nvidia-smi -L'", of_one_machine);
     }
     listed_.emplace_back(name, number);
   }
@@ -108,8 +108,8 @@ class MatrixReader {
       const std::string& name = matrix_.names[i];
       if (!is_smi_gpu(name) || matrix_.products.contains(name)) continue;
       throw InputError(where(matrix_.lines[i], name),
-                       fmt::format("in the matrix, but not among the {} GPU{} that 'nvidia-smi "
-                                   "-L' lists",
+                       fmt::format("in the matrix, but not among the {} GPU{} listed by "
+                                   "'nvidia-smi -L'",
                                    listed_.size(), listed_.size() == 1 ? "" : "s"),
                        of_one_machine);
     }
@@ -126,15 +126,17 @@ class MatrixReader {
   void read_row(const std::vector<std::string>& words, std::int64_t line) {
     const std::size_t row = matrix_.cells.size();
     if (row == count() || words.front() != matrix_.names[row]) {
-      throw InputError(where(line, words.front()), fmt::format("a row '{}'", words.front()),
-                       row == count()
-                           ? std::string("no row after the last column's")
-                           : fmt::format("the row '{}', as the columns are", matrix_.names[row]));
+      const std::string expected = row == count()
+                                       ? std::string("no further row")
+                                       : fmt::format("the row of {}", matrix_.names[row]);
+      throw InputError(where(line, words.front()),
+                       fmt::format("expected {}, found that of {}", expected, words.front()),
+                       "accepted: rows in the order of the columns");
     }
     if (words.size() < count() + 1) {
       throw InputError(where(line, words.front()),
                        fmt::format("{} entries for {} columns", words.size() - 1, count()),
-                       "one entry for each column");
+                       "accepted: one entry per column");
     }
     std::vector<SmiCell> cells;
     for (std::size_t i = 0; i < count(); ++i) {
@@ -164,31 +166,32 @@ class MatrixReader {
                                  suggestion(word, known)));
   }
 
-  /// The matrix is symmetric, X stands on its diagonal, and what is near to the same is near.
+  /// The matrix is symmetric, with X on its diagonal, and NVLinks join GPUs only.
   void check() const {
     for (std::size_t i = 0; i < count(); ++i) {
       for (std::size_t j = 0; j < count(); ++j) {
         const SmiCell &cell = matrix_.cells[i][j], &back = matrix_.cells[j][i];
         const std::string at = where(matrix_.lines[i], matrix_.names[i] + "." + matrix_.names[j]);
         if ((cell.way == SmiWay::self) != (i == j)) {
-          throw InputError(at, i == j ? "no X" : "X", "X where a device meets itself, only there");
+          throw InputError(at, i == j ? "no X on the diagonal" : "an X off the diagonal",
+                           "accepted: X on the diagonal only");
         }
         if (cell.way != back.way || cell.nvlinks != back.nvlinks) {
-          throw InputError(at,
-                           fmt::format("{} and {} say different things of each other",
-                                       matrix_.names[i], matrix_.names[j]),
-                           "the same in both rows");
+          throw InputError(
+              at, fmt::format("the rows of {} and {} disagree", matrix_.names[i], matrix_.names[j]),
+              "accepted: a symmetric matrix");
         }
         if (cell.way == SmiWay::nvlink &&
             !(is_smi_gpu(matrix_.names[i]) && is_smi_gpu(matrix_.names[j]))) {
-          throw InputError(at, "NVLinks to a network card", "NV# between GPUs only");
+          throw InputError(at, "NVLinks to a network card", "accepted: NV# between GPUs");
         }
       }
     }
   }
 
   static constexpr std::string_view of_one_machine =
-      "all that both commands print on one machine, or the matrix alone with FILE,device=NAME";
+      "accepted: the whole output of both commands on one machine, or the matrix alone with "
+      "FILE,device=NAME";
 
   std::string_view text_;
   const std::string& file_;

@@ -36,7 +36,8 @@ class XmlReader {
   Element read(const pugi::xml_node& node, int depth) const {
     if (depth > deepest_tag) {
       throw InputError(place(node.offset_debug()),
-                       fmt::format("nested deeper than {} tags", deepest_tag), "a cluster");
+                       fmt::format("more than {} levels of nesting", deepest_tag),
+                       "accepted: a cluster");
     }
     Element element;
     element.tag = node.name();
@@ -45,7 +46,8 @@ class XmlReader {
       for (const auto& [name, value] : element.attributes) {
         if (name != attribute.name()) continue;
         throw InputError(fmt::format("{}:{}", place(node.offset_debug()), element.tag),
-                         fmt::format("the attribute '{}' occurs twice", name), "each once");
+                         fmt::format("the attribute '{}' occurs twice", name),
+                         "accepted: each attribute once");
       }
       element.attributes.emplace_back(attribute.name(), attribute.value());
     }
@@ -55,7 +57,7 @@ class XmlReader {
       } else {
         throw InputError(place(child.offset_debug()),
                          fmt::format("the text '{:.40}' inside <{}>", child.value(), element.tag),
-                         "tags only");
+                         "accepted: tags only");
       }
     }
     return element;
@@ -74,13 +76,14 @@ Element parse_xml(std::string_view text, const std::string& file) {
   const pugi::xml_parse_result result =
       document.load_buffer(text.data(), text.size(), pugi::parse_default, pugi::encoding_utf8);
   if (!result) {
-    throw InputError(reader.place(result.offset), result.description(), "well-formed XML");
+    throw InputError(reader.place(result.offset), result.description(),
+                     "accepted: well-formed XML");
   }
   const pugi::xml_node root = document.document_element();
   if (const pugi::xml_node second = root.next_sibling()) {
     throw InputError(reader.place(second.offset_debug()),
                      fmt::format("<{}> after the end of <{}>", second.name(), root.name()),
-                     "one tag around everything");
+                     "accepted: one root tag");
   }
   return reader.read(root, 1);
 }
@@ -104,9 +107,8 @@ const std::string& XmlTag::text(std::string_view attribute) const {
   if (const std::string* value = find(attribute)) return *value;
   std::vector<std::string> names;
   for (const auto& [name, value] : element_->attributes) names.push_back(name);
-  throw InputError(
-      where(attribute), fmt::format("<{}> has no '{}'", element_->tag, attribute),
-      names.empty() ? "it must be given" : fmt::format("it must be given; given: {}", join(names)));
+  throw InputError(where(attribute), fmt::format("<{}> has no '{}'", element_->tag, attribute),
+                   names.empty() ? "" : fmt::format("its attributes: {}", join(names)));
 }
 
 std::string XmlTag::text_or(std::string_view attribute, std::string_view fallback) const {
@@ -120,7 +122,7 @@ std::int64_t XmlTag::integer(std::string_view attribute, std::int64_t least,
   const auto number = to_number<std::int64_t>(value);
   if (number && *number >= least && *number <= most) return *number;
   throw InputError(where(attribute), fmt::format("'{}'", value),
-                   fmt::format("a whole number of {} to {}", least, most));
+                   fmt::format("accepted: a whole number from {} to {}", least, most));
 }
 
 std::int64_t XmlTag::integer_or(std::string_view attribute, std::int64_t fallback,
@@ -136,7 +138,7 @@ std::vector<XmlTag> XmlTag::children(std::initializer_list<std::string_view> kno
       throw InputError(
           fmt::format("{}:{}:{}", *file_, child.line, child.tag),
           fmt::format("<{}> inside <{}>", child.tag, element_->tag),
-          names.empty() ? fmt::format("<{}> has no tags inside", element_->tag)
+          names.empty() ? fmt::format("accepted: no tags inside <{}>", element_->tag)
                         : fmt::format("accepted: {}{}", join(names), suggestion(child.tag, names)));
     }
     found.emplace_back(child, *file_);

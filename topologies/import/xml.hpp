@@ -1,5 +1,5 @@
-// An XML file as a tree of tags with line numbers, and the reader that turns every slip in it into
-// a message with file, line and tag. The importers of foreign formats stand on it.
+// An XML file as a tree of tags with line numbers, and a reader whose errors name file, line and
+// tag. The importers of foreign formats use it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 
 namespace parsim {
 
-/// One tag of a file. Attributes that nobody asks for are no error: the formats are not ours and
-/// grow.
+/// One tag of a file. Unknown attributes are no error: the formats are not ours and grow.
 struct Element {
   std::string tag;
   std::vector<std::pair<std::string, std::string>> attributes;
