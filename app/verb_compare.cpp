@@ -112,7 +112,7 @@ Outcome run_compare(const Arguments& arguments) {
   std::optional<Scaling> scaling;
   if (!counts.empty()) scaling = scale(scene, chosen, counts, arguments.has("--quiet"));
   std::vector<RunResult> results;
-  std::vector<Chapter> chapters;
+  std::vector<StrategySection> sections;
   std::vector<ExecDag> dags;
   bool refused = false;  // to say what workspaces convolutions want
   {
@@ -127,7 +127,7 @@ Outcome run_compare(const Arguments& arguments) {
         results.push_back(run.result);
         results.back().strategy = candidate.strategy->name;
         if (report) {
-          chapters.push_back(report->chapter(scene, run, candidate.planned.plan));
+          sections.push_back(report->section(scene, run, candidate.planned.plan));
         }
         if (request.hardware) dags.push_back(std::move(run.dag));
       } else {
@@ -148,7 +148,7 @@ Outcome run_compare(const Arguments& arguments) {
   Document document = report_comparison(scene, results, best, scaling ? &*scaling : nullptr);
   if (rows) add_hardware(document, results, *rows);
   if (report) {
-    report->write(scene, document, results, std::move(chapters), scaling ? &*scaling : nullptr);
+    report->write(scene, document, results, std::move(sections), scaling ? &*scaling : nullptr);
   }
   if (refused || (rows && !rows->refusal.empty())) {
     return {std::move(document), ExitCode::hardware};

@@ -87,7 +87,7 @@ Outcome run_simulate(const Arguments& arguments) {
     document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }
   if (report) {
-    report->write(scene, document, {run.result}, {report->chapter(scene, run, planned.plan)},
+    report->write(scene, document, {run.result}, {report->section(scene, run, planned.plan)},
                   nullptr);
   }
   if (refused || (rows && !rows->refusal.empty())) {

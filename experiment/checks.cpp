@@ -162,25 +162,25 @@ std::string check_bounds(const Bounds& bounds, Seconds makespan, bool contention
     at_least(bounds.busiest_link, "the bytes of the busiest link over its rate");
   }
   if (bounds.delivered < 0) {
-    return fmt::format("checks: 2 bounds held (step ≥ critical path {}, ≥ busiest device {})",
+    return fmt::format("self-checks passed: step ≥ critical path {}, busiest device {}",
                        to_text(bounds.critical_path), to_text(bounds.busiest_device));
   }
   const auto asked = static_cast<double>(bounds.asked.value);
   ensure(std::abs(bounds.delivered - asked) <= byte_tolerance * std::max(asked, 1.0),
          fmt::format("links delivered {} bytes, the plan asked for {}", bounds.delivered, asked));
-  std::string bytes = fmt::format("{} delivered as asked", to_text(bounds.asked));
+  std::string bytes = fmt::format("{} delivered", to_text(bounds.asked));
   if (bounds.kept.value > 0) {
-    bytes += fmt::format(", {} moved from servers to themselves", to_text(bounds.kept));
+    bytes += fmt::format(", {} copied within servers", to_text(bounds.kept));
   }
   if (!contention) {
     return fmt::format(
-        "checks: 3 bounds held (step ≥ critical path {}, ≥ busiest device {}; {}); without "
-        "contention the busiest link is no bound: its bytes alone take {}",
+        "self-checks passed: step ≥ critical path {}, busiest device {}; {} (the busiest link, {}, "
+        "is no bound without contention)",
         to_text(bounds.critical_path), to_text(bounds.busiest_device), bytes,
         to_text(bounds.busiest_link));
   }
   return fmt::format(
-      "checks: 4 bounds held (step ≥ critical path {}, ≥ busiest device {}, ≥ busiest link {}; {})",
+      "self-checks passed: step ≥ critical path {}, busiest device {}, busiest link {}; {}",
       to_text(bounds.critical_path), to_text(bounds.busiest_device), to_text(bounds.busiest_link),
       bytes);
 }

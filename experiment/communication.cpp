@@ -51,14 +51,25 @@ std::vector<std::string> communication_warnings(const RunResult& result) {
 }
 
 std::string communication_model(const SimOptions& options) {
-  // --collectives need not have said so.
-  const std::string_view alone = options.fidelity == Fidelity::p2p
-                                     ? " (links only: NCCL's costs are of whole collectives)"
-                                     : "";
-  const std::string version =
-      options.nccl_version ? " as of " + to_text(*options.nccl_version) : std::string();
-  return fmt::format("{}{}, {}{}; {}", to_text(options.collectives), version,
-                     to_text(options.fidelity), alone, simulated_by(options));
+  const auto collectives = [&]() -> std::string {
+    // NCCL's cost model prices whole collectives, not their messages.
+    if (options.fidelity == Fidelity::p2p) return "point-to-point messages without NCCL's costs";
+    const std::string version =
+        options.nccl_version ? " " + to_text(*options.nccl_version) : std::string();
+    switch (options.collectives) {
+      case CollectiveCost::ideal:
+        return "ideal collectives (latency and bandwidth only)";
+      case CollectiveCost::nccl:
+        return fmt::format("NCCL{} collectives", version);
+      case CollectiveCost::measured:
+        return fmt::format("measured collectives, others by NCCL{}", version);
+    }
+    return {};
+  };
+  const std::string_view detail = options.fidelity == Fidelity::hops    ? " hop by hop"
+                                  : options.fidelity == Fidelity::macro ? " as one flow each"
+                                                                        : "";
+  return fmt::format("{}, {}{}", collectives(), simulated_by(options), detail);
 }
 
 std::string communication_line(const Scene& scene, std::span<const RunResult> results) {

@@ -237,19 +237,18 @@ DeviceUse mean_use(const RunResult& result) {
 }
 
 std::string memory_verdict(const RunResult& result) {
-  constexpr std::size_t named = 2;
-  std::vector<std::string> lacking;
-  std::size_t more = 0;
+  const DeviceResult* worst = nullptr;
+  std::size_t over = 0;
   for (const DeviceResult& device : result.devices) {
     if (device.lacking().value == 0) continue;
-    if (lacking.size() == named) {
-      ++more;
-    } else {
-      lacking.push_back(fmt::format("{} lacks {}", device.name, to_text(device.lacking())));
-    }
+    ++over;
+    if (worst == nullptr || device.lacking() > worst->lacking()) worst = &device;
   }
-  if (lacking.empty()) return to_text(result.verdict());
-  return join(lacking) + (more > 0 ? fmt::format(" and {} more", more) : "");
+  if (worst == nullptr) return to_text(result.verdict());
+  return fmt::format("needs {} more ({}{})", to_text(worst->lacking()), worst->name,
+                     over == 1   ? ""
+                     : over == 2 ? " and 1 other"
+                                 : fmt::format(" and {} others", over - 1));
 }
 
 std::string port_name(const Cluster& cluster, const Port& port) {

@@ -106,7 +106,7 @@ struct Planned {
 /// "fits", "tight" or "over".
 [[nodiscard]] std::string to_text(Verdict verdict);
 
-/// "gpu3 lacks 2.10 GiB, gpu4 lacks 2.10 GiB and 6 more", or "fits" or "tight".
+/// "needs 2.10 GiB more (gpu3 and 7 others)" of the device that needs most, or "fits" or "tight".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);
 
 /// Name of the device or switch at one end of a link.

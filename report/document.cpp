@@ -12,8 +12,8 @@ namespace parsim {
 namespace {
 
 constexpr Format format_table[] = {
-    {"table", "for people", render_table},
-    {"json", "everything, in SI base units", render_json},
+    {"table", "aligned text", render_table},
+    {"json", "all data, in SI base units", render_json},
     {"csv", "the main table, in SI base units", render_csv},
     {"md", "the tables in Markdown", render_md},
     {"dot", "a graph for Graphviz", render_drawing, true},
@@ -48,7 +48,7 @@ std::span<const Format> formats() { return format_table; }
 std::string render_json(const Document& document, bool /*color*/) { return document.json + "\n"; }
 
 std::string render_drawing(const Document& document, bool /*color*/) {
-  ensure(!document.drawing.empty(), "what was asked for as a drawing has one");
+  ensure(!document.drawing.empty(), "a document in a drawing format has a drawing");
   return document.drawing;
 }
 

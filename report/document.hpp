@@ -1,5 +1,5 @@
-// A report before it has a form: lines and tables with every number twice, for people and for
-// programs. The forms (table, json, csv, md) are an explicit table of functions.
+// A report before it is rendered: lines and tables with every number twice, for people and for
+// programs. The formats (table, json, csv, md) are a table of functions.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TableCell {
   static TableCell word(const std::string& text) { return {text, text}; }
 };
 
-/// Some columns say for people what others say for programs.
+/// Some columns are for people, others hold the same for programs.
 enum class Audience : std::uint8_t { everyone, people, programs };
 
 struct Column {
@@ -39,16 +39,16 @@ struct Table {
 
 struct Document {
   std::vector<std::string> head;      ///< lines above the tables
-  std::vector<Table> tables;          ///< the first is the result, the others say more
+  std::vector<Table> tables;          ///< the first is the result, the others are details
   std::vector<std::string> notes;     ///< lines below
-  std::vector<std::string> warnings;  ///< for standard error; programs find them in the JSON
+  std::vector<std::string> warnings;  ///< for standard error; also in the JSON
   std::string json;                   ///< the whole result for programs
   std::size_t csv_table = 0;          ///< the table that CSV holds
-  std::string drawing;  ///< if asked for: the text of a file for another program (dot, simgrid)
-  std::string plain;    ///< if not empty, all there is for people: no tables, no notes
+  std::string drawing;                ///< text of a file for another program (dot, simgrid), or ""
+  std::string plain;                  ///< if not empty, replaces tables and notes for people
 };
 
-/// The table without the columns that are for others than `reader`.
+/// The columns of the table that are for `reader`.
 [[nodiscard]] Table table_for(Audience reader, const Table& table);
 
 struct Format {
@@ -65,8 +65,8 @@ struct Format {
 [[nodiscard]] std::string render_md(const Document& document, bool color);
 [[nodiscard]] std::string render_drawing(const Document& document, bool color);
 
-/// The text with every control character as '?': names come from files, and a terminal obeys what
-/// it is sent.
+/// The text with every control character as '?': names come from files, and a terminal would
+/// execute escape sequences.
 [[nodiscard]] std::string printable(std::string_view text);
 
 /// Appends a column; one cell per row, and the first column creates the rows.
@@ -77,14 +77,14 @@ struct Numbers {
   std::vector<double> values;
   Audience audience = Audience::everyone;
 };
-/// Appends columns of numbers, all in the prefix that suits the largest of them: "step [ms]". What
-/// is compared with each other goes into one call.
+/// Appends columns of numbers, all with the unit prefix of the largest: "step [ms]". Columns
+/// that are compared with each other go into one call.
 ///
 /// unit      SI unit of the numbers: "s", "B", …; "" for bare numbers
 /// typical   the number whose prefix all take instead of the largest's; NaN for none
 void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns,
                  double typical = std::numeric_limits<double>::quiet_NaN());
-/// Appends a column of words.
+/// Appends a column of text.
 void add_words(Table& table, const std::string& title, const std::string& key,
                const std::vector<std::string>& words, Audience audience = Audience::everyone);
 /// The shortest decimal text that reads back as the same number.

@@ -1,5 +1,5 @@
-// Networks, clusters and execution DAGs as graphs for Graphviz. What has more than a thousand parts
-// is drawn collapsed: nobody can read, nor dot place, more.
+// Networks, clusters and execution DAGs as graphs for Graphviz. Graphs of more than a thousand
+// nodes are drawn collapsed: larger ones are unreadable, and dot does not lay them out.
 #pragma once
 
 #include <cstddef>

@@ -62,7 +62,7 @@ std::string machine_line(const Machine& machine) {
 
 void add_hardware(Document& document, const std::vector<RunResult>& results,
                   const HardwareRows& rows) {
-  Numbers measured{"measured step", "measured_step_time_s", {}};
+  Numbers measured{"measured", "measured_step_time_s", {}};
   std::vector<TableCell> errors;
   for (const RunResult& result : results) {
     const bool known = result.measured.has_value();
@@ -74,13 +74,13 @@ void add_hardware(Document& document, const std::vector<RunResult>& results,
   }
   Table& table = document.tables.front();
   add_numbers(table, "s", {measured});
-  add_column(table, {"prediction's error", "measured_error"}, std::move(errors));
+  add_column(table, {"error", "measured_error"}, std::move(errors));
   if (rows.refusal.empty()) {
     document.head.push_back("measured on " + machine_line(rows.machine));
     for (const RunResult& result : results) {
       if (result.measured_note.empty()) continue;
       document.notes.push_back(
-          fmt::format("not measured: {}: {}", result.strategy, result.measured_note));
+          fmt::format("{}: not measured: {}", result.strategy, result.measured_note));
     }
   } else {
     document.notes.push_back("not measured: " + rows.refusal);
@@ -97,8 +97,8 @@ void add_hardware(Document& document, const std::vector<RunResult>& results,
 
 Document report_no_hardware(const std::string& refusal) {
   Document document;
-  document.head = {"no hardware to plan for: " + refusal,
-                   "with --cluster the plans are simulated all the same"};
+  document.head = {"no GPU to measure on: " + refusal,
+                   "--cluster CLUSTER simulates without hardware"};
   const Json json = {
       {"results", Json::array()}, {"best", nullptr}, {"hardware", machine_json({refusal, {}, {}})}};
   document.json = json.dump(2);

@@ -1,4 +1,4 @@
-// What --hw adds to reports: measured columns beside predicted ones, and the machine they are of.
+// What --hw adds to reports: measured columns, and the machine they were measured on.
 #pragma once
 
 #include <string>

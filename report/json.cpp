@@ -32,7 +32,7 @@ Json source(const std::string& given, const std::string& name) {
   return json;
 }
 
-/// The command without the files it writes beside its result: running it again overwrites nothing.
+/// The command without options that write files: running it again overwrites nothing.
 std::vector<std::string> without_files(const std::vector<std::string>& command) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < command.size(); ++i) {
@@ -155,7 +155,7 @@ Json communication_json(const RunResult& result) {
   return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
 }
 
-/// A row of a strategy without a plan has the same keys, with null for what there is not.
+/// A row of a strategy without a plan has the same keys, with null for missing values.
 Json failed_json(const RunResult& result) {
   Json json = {{"strategy", result.strategy}};
   for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",

@@ -41,9 +41,10 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   add_column(table, {"stage", "stage"}, std::move(stages));
 
   Document document;
-  document.head = {fmt::format("{} of {} on {}, batch {} in {} micro-batches", plan.strategy,
+  document.head = {fmt::format("{}: {} on {}, batch {} in {} micro-batch{}", plan.strategy,
                                scene.network.name, scene.cluster.name, plan.batch,
-                               plan.schedule.micro_batches)};
+                               plan.schedule.micro_batches,
+                               plan.schedule.micro_batches == 1 ? "" : "es")};
   document.tables = {std::move(table)};
   document.notes = plan.notes;
   document.warnings = scene.warnings;

@@ -42,6 +42,22 @@ std::string arithmetic_of(const Request& request) {
   return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
 }
 
+/// "modelled, not measured on these GPUs", or the shares and where the others come from.
+std::string kernel_times(const RunResult& result) {
+  std::vector<std::string> shares;
+  bool measured = false;
+  for (const Origin origin :
+       {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+    const double share = result.cost_shares[static_cast<std::size_t>(origin)];
+    if (share <= 0) continue;
+    shares.push_back(fmt::format("{} % {}", three_digits(100 * share), to_text(origin)));
+    measured |= origin == Origin::measured || origin == Origin::scaled;
+  }
+  if (shares.size() == 1) shares.front().erase(0, shares.front().find("% ") + 2);
+  if (measured) return fmt::format("{} ({})", join(shares), result.cost_summary);
+  return join(shares) + ", not measured on these GPUs";
+}
+
 std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& results) {
   const Request& request = scene.request;
   const std::size_t gpus = devices_of(scene.cluster, DeviceKind::gpu).size();
@@ -49,40 +65,31 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", scene.network.name,
                               scene.cluster.name, device_mix(scene.cluster), scene.batch,
-                              chosen ? fmt::format(" (32 x {})", gpus) : "", arithmetic_of(request),
-                              to_text(request.optimizer)));
-  for (const RunResult& result : results) {
-    if (!result.error.empty()) continue;
-    std::vector<std::string> shares;
-    for (const Origin origin :
-         {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
-      const double share = result.cost_shares[static_cast<std::size_t>(origin)];
-      if (share > 0) {
-        shares.push_back(fmt::format("{} % {}", three_digits(100 * share), to_text(origin)));
-      }
+                              chosen ? fmt::format(" (default: 32 x {})", gpus) : "",
+                              arithmetic_of(request), to_text(request.optimizer)));
+  const auto made = std::find_if(results.begin(), results.end(),
+                                 [](const RunResult& result) { return result.error.empty(); });
+  if (made != results.end()) {
+    lines.push_back("kernel times: " + kernel_times(*made));
+    if (!made->cost_accuracy.empty()) {
+      lines.push_back("expected kernel error: " + made->cost_accuracy);
     }
-    lines.push_back(
-        fmt::format("predicted; device times: {} ({})", join(shares), result.cost_summary));
-    if (!result.cost_accuracy.empty()) {
-      lines.push_back("accuracy of device times: " + result.cost_accuracy);
-    }
-    if (!result.workspaces.empty()) lines.push_back(result.workspaces);
-    break;
+    if (!made->workspaces.empty()) lines.push_back(made->workspaces);
   }
   SimOptions sim = request.sim;
   const auto by = [&](Engine engine) {
     return std::any_of(results.begin(), results.end(),
                        [&](const RunResult& result) { return result.engine == engine; });
   };
-  // A note says why, and which rows if not all.
+  // A note names the rows if not all.
   if (by(Engine::fast) && !by(Engine::simgrid)) sim.engine = Engine::fast;
-  lines.push_back("collectives: " + communication_model(sim));
+  lines.push_back("network: " + communication_model(sim));
   const std::string communication = communication_line(scene, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;
 }
 
-/// The device whose memory is fullest, or most overfull; ties go to the lower id.
+/// The largest peak of a device.
 double peak_memory(const RunResult& result) {
   std::int64_t peak = 0;
   for (const DeviceResult& device : result.devices) {
@@ -95,8 +102,7 @@ std::string link_text(const RunResult& result) {
   if (!result.error.empty()) return "-";
   if (!result.bottleneck) return "none";
   const LinkUse& use = *result.bottleneck;
-  return fmt::format("{} ({} to {}) {} %", use.link, use.from, use.to,
-                     three_digits(100 * use.utilisation));
+  return fmt::format("{} to {} {} %", use.from, use.to, three_digits(100 * use.utilisation));
 }
 
 /// wide   for people, too, all columns, not only those that fit a terminal
@@ -172,7 +178,7 @@ std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResul
   }
   Table table;
   table.title =
-      fmt::format("{} steps with kernel times that vary by {} % (log-normal, seed {})",
+      fmt::format("{} steps with random kernel times (log-normal, {} %, seed {})",
                   scene.request.runs, three_digits(100 * scene.request.jitter), scene.request.seed);
   add_words(table, "strategy", "strategy", names);
   add_numbers(table, "s",
@@ -225,11 +231,12 @@ Table device_table(const RunResult& result) {
   }
   add_numbers(table, "B",
               {{"peak", "peak_memory_bytes", numbers([](D d) { return d.peak().value; })}});
-  add_numbers(table, "B", {{"of", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
+  add_numbers(table, "B",
+              {{"capacity", "memory_bytes", numbers([](D d) { return d.capacity.value; })}});
   return table;
 }
 
-/// Which rows SimGrid left to the other engine.
+/// Names the rows that the fast engine simulated in place of SimGrid.
 std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
   std::vector<std::string> fast;
   for (const RunResult& result : results) {
@@ -239,8 +246,8 @@ std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& res
   }
   if (fast.empty()) return {};
   return fmt::format(
-      "simulated by the fast engine, because SimGrid would take long (--engine simgrid; equal up "
-      "to a nanosecond for each operation): {}",
+      "{}: simulated by the fast engine (equal to SimGrid within 1 ns per operation; "
+      "--engine simgrid for SimGrid itself)",
       join(fast));
 }
 
@@ -263,14 +270,14 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
   }
 }
 
-/// "fastest that fits: owt", and what would be without the strategy `best`.
+/// "fastest that fits: owt", and the fastest of the other strategies if that is `best`.
 std::string winner(const std::vector<RunResult>& sorted, const std::string& best) {
   const auto first = std::find_if(sorted.begin(), sorted.end(),
                                   [](const RunResult& result) { return result.fits(); });
   if (first == sorted.end()) return "no plan fits in memory";
   const bool other = first->strategy != best && !best.empty();
   return fmt::format("fastest that fits: {}{}", first->strategy,
-                     other ? fmt::format("; of the others: {}", best) : "");
+                     other ? fmt::format(", then {}", best) : "");
 }
 
 /// "" if one fits.
@@ -287,7 +294,7 @@ Document report_simulation(const Scene& scene, const RunResult& result) {
   document.head = head(scene, {result});
   document.tables = {result_table({result}, true), device_table(result)};
   if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
-  document.notes = {"compute, exposed communication and idle of a strategy: mean of the GPUs",
+  document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
   const std::string advice = advice_for(scene, {result});
   if (!advice.empty()) document.notes.push_back(advice);
@@ -303,20 +310,17 @@ Document report_comparison(const Scene& scene, const std::vector<RunResult>& res
   document.tables = {result_table(results, scene.request.wide)};
   if (auto table = jitter_table(scene, results)) document.tables.push_back(std::move(*table));
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
-  document.notes = {"compute, exposed communication and idle: mean of the GPUs"};
+  document.notes = {"compute, exposed comm. and idle are means over the GPUs"};
   document.notes.push_back(winner(results, best));
   const std::string advice = advice_for(scene, results);
   if (!advice.empty()) document.notes.push_back(advice);
   const auto simulated = std::count_if(results.begin(), results.end(),
                                        [](const RunResult& r) { return r.error.empty(); });
-  const bool analytic = scene.request.sim.fidelity == Fidelity::analytic;
-  document.notes.push_back(fmt::format(
-      "checks: {} bounds held in each of {} simulations (step ≥ critical path, ≥ busiest "
-      "device{}; bytes delivered as asked)",
-      analytic ? 3 : 4, simulated, analytic ? "" : ", ≥ busiest link"));
+  document.notes.push_back(
+      fmt::format("self-checks passed in {} simulation{}", simulated, simulated == 1 ? "" : "s"));
   append_notes(document, scene, results);
   if (results.size() > 1) {
-    document.notes.push_back("why a plan is as it is: parsim explain --strategy NAME");
+    document.notes.push_back("to see why a plan was chosen: parsim explain --strategy NAME");
   }
   document.json = comparison_json(scene, results, best, scaling, advice);
   return document;

@@ -18,25 +18,25 @@ namespace parsim {
 /// One strategy in detail: its row, then the devices.
 [[nodiscard]] Document report_simulation(const Scene& scene, const RunResult& result);
 /// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
-/// `scaling`: none unless asked for.
+/// `scaling`: null without --scaling.
 [[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
                                          const std::string& best, const Scaling* scaling);
 
-/// Steps with --jitter, a row a strategy; none without.
+/// Steps with --jitter, one row per strategy.
 [[nodiscard]] std::optional<Table> jitter_table(const Scene& scene,
                                                 const std::vector<RunResult>& results);
 
 /// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
-/// nothing does, else "".
+/// nothing does; else "".
 [[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result,
                                           const std::string& advice);
 [[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
                                           const std::string& best, const Scaling* scaling,
                                           const std::string& advice);
-/// Everything a result depends on, as JSON.
+/// All inputs of a result, as JSON.
 [[nodiscard]] std::string inputs_json(const Scene& scene);
-/// What a strategy decided, and where it was written; a path is "" if it was not. With neither path
-/// the JSON is the plan itself, else a summary.
+/// The plan of a strategy, and the files it was written to ("" if not). Without files the JSON is
+/// the plan itself, else a summary.
 [[nodiscard]] Document report_plan(const Scene& scene, const Planned& planned,
                                    const std::string& plan_path, const std::string& dag_path);
 [[nodiscard]] std::string plan_summary_json(const Scene& scene, const Planned& planned,

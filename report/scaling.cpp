@@ -11,7 +11,7 @@ namespace parsim {
 
 Table scaling_table(const Scaling& scaling) {
   Table table;
-  table.title = "speed-up over one GPU (of the fastest strategy), the batch growing with the GPUs";
+  table.title = "weak scaling: speed-up over the fastest strategy on one GPU";
   std::vector<std::string> strategies;
   std::vector<double> counts, batches;
   for (const ScalingPoint& point : scaling.points) {

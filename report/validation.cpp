@@ -35,7 +35,7 @@ nlohmann::ordered_json json_of(const std::vector<PlanGroup>& groups) {
   return list;
 }
 
-/// published   with what only measurements have: counts of rows, calibration, groups
+/// published   with counts of rows, calibration and groups, which only measurements have
 std::string json_of(const Validation& validation, bool published) {
   nlohmann::ordered_json sets = nlohmann::ordered_json::array();
   for (const ValidationSet& set : validation.sets) {
@@ -144,7 +144,7 @@ Table table_of_sets(const std::vector<ValidationSet>& sets, bool published) {
 
 Table table_of_groups(const std::vector<PlanGroup>& groups) {
   Table table;
-  table.title = "which plan is the best";
+  table.title = "choice of the best plan";
   using G = PlanGroup;
   const auto count = [&](const char* title, const char* key, std::size_t G::*field) {
     add(table, groups, {title, key},
@@ -155,8 +155,8 @@ Table table_of_groups(const std::vector<PlanGroup>& groups) {
       [](const G& group) { return maybe(group.regret, magnitude); });
   add(table, groups, {"rank correlation", "spearman"},
       [](const G& group) { return maybe(group.spearman, three_digits); });
-  count("ran, predicted over", "over_wrongly", &G::over_wrongly);
-  count("failed, predicted to fit", "fits_wrongly", &G::fits_wrongly);
+  count("false misfits", "over_wrongly", &G::over_wrongly);
+  count("false fits", "fits_wrongly", &G::fits_wrongly);
   add(table, groups, {"job", "group", false},
       [](const G& group) { return TableCell::word(group.group); });
   return table;
@@ -174,11 +174,13 @@ std::vector<std::string> group_lines(const std::vector<PlanGroup>& groups) {
   };
   if (regrets.empty() || correlations.empty()) return {};
   return {
-      fmt::format("{} group{} of plans for one job: mean regret {}, mean rank correlation {}",
+      fmt::format("{} job{} with several plans: mean regret {}, mean rank correlation {}",
                   groups.size(), groups.size() == 1 ? "" : "s", magnitude(mean(regrets)),
                   three_digits(mean(correlations))),
-      "regret: measured time of the plan predicted to be the fastest of those predicted to "
-      "fit, over the best measured one, less 1; equal predictions count as the slowest of them"};
+      "regret: measured time of the plan predicted fastest among those predicted to fit, divided "
+      "by the best measured time, minus 1; among equal predictions the slowest counts",
+      "false misfits: plans that ran but were predicted not to fit in memory; false fits: plans "
+      "that ran out of memory but were predicted to fit"};
 }
 
 /// A line for every set of training steps or collectives.
@@ -188,7 +190,7 @@ std::vector<std::string> calibration_lines(const std::vector<ValidationSet>& set
   for (const ValidationSet& set : sets) {
     if (set.rows == 0) continue;
     if (set.calibrated_by.empty()) {
-      lines.push_back(fmt::format("{}: nothing calibrates it", set.name));
+      lines.push_back(fmt::format("{}: not calibrated", set.name));
       continue;
     }
     std::vector<std::string> rows;
@@ -199,9 +201,11 @@ std::vector<std::string> calibration_lines(const std::vector<ValidationSet>& set
     if (set.calibrated_by.size() > named) {
       rows.push_back(fmt::format("{} more", set.calibrated_by.size() - named));
     }
-    lines.push_back(fmt::format(
-        "{}: calibrated by {}{}", set.name, fmt::join(rows, "; "),
-        set.uncalibrated == 0 ? "" : fmt::format("; nothing for {} rows", set.uncalibrated)));
+    lines.push_back(fmt::format("{}: calibrated by {}{}", set.name, fmt::join(rows, "; "),
+                                set.uncalibrated == 0
+                                    ? ""
+                                    : fmt::format("; {} row{} not calibrated", set.uncalibrated,
+                                                  set.uncalibrated == 1 ? "" : "s")));
   }
   return lines;
 }
@@ -229,7 +233,7 @@ Table table_of_rows(const std::vector<ValidationRow>& rows) {
     add(table, rows, {"promised", "promised"},
         [](const R& r) { return maybe(r.claim.within, magnitude); });
   }
-  add(table, rows, {"suspected reason", "reason", false},
+  add(table, rows, {"likely reason", "reason", false},
       [](const R& r) { return TableCell::word(r.claim.reason); });
   return table;
 }
@@ -266,7 +270,7 @@ std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
   }
   std::vector<std::string> lines;
   for (const auto& [line, count] : counts) {
-    lines.push_back(fmt::format("not predicted, {} row{}: {}", count, count == 1 ? "" : "s", line));
+    lines.push_back(fmt::format("not predicted: {} row{}: {}", count, count == 1 ? "" : "s", line));
   }
   return lines;
 }
@@ -275,21 +279,19 @@ std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
 
 Document report_papers(const Validation& validation) {
   Document document;
-  document.head = {
-      "published numbers (figures digitised, tables as printed) beside our predictions"};
+  document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
   document.tables = {table_of_sets(validation.sets, false), table_of_rows(validation.rows)};
   document.notes = {
-      "error: (predicted − published) / published; mean, median and largest of its "
-      "magnitude; naive: devices x the one-device rate",
-      "promised: the largest error that the tests of this program accept; '-': the "
-      "error is only reported"};
+      "error: (predicted − published) / published; mean, median and largest of its magnitude",
+      "naive: devices x the rate of one device",
+      "promised: largest error that the tests accept; '-': none"};
   for (const Unresolved& item : validation.unresolved) {
     document.notes.push_back(
-        fmt::format("not predicted: {}: {}: {}", item.set, item.name, item.reason));
+        fmt::format("{}: {}: not predicted: {}", item.set, item.name, item.reason));
   }
   for (const ValidationRow& row : validation.rows) {
     if (row.promise_broken()) {
-      document.warnings.push_back(fmt::format("{}: {}: error {} is larger than promised",
+      document.warnings.push_back(fmt::format("{}: {}: the error of {} is larger than promised",
                                               row.claim.set, row.claim.name, percent(row.error())));
     }
   }
@@ -300,19 +302,21 @@ Document report_papers(const Validation& validation) {
 Document report_published(const Validation& validation) {
   constexpr std::size_t shown = 10;
   Document document;
-  document.head = {"published measurements beside our predictions, each simulated from scratch"};
+  document.head = {"published measurements and predictions"};
   Table worst = table_of_rows(worst_rows(validation.rows, shown));
-  worst.title = "the worst rows";
+  worst.title = "largest errors";
   document.tables = {table_of_sets(validation.sets, true)};
   if (!validation.groups.empty()) document.tables.push_back(table_of_groups(validation.groups));
   document.tables.push_back(std::move(worst));
   document.notes = {
       "error: (predicted − published) / published; mean, median and largest of its magnitude",
-      "naive: devices x the one-device rate; for single steps the FLOP rate of the row that "
-      "calibrates; for collectives latency and bandwidth of the links only",
-      "scored, expressible, all: rows whose errors count, rows that can be predicted (those that "
-      "calibrate and those that their source makes doubtful among them), rows of the table",
-      "fitted on the rows marked 'calibrate' only; all rows: --json"};
+      "naive: devices x the rate of one device; for single steps the FLOP/s of the calibrating "
+      "row; "
+      "for collectives latency and bandwidth of the links only",
+      "scored: rows whose errors count; expressible: rows that can be predicted, including those "
+      "that "
+      "calibrate and those of doubtful source; all: rows of the table",
+      "only rows marked 'calibrate' are used to fit; --json lists all rows"};
   for (std::string& line : group_lines(validation.groups)) {
     document.notes.push_back(std::move(line));
   }

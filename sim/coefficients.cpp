@@ -108,7 +108,7 @@ std::string kernel_accuracy(const Cluster& cluster, Precision precision,
             ? fmt::format("{} unknown (scaled from {} data)", model.name, row->family)
             : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
   }
-  return "median error of convolutions and GEMMs on held-out measurements: " + join(models);
+  return join(models) + " (median over held-out convolutions and GEMMs)";
 }
 
 double compute_capability(const DeviceModel& model) {

@@ -16,8 +16,8 @@ struct Segment {
   std::string text;
 };
 
-/// Segments side by side; their numbers in one tooltip, and inside where there is room.
-std::string bar_of(const std::vector<Segment>& segments, double room_for_text, bool cut) {
+/// Segments side by side; their numbers in one tooltip, and inside where they fit.
+std::string bar_of(const std::vector<Segment>& segments, double width_for_text, bool cut) {
   constexpr double visible = 0.003;
   std::string tooltip, shapes, texts;
   double x = 0.0;
@@ -29,7 +29,7 @@ std::string bar_of(const std::vector<Segment>& segments, double room_for_text, b
       shapes += fmt::format("<rect class={}{} width={} />", segment.css,
                             x > 0 ? " x=" + width_percent(x) : "", width_percent(shown));
     }
-    if (shown > room_for_text) {
+    if (shown > width_for_text) {
       texts += fmt::format("<text x={} class=t{}>{}</text>", width_percent(x), segment.css,
                            segment.text);
     }
@@ -39,7 +39,7 @@ std::string bar_of(const std::vector<Segment>& segments, double room_for_text, b
   return fmt::format("<svg class=bar><title>{}</title>{}{}</svg>", tooltip, shapes, texts);
 }
 
-std::string time_bar(const DeviceUse& use, Seconds full, double room_for_text) {
+std::string time_bar(const DeviceUse& use, Seconds full, double width_for_text) {
   const auto segment = [&](std::string_view css, std::string_view word, Seconds time) {
     return Segment{css, word, time / full, to_text(time)};
   };
@@ -47,7 +47,7 @@ std::string time_bar(const DeviceUse& use, Seconds full, double room_for_text) {
   return bar_of(
       {segment("c", "compute", use.compute), segment("x", "exposed", use.exposed_communication),
        segment("i", "idle", use.idle)},
-      room_for_text, cut);
+      width_for_text, cut);
 }
 
 std::string memory_bar(const DeviceResult& device, double full) {
@@ -133,7 +133,7 @@ std::string draw_devices(const RunResult& result) {
   constexpr std::size_t most_rows = 24;
   std::string note;
   if (rows.size() > most_rows) {
-    note = fmt::format("of {} rows the {} with the fullest memories", rows.size(), most_rows);
+    note = fmt::format("the {} of {} rows with the highest memory use", most_rows, rows.size());
     std::stable_sort(rows.begin(), rows.end(),
                      [](const Row& a, const Row& b) { return a.fullness > b.fullness; });
     rows.resize(most_rows);

@@ -29,7 +29,7 @@ struct Box {
   std::string tooltip;
 };
 
-/// A line between two boxes and what is said about it.
+/// A line between two boxes, with its tooltip.
 struct Line {
   std::size_t a = 0, b = 0;
   double use = 0.0;  ///< of the busier direction
@@ -98,7 +98,7 @@ std::string link_words(const Cluster& cluster, LinkId id, const std::vector<doub
                      100 * use_of(hop_use, id, true));
 }
 
-/// Lines between the same two boxes lie beside each other.
+/// Numbers the lines between the same two boxes, which are drawn side by side.
 void number_parallels(std::vector<Line>& lines) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -117,7 +117,7 @@ void spread(std::vector<Box>& boxes, const std::vector<std::size_t>& row, double
   }
 }
 
-/// Arcs below the devices of a machine need room for the farthest pair that is wired directly.
+/// Height of the arcs below the devices of a machine, for the farthest pair with a direct link.
 double arc_depth(const Cluster& cluster) {
   int farthest = 0;
   for (const Link& link : cluster.links) {
@@ -361,7 +361,7 @@ std::string svg_of(const Drawing& drawing, bool alone) {
   if (!alone) return out + "<use href=#boxes /></svg></div>\n";
   append_boxes(out, drawing);
   return out +
-         "</svg></div><p class=key>links by their busier direction: <i class=u0></i>unused <i "
+         "</svg></div><p class=key>Link use (busier direction): <i class=u0></i>unused <i "
          "class=u1></i>to 10 % <i class=u2></i>to 30 % <i class=u3></i>to 60 % <i class=u4></i>to "
          "90 % <i class=u5></i>above</p>\n";
 }
@@ -376,7 +376,7 @@ std::string draw_cluster(const Cluster& cluster, const std::vector<double>& hop_
     return svg_of(drawing_of_machines(cluster, hop_use), alone);
   }
   if (!alone) return {};
-  return fmt::format("<p class=key>{} devices in {} machines: too many to draw</p>\n",
+  return fmt::format("<p class=key>not drawn: {} devices in {} machines</p>\n",
                      cluster.devices.size(), cluster.nodes.size());
 }
 
@@ -386,13 +386,13 @@ std::string list_links(const Cluster& cluster, const std::vector<double>& hop_us
   for (std::size_t i = 0; i < hop_use.size(); ++i) {
     if (hop_use[i] > 1e-6) hops.push_back(i);
   }
-  if (hops.empty()) return "<p>Nothing moves over the links.</p>\n";
+  if (hops.empty()) return "<p>No traffic on the links.</p>\n";
   const std::size_t shown = std::min(most_links, hops.size());
   std::partial_sort(hops.begin(), hops.begin() + static_cast<std::ptrdiff_t>(shown), hops.end(),
                     [&](std::size_t a, std::size_t b) {
                       return hop_use[a] != hop_use[b] ? hop_use[a] > hop_use[b] : a < b;
                     });
-  std::string out = "<p>busiest: ";
+  std::string out = "<p>Busiest: ";
   for (std::size_t i = 0; i < shown; ++i) {
     const Link& link = cluster.links[hops[i] / 2];
     out += fmt::format("{}{:.1f} % of {} on {} to {}", i == 0 ? "" : ", ", 100 * hop_use[hops[i]],

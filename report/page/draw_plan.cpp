@@ -88,7 +88,8 @@ std::string layer_names(const Network& network, const LayerRun& run) {
                      html_name(network.layers[run.first + run.count - 1].name), run.count);
 }
 
-/// A layer's cuts share its height. Neighbouring layers and devices of one colour are one shape.
+/// The cuts of a layer share its height. Neighbouring layers and devices of one colour are one
+/// shape.
 std::string cells_of(const std::vector<LayerRun>& runs, std::size_t devices) {
   constexpr int height = 12;
   std::map<std::string_view, std::string> paths;
@@ -147,7 +148,8 @@ std::string draw_plan(const Network& network, const Cluster& cluster, const Plan
         fmt::format("<span></span><p class=ends><span>{}</span><span>{}</span></p></div>",
                     html_name(network.layers.front().name), html_name(network.layers.back().name));
   } else {
-    out += fmt::format("<p class=key>{} devices are too many to draw</p>", devices);
+    out +=
+        fmt::format("<p class=key>not drawn: {} devices (at most {})</p>", devices, most_columns);
   }
   out += fmt::format(
       "<details><summary>layer by layer</summary><div class=scroll><table><thead>"
@@ -158,7 +160,7 @@ std::string draw_plan(const Network& network, const Cluster& cluster, const Plan
   }
   out += "</table></div>";
   if (runs.size() > most_rows) {
-    out += fmt::format("<p class=key>{} more: <code>parsim plan --strategy {}</code> lists all</p>",
+    out += fmt::format("<p class=key>{} more rows: <code>parsim plan --strategy {}</code></p>",
                        runs.size() - most_rows, html_name(plan.strategy));
   }
   return out + "</details>\n";

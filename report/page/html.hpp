@@ -9,10 +9,10 @@
 
 namespace parsim {
 
-/// Text that stands for itself in an HTML element or a quoted attribute. Control characters become
-/// '?'; what is longer than `longest` bytes ends in an ellipsis.
+/// Text escaped for an HTML element or a quoted attribute. Control characters become '?'; text
+/// longer than `longest` bytes ends in an ellipsis.
 [[nodiscard]] std::string html(std::string_view text, std::size_t longest = 2000);
-/// A name where there is little room.
+/// A name, shortened.
 [[nodiscard]] std::string html_name(std::string_view name);
 
 /// JSON for a script element: no '<', so that no text in it can end the element.

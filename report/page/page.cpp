@@ -45,78 +45,78 @@ std::string list_of(const std::vector<std::string>& lines, std::string_view css)
   return out + "</ul>\n";
 }
 
-/// The report's notes without those that stand in the chapters.
+/// The notes of the report without those of the sections.
 std::vector<std::string> general_notes(const Page& page) {
   std::vector<std::string> notes;
   for (const std::string& note : page.document.notes) {
-    const bool in_chapter =
-        std::any_of(page.chapters.begin(), page.chapters.end(), [&](const Chapter& chapter) {
-          const std::vector<std::string>& own = chapter.result.notes;
-          return note.starts_with(chapter.result.strategy + ": ") ||
+    const bool in_section = std::any_of(
+        page.sections.begin(), page.sections.end(), [&](const StrategySection& section) {
+          const std::vector<std::string>& own = section.result.notes;
+          return note.starts_with(section.result.strategy + ": ") ||
                  std::find(own.begin(), own.end(), note) != own.end();
         });
-    if (!in_chapter) notes.push_back(note);
+    if (!in_section) notes.push_back(note);
   }
   return notes;
 }
 
-/// What chapters show, by whom: what two of them show alike is drawn once.
+/// Drawings of earlier sections: an equal one refers to the first.
 class Shown {
  public:
   std::string once(std::string drawing, const std::string& strategy) {
     const auto [at, fresh] = by_.try_emplace(drawing, strategy);
-    return fresh ? std::move(drawing) : fmt::format("<p>As {}'s.</p>\n", html_name(at->second));
+    return fresh ? std::move(drawing) : fmt::format("<p>Same as {}.</p>\n", html_name(at->second));
   }
 
  private:
   std::map<std::string, std::string> by_;
 };
 
-std::string chapter_of(const Page& page, const Chapter& chapter, bool open, Shown& shown) {
-  const RunResult& result = chapter.result;
+std::string section_of(const Page& page, const StrategySection& section, bool open, Shown& shown) {
+  const RunResult& result = section.result;
   std::string out = fmt::format("<details class=strategy{}><summary><h3>{}</h3> ",
                                 open ? " open" : "", html_name(result.strategy));
   if (!result.error.empty()) {
     return out + fmt::format("no plan</summary><p>{}</p></details>\n", html(result.error));
   }
-  out += fmt::format("{} a step, {} samples/s, {}</summary>\n", to_text(result.step_time),
+  out += fmt::format("{} per step, {} samples/s, {}</summary>\n", to_text(result.step_time),
                      three_digits(result.samples_per_second), html(memory_verdict(result)));
   const std::int64_t parts = result.micro_batches;
-  if (parts > 1) out += fmt::format("<p>The batch travels in {} micro-batches.</p>", parts);
+  if (parts > 1) out += fmt::format("<p>{} micro-batches per step.</p>", parts);
   out += list_of(result.notes, "notes");
   const Cluster& cluster = page.scene.cluster;
   out += "<h4>Plan</h4>\n" +
-         shown.once(draw_plan(page.scene.network, cluster, chapter.plan), result.strategy);
+         shown.once(draw_plan(page.scene.network, cluster, section.plan), result.strategy);
   out += "<h4>Devices</h4>\n" + shown.once(draw_devices(result), result.strategy);
   out += "<h4>Links</h4>\n";
   if (!open) {
-    out += shown.once(draw_cluster(cluster, chapter.hop_use, false), result.strategy);
+    out += shown.once(draw_cluster(cluster, section.hop_use, false), result.strategy);
   }
-  out += list_links(page.scene.cluster, chapter.hop_use);
-  if (!chapter.bars.tracks.empty()) {
-    out += "<h4>Timeline</h4>\n" + draw_timeline(chapter.bars, page.scene.cluster);
+  out += list_links(page.scene.cluster, section.hop_use);
+  if (!section.bars.tracks.empty()) {
+    out += "<h4>Timeline</h4>\n" + draw_timeline(section.bars, page.scene.cluster);
   }
   return out + "</details>\n";
 }
 
-/// What the colours of the chapters mean, once for all of them.
+/// The legend of all sections.
 constexpr std::string_view keys =
-    R"(<p class=key>Plan, cut along: <i class=ds></i>samples <i class=dc></i>channels <i class=dh></i>
-height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr></i>copies
-<i class=dw></i>not cut. Layers run from left to right, devices from top to bottom.</p>
+    R"(<p class=key>Plan, split along: <i class=ds></i>samples <i class=dc></i>channels <i class=dh></i>
+height, width, tokens <i class=di></i>input channels (partial sums) <i class=dr></i>replicated
+<i class=dw></i>not split. Layers from left to right, devices from top to bottom.</p>
 <p class=key>Memory: <i class=m0></i>weights <i class=m1></i>gradients <i class=m2></i>optimizer state
 <i class=m3></i>activations <i class=m4></i>buffers <i class=m5></i>workspace <i class=limit></i>limit</p>
 )";
 constexpr std::string_view meanings = R"(<dl>
-<dt>step<dd>simulated time of one training step: forward, backward, sums of gradients, update
+<dt>step<dd>simulated time of one training step: forward, backward, gradient synchronisation, update
 <dt>compute<dd>a kernel runs on the device
-<dt>exposed communication<dd>no kernel runs, but a transfer or collective of the device does
+<dt>exposed communication<dd>the device communicates while no kernel runs on it
 <dt>idle<dd>neither; the three add up to the step
 <dt>samples/s<dd>batch / step
-<dt>moved<dd>payload bytes that devices receive; an all-reduce of S bytes over n devices counts 2(n−1)·S
+<dt>moved<dd>payload bytes received by devices; an all-reduce of S bytes over n devices counts 2(n−1)·S
 <dt>busy (links)<dd>bytes carried in one direction / (rate × step)
-<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, buffers; libraries'
-workspaces only with --workspaces; no fragmentation
+<dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
+library workspaces only with --workspaces; no fragmentation
 </dl>
 )";
 
@@ -150,41 +150,41 @@ std::string render_page(const Page& page) {
   const Scene& scene = page.scene;
   const std::string title =
       fmt::format("{} on {}", html_name(scene.network.name), html_name(scene.cluster.name));
-  const auto opened =
-      std::find_if(page.chapters.begin(), page.chapters.end(),
-                   [&](const Chapter& chapter) { return chapter.result.strategy == page.best; });
+  const auto opened = std::find_if(
+      page.sections.begin(), page.sections.end(),
+      [&](const StrategySection& section) { return section.result.strategy == page.best; });
   const std::size_t open =
-      opened == page.chapters.end() ? 0 : static_cast<std::size_t>(opened - page.chapters.begin());
+      opened == page.sections.end() ? 0 : static_cast<std::size_t>(opened - page.sections.begin());
   const bool timelines =
-      std::any_of(page.chapters.begin(), page.chapters.end(),
-                  [](const Chapter& chapter) { return !chapter.bars.tracks.empty(); });
+      std::any_of(page.sections.begin(), page.sections.end(),
+                  [](const StrategySection& section) { return !section.bars.tracks.empty(); });
 
   std::string out = page_head(title, timelines);
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
 
   std::vector<RunResult> results;
-  for (const Chapter& chapter : page.chapters) results.push_back(chapter.result);
-  out += "<h2>Time of a step (predicted)</h2>\n" + draw_strategies(results);
+  for (const StrategySection& section : page.sections) results.push_back(section.result);
+  out += "<h2>Predicted step time</h2>\n" + draw_strategies(results);
   out += html_table(page.document.tables.front());
   if (const auto jitter = jitter_table(scene, results)) out += html_table(*jitter);
-  if (page.scaling != nullptr) out += "<h2>Speed-up</h2>\n" + draw_scaling(*page.scaling);
-  out += fmt::format("<h2>Cluster, as {} uses it</h2>\n",
-                     html_name(page.chapters[open].result.strategy));
-  out += draw_cluster(scene.cluster, page.chapters[open].hop_use, true);
+  if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
+  out += fmt::format("<h2>Cluster: link use of {}</h2>\n",
+                     html_name(page.sections[open].result.strategy));
+  out += draw_cluster(scene.cluster, page.sections[open].hop_use, true);
   out += "<h2>Strategies</h2>\n" + std::string(keys);
   if (timelines) out += timeline_key();
   Shown shown;
-  for (std::size_t i = 0; i < page.chapters.size(); ++i) {
-    out += chapter_of(page, page.chapters[i], i == open, shown);
+  for (std::size_t i = 0; i < page.sections.size(); ++i) {
+    out += section_of(page, page.sections[i], i == open, shown);
   }
   out += "<h2>Notes</h2>\n" + list_of(general_notes(page), "notes");
-  out += std::string("<details><summary>what the words mean</summary>") + std::string(meanings) +
-         "</details>\n";
+  out +=
+      std::string("<details><summary>glossary</summary>") + std::string(meanings) + "</details>\n";
   return out + "<h2>Command and inputs</h2>\n" +
          page_end(
              scene.request.command, timelines,
-             fmt::format("<details><summary>inputs, resolved</summary><pre>{}</pre></details>\n",
+             fmt::format("<details><summary>resolved inputs</summary><pre>{}</pre></details>\n",
                          html(inputs_json(scene), 100'000)));
 }
 

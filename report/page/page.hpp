@@ -1,4 +1,4 @@
-// The report as one HTML page that needs nothing else: no library, no network, no script but for
+// The report as one self-contained HTML page: no library, no network access, scripts only for
 // sorting and zooming.
 #pragma once
 
@@ -9,26 +9,26 @@
 #include "experiment/request.hpp"
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
-#include "report/page/chapter.hpp"
+#include "report/page/section.hpp"
 
 namespace parsim {
 
 struct Page {
   const Scene& scene;
-  const Document& document;          ///< the report that goes to standard output
-  std::vector<Chapter> chapters;     ///< in the order of the rows
-  std::string best;                  ///< the strategy to open the page with; "" for the first
-  const Scaling* scaling = nullptr;  ///< none unless asked for
+  const Document& document;               ///< the report that goes to standard output
+  std::vector<StrategySection> sections;  ///< in the order of the rows
+  std::string best;                       ///< the strategy to open the page with; "" for the first
+  const Scaling* scaling = nullptr;       ///< null without --scaling
 };
 [[nodiscard]] std::string render_page(const Page& page);
 
-/// What every page begins with, up to the title inside the open <header>. `title` is text of HTML.
+/// The beginning of every page, up to the title inside the open <header>. `title` is HTML.
 [[nodiscard]] std::string page_head(const std::string& title, bool timelines);
-/// What every page ends with: the command as a shell reads it, `more` below it, and the scripts
-/// that sort tables and zoom.
+/// The end of every page: the command quoted for a shell, `more` below it, and the scripts that
+/// sort tables and zoom.
 [[nodiscard]] std::string page_end(const std::vector<std::string>& command, bool timelines,
                                    const std::string& more = {});
-/// What the colours of timelines mean.
+/// The legend of timelines.
 [[nodiscard]] std::string_view timeline_key();
 
 }  // namespace parsim

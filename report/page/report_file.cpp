@@ -13,24 +13,24 @@ ReportFile::ReportFile(std::string path, bool with_timeline)
       with_timeline_(with_timeline),
       file_(std::make_unique<OutputFile>(path_, "--report")) {}
 
-Chapter ReportFile::chapter(const Scene& scene, const Run& run, const Plan& plan) const {
-  return make_chapter(scene.cluster, run, plan, with_timeline_);
+StrategySection ReportFile::section(const Scene& scene, const Run& run, const Plan& plan) const {
+  return make_section(scene.cluster, run, plan, with_timeline_);
 }
 
 void ReportFile::write(const Scene& scene, Document& document,
-                       const std::vector<RunResult>& results, std::vector<Chapter> chapters,
+                       const std::vector<RunResult>& results, std::vector<StrategySection> sections,
                        const Scaling* scaling) {
   Page page{scene, document, {}, {}, scaling};
   for (const RunResult& result : results) {
-    const auto found = std::find_if(chapters.begin(), chapters.end(), [&](const Chapter& chapter) {
-      return chapter.result.strategy == result.strategy;
-    });
-    if (found == chapters.end()) {
-      page.chapters.emplace_back();
+    const auto found = std::find_if(
+        sections.begin(), sections.end(),
+        [&](const StrategySection& section) { return section.result.strategy == result.strategy; });
+    if (found == sections.end()) {
+      page.sections.emplace_back();
     } else {
-      page.chapters.push_back(std::move(*found));
+      page.sections.push_back(std::move(*found));
     }
-    page.chapters.back().result = result;
+    page.sections.back().result = result;
     if (page.best.empty() && result.fits()) page.best = result.strategy;
   }
   file_->commit(render_page(page));
@@ -41,8 +41,7 @@ std::optional<ReportFile> report_file(const Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   if (path) return ReportFile(*path, !arguments.has("--no-timeline"));
   if (arguments.has("--no-timeline")) {
-    throw InputError("--no-timeline", "unused without a report",
-                     "accepted: together with --report");
+    throw InputError("--no-timeline", "no report is written", "accepted: together with --report");
   }
   return std::nullopt;
 }

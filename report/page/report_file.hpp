@@ -17,11 +17,11 @@ class ReportFile {
   /// Throws InputError if the file cannot be written.
   ReportFile(std::string path, bool with_timeline);
 
-  [[nodiscard]] Chapter chapter(const Scene& scene, const Run& run, const Plan& plan) const;
-  /// Writes the page and notes in the document that it is there. Rows without a chapter get one
-  /// that says why there is no plan.
+  [[nodiscard]] StrategySection section(const Scene& scene, const Run& run, const Plan& plan) const;
+  /// Writes the page and adds its path to the notes of the document. Rows without a section get one
+  /// with the reason why there is no plan.
   void write(const Scene& scene, Document& document, const std::vector<RunResult>& results,
-             std::vector<Chapter> chapters, const Scaling* scaling);
+             std::vector<StrategySection> sections, const Scaling* scaling);
 
  private:
   std::string path_;
@@ -29,7 +29,7 @@ class ReportFile {
   std::unique_ptr<OutputFile> file_;
 };
 
-/// Nothing if no report is asked for. Throws InputError for --no-timeline without --report.
+/// Nothing without --report. Throws InputError for --no-timeline without --report.
 [[nodiscard]] std::optional<ReportFile> report_file(const Arguments& arguments);
 
 }  // namespace parsim

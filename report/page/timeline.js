@@ -1,6 +1,6 @@
-// Timelines that zoom. A picture without script stands in the page already; the canvas takes its
-// place when it comes into view. Drawing walks over the visible bars once and fills at most one
-// rectangle for each pixel of a track: what is narrower shares the pixel with its neighbours.
+// Timelines that zoom. The page has a picture that needs no script; a canvas replaces it when it
+// comes into view. Drawing visits the visible bars once and fills at most one rectangle per pixel of
+// a track: narrower bars share a pixel with their neighbours.
 const rowHeight = 14, axisHeight = 18, kinds = 6;
 
 // The last of `ends` that is not after `time`, plus one.

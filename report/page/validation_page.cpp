@@ -114,13 +114,13 @@ std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
   }
   const std::string unit = dots.front().unit.empty() ? "" : fmt::format(" [{}]", dots.front().unit);
   return out + fmt::format(
-                   "<text x={} y={} class=m>expected{}, predicted upwards</text></svg>"
+                   "<text x={} y={} class=m>x: expected, y: predicted{}</text></svg>"
                    "<figcaption>{}: {} row{}</figcaption></figure>\n",
                    plot_left + plot_size / 2, plot_top + plot_size + 32, html(unit),
                    html_name(name), dots.size(), dots.size() == 1 ? "" : "s");
 }
 
-/// A bar for every set's mean error, to one scale that ends at 100 %.
+/// A bar for the mean error of every set, on one scale that ends at 100 %.
 std::string error_bars(const nlohmann::json& sets) {
   std::string out = "<div class=bars>\n";
   for (const nlohmann::json& set : sets) {
@@ -189,10 +189,10 @@ Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& 
 
 std::string draw_both(const std::vector<BothTimelines>& steps, const Cluster& cluster) {
   if (steps.empty()) return {};
-  std::string out = "<h2>Timelines, predicted above measured</h2>\n";
+  std::string out = "<h2>Timelines: predicted above measured</h2>\n";
   out +=
-      "<p class=key>Measured with an event at each operation's start and end, of the median step; "
-      "both begin at zero.</p>\n";
+      "<p class=key>Measured with events around each operation, in the median step. Both timelines "
+      "start at zero.</p>\n";
   out += timeline_key();
   for (const BothTimelines& step : steps) {
     out += fmt::format("<details{}><summary>{}</summary>\n{}</details>\n",
@@ -214,7 +214,7 @@ std::string render_validation_page(const Document& document, const std::string& 
     at->second.push_back({row["case"], row["unit"], number_of(row["expected"]),
                           number_of(row["predicted"]), number_of(row["error"])});
   }
-  std::string out = page_head("Predicted against measured", !timelines.empty());
+  std::string out = page_head("Validation of predictions", !timelines.empty());
   for (const std::string& line : document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n";
   if (!json["sets"].empty()) out += "<h2>Mean error by set</h2>\n" + error_bars(json["sets"]);
@@ -230,18 +230,18 @@ std::string render_validation_page(const Document& document, const std::string& 
   }
   if (!sets.empty()) {
     out +=
-        "<h2>Predicted against measured</h2>\n<p class=key>On the dashed line the prediction is "
-        "what was measured or published; above it, it is larger.</p>\n<div class=multiples>\n";
+        "<h2>Predicted against expected</h2>\n<p class=key>Expected: measured or published. Points "
+        "above the dashed line are predicted too high.</p>\n<div class=multiples>\n";
     for (const auto& [name, dots] : sets) out += scatter(name, dots);
     out += "</div>\n";
   }
   if (json.contains("classes") && !json["classes"].empty()) {
-    out += "<h2>By class of operations</h2>\n<p class=key>Times added up over all devices.</p>\n" +
+    out += "<h2>By operation class</h2>\n<p class=key>Sums over all devices.</p>\n" +
            html_table(table_of_classes(json["classes"]));
   }
   out += timelines;
   if (all_rows > most_open || (all_rows > 0 && every_row == nullptr)) {
-    out += "<h2>Every row</h2>\n<details><summary>all rows</summary>" +
+    out += "<h2>All rows</h2>\n<details><summary>table</summary>" +
            html_table(every_row != nullptr ? *every_row : table_of_all(sets)) + "</details>\n";
   }
   out += "<h2>Notes</h2>\n<ul class=notes>";

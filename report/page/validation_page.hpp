@@ -1,16 +1,16 @@
 // The page of validate --report: predicted against measured, errors by set and by class of
-// operations. In one file, in the style of the other page.
+// operations. Self-contained, in the style of the other page.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "report/document.hpp"
-#include "report/page/chapter.hpp"
+#include "report/page/section.hpp"
 
 namespace parsim {
 
-/// A step as it was predicted and as it was measured.
+/// The timelines of a step, predicted and measured.
 struct BothTimelines {
   std::string name;  ///< network and strategy
   Bars bars;         ///< side_by_side
@@ -20,8 +20,8 @@ struct BothTimelines {
 
 /// The page of a validation's report.
 ///
-/// document    what goes to standard output; its JSON has the rows that are drawn
-/// timelines   draw_both's, or ""
+/// document    the report on standard output; its JSON has the rows that are drawn
+/// timelines   of draw_both(), or ""
 /// command     as typed, without the program
 [[nodiscard]] std::string render_validation_page(const Document& document,
                                                  const std::string& timelines,

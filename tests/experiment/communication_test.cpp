@@ -44,16 +44,16 @@ TEST_CASE("communication: --collective-times is a file, of a kind, over so many 
   CHECK(collective_file(odd).path == odd);
 }
 
-TEST_CASE("communication: message by message it is told that only links count") {
+TEST_CASE("communication: of point-to-point messages only the links count") {
   SimOptions options;
   options.engine = Engine::fast;
   options.fidelity = Fidelity::p2p;
   CHECK(communication_model(options) ==
-        "ideal, p2p (links only: NCCL's costs are of whole collectives); simulated by the fast "
-        "engine");
+        "point-to-point messages without NCCL's costs, simulated by the fast engine");
   options.fidelity = Fidelity::hops;
   options.collectives = CollectiveCost::nccl;
-  CHECK(communication_model(options) == "nccl, hops; simulated by the fast engine");
+  CHECK(communication_model(options) ==
+        "NCCL collectives, simulated by the fast engine hop by hop");
 }
 
 TEST_CASE("communication: a collective takes the measured time, and says so") {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "report/page/chapter.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
+#include "report/page/section.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 
@@ -73,10 +73,10 @@ TEST_CASE("page: markup in a name is text, and text is cut between characters") 
 TEST_CASE("page: no line of a table's cell breaks between a number and its unit") {
   Table table;
   add_words(table, "link", "link",
-            {"a to b 6.85 %", "lacks 4.13 GiB, 12 of 3 more", "10 GB/s or 2 s, 5 sets"});
+            {"a to b 6.85 %", "needs 4.13 GiB more (a and 12 others)", "10 GB/s or 2 s, 5 sets"});
   const std::string page = html_table(table);
   CHECK(page.find("<td>a to b 6.85\u00a0%\n") != std::string::npos);
-  CHECK(page.find("<td>lacks 4.13\u00a0GiB, 12 of 3 more\n") != std::string::npos);
+  CHECK(page.find("<td>needs 4.13\u00a0GiB more (a and 12 others)\n") != std::string::npos);
   CHECK(page.find("<td>10\u00a0GB/s or 2\u00a0s, 5 sets\n") != std::string::npos);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("page: bars are in order, do not overlap and end with the step") {
   check_balanced(drawn);
 }
 
-TEST_CASE("page: every strategy has its bar, its row and its chapter, and the file is whole") {
+TEST_CASE("page: every strategy has its bar, its row and its section, and the file is whole") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path("page.html");
   const Finished finished = run({"compare", "--network", "mlp", "--cluster", pair, "--report", path,
@@ -285,7 +285,7 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
   }
   std::sort(errors.rbegin(), errors.rend());
   REQUIRE(errors.size() == 12);
-  const std::size_t begin = page.find("<caption>the worst rows"),
+  const std::size_t begin = page.find("<caption>largest errors"),
                     end = page.find("</table>", begin);
   REQUIRE(begin != std::string::npos);
   const std::string worst = page.substr(begin, end - begin);
@@ -294,10 +294,10 @@ TEST_CASE("page: a validation shows its worst rows with their reasons, as the te
     CHECK(count(worst, errors[i].second) == (i < 10 ? 1 : 0));
     CHECK(count(page, errors[i].second) == (i < 10 ? 2 : 1));  // and among all rows
   }
-  CHECK(count(worst, "<th>suspected reason") == 1);
+  CHECK(count(worst, "<th>likely reason") == 1);
 }
 
-TEST_CASE("page: a validation is drawn row by row, whatever its cases are called") {
+TEST_CASE("page: a validation is drawn row by row, with hostile names of cases") {
   const testing::TemporaryFolder folder;
   // The first row calibrates and is not drawn; one hostile name stands in a file's name.
   const std::string rows =

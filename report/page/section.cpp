@@ -1,4 +1,4 @@
-#include "report/page/chapter.hpp"
+#include "report/page/section.hpp"
 
 #include <fmt/format.h>
 
@@ -112,13 +112,14 @@ Bars side_by_side(const Bars& predicted, const Bars& measured) {
   return both;
 }
 
-Chapter make_chapter(const Cluster& cluster, const Run& run, Plan plan, bool with_timeline) {
-  Chapter chapter;
-  chapter.result = run.result;
-  chapter.plan = std::move(plan);
-  chapter.hop_use = run.hop_use;
-  if (with_timeline) chapter.bars = bars_of(run.dag, run.timeline, cluster);
-  return chapter;
+StrategySection make_section(const Cluster& cluster, const Run& run, Plan plan,
+                             bool with_timeline) {
+  StrategySection section;
+  section.result = run.result;
+  section.plan = std::move(plan);
+  section.hop_use = run.hop_use;
+  if (with_timeline) section.bars = bars_of(run.dag, run.timeline, cluster);
+  return section;
 }
 
 }  // namespace parsim

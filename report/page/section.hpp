@@ -1,5 +1,5 @@
-// What a report says about one strategy beside its row of the table, taken from its run while the
-// run is at hand: plans and timelines of many strategies do not fit into memory together.
+// What a page shows of one strategy in addition to its row of the table. Taken from each run before
+// the next one starts: plans and timelines of many strategies do not fit into memory together.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct BarTrack {
   DeviceId device;
   std::int32_t queue = 0;  ///< see Queue
   std::vector<Bar> bars;   ///< in order, not overlapping
-  std::string note{};      ///< stands behind the track's name
+  std::string note{};      ///< follows the track's name
 };
 struct BarLabel {
   std::string text;
@@ -41,16 +41,17 @@ struct Bars {
 /// first devices.
 [[nodiscard]] Bars bars_of(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster);
 
-/// Both in one picture, every measured track below its predicted one.
+/// Both in one drawing, every measured track below its predicted one.
 [[nodiscard]] Bars side_by_side(const Bars& predicted, const Bars& measured);
 
-struct Chapter {
+/// The section of one strategy.
+struct StrategySection {
   RunResult result;
   Plan plan;                    ///< empty if the strategy has none
-  std::vector<double> hop_use;  ///< bytes / (rate x step) by Hop::index(); empty if not told
+  std::vector<double> hop_use;  ///< bytes / (rate x step) by Hop::index(); may be empty
   Bars bars;                    ///< empty without timelines
 };
-[[nodiscard]] Chapter make_chapter(const Cluster& cluster, const Run& run, Plan plan,
-                                   bool with_timeline);
+[[nodiscard]] StrategySection make_section(const Cluster& cluster, const Run& run, Plan plan,
+                                           bool with_timeline);
 
 }  // namespace parsim
