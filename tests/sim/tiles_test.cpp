@@ -311,10 +311,11 @@ TEST_CASE("tiles: a report says how far each device's times were from measuremen
   const auto accuracy = [](const std::string& type, Precision precision) {
     return make_tile_costs(one_gpu(type))->accuracy(precision);
   };
-  CHECK(accuracy("v100-sxm2", Precision::fp32).ends_with(": v100-sxm2 11.7 %"));
-  CHECK(accuracy("v100-sxm2", Precision::fp16).ends_with(": v100-sxm2 12.3 %"));
+  CHECK(accuracy("v100-sxm2", Precision::fp32).starts_with("v100-sxm2 11.7 %"));
+  CHECK(accuracy("v100-sxm2", Precision::fp16).starts_with("v100-sxm2 12.3 %"));
   CHECK(accuracy("k80", Precision::fp32).starts_with("k80 unknown (scaled from m40 data)"));
-  CHECK(make_constant_efficiency(one_gpu("t4"))->accuracy(Precision::fp32).ends_with("t4 19.7 %"));
+  CHECK(
+      make_constant_efficiency(one_gpu("t4"))->accuracy(Precision::fp32).starts_with("t4 19.7 %"));
 }
 
 }  // namespace
