@@ -30,27 +30,27 @@ using namespace parsim;
 
 constexpr const char* usage = R"(parsim-hw VERB [options]
 
-  probe       say what hardware is here                              -> machine
-  calibrate   time every operation of the DAGs alone                 -> profile
-  run         run steps of the DAGs and time them                    -> measurements
-  check       compare the numbers of a step with the host's float64
-  workspaces  what cuDNN's convolutions want beside the tensors, on described devices; no GPU needed
+  probe       describe the hardware of this machine                  -> machine
+  calibrate   time every operation of the DAGs in isolation          -> profile
+  run         run and time steps of the DAGs                         -> measurements
+  check       compare the results of a step with the host's float64
+  workspaces  cuDNN workspace of every convolution on described devices; needs no GPU
 
-  --dag FILE            execution DAG (parsim plan --dag); may be given several times
-  --backend WORD        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
+  --dag FILE            execution DAG (parsim plan --dag); may be repeated
+  --backend NAME        auto (CUDA), cuda or host (synthetic: sleeps in virtual time;
                         default: auto)
-  --partition N,N,...   logical devices of so many multiprocessors on one GPU
-  --link RATE,LATENCY   make messages as slow as over such a link, as in 10GB/s,5us
-  --device NAME,...     workspaces: type of each device of the DAGs, as in 'parsim list devices'
-  --samples N           samples of every operation (default: 30 on CUDA, 9 on the host)
-  --steps N             steps of every DAG (default: 30 on CUDA, 9 on the host)
-  -o FILE               where the result goes (default: standard output)
+  --partition N,N,...   split one GPU into logical devices of N multiprocessors each
+  --link RATE,LATENCY   throttle messages to such a link, e.g. 10GB/s,5us
+  --device NAME,...     workspaces: type of each device of the DAGs, see 'parsim list devices'
+  --samples N           samples per operation (default: 30 on CUDA, 9 on the host)
+  --steps N             steps per DAG (default: 30 on CUDA, 9 on the host)
+  -o FILE               output file (default: standard output)
 
-One process runs all devices. With torchrun, mpirun or srun a process for each device of the DAGs:
+One process runs all devices. Under torchrun, mpirun or srun each device of the DAGs has a process:
 run, check and probe only; rank 0 writes the result.
 
-exit codes: 0 done, 1 bug, 2 bad input, 3 the hardware refused, 5 a DAG does not fit in memory; of
-several DAGs the first that did not run decides, and the others run all the same
+exit codes: 0 success, 1 bug, 2 bad input, 3 hardware error, 5 a DAG does not fit in memory; of
+several DAGs the first failure sets the exit code, and the others still run
 )";
 
 struct Options {
@@ -87,7 +87,7 @@ Options parse(const std::vector<std::string>& words) {
       throw InputError("command line", fmt::format("unknown option '{}'", words[i]),
                        fmt::format("accepted: {}{}", join(flags), did_you_mean(words[i], flags)));
     }
-    if (i + 1 == words.size()) throw InputError(words[i], "its value is missing", "");
+    if (i + 1 == words.size()) throw InputError(words[i], "the value is missing");
     options.values[words[i]].push_back(words[i + 1]);
   }
   return options;
@@ -119,11 +119,12 @@ std::optional<hw::LinkThrottle> link_throttle(const Options& options) {
   const std::size_t comma = text.find(',');
   if (comma == std::string::npos) {
     throw InputError("--link", fmt::format("'{}'", text),
-                     "accepted: a rate and a latency, as in 10GB/s,5us");
+                     "accepted: a rate and a latency, e.g. 10GB/s,5us");
   }
   const hw::LinkThrottle link{parse_rate(text.substr(0, comma), "--link"),
                               parse_seconds(text.substr(comma + 1), "--link")};
-  if (!(link.rate.value > 0)) throw InputError("--link", "a rate of 0", "accepted: more");
+  if (!(link.rate.value > 0))
+    throw InputError("--link", "a rate of 0", "accepted: a positive rate");
   return link;
 }
 
@@ -145,7 +146,7 @@ std::vector<ExecDag> read_dags(const Options& options) {
   std::vector<ExecDag> dags;
   for (const std::string& path : found->second) {
     std::ifstream file(path, std::ios::binary);
-    if (!file) throw InputError("--dag", fmt::format("'{}' cannot be read", path), "");
+    if (!file) throw InputError("--dag", fmt::format("cannot read '{}'", path));
     const std::string text(std::istreambuf_iterator<char>(file), {});
     dags.push_back(dag_from_json(text, path));
   }
@@ -163,7 +164,7 @@ std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options
         std::pair{"--link between GPUs", on_gpus && options.values.contains("--link")}}) {
     if (!told) continue;
     throw InputError(launch.by, fmt::format("{} processes", launch.size),
-                     fmt::format("accepted by {}: one process for all devices", what));
+                     fmt::format("accepted: one process with {}", what));
   }
   int devices = 0;
   for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);
@@ -175,8 +176,9 @@ std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options
   }
   for (const ExecDag& dag : dags) order += fmt::format(" {:016x}", fnv1a(to_json(dag)));
   if (meeting->from_first(order) != order) {
-    throw InputError(launch.by, fmt::format("rank {} has other options or DAGs", launch.rank),
-                     "accepted: the same as rank 0");
+    throw InputError(launch.by,
+                     fmt::format("rank {} has other options or DAGs than rank 0", launch.rank),
+                     "accepted: the same on every rank");
   }
   return meeting;
 }
@@ -192,7 +194,7 @@ void write(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   if (!file || std::rename(beside.c_str(), path.c_str()) != 0) {
-    throw InputError("-o", fmt::format("'{}' cannot be written", path), "");
+    throw InputError("-o", fmt::format("cannot write '{}'", path));
   }
 }
 
@@ -240,7 +242,7 @@ int run(const std::vector<std::string>& words) {
   if (options.verb == "check") {
     if (!hardware.check) {
       throw hw::HardwareError(
-          "the synthetic host computes numbers only where each device has a process of its own");
+          "the synthetic host computes no results in one process; start one process per device");
     }
     std::string report;
     for (const ExecDag& dag : dags) {
@@ -251,7 +253,7 @@ int run(const std::vector<std::string>& words) {
                                                                   : 8e-2;
       const std::string difference = hardware.check(dag, tolerance);
       report += fmt::format("{} {}: {}\n", dag.network.name, dag.strategy,
-                            difference.empty() ? "equal within the tolerance" : difference);
+                            difference.empty() ? "equal within tolerance" : difference);
       if (!difference.empty()) throw hw::HardwareError(report);
     }
     say(report);

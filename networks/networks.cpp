@@ -18,7 +18,7 @@ const std::vector<NetworkEntry>& networks() {
       {"mlp", "three dense layers, 784-1024-1024-10", mlp},
       {"alexnet", "AlexNet, one tower, as in torchvision", alexnet},
       {"alexnet_one_tower",
-       "AlexNet with padded pools, last map 7x7 (reconstructed from Jia et al. 2018)",
+       "AlexNet with padded pools, last feature map 7x7 (reconstructed from Jia et al. 2018)",
        alexnet_one_tower},
       {"alexnet_grouped", "AlexNet of 2012, two towers, local response normalisation",
        alexnet_grouped},
@@ -127,8 +127,8 @@ namespace {
 [[noreturn]] void refuse_dims(const std::map<std::string, std::int64_t>& dims,
                               std::string_view what, std::string_view name) {
   throw InputError("--dim",
-                   fmt::format("'{}' given with the {} '{}'", dims.begin()->first, what, name),
-                   "only ONNX files and config.json have dimensions to be set");
+                   fmt::format("the {} '{}' has no dimension '{}'", what, name, dims.begin()->first),
+                   "accepted: with ONNX files and config.json");
 }
 
 /// By name or by first character: no ONNX file begins with a brace.
@@ -145,14 +145,14 @@ bool is_json(const std::string& path) {
   for (const NetworkEntry& entry : networks()) names.push_back(entry.name);
   for (const NetworkFormula& entry : network_formulas()) formulas.push_back(entry.name);
   const std::string word = text.substr(0, text.find(':'));
-  // Who writes options means a formula: of equally near names it comes first.
+  // A text with options is a formula: of equally near names formulas come first.
   const bool calls = word.size() < text.size();
   names.insert(calls ? names.begin() : names.end(), formulas.begin(), formulas.end());
   const std::string suggestion = did_you_mean(word, names);
   throw InputError(
       where, fmt::format("unknown network '{}'", text),
       fmt::format(
-          "a name from `parsim list networks` or the path of an .onnx file or config.json{}{}",
+          "accepted: a name from `parsim list networks`, or the path of an .onnx file or config.json{}{}",
           suggestion.empty() ? "" : ";", suggestion));
 }
 

@@ -103,7 +103,7 @@ const std::vector<const Node*>& Builder::readers(const std::string& name) const 
 }
 
 void Builder::refuse(const Node& node, std::string_view found, std::string_view accepted) const {
-  throw InputError(fmt::format("{} ({})", place(graph_, node), node.op), found,
+  throw InputError(fmt::format("{} ({})", location(graph_, node), node.op), found,
                    accepted.empty() ? "" : fmt::format("accepted: {}", accepted));
 }
 
@@ -185,7 +185,7 @@ Value Builder::emit(const Node& node, LayerKind kind, const std::vector<Value>& 
     producers.push_back(value.layer);
     shapes.push_back(network_[value.layer].out);
   }
-  const std::string where = fmt::format("{} ({})", place(graph_, node), node.op);
+  const std::string where = fmt::format("{} ({})", location(graph_, node), node.op);
   const Extents out = extents_of(output_shape(kind, shapes, where));
   if (!elements(out) || out.size() >= most_axes) {
     refuse(node, fmt::format("one sample of its output has shape {}", to_text(out)),

@@ -172,8 +172,8 @@ std::vector<Node> read_nodes(const Graph& graph, const onnx::GraphProto& proto) 
     node.inputs.assign(from.input().begin(), from.input().end());
     node.outputs.assign(from.output().begin(), from.output().end());
     for (const auto& attribute : from.attribute()) {
-      if (auto value = to_value(
-              attribute, fmt::format("{}: attribute '{}'", place(graph, node), attribute.name()))) {
+      if (auto value = to_value(attribute, fmt::format("{}: attribute '{}'", location(graph, node),
+                                                       attribute.name()))) {
         node.attributes.push_back({attribute.name(), std::move(*value)});
       }
     }
@@ -190,7 +190,7 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
       if (output.empty()) continue;
       const auto [twin, fresh] = maker.emplace(output, i);
       if (!fresh) {
-        throw InputError(place(graph, nodes[i]),
+        throw InputError(location(graph, nodes[i]),
                          fmt::format("its output '{}' is also that of node '{}'", output,
                                      nodes[twin->second].name),
                          "accepted: one node per tensor");
@@ -207,15 +207,15 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
         read[i].push_back(found->second);
       } else if (!input.empty() && !sources.contains(input)) {
         throw InputError(
-            place(graph, nodes[i]), fmt::format("no node produces its input '{}'", input),
+            location(graph, nodes[i]), fmt::format("no node produces its input '{}'", input),
             "accepted: an input of the graph, an initializer or another node's output");
       }
     }
   }
   const TopologicalOrder sorted = topological_order(read);
   if (sorted.on_cycle) {
-    throw InputError(place(graph, nodes[*sorted.on_cycle]),
-                     "it depends on its own output", "accepted: an acyclic graph");
+    throw InputError(location(graph, nodes[*sorted.on_cycle]), "it depends on its own output",
+                     "accepted: an acyclic graph");
   }
   std::vector<Node> ordered;
   ordered.reserve(nodes.size());
@@ -225,7 +225,7 @@ std::vector<Node> in_order(const Graph& graph, std::vector<Node> nodes) {
 
 }  // namespace
 
-std::string place(const Graph& graph, const Node& node) {
+std::string location(const Graph& graph, const Node& node) {
   return fmt::format("{}: node '{}'", graph.file, node.name);
 }
 

@@ -29,7 +29,7 @@ struct Graph {
 };
 
 /// "model.onnx: node 'conv1'".
-[[nodiscard]] std::string place(const Graph& graph, const Node& node);
+[[nodiscard]] std::string location(const Graph& graph, const Node& node);
 
 /// Reads a file and binds its symbolic dimensions. Weights need not be there (external data is not
 /// opened).

@@ -103,7 +103,7 @@ void apply(Builder& builder, const Node& node) {
     std::vector<std::string> known;
     for (const auto& [name, function] : table()) known.emplace_back(name);
     const std::string meant = did_you_mean(node.op, known);
-    throw InputError(place(builder.graph(), node),
+    throw InputError(location(builder.graph(), node),
                      fmt::format("operator '{}' is not supported", node.op),
                      fmt::format("accepted: {} operators of ONNX{}", known.size(),
                                  meant.empty() ? meant : ";" + meant));

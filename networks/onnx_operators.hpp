@@ -33,7 +33,7 @@ void apply(Builder& builder, const Node& node);
 // Shared by several families.
 
 /// Operand `i` as the learned tensor of a layer (convolution, dense, norm …): a weight, or a
-/// constant, which counts as learned in this place. Throws InputError if the graph computes it.
+/// constant, which counts as learned here. Throws InputError if the graph computes it.
 [[nodiscard]] Value weights(const Builder& builder, const Node& node, std::size_t i);
 /// The tensors of operands as fold() wants them; nullptr for what is left out or not constant.
 [[nodiscard]] std::vector<const Tensor*> constants(const Builder& builder, const Node& node);

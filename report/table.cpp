@@ -8,7 +8,7 @@ namespace parsim {
 
 namespace {
 
-/// Characters on the terminal: UTF-8 continuation bytes take no place.
+/// Characters on the terminal: UTF-8 continuation bytes have no width.
 std::size_t width(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;

@@ -257,7 +257,7 @@ std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, st
 std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
   std::vector<std::pair<std::string, std::size_t>> counts;
   for (const Unresolved& item : all) {
-    // Reasons with a place begin with the set.
+    // Reasons with a location begin with the set.
     const bool placed = item.reason.starts_with(item.set + ":");
     const std::string line = placed ? item.reason : fmt::format("{}: {}", item.set, item.reason);
     const auto known = std::find_if(counts.begin(), counts.end(),

@@ -17,7 +17,7 @@ inline constexpr std::int64_t most_links = 1'048'576;
 
 class ClusterBuilder {
  public:
-  /// `where` is the place named in messages about the whole cluster.
+  /// `where` is the location in messages about the whole cluster.
   ClusterBuilder(std::string name, std::string where);
   /// Goes on with a cluster that exists.
   ClusterBuilder(Cluster cluster, std::string where);

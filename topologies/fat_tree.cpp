@@ -41,8 +41,8 @@ struct Tree {
   }
 };
 
-/// Pods of k/2 edge and k/2 aggregation switches; aggregation switch j of every pod meets the
-/// cores j·k/2 … j·k/2 + k/2 − 1. Only the pods that hold devices are built.
+/// Pods of k/2 edge and k/2 aggregation switches; aggregation switch j of every pod is linked to
+/// the cores j·k/2 … j·k/2 + k/2 − 1. Only the pods that hold devices are built.
 void build_k_ary(Tree& tree, std::int64_t ports) {
   const std::int64_t half = ports / 2, per_pod = half * half;
   std::vector<SwitchId> cores;

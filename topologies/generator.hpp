@@ -37,12 +37,12 @@ struct Generator {
 class GeneratorCall {
  public:
   /// text    the whole call; becomes the name of the cluster
-  /// where   place of the text, for messages
+  /// where   location of the text, for messages
   GeneratorCall(const Generator& generator, const std::string& text, const std::string& where);
 
   [[nodiscard]] const std::string& text() const { return options_.text(); }
   [[nodiscard]] const std::string& where() const { return options_.where(); }
-  /// Place of an option in messages: "--cluster:rate".
+  /// Location of an option in messages: "--cluster:rate".
   [[nodiscard]] std::string where(std::string_view key) const { return options_.where(key); }
 
   /// The numbers of the shape, "4x4x2" = {4, 4, 2}: between `least` and `most` of them, each

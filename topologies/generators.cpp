@@ -8,7 +8,7 @@ const std::vector<Generator>& generators() {
        with_common_options(
            {{"rate", "25GB/s", "each device's cable"}, {"latency", "1us", "of each cable"}}),
        build_star},
-      {"nodes", "NxM", "N machines of M devices; a mix is of one machine or of all",
+      {"nodes", "NxM", "N machines of M devices; a mix covers one machine or all of them",
        with_common_options({{"intra", "120GB/s", "each device's port into its machine's switch"},
                             {"inter", "12GB/s", "each network port of a machine"},
                             {"nics", "1", "network ports per machine: device i uses port i*nics/M"},

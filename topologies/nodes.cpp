@@ -1,5 +1,6 @@
 // N machines of M devices: inside, every device has a port of rate `intra` into the machine's
-// switch; outside, the machines' network ports of rate `inter` meet in one ideal switch.
+// switch; outside, the network ports of the machines, of rate `inter`, are linked to one ideal
+// switch.
 #include <fmt/format.h>
 
 #include <algorithm>

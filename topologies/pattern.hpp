@@ -19,7 +19,7 @@ namespace parsim {
 [[noreturn]] void refuse_unmatched(std::string_view pattern, const std::vector<std::string>& names,
                                    std::string_view where);
 
-/// The devices and switches that can be named in one place.
+/// The devices and switches that a pattern may match.
 class PortNames {
  public:
   void add(const std::string& name, Port port);

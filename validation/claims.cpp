@@ -33,9 +33,9 @@ class Reader {
     if (!node.is_table()) refuse(node, "set", "[[set]]");
     const toml::table& set = *node.as_table();
     Claim base;
-    base.set = word(set, "name");
-    base.source = word(set, "source");
-    base.quantity = word(set, "quantity");
+    base.set = required_text(set, "name");
+    base.source = required_text(set, "source");
+    base.quantity = required_text(set, "quantity");
     base.unit = set["unit"].value_or(std::string());
     for (const auto& [key, value] : set) {
       if (key.str() == "claims") continue;
@@ -53,7 +53,7 @@ class Reader {
   }
 
   void read_claims(const Claim& base, const toml::table& table) {
-    const std::string name = word(table, "case");
+    const std::string name = required_text(table, "case");
     const toml::node* expected = table.get("expected");
     if (expected == nullptr) refuse(table, "expected", "a number, or a list of them");
     const std::size_t count = expected->is_array() ? expected->as_array()->size() : 1;
@@ -83,9 +83,9 @@ class Reader {
     return node.is_array() ? (*node.as_array())[i] : node;
   }
 
-  std::string word(const toml::table& table, std::string_view key) const {
+  std::string required_text(const toml::table& table, std::string_view key) const {
     const toml::node* node = table.get(key);
-    if (node == nullptr || !node->is_string()) refuse(table, key, "a text");
+    if (node == nullptr || !node->is_string()) refuse(table, key, "a string");
     return node->as_string()->get();
   }
   double number(const toml::node& node, std::string_view key) const {
@@ -97,7 +97,7 @@ class Reader {
     if (const auto* value = node.as_string()) return value->get();
     if (const auto* value = node.as_integer()) return fmt::format("{}", value->get());
     if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
-    refuse(node, key, "a text or a number");
+    refuse(node, key, "a string or a number");
   }
   [[noreturn]] void refuse(const toml::node& node, std::string_view key,
                            const std::string& accepted) const {

@@ -1,5 +1,4 @@
-// The files that are built into the program: the papers' claims, published measurements,
-// and names that others use.
+// The files that are built into the program: claims of papers, published measurements, aliases.
 #pragma once
 
 #include <span>

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view measurements_folder = "validation/measurements/";
 constexpr std::string_view aliases_file = "validation/aliases.toml";
 
-/// Words that tell rows apart, those that a table has, in this order.
+/// Columns that name a row, in this order, if the table has them.
 constexpr std::string_view naming_columns[] = {
     "collective",   "model", "layer",  "machine",   "gpu",       "cudnn",
     "nccl_version", "nodes", "n_gpus", "precision", "framework", "parallelism"};
@@ -53,8 +53,8 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-/// What sources call a run that ended, or did not begin, for want of memory.
-bool says_failed(const std::string& status) {
+/// True for the status of a run that failed for lack of memory.
+bool failed_for_memory(const std::string& status) {
   constexpr std::string_view words[] = {"oom", "out of memory", "out-of-memory", "failed",
                                         "did not run"};
   const std::string text = lower_case(status);
@@ -75,7 +75,7 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   } else if (table.has("value")) {
     claim.quantity = "throughput";
     claim.unit = table.at(row, "unit");
-    claim.ran = !table.at(row, "value").empty() || !says_failed(table.at(row, "status"));
+    claim.ran = !table.at(row, "value").empty() || !failed_for_memory(table.at(row, "status"));
     if (!claim.ran) return;
     claim.expected = table.number(row, "value");
   } else {
@@ -86,7 +86,7 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   if (!(claim.expected > 0)) {
     throw InputError(fmt::format("{}:{}", table.file, row.line),
                      fmt::format("a measurement of {}", claim.expected),
-                     "accepted: more than nothing");
+                     "accepted: a positive number");
   }
 }
 
@@ -153,8 +153,7 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 }  // namespace
 
 std::string missing_needs(const Claim& claim) {
-  // Words of `needs` that stand for what could not be expressed once and can be now. "scale": a
-  // simulation that was too long.
+  // Features in `needs` that can be expressed by now. "scale": a simulation that took too long.
   constexpr std::string_view met[] = {"scale", "layout", "uneven-placement"};
   const std::string needs = text_of(claim, "needs");
   std::vector<std::string> missing;

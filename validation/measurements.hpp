@@ -1,5 +1,5 @@
-// Published measurements: tables of what others have measured, one claim per row, and the names
-// they use for networks, GPUs and machines.
+// Published measurements: tables with one claim per row, and aliases of the networks, GPUs and
+// machines they name.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ namespace parsim {
 
 /// What a row may be used for.
 enum class Split : std::uint8_t { calibrate, validate, unscored };
-/// Of its column `split`; without one, or empty: validate. An unscored row whose column `needs` is
-/// not empty becomes what `split_when_ready` says once nothing of it is missing. Throws InputError
-/// for another word.
+/// Of column `split`; validate if it is absent or empty. An unscored row becomes what
+/// `split_when_ready` gives once everything in its column `needs` can be expressed. Throws
+/// InputError for another text.
 [[nodiscard]] Split split_of(const Claim& claim);
-/// What the row's column `needs` names and no prediction can express yet, as "vp, cp"; "" if
-/// nothing.
+/// The features in the row's column `needs` that predictions cannot express yet: "vp, cp"; "" if
+/// none.
 [[nodiscard]] std::string missing_needs(const Claim& claim);
 
 /// The rows of a table as claims of one set, all of its columns in `what`, and the line as "line".
@@ -28,26 +28,25 @@ enum class Split : std::uint8_t { calibrate, validate, unscored };
 ///     fwd_ms, bwd_ms or total_ms        "step-time"         total_ms, else their sum; ms
 ///     value                             "throughput"        value, in `unit`
 ///
-/// A run that failed for want of memory has no value, and a `status` that says so ("out of memory",
-/// "OOM", "failed", "did not run"): it did not run (Claim::ran), and only its memory is predicted.
+/// A run that failed for lack of memory has no value, and "out of memory", "OOM", "failed" or "did
+/// not run" in its `status`: Claim::ran is false, and only its memory is predicted.
 ///
-/// Throws InputError with file:line for a text that is no such table, or no number where one is
-/// needed.
+/// Throws InputError with file:line for another table, or a missing number.
 [[nodiscard]] std::vector<Claim> read_measurements(std::string_view csv, const std::string& file,
                                                    const std::string& set);
 
 /// The tables of validation/measurements, by name.
 [[nodiscard]] std::vector<Claim> published_measurements();
 
-/// Our names for what others call a thing (validation/aliases.toml).
+/// Aliases: parsim's names for those of other sources (validation/aliases.toml).
 enum class AliasKind : std::uint8_t { network, device, cluster };
-/// True if the text begins with the name and goes on, if it does, with something else: "A100-SXM4"
-/// and "A100 80GB" begin with "A100", "A1000" does not. Only letters and digits count, in any case;
-/// a size of memory may stand right behind ("A100-SXM4-80" in "A100-SXM4-80GB"). A device's name
-/// goes on with no other letter ("L40S" is no "L40") and no word that makes it another card ("Ti").
+/// True if the text begins with the name: "A100-SXM4" and "A100 80GB" begin with "A100", "A1000"
+/// does not. Only letters and digits count, in any case; a memory size may follow directly
+/// ("A100-SXM4-80" in "A100-SXM4-80GB"). After the name of a device no other letter may follow
+/// ("L40S" is no "L40") and no suffix of another card ("Ti").
 [[nodiscard]] bool begins_with_name(AliasKind kind, std::string_view text, std::string_view name);
-/// Nothing if the table has no alias. A name of the table matches texts that begin with it, the
-/// longest one wins. An alias may ask for words that must be found in `hint`, the rest of the row.
+/// Nothing if the table has no alias. An alias matches texts that begin with it; the longest wins.
+/// An alias may require words in `hint`, the rest of the row.
 [[nodiscard]] std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
                                                        std::string_view hint = {});
 

@@ -35,7 +35,7 @@ struct Case {
     input.batch = devices * whole(claim, "samples_per_device");
     input.sync = Sync::Kind::ring;
   }
-  /// A second cost model in the place of the first.
+  /// Replaces the cost model.
   void calibrate(double factor) {
     base = std::move(cost);
     cost = make_scaled(*base, factor);
@@ -96,9 +96,9 @@ Prediction paper_volume_gib(const Claim& claim) {
 // ------------------------------------------------------------------ model and Whale
 
 std::vector<double> numbers(const std::string& text) {
-  std::istringstream words(text);
+  std::istringstream stream(text);
   std::vector<double> list;
-  for (double value = 0; words >> value;) list.push_back(value);
+  for (double value = 0; stream >> value;) list.push_back(value);
   return list;
 }
 
@@ -159,8 +159,8 @@ Prediction time_saved(const Claim& claim) {
 
 // ------------------------------------------------------------------ hypergraph
 
-/// Words that a partition of model F moves, in the accounting of the literature.
-std::int64_t filter_words(const Network& network, std::int64_t samples, std::int64_t parts) {
+/// Elements that a partition of model F moves, as counted in the literature.
+std::int64_t filter_elements(const Network& network, std::int64_t samples, std::int64_t parts) {
   hypergraph::ModelOptions options;
   options.samples = samples;
   options.detail = hypergraph::Detail::simple;
@@ -169,9 +169,9 @@ std::int64_t filter_words(const Network& network, std::int64_t samples, std::int
   return hypergraph::partition(hypergraph::model_of(network, options).graph, search).cost;
 }
 
-/// Words that the plan of a balanced partition of model U moves.
-std::int64_t unified_words(const Network& network, std::int64_t batch, std::int64_t parts,
-                           const std::string& where) {
+/// Elements that the plan of a balanced partition of model U moves.
+std::int64_t unified_elements(const Network& network, std::int64_t batch, std::int64_t parts,
+                              const std::string& where) {
   const Cluster cluster =
       load_cluster(fmt::format("star:{},device=p100-sxm2,rate=10GB/s,latency=1us", parts), where);
   const auto cost = make_constant_efficiency(cluster);
@@ -181,22 +181,22 @@ std::int64_t unified_words(const Network& network, std::int64_t batch, std::int6
   return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).elements;
 }
 
-/// 1 − words / (2 (P−1) W).
+/// 1 − elements / (2 (P−1) W).
 Prediction volume_saved(const Claim& claim) {
   const Network network = load_network(claim.at("network"), {}, claim.set);
   const std::int64_t parts = whole(claim, "parts"), batch = whole(claim, "batch");
-  const std::int64_t words = claim.at("model") == "F"
-                                 ? filter_words(network, batch, parts)
-                                 : unified_words(network, batch, parts, claim.set);
+  const std::int64_t moved = claim.at("model") == "F"
+                                 ? filter_elements(network, batch, parts)
+                                 : unified_elements(network, batch, parts, claim.set);
   const std::int64_t ring = 2 * (parts - 1) * parameter_count(network);
-  return {1 - static_cast<double>(words) / static_cast<double>(ring), std::nullopt, {}};
+  return {1 - static_cast<double>(moved) / static_cast<double>(ring), std::nullopt, {}};
 }
 
-/// For one sample, in units of `words`.
+/// For one sample, in units of the claim's `elements`.
 Prediction partition_volume(const Claim& claim) {
   const Network network = load_network(claim.at("network"), {}, claim.set);
-  const auto words = static_cast<double>(filter_words(network, 1, whole(claim, "parts")));
-  return {words / static_cast<double>(whole(claim, "words")), std::nullopt, {}};
+  const auto moved = static_cast<double>(filter_elements(network, 1, whole(claim, "parts")));
+  return {moved / static_cast<double>(whole(claim, "elements")), std::nullopt, {}};
 }
 
 struct Predictor {
@@ -221,7 +221,7 @@ Prediction predict_claim(const Claim& claim) {
     if (predictor.name != claim.quantity) continue;
     return predictor.predict(claim);
   }
-  return {std::nullopt, std::nullopt, fmt::format("nobody predicts '{}'", claim.quantity)};
+  return {std::nullopt, std::nullopt, fmt::format("unknown quantity '{}'", claim.quantity)};
 }
 
 }  // namespace parsim

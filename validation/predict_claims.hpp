@@ -1,12 +1,12 @@
-// What we predict for the cases of the papers' claims: one function per kind of quantity.
+// Predictions of the claims of papers: one function per quantity.
 #pragma once
 
 #include "validation/validation.hpp"
 
 namespace parsim {
 
-/// Predicts a claim's number with our own networks, clusters, strategies and simulator. A quantity
-/// that nobody predicts, or a case that cannot be planned, gives no value but a reason.
+/// Predicts a claim with parsim's networks, clusters, strategies and simulator. An unknown
+/// quantity, or a case that cannot be planned, gives a reason instead of a value.
 [[nodiscard]] Prediction predict_claim(const Claim& claim);
 
 }  // namespace parsim

@@ -3,35 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 #include <memory>
 #include <set>
 
 #include "core/errors.hpp"
 #include "core/json.hpp"
-#include "core/text.hpp"
-#include "core/timeline.hpp"
-#include "experiment/attention.hpp"
-#include "experiment/collective.hpp"
-#include "experiment/options.hpp"
 #include "experiment/run.hpp"
-#include "lowering/lower.hpp"
 #include "networks/networks.hpp"
-#include "sim/sim.hpp"
-#include "strategies/strategies.hpp"
-#include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
+#include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
+#include "validation/published_step.hpp"
 #include "validation/published_training.hpp"
 
 namespace parsim {
 
 namespace {
-
-// ------------------------------------------------------------------ keys of what is fitted
 
 std::string key_of(const Claim& claim, std::initializer_list<std::string_view> columns) {
   std::string key = claim.quantity;
@@ -39,18 +28,18 @@ std::string key_of(const Claim& claim, std::initializer_list<std::string_view> c
   return key;
 }
 
-/// Transformers on a card, under any framework: their matrix products and attention are the
-/// vendor's. Nothing for convolutional networks, whose frameworks differ several times.
+/// Transformers on a card, under any framework: GEMMs and attention are the vendor's kernels.
+/// Nothing for convolutional networks, whose frameworks differ by factors.
 std::optional<std::string> key_of_card(const Claim& claim) {
   if (!has_layout(claim)) return std::nullopt;
   try {
     return fmt::format("transformers|{}|{}", device_of(claim), to_text(precision_of(claim)));
   } catch (const InputError&) {
-    return std::nullopt;  // the prediction says why
+    return std::nullopt;  // predicting the row gives the reason
   }
 }
 
-/// From the series itself to whatever is least unlike it.
+/// From the series itself to ever coarser keys.
 std::vector<std::string> keys_of(const Claim& claim) {
   if (claim.quantity == "throughput") {
     std::vector<std::string> keys = {
@@ -70,23 +59,23 @@ std::vector<std::string> keys_of(const Claim& claim) {
           key_of(claim, {"gpu"})};
 }
 
-/// Of what the network between machines reaches.
+/// Key of the share of its rate that the network between machines reaches.
 std::string key_of_links(const Claim& claim) {
   return key_of(claim, {"gpu", "machine", "interconnect"});
 }
 
-/// What the row's notes say after "unscored: ", or what it needs.
+/// The text after "unscored: " in the notes of the row, or what it needs.
 std::string reason_not_to_score(const Claim& claim) {
   constexpr std::string_view mark = "unscored: ";
   const std::string notes = column(claim, "notes");
   const std::size_t at = notes.find(mark);
   if (at != std::string::npos) return notes.substr(at + mark.size());
   if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
-  if (!column(claim, "host_bound").empty()) return "the host limits it, by its source's table";
+  if (!column(claim, "host_bound").empty()) return "limited by the host, according to its source";
   return "library not modelled";
 }
 
-/// Then no device's rate is a part of the whole.
+/// True if devices share layers or stages: the rate of one device then is no baseline.
 bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
   if (has_layout_file(claim)) return true;
@@ -96,7 +85,7 @@ bool shares_layers(const Claim& claim) {
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }
 
-/// A run that did not come to an end has no time, but its plan has a memory.
+/// A run that failed has no time, but its plan needs memory.
 Prediction memory_of_failure(const Claim& claim) {
   Prediction prediction;
   prediction.reason = column(claim, "status");
@@ -115,169 +104,6 @@ Prediction memory_of_failure(const Claim& claim) {
   }
   return prediction;
 }
-
-// ------------------------------------------------------------------ one step on one device
-
-/// Forward and backward of one device: kernels only, no update.
-struct SingleStep {
-  double squares = 0;  ///< seconds in 3x3 convolutions of stride 1
-  double others = 0;
-  double flops = 0;  ///< forward
-};
-
-bool is_square_convolution(const LayerKind& kind) {
-  const Conv* conv = kind.as<Conv>();
-  return conv != nullptr && conv->groups == 1 &&
-         std::all_of(conv->windows.begin(), conv->windows.end(), [](const Window& window) {
-           return window.kernel == 3 && window.stride == 1 && window.dilation == 1;
-         });
-}
-
-SingleStep single_step(const Claim& claim) {
-  const std::string name = network_of(claim);
-  const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
-  const Network network =
-      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
-  const auto cost = make_tile_costs(cluster);
-  StrategyInput input{network, cluster, *cost};
-  input.batch = count_column(claim, "batch", 1);
-  input.precision = precision_of(claim);
-  const ExecDag dag = lower(network, cluster, plan_data(input));
-  SingleStep sum;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const OpId id{i};
-    if (dag.kind(id) != OpKind::compute) continue;
-    const LayerId layer = dag.work(std::get<Compute>(dag.op(id)).work).layer;
-    const double time = device_time(dag, id, *cost).time.count();
-    (is_square_convolution(network[layer].kind) ? sum.squares : sum.others) += time;
-  }
-  sum.flops = forward_flops_per_sample(network).value * static_cast<double>(input.batch);
-  return sum;
-}
-
-// ------------------------------------------------------------------ collectives
-
-constexpr std::pair<std::string_view, CollectiveKind> collective_words[] = {
-    {"all_reduce", CollectiveKind::all_reduce},
-    {"all_gather", CollectiveKind::all_gather},
-    {"reduce_scatter", CollectiveKind::reduce_scatter},
-    {"broadcast", CollectiveKind::broadcast},
-    {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
-    {"all_to_all", CollectiveKind::all_to_all}};
-
-CollectiveKind kind_of(const Claim& claim) {
-  return parse_word(column(claim, "collective"), claim.set + ":collective", collective_words);
-}
-
-constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_words[] = {
-    {"RING", NcclAlgorithm::ring},
-    {"TREE", NcclAlgorithm::tree},
-    {"NVLS", NcclAlgorithm::nvls},
-    {"NVLSTREE", NcclAlgorithm::nvls_tree},
-    {"PAT", NcclAlgorithm::pat}};
-constexpr std::pair<std::string_view, NcclProtocol> protocol_words[] = {
-    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
-
-/// NCCL as the row's `settings` leave it: its environment variables, as in "NCCL_ALGO=RING".
-SimOptions library_of(const Claim& claim) {
-  const std::string text = column(claim, "settings"), place = claim.set + ":settings";
-  SimOptions options = nccl_of_no_system(claim);
-  for (const std::string_view setting : split_at_blanks(text)) {
-    std::string word(setting);
-    std::transform(word.begin(), word.end(), word.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    const std::size_t equal = std::min(word.find('='), word.size());
-    const std::string name = word.substr(0, equal);
-    const std::string value = word.substr(std::min(equal + 1, word.size()));
-    if (name == "NCCL_ALGO") {
-      options.algorithm = parse_word(value, place, algorithm_words);
-    } else if (name == "NCCL_PROTO") {
-      options.protocol = parse_word(value, place, protocol_words);
-    } else {
-      throw InputError(
-          place, fmt::format("unknown setting '{}'", word),
-          "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE|PAT, NCCL_PROTO=LL|LL128|SIMPLE");
-    }
-  }
-  return options;
-}
-
-/// A row's collective, ready to be timed.
-class Exchanged {
- public:
-  explicit Exchanged(const Claim& claim)
-      : kind_(kind_of(claim)),
-        cluster_(cluster_of(claim)),
-        devices_(devices_of(cluster_, DeviceKind::gpu)) {
-    // Whole elements for everybody: the smallest tables have less than one each.
-    const auto grain = static_cast<std::int64_t>(4 * devices_.size());
-    size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};
-  }
-
-  /// On an otherwise idle cluster, by the cost model.
-  [[nodiscard]] double estimated(const SimOptions& options) const {
-    // Of an all-to-all, cost models are told what travels in all.
-    const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
-    const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
-    return make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
-  }
-  /// Bytes over links, whatever a library and a network add to their latency.
-  [[nodiscard]] double naive() const {
-    Exchanged plain = *this;
-    for (Link& link : plain.cluster_.links) link.latency = std::min(link.latency, Seconds{2e-6});
-    return plain.estimated({});
-  }
-  [[nodiscard]] double simulated(const SimOptions& options) const {
-    const auto cost = make_tile_costs(cluster_, options);
-    const auto executor = make_simgrid_executor(cluster_, *cost, options);
-    return makespan(executor->run(collective_dag(kind_, devices_, size_))).count();
-  }
-  [[nodiscard]] double root() const { return std::sqrt(static_cast<double>(size_.value)); }
-
- private:
-  CollectiveKind kind_;
-  Cluster cluster_;
-  std::vector<DeviceId> devices_;
-  Bytes size_;
-};
-
-/// A point that two terms are fitted to: what the library's own model says, and what was measured.
-struct TermPoint {
-  double modelled = 0, root = 0, measured = 0;
-};
-
-/// The terms with the least sum of squared relative errors, neither below zero.
-LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
-  double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
-  for (const TermPoint& point : points) {
-    const double a = 1 / point.measured, r = point.root / point.measured;
-    const double y = 1 - point.modelled / point.measured;
-    aa += a * a;
-    ar += a * r;
-    rr += r * r;
-    ay += a * y;
-    ry += r * y;
-  }
-  const double determinant = aa * rr - ar * ar;
-  double offset = 0, root = 0;
-  if (determinant > 1e-12 * aa * rr) {
-    offset = (ay * rr - ry * ar) / determinant;
-    root = (ry * aa - ay * ar) / determinant;
-  }
-  if (offset < 0 || root < 0 || determinant <= 1e-12 * aa * rr) {
-    // On the border: the better of the two with one term only.
-    const double only_offset = std::max(0.0, ay / aa), only_root = std::max(0.0, ry / rr);
-    const auto gain = [](double x, double xx, double xy) { return 2 * x * xy - x * x * xx; };
-    const bool by_offset = gain(only_offset, aa, ay) >= gain(only_root, rr, ry);
-    offset = by_offset ? only_offset : 0;
-    root = by_offset ? 0 : only_root;
-  }
-  return {Seconds{offset}, Seconds{root}};
-}
-
-}  // namespace
-
-namespace {
 
 Calibration calibration_of(const Claim& claim) {
   return {claim.set, claim.name, column(claim, "machine"), column(claim, "gpu"), {}, {}};
@@ -332,7 +158,7 @@ std::vector<Calibration> PublishedPredictor::Found::rows() const {
 }
 
 std::vector<PublishedPredictor::Fit> PublishedPredictor::quietest(std::vector<Fit> fits) {
-  constexpr double alike = 0.05;  // shares closer than this differ by less than repeated runs
+  constexpr double alike = 0.05;  // repeated runs differ by more than shares this close
   double most = 0;
   for (const Fit& fit : fits) most = std::max(most, fit.kernel_share);
   std::erase_if(fits, [&](const Fit& fit) { return fit.kernel_share < most - alike; });
@@ -370,8 +196,8 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
   for (const Claim* claim : claims) {
     if (claim->quantity != "collective-time") continue;
     try {
-      const Exchanged run(*claim);
-      SimOptions bare = library_of(*claim);
+      const PublishedCollective run(*claim);
+      SimOptions bare = library_options(*claim);
       bare.terms = {Seconds{0}, Seconds{0}};
       const std::string key = keys_of(*claim).front();
       points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
@@ -415,12 +241,12 @@ void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fi
         continue;
       }
     } catch (const InputError&) {
-      continue;  // nothing to learn from a row that nobody understands; validate rows say so
+      continue;  // the row cannot be expressed; rows to validate report why
     }
     fit.rows.front().kernels = fit.factor;
     for (const std::string& key : keys_of(*claim)) fits.kernels[key].push_back(fit);
   }
-  // After all rows on one machine, which tell their kernels.
+  // After all rows on one machine, which determine the factors of kernels.
   std::vector<std::pair<std::string, Fit>> learned;
   for (const auto& [key, rows] : across) fit_across(rows, fits, learned);
   for (auto& [key, fit] : learned) fits.kernels[key].push_back(std::move(fit));
@@ -430,7 +256,7 @@ void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits&
                                     std::vector<std::pair<std::string, Fit>>& learned) {
   std::vector<std::unique_ptr<Training>> trainings;
   std::vector<MeasuredStep> steps;
-  std::vector<const Claim*> understood;
+  std::vector<const Claim*> expressible;
   for (const Claim* claim : rows) {
     try {
       trainings.push_back(std::make_unique<Training>(*claim));
@@ -438,21 +264,21 @@ void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits&
       continue;
     }
     steps.push_back({trainings.back().get(), measured_seconds(*claim, *trainings.back())});
-    understood.push_back(claim);
+    expressible.push_back(claim);
   }
   if (steps.empty()) return;
   std::optional<double> kernels;
-  for (const std::string& key : keys_of(*understood.front())) {
+  for (const std::string& key : keys_of(*expressible.front())) {
     const auto at = fits.kernels.find(key);
-    // Another trainer's kernels do not overrule what this one's rows say.
-    if (at == fits.kernels.end() || key == key_of_card(*understood.front())) continue;
+    // Rows of another trainer do not overrule those of this one.
+    if (at == fits.kernels.end() || key == key_of_card(*expressible.front())) continue;
     kernels = factor_of(quietest(at->second));
     break;
   }
   const StepTerms terms = fitted_step_terms(steps, kernels);
-  fits.links[key_of_links(*understood.front())].push_back(terms.links);
+  fits.links[key_of_links(*expressible.front())].push_back(terms.links);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Claim& claim = *understood[i];
+    const Claim& claim = *expressible[i];
     Fit fit;
     fit.factor = terms.kernels;
     fit.kernel_share = kernel_share(*steps[i].training, {});
@@ -468,8 +294,8 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
   if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
   try {
     if (claim.quantity == "collective-time") {
-      static_cast<void>(kind_of(claim));
-      static_cast<void>(library_of(claim));
+      static_cast<void>(collective_of(claim));
+      static_cast<void>(library_options(claim));
       static_cast<void>(cluster_of(claim));
       return {};
     }
@@ -529,8 +355,8 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
 }
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {
-  const Exchanged run(claim);
-  SimOptions options = library_of(claim);
+  const PublishedCollective run(claim);
+  SimOptions options = library_options(claim);
   std::vector<Calibration> rows;
   for (const Fits& source : sources_) {
     const auto at = source.terms.find(keys_of(claim).front());

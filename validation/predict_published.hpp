@@ -1,4 +1,4 @@
-// What published measurements would be if the simulator were right.
+// Predictions of published measurements.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace parsim {
 
-/// A column that a row is given when it is to be predicted without what was fitted.
+/// A column that is not empty in rows to be predicted without anything fitted.
 inline constexpr std::string_view uncalibrated = "uncalibrated";
 
-/// Predicts rows of published tables (validation/measurements.hpp). What may be fitted is fitted on
-/// the rows marked so, here once:
+/// Predicts rows of published tables (validation/measurements.hpp). Rows marked `calibrate` fit,
+/// once:
 ///
 ///     throughput        one factor of all kernels per series (same network, batch per GPU,
 ///                       machine, framework, precision and gradient exchange), from its row on
@@ -32,38 +32,37 @@ inline constexpr std::string_view uncalibrated = "uncalibrated";
 ///                       (machine, library version and collective); without a table, or in a row
 ///                       whose column `uncalibrated` is not empty, the defaults
 ///
-/// A row's `settings` are obeyed: "NCCL_ALGO=RING NCCL_PROTO=Simple" leaves NCCL no other choice.
-/// Everything else is simulated from scratch.
+/// A row's `settings` ("NCCL_ALGO=RING NCCL_PROTO=Simple") hold for its simulation.
 class PublishedPredictor {
  public:
-  /// others   rows that calibrate what `claims` has no row for, such as those that are built in
+  /// others   rows that calibrate what `claims` has no row for, such as the built-in ones
   explicit PublishedPredictor(const std::vector<Claim>& claims,
                               const std::vector<Claim>& others = {});
 
-  /// The value, the naive prediction, or why there is none. Of a run that failed for want
-  /// of memory only whether it fits.
+  /// The value and the naive prediction, or the reason why there is none. Of a run that failed for
+  /// lack of memory only the memory.
   [[nodiscard]] Prediction operator()(const Claim& claim) const;
 
-  /// Why a row cannot be predicted, whether or not it is to be scored; "" if it can. Looks at what
-  /// the row says only, and does not simulate.
+  /// The reason why a row cannot be predicted, whether or not it is to be scored; "" if it can.
+  /// Does not simulate.
   [[nodiscard]] static std::string not_expressible(const Claim& claim);
 
  private:
-  /// What one calibrating row says, or several together.
+  /// What one calibrating row fits, or several together.
   struct Fit {
     double factor = 1;        ///< of kernel times
     double one_device = 0;    ///< published: rate of one device, or FLOP/s of a step
     double kernel_share = 1;  ///< of the step as modelled, see published_calibration.hpp
     std::vector<Calibration> rows;
   };
-  /// What the calibrating rows of one source say.
+  /// What the calibrating rows of one source fit.
   struct Fits {
-    std::map<std::string, std::vector<Fit>> kernels;  ///< by key, the finest and coarser ones
+    std::map<std::string, std::vector<Fit>> kernels;  ///< by key, finest and coarser
     std::map<std::string, std::vector<double>> links;
     std::map<std::string, LibraryTerms> terms;
     std::map<std::string, std::vector<Calibration>> rows_of_terms;
   };
-  /// Fits under the finest key that has any, of the claims' own rows, else of the others'.
+  /// The fits of the finest key that has any, of the claims' rows, else of the others'.
   struct Found {
     std::string key;
     std::vector<Fit> fits;  ///< empty: nothing calibrates
@@ -74,7 +73,7 @@ class PublishedPredictor {
   [[nodiscard]] Prediction step_time(const Claim& claim) const;
   [[nodiscard]] Prediction collective_time(const Claim& claim) const;
   [[nodiscard]] Found found(const Claim& claim) const;
-  /// Those whose steps kernels decide most: the others blame kernels for what links do.
+  /// Those whose steps depend most on kernels: the others attribute to kernels what links cause.
   [[nodiscard]] static std::vector<Fit> quietest(std::vector<Fit> fits);
   /// Median of kernels' factors; 1 if there is none.
   [[nodiscard]] static double factor_of(const std::vector<Fit>& fits);

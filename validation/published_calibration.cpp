@@ -9,15 +9,16 @@ namespace {
 
 // Repeated runs differ by up to 2.5 % (validation/measurements/README.md).
 constexpr double noise = 0.03;
-// How readily each term gives way, in proportion to what built-in rows show: the root mean square
-// of what one-device rows fit to kernels is 0.25 (29 jobs, in logarithms), that of the errors of
-// collectives between machines that nothing calibrates (set collectives_uncalibrated) 0.18. Wide,
-// so that the row itself is met.
+// Prior widths of the terms, in the ratio of built-in rows: the root mean square of the factors
+// that one-device rows fit to kernels is 0.25 (29 jobs, in logarithms), that of the errors of
+// uncalibrated collectives between machines (set collectives_uncalibrated) 0.18. Wide, so that the
+// row itself is matched.
 constexpr double width_of_kernels = 1, width_of_links = 0.18 / 0.25;
 
 constexpr double nudge = 0.02;  // of logarithms, for slopes
 
-/// Downwards: at line rate, other links on the way are often as fast, so that more changes nothing.
+/// Downwards: at line rate, other links on the path are often as fast, so that more rate changes
+/// nothing.
 double link_share(const Training& training, const StepTerms& at, double step) {
   return -std::log(training.step(at.kernels, at.links * std::exp(-nudge)) / step) / nudge;
 }
@@ -35,10 +36,10 @@ double kernel_share(const Training& training, const StepTerms& at) {
 StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<double> kernels) {
   const double most = std::log(largest_factor);
   StepTerms terms{kernels.value_or(1), 1};
-  // Gauss and Newton's method in logarithms. Steps are nearly sums of powers: a few turns do.
-  for (int turn = 0; turn < 10; ++turn) {
+  // Gauss-Newton in logarithms. Steps are nearly sums of powers: few iterations suffice.
+  for (int iteration = 0; iteration < 10; ++iteration) {
     const double x = std::log(terms.kernels), y = std::log(terms.links);
-    // What holds both near 1.
+    // The prior, which holds both near 1.
     double xx = 1 / (width_of_kernels * width_of_kernels), xy = 0;
     double yy = 1 / (width_of_links * width_of_links), x0 = -x * xx, y0 = -y * yy;
     for (const MeasuredStep& measured : steps) {

@@ -11,7 +11,7 @@ namespace parsim {
 
 namespace {
 
-/// Columns of what a plan decides.
+/// Columns that identify a plan.
 constexpr std::string_view plan_columns[] = {"parallelism",
                                              "tp",
                                              "dp",
@@ -37,7 +37,7 @@ std::int64_t batch_of(const Claim& claim) {
                           count_column(claim, "grad_accum", 1));
 }
 
-/// The row's network but for its vocabulary, which Megatron-LM pads to a multiple of 128 x tp
+/// The row's network without its vocabulary, which Megatron-LM pads to a multiple of 128 x tp
 /// (--make-vocab-size-divisible-by): one model under plans of different degrees.
 std::string network_in(const Claim& claim) {
   std::string call = network_of(claim);
@@ -49,7 +49,7 @@ std::string network_in(const Claim& claim) {
   return model.empty() || model == call ? call : fmt::format("{} ({})", model, call);
 }
 
-/// A step from `value` in the claim's unit.
+/// Seconds of a step from `value` in the claim's unit.
 double seconds_of(const Claim& claim, double value) {
   return claim.unit == "ms" ? 1e-3 * value : static_cast<double>(batch_of(claim)) / value;
 }

@@ -8,9 +8,9 @@
 namespace parsim {
 
 /// The row as a run of its job: a network and its sequence length, GPUs by type and number,
-/// machine, global batch, precision and framework make a job; degrees, micro-batches, states split,
-/// recomputation, placement and the like make a plan. Nothing for rows that are no training, and
-/// for rows without a prediction, unless they failed for want of memory.
+/// machine, global batch, precision and framework make a job; degrees, micro-batches, ZeRO stage,
+/// recomputation, placement and the like make a plan. Nothing for rows that are no training runs,
+/// and for rows without a prediction, unless they failed for lack of memory.
 [[nodiscard]] std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction);
 
 }  // namespace parsim

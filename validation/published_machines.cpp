@@ -30,7 +30,7 @@ std::string plain(std::string_view text) {
   return kept;
 }
 
-/// Makers and their product lines are no part of our names.
+/// Without the maker and product line, which parsim's names do not have.
 std::string_view without_maker(std::string_view text) {
   for (const std::string_view maker : {"nvidia", "tesla", "geforce", "amd"}) {
     const std::string_view head = text.substr(0, maker.size());
@@ -41,11 +41,11 @@ std::string_view without_maker(std::string_view text) {
   return text;
 }
 
-bool says(std::string_view text, std::string_view word) {
+bool contains(std::string_view text, std::string_view word) {
   return plain(text).find(plain(word)) != std::string::npos;
 }
 
-/// The alias, or the longest of our names that the text begins with in its own spelling.
+/// The alias, or the longest of parsim's names that the text begins with in any spelling.
 template <class Catalogue>
 std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
                      const Catalogue& ours) {
@@ -62,13 +62,13 @@ std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
   if (!best.empty()) return best;
   std::vector<std::string> names;
   for (const auto& entry : ours) names.push_back(entry.name);
-  throw InputError(place_in_row(claim, key), fmt::format("unknown {} '{}'", key, text),
+  throw InputError(location_of(claim, key), fmt::format("unknown {} '{}'", key, text),
                    fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
                                spelling_hint(plain(own), names)));
 }
 
-/// What NCCL counts on per GPU and direction (src/graph/topo.h: per link of the architecture, times
-/// the links of the data-center card), GB/s.
+/// GB/s per GPU and direction that NCCL assumes (src/graph/topo.h: per link of the architecture,
+/// times the links of the data-center card).
 double nvlink_rate(const std::string& architecture) {
   if (architecture == "6.0") return 4 * 18.0;
   if (architecture == "7.0") return 6 * 20.0;
@@ -78,31 +78,31 @@ double nvlink_rate(const std::string& architecture) {
   return 50;  // bridges between consumer cards
 }
 
-/// Of x16, as NCCL counts on.
+/// GB/s of x16 that NCCL assumes.
 double pcie_rate(std::string_view interconnect, const DeviceModel& model) {
-  if (says(interconnect, "gen5")) return 48;
-  if (says(interconnect, "gen4")) return 24;
-  if (says(interconnect, "gen3")) return 12;
+  if (contains(interconnect, "gen5")) return 48;
+  if (contains(interconnect, "gen4")) return 24;
+  if (contains(interconnect, "gen3")) return 12;
   return model.architecture < std::string("8") && model.architecture.size() == 3 ? 12 : 24;
 }
 
-/// What is public of the network between machines beyond its line rate.
+/// Published properties of a network between machines in addition to its line rate.
 struct Between {
   double port_most = std::numeric_limits<double>::infinity();  ///< GB/s
-  double port_latency = 2;  ///< us, of the link behind a port; guessed
+  double port_latency = 2;  ///< us, of the link at a port; guessed
 };
 
 /// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
-/// nccl_ofi_model.cpp, measured by them) and 75 us on p4 (src/platform-aws.cpp: what NCCL is told;
-/// the plugin sends and receives there, it does not write); 1 us of it are the links of each
-/// machine. The cards of p4 stand behind PCIe 3.0 x16 (topology/p4d-24xl-topo.xml).
+/// nccl_ofi_model.cpp, measured by AWS) and 75 us on p4 (src/platform-aws.cpp: the value passed to
+/// NCCL; the plugin sends and receives there instead of writing); 1 us of it are the links of each
+/// machine. The cards of p4 are on PCIe 3.0 x16 (topology/p4d-24xl-topo.xml).
 Between between_machines(std::string_view interconnect, const DeviceModel& model) {
-  if (!says(interconnect, "EFA")) return {};
+  if (!contains(interconnect, "EFA")) return {};
   if (model.architecture.starts_with("9")) return {.port_latency = 20.0 / 2 - 1};
   return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
 }
 
-/// GPUs by machine, of a column like "1+1+4+3"; nothing if it is empty or says no more than
+/// GPUs per machine, of a column such as "1+1+4+3"; nothing if it is empty or equivalent to
 /// `nodes`.
 std::vector<std::size_t> uneven_placement(const Claim& claim) {
   const std::string text = column(claim, "placement");
@@ -110,7 +110,7 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
   if (text.empty()) return counts;
   for (const std::string& count : split_at(text, '+')) {
     counts.push_back(
-        static_cast<std::size_t>(parse_whole(count, place_in_row(claim, "placement"), 1, 1 << 20)));
+        static_cast<std::size_t>(parse_whole(count, location_of(claim, "placement"), 1, 1 << 20)));
   }
   const bool even =
       std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -121,7 +121,7 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
 
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
-  const DeviceModel& model = device_model(device, place_in_row(claim, "gpu"));
+  const DeviceModel& model = device_model(device, location_of(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   std::int64_t nodes = count_column(claim, "nodes", 1);
   std::int64_t each = count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
@@ -129,16 +129,17 @@ std::string built_call(const Claim& claim) {
     nodes = static_cast<std::int64_t>(placed.size());
     each = static_cast<std::int64_t>(*std::max_element(placed.begin(), placed.end()));
   }
-  const bool nvlink = (says(interconnect, "nvlink") || says(interconnect, "nvswitch")) &&
-                      !says(interconnect, "without nvlink");
+  const bool nvlink = (contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
+                      !contains(interconnect, "without nvlink");
   const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
   if (nodes == 1) {
-    const bool sockets = !nvlink && (says(interconnect, "qpi") || says(interconnect, "upi"));
+    const bool sockets =
+        !nvlink && (contains(interconnect, "qpi") || contains(interconnect, "upi"));
     if (sockets) {
       return fmt::format("pcie-tree:{},device={},rate={}GB/s,per-switch=2,sockets=2,latency=500ns",
                          each, device, inside);
     }
-    if (says(interconnect, "cube mesh") && each == 8) {
+    if (contains(interconnect, "cube mesh") && each == 8) {
       const bool four = model.architecture == "6.0";
       return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s", device, four ? 4 : 6,
                          four ? 18 : 20);
@@ -148,7 +149,7 @@ std::string built_call(const Claim& claim) {
   }
   const NetworkPorts ports = network_ports(interconnect);
   const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
-  // More ports than GPUs work in bundles; fewer GPUs than ports share evenly.
+  // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
   const Between between = between_machines(interconnect, model);
@@ -161,7 +162,7 @@ std::string built_call(const Claim& claim) {
 
 }  // namespace
 
-std::string place_in_row(const Claim& claim, std::string_view key) {
+std::string location_of(const Claim& claim, std::string_view key) {
   return fmt::format("{}:{}:{}", claim.set, column(claim, "line"), key);
 }
 
@@ -170,14 +171,14 @@ std::string column(const Claim& claim, std::string_view name) {
   return found == claim.what.end() ? std::string() : found->second;
 }
 
-bool column_says(const Claim& claim, std::string_view name, std::string_view word) {
+bool column_contains(const Claim& claim, std::string_view name, std::string_view word) {
   return column(claim, name).find(word) != std::string::npos;
 }
 
 std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_t otherwise) {
   const std::string text = column(claim, name);
   return text.empty() ? otherwise
-                      : parse_whole(text, place_in_row(claim, name), 1, std::int64_t{1} << 50);
+                      : parse_whole(text, location_of(claim, name), 1, std::int64_t{1} << 50);
 }
 
 std::string network_of(const Claim& claim) {
@@ -186,7 +187,7 @@ std::string network_of(const Claim& claim) {
 }
 
 std::string device_of(const Claim& claim) {
-  // Cards of several types have no name of their own; their cluster says what they are.
+  // Clusters of several GPU types name the devices themselves.
   if (!column(claim, "layout_file").empty()) return column(claim, "gpu");
   return resolved(AliasKind::device, claim, "gpu", device_models());
 }
@@ -204,29 +205,29 @@ Cluster cluster_of(const Claim& claim) {
       claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
   if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
     const std::size_t sum = std::accumulate(placed.begin(), placed.end(), std::size_t{0});
-    const std::string where = place_in_row(claim, "placement");
+    const std::string where = location_of(claim, "placement");
     if (static_cast<std::int64_t>(sum) != gpus) {
-      throw InputError(where, fmt::format("{} GPUs, but {} by n_gpus", sum, gpus),
-                       "accepted: GPUs by machine, as in 1+1+4+3");
+      throw InputError(where, fmt::format("{} GPUs, but n_gpus is {}", sum, gpus),
+                       "accepted: GPUs per machine that add up to n_gpus, such as 1+1+4+3");
     }
     return first_gpus_of_nodes(load_cluster(built_call(claim), where), placed, where);
   }
   std::string call = cluster_call(claim);
   if (!column(claim, "cluster").empty()) {
-    Cluster named = load_cluster(call, place_in_row(claim, "cluster"));
-    // A layout names the devices that it uses.
+    Cluster named = load_cluster(call, location_of(claim, "cluster"));
+    // A layout file names the devices that it uses.
     if (!column(claim, "layout_file").empty()) return named;
     return first_gpus(std::move(named), static_cast<std::size_t>(gpus),
-                      place_in_row(claim, "n_gpus"));
+                      location_of(claim, "n_gpus"));
   }
-  Cluster cluster = load_cluster(call, place_in_row(claim, "machine"));
+  Cluster cluster = load_cluster(call, location_of(claim, "machine"));
   const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
   if (all != gpus && count_column(claim, "nodes", 1) > 1) {
     call = built_call(claim);  // some GPUs of each machine
-    cluster = load_cluster(call, place_in_row(claim, "machine"));
+    cluster = load_cluster(call, location_of(claim, "machine"));
   }
   return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
-                    place_in_row(claim, "n_gpus"));
+                    location_of(claim, "n_gpus"));
 }
 
 Cluster with_links_between_machines(Cluster cluster, double part) {
@@ -248,7 +249,7 @@ void drop_blanks(std::string_view& text) {
   while (text.ends_with(' ')) text.remove_suffix(1);
 }
 
-/// The number at the end of `text`, blanks aside; takes it off. None if there is none.
+/// Removes the number at the end of `text` and returns it, if there is one.
 std::optional<double> take_number(std::string_view& text) {
   drop_blanks(text);
   const std::size_t begin = text.find_last_not_of("0123456789.") + 1;  // npos + 1 is 0
@@ -257,7 +258,7 @@ std::optional<double> take_number(std::string_view& text) {
   return number;
 }
 
-/// The count in "8x HDR " or "4x", at the end of `text`.
+/// The count at the end of a text such as "8x HDR " or "4x".
 std::optional<double> take_count(std::string_view text) {
   drop_blanks(text);
   const auto is_times = [&] { return text.ends_with('x') || text.ends_with('X'); };

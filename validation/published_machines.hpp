@@ -1,4 +1,5 @@
-// The machines of published measurements: by the alias table, else built from what the row says.
+// The machines of published measurements: from the alias table, else built from the columns of the
+// row.
 #pragma once
 
 #include <string>
@@ -9,33 +10,34 @@
 
 namespace parsim {
 
-/// Our name of the network or GPU that the row names: what its column `network` says, an alias, or
-/// a name of ours in their spelling. Throws InputError naming the row for an unknown one.
+/// parsim's name of the row's network or GPU: column `network`, an alias, or a name of parsim in
+/// another spelling. Throws InputError naming the row for an unknown one.
 [[nodiscard]] std::string network_of(const Claim& claim);
 [[nodiscard]] std::string device_of(const Claim& claim);
 
-/// What --cluster would be given: what column `cluster` says, a name, or a generator call made from
-/// gpu, nodes, gpus_per_node and interconnect.
+/// The value of --cluster for the row: column `cluster`, a name, or a generator call made from gpu,
+/// nodes, gpus_per_node and interconnect.
 [[nodiscard]] std::string cluster_call(const Claim& claim);
-/// The cluster with the row's GPUs only: the first ones, or by machine as column `placement` says
-/// ("1+1+4+3"). Of a named cluster with a layout file all, the layout chooses.
+/// The cluster with the row's GPUs only: the first ones, or as many per machine as column
+/// `placement` gives ("1+1+4+3"). With a layout file, which chooses devices, all of a named
+/// cluster.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
-/// The cluster with links between machines at this part of their rate.
+/// The cluster with links between machines at the share `part` of their rate.
 [[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);
 
-/// Where a column of a row stands, for errors: set:line:column.
-[[nodiscard]] std::string place_in_row(const Claim& claim, std::string_view key);
+/// Location of a column for errors: set:line:column.
+[[nodiscard]] std::string location_of(const Claim& claim, std::string_view key);
 /// A column, or "".
 [[nodiscard]] std::string column(const Claim& claim, std::string_view name);
-/// True if the column holds the word, in this spelling.
-[[nodiscard]] bool column_says(const Claim& claim, std::string_view name, std::string_view word);
+/// True if the column contains the text.
+[[nodiscard]] bool column_contains(const Claim& claim, std::string_view name,
+                                   std::string_view word);
 /// A column as a whole number of at least 1, or `otherwise` if it is empty. Throws InputError.
 [[nodiscard]] std::int64_t count_column(const Claim& claim, std::string_view name,
                                         std::int64_t otherwise);
 
-/// Bytes per second and direction of a machine's network ports together, from texts like "8x HDR
-/// 200 Gb/s" or "InfiniBand FDR (56 Gb/s)", and how many ports; nothing known: one of 100 Gbit/s, a
-/// guess.
+/// The network ports of a machine, from texts such as "8x HDR 200 Gb/s" or "InfiniBand FDR (56
+/// Gb/s)"; one of 100 Gbit/s, a guess, if the text has neither.
 struct NetworkPorts {
   std::int64_t count = 1;
   double gigabits = 100;  ///< of one port

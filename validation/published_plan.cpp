@@ -21,7 +21,7 @@ namespace parsim {
 
 namespace {
 
-/// Units of fully sharded data parallelism: a block each, last one first, and what is left over.
+/// FSDP units: one per block, last block first, and one for the remaining layers.
 std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
   const std::vector<std::int64_t> blocks = blocks_of(network);
   const std::int64_t count = *std::max_element(blocks.begin(), blocks.end());
@@ -39,13 +39,13 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
   return units;
 }
 
-/// First layers of the row's stages: of as many blocks as column `layout` says ("13/11"; what
-/// follows a blank is a remark), else of equally many, as Megatron-LM cuts. Nothing if the blocks
-/// do not divide.
+/// First layers of the row's stages, with as many blocks as column `layout` gives ("13/11"; text
+/// after a blank is a remark), else with equally many, as in Megatron-LM. Nothing if the number of
+/// blocks is not divisible.
 std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
                                                      std::int32_t stages) {
   const std::vector<std::size_t> blocks = first_layers_of_blocks(network);
-  const std::string where = place_in_row(claim, "layout");
+  const std::string where = location_of(claim, "layout");
   const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
   const auto count = static_cast<std::size_t>(stages);
   if (text.empty() && stages == 1) return std::vector<std::size_t>{0};
@@ -68,7 +68,7 @@ std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const N
   return first;
 }
 
-/// Every block keeps its input only, and sums over a group of devices again what it summed forward.
+/// Full recomputation: every block keeps its input only, and repeats its all-reduces.
 void recompute_blocks(const Network& network, Plan& plan) {
   const std::vector<std::int64_t> blocks = blocks_of(network);
   const auto readers = consumers(network);
@@ -86,18 +86,19 @@ std::int32_t small_column(const Claim& claim, std::string_view name) {
   if (number <= std::numeric_limits<std::int32_t>::max()) {
     return static_cast<std::int32_t>(number);
   }
-  throw InputError(place_in_row(claim, name), fmt::format("{}", number), "accepted: less");
+  throw InputError(location_of(claim, name), fmt::format("{}", number), "accepted: less");
 }
 
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
   const std::int64_t theirs = count_column(claim, name, ours);
   if (theirs == ours) return;
-  throw InputError(place_in_row(claim, name), fmt::format("{}, but {} by the others", theirs, ours),
+  throw InputError(location_of(claim, name),
+                   fmt::format("{}, but the other columns give {}", theirs, ours),
                    "accepted: n_gpus = tp x dp x pp, global_batch = micro_batch x grad_accum x dp");
 }
 
-/// Stages of blocks, groups of neighbours, then replicas; of networks without blocks, or whose
-/// blocks do not divide, the stages that strategy tensor finds.
+/// Stages of blocks, tensor-parallel groups of neighbours, then replicas; for networks whose blocks
+/// do not divide evenly, the stages that strategy tensor finds.
 Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
   const RunLayout layout = layout_of(claim);
   input.batch = layout.batch();
@@ -113,7 +114,7 @@ Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
 
 Plan plan_of_file(const Claim& claim, StrategyInput& input) {
   const std::string path = column(claim, "layout_file");
-  const LayoutFile file = read_layout(read_file(path, place_in_row(claim, "layout_file")), path,
+  const LayoutFile file = read_layout(read_file(path, location_of(claim, "layout_file")), path,
                                       input.network, input.cluster);
   input.micro_batches = small_column(claim, "grad_accum");
   take_decisions(file, input);
@@ -137,8 +138,9 @@ RunLayout layout_of(const Claim& claim) {
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   const std::int64_t each = std::int64_t{layout.tensor} * layout.pipeline;
   if (gpus % each != 0) {
-    throw InputError(place_in_row(claim, "n_gpus"), fmt::format("{} in groups of {}", gpus, each),
-                     "accepted: whole groups");
+    throw InputError(location_of(claim, "n_gpus"),
+                     fmt::format("{} GPUs are no multiple of tp x pp = {}", gpus, each),
+                     "accepted: a multiple");
   }
   layout.data = gpus / each;
   layout.micro_batch = count_column(claim, "micro_batch", 1);
@@ -153,10 +155,10 @@ Plan published_plan(const Claim& claim, StrategyInput& input) {
   const std::string stage = column(claim, "zero_stage");
   if (!stage.empty()) {
     input.zero_stage =
-        static_cast<std::int32_t>(parse_whole(stage, place_in_row(claim, "zero_stage"), 0, 3));
+        static_cast<std::int32_t>(parse_whole(stage, location_of(claim, "zero_stage"), 0, 3));
   }
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
-  if (column_says(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
+  if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
   plan = with_memory_options(input, std::move(plan));
   if (column(claim, "recompute") == "yes") recompute_blocks(input.network, plan);
   return plan;

@@ -25,25 +25,25 @@ namespace parsim {
 
 namespace {
 
-/// A rate of anything but samples would be compared with samples.
+/// Refuses rates of anything but samples.
 void check_unit(const Claim& claim) {
   constexpr std::string_view known[] = {"", "images/s", "samples/s", "ms"};
   if (std::find(std::begin(known), std::end(known), claim.unit) != std::end(known)) return;
-  throw InputError(place_in_row(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
+  throw InputError(location_of(claim, "unit"), fmt::format("unknown unit '{}'", claim.unit),
                    "accepted: images/s, samples/s, ms (of a step), or nothing for images/s");
 }
 
-/// A card is sold with other sizes of memory, too. What its own size is called (16 GB of which
-/// error correction takes one) is no other size.
+/// Sets the memory of cards that are sold in several sizes. Small differences are a matter of
+/// naming (16 GB, of which error correction takes one).
 void set_memory(const Claim& claim, Cluster& cluster) {
   constexpr double another_size = 1.1;
   const auto gib = static_cast<double>(count_column(claim, "gpu_mem_gb", 0));
   for (const DeviceId gpu : devices_of(cluster, DeviceKind::gpu)) {
     Bytes& memory = cluster.devices[gpu.index()].memory;
-    const Bytes said{std::llround(gib * 1024 * 1024 * 1024)};
-    const auto [less, more] = std::minmax(said.value, memory.value);
+    const Bytes given{std::llround(gib * 1024 * 1024 * 1024)};
+    const auto [less, more] = std::minmax(given.value, memory.value);
     if (gib > 0 && static_cast<double>(more) > another_size * static_cast<double>(less)) {
-      memory = said;
+      memory = given;
     }
   }
 }
@@ -68,18 +68,18 @@ Cluster training_cluster(const Claim& claim) {
   return cluster;
 }
 
-/// Of texts like "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
+/// Of texts such as "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
 std::optional<NcclVersion> nccl_version_of(const Claim& claim) {
   std::string text = column(claim, "nccl_version");
   if (text.starts_with("NCCL ")) text.erase(0, 5);
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return {};
   return parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
-                            place_in_row(claim, "nccl_version"));
+                            location_of(claim, "nccl_version"));
 }
 
 }  // namespace
 
-SimOptions nccl_of_no_system(const Claim& claim) {
+SimOptions default_nccl_options(const Claim& claim) {
   SimOptions options;
   options.collectives = CollectiveCost::nccl;
   options.nccl_version = nccl_version_of(claim);
@@ -90,12 +90,12 @@ Precision precision_of(const Claim& claim) {
   std::string text = column(claim, "precision");
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto says = [&](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("tf32")) return Precision::tf32;
-  if (says("bf16")) return Precision::bf16;
-  if (says("amp") || says("fp16") || says("mixed")) return Precision::fp16;
-  if (text.empty() || says("fp32")) return Precision::fp32;
-  throw InputError(place_in_row(claim, "precision"),
+  const auto has = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (has("tf32")) return Precision::tf32;
+  if (has("bf16")) return Precision::bf16;
+  if (has("amp") || has("fp16") || has("mixed")) return Precision::fp16;
+  if (text.empty() || has("fp32")) return Precision::fp32;
+  throw InputError(location_of(claim, "precision"),
                    fmt::format("unknown precision '{}'", column(claim, "precision")),
                    "accepted: FP32, TF32, FP16, BF16, AMP, mixed, or nothing for FP32");
 }
@@ -105,19 +105,19 @@ Precision reduce_precision_of(const Claim& claim) {
       {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
   const std::string text = column(claim, "reduce_precision");
   if (text.empty()) return Precision::fp32;
-  return parse_word(text, place_in_row(claim, "reduce_precision"), words);
+  return parse_word(text, location_of(claim, "reduce_precision"), words);
 }
 
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
-      options_(nccl_of_no_system(claim)),
+      options_(default_nccl_options(claim)),
       tiles_(make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const std::string name = network_of(claim);
   const Network network =
       on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
   if (const std::string file = column(claim, "profile"); !file.empty()) {
-    const std::string where = place_in_row(claim, "profile");
+    const std::string where = location_of(claim, "profile");
     const std::vector<LayerTime> times = read_layer_times(read_file(file, where), file);
     const Profile kernels = profile_of(times, network, cluster_, *tiles_, options_, file);
     tiles_ = make_profiled(cluster_, std::move(tiles_), kernels, where);
@@ -137,7 +137,7 @@ Training::Training(const Claim& claim)
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
   input.batch = batch_;
-  if (column_says(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
+  if (column_contains(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
   const Plan plan = plan_data(input);
   memory_ = memory_of(input, plan);
   dag_ = lower(network, cluster_, plan);

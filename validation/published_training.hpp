@@ -11,39 +11,37 @@
 
 namespace parsim {
 
-/// Collectives as NCCL runs them, in the version that the row's `nccl_version` says, with the terms
-/// of no system in particular.
-[[nodiscard]] SimOptions nccl_of_no_system(const Claim& claim);
+/// Options of NCCL in the version of the row's `nccl_version`, with the default terms of its costs.
+[[nodiscard]] SimOptions default_nccl_options(const Claim& claim);
 
-/// Of the words of a row's `precision`; FP32 if it has none. Throws InputError for other words.
+/// Of the row's column `precision`; FP32 if it is empty. Throws InputError for an unknown one.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
-/// In which a row sums gradients: its `reduce_precision`, or the default of the command line.
-/// Throws InputError for other words than FP32, FP16 and BF16.
+/// The precision in which gradients are summed: column `reduce_precision`, or the default of the
+/// command line. Throws InputError unless it is FP32, FP16 or BF16.
 [[nodiscard]] Precision reduce_precision_of(const Claim& claim);
 
-/// What a device needs of its memory.
+/// Peak memory of a device.
 struct PeakMemory {
   Bytes needed{}, memory{};
   Verdict verdict = Verdict::fits;
 };
 
-/// Training as a row says: network, machine, precisions, batch, optimizer, and either how layers,
-/// stages and states are spread (validation/published_plan.hpp; Adam, which all such rows used) or
-/// data parallelism by all-reduce. Column `profile` names a file of measured times of layers
+/// The training run of a row: network, machine, precisions, batch, optimizer, and either a plan
+/// (validation/published_plan.hpp; Adam, which all such rows used) or data parallelism by
+/// all-reduce. Column `profile` names a file of measured times of layers
 /// (experiment/layer_times.hpp). Throws InputError for a row that cannot be expressed.
 class Training {
  public:
   explicit Training(const Claim& claim);
 
-  /// Seconds of one step with kernels that take `kernels` times as long, and links between machines
-  /// that reach this part of their rate.
+  /// Seconds of one step with kernels slower by the factor `kernels`, and links between machines at
+  /// the share `links` of their rate.
   [[nodiscard]] double step(double kernels, double links = 1) const;
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
-  /// Of the device that uses the largest part of what it may fill, with the headroom that users
-  /// get.
+  /// Of the device with the highest share of memory used, with the default headroom.
   [[nodiscard]] const PeakMemory& memory() const { return memory_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
@@ -56,20 +54,20 @@ class Training {
   PeakMemory memory_;
 };
 
-/// How long the simulation of a row with a layout is, of the order of operations: layers x
-/// micro-batches x GPUs / stages; 0 for other rows, which are short. A million takes some two
-/// seconds. Throws InputError for degrees that contradict each other.
+/// Cost of simulating a row with a layout, of the order of its operations: layers x micro-batches x
+/// GPUs / stages; 0 for other rows, which are short. A million takes some two seconds. Throws
+/// InputError for degrees that contradict each other.
 [[nodiscard]] double simulation_length(const Claim& claim);
 
-/// What a row states of a step of so many samples: its time in ms, or samples per second.
+/// A step in the unit of the row: its time in ms, or samples per second.
 [[nodiscard]] double in_unit_of(const Claim& claim, double samples, double seconds);
 
-/// No term that is fitted leaves 1/5 to 5: those of all built-in rows lie between 0.75 and 1.7, so
-/// further off a row is not understood, and its error shall be seen.
+/// Fitted factors stay within 1/5 to 5: those of all built-in rows lie between 0.75 and 1.7, so
+/// that further off the model of the row is wrong, and its error should show.
 inline constexpr double largest_factor = 5;
 
-/// The factor with which a step takes `wanted` seconds. Kernels of one device are a sum, so that
-/// two steps of the secant method are more than enough; more devices wait for each other.
+/// The factor of kernels with which a step takes `wanted` seconds, by the secant method. On one
+/// device the step is linear in it; several devices wait for each other.
 [[nodiscard]] double fitted_factor(const Training& training, double wanted);
 
 }  // namespace parsim

@@ -109,14 +109,14 @@ std::optional<double> ValidationRow::peak_memory_error() const {
 }
 
 double median(std::vector<double> values) {
-  ensure(!values.empty(), "a median is one of something");
+  ensure(!values.empty(), "a median needs values");
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 std::optional<double> spearman(const std::vector<double>& a, const std::vector<double>& b) {
-  ensure(a.size() == b.size(), "ranks are compared pair by pair");
+  ensure(a.size() == b.size(), "both sides have as many values");
   const std::vector<double> x = ranks(a), y = ranks(b);
   const double middle = (static_cast<double>(a.size()) - 1) / 2;
   double xy = 0, xx = 0, yy = 0;

@@ -1,5 +1,5 @@
-// How far predictions can be trusted: numbers that others have published beside what we predict
-// for the same case. This folder receives the function that predicts; app/ supplies it.
+// How far predictions can be trusted: published numbers and predictions of the same cases. The
+// function that predicts is a parameter.
 #pragma once
 
 #include <functional>
@@ -14,50 +14,50 @@
 
 namespace parsim {
 
-/// A published number and what it is a number of.
+/// A published number and the case it was measured in.
 struct Claim {
   std::string set, name;  ///< name: unique in its set
   std::string source;     ///< publication, and figure or table
   std::string quantity;   ///< selects how it is predicted
   std::string unit;       ///< of `expected`; "" for a bare number
-  /// What the quantity needs to know, as text: network, cluster, strategy, devices, …
+  /// Parameters of the quantity, as text: network, cluster, strategy, devices, …
   std::map<std::string, std::string, std::less<>> what;
   double expected = 0;
-  bool ran = true;  ///< false: the run failed for want of memory, and `expected` means nothing
+  bool ran = true;  ///< false: the run failed for lack of memory; `expected` has no meaning
   /// Largest error, as a fraction, that this project promises; absent: the error is only reported.
   std::optional<double> within;
-  std::string reason;  ///< why the error is large, as far as we suspect
+  std::string reason;  ///< likely reason of a large error
 
   /// A value of `what`. Throws InputError naming the claim if it is missing.
   [[nodiscard]] const std::string& at(std::string_view key) const;
 };
 
 /// Claims of a TOML text: tables [[set]] with name, source, quantity, unit and [[set.claims]] with
-/// case, expected, and optionally within, reason and whatever the quantity needs. Where `expected`
-/// is a list, every other list goes in step with it: one claim per entry; a shorter `within` leaves
-/// the rest without one. `file` is the place in messages. Throws InputError with file:line.
+/// case, expected, and optionally within, reason and parameters of the quantity. Where `expected`
+/// is a list, every other list has one entry per claim, too; a shorter `within` leaves the rest
+/// without one. `file` is the location in messages. Throws InputError with file:line.
 [[nodiscard]] std::vector<Claim> read_claims(std::string_view toml, const std::string& file);
 
 /// The claims of the papers that this project implements (validation/papers).
 [[nodiscard]] std::vector<Claim> paper_claims();
 
-/// A measured row that something was fitted on, and what came out.
+/// A measured row that was used to fit, and the fitted terms.
 struct Calibration {
   std::string set, name;     ///< the row, or what several rows have in common
   std::string machine, gpu;  ///< as its source calls them
-  /// Factor of kernel times, and part of their rate that links between machines reach.
+  /// Factor of kernel times, and share of their rate that links between machines reach.
   std::optional<double> kernels{}, links{};
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
 
-/// What we say of a claim's case: a value, or the reason why there is none.
+/// The prediction of a claim: a value, or the reason why there is none.
 struct Prediction {
   std::optional<double> value;
-  std::optional<double> baseline;  ///< the naive prediction, where there is one
+  std::optional<double> baseline;  ///< the naive prediction, if any
   std::string reason;
   std::vector<Calibration> calibrated_by{};  ///< empty: nothing was fitted
   std::optional<double> peak_memory_gib{};   ///< of the fullest device
-  std::string verdict{};                     ///< "fits", "tight", "over"; "" if memory is not known
+  std::string verdict{};  ///< "fits", "tight", "over"; "" if memory is not predicted
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -71,7 +71,7 @@ struct ValidationRow {
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
   [[nodiscard]] bool promise_broken() const;
-  /// The same of the memory, where the claim's `peak_memory_gib` says what was measured.
+  /// The same for memory, if the claim has a measured `peak_memory_gib`.
   [[nodiscard]] std::optional<double> peak_memory_error() const;
 };
 
@@ -81,18 +81,18 @@ struct ValidationSet {
   std::size_t rows = 0;
   double mean_error = 0, median_error = 0, max_error = 0;
   std::optional<double> baseline_mean_error;  ///< if every row has a baseline
-  std::optional<double> spearman;             ///< rank correlation; two different values at least
-  /// Rows that could be predicted, scored or not, and all rows; filled in by those who know them.
+  std::optional<double> spearman;             ///< rank correlation; needs two different values
+  /// Rows that can be predicted, scored or not, and all rows; set by the caller.
   std::size_t expressible = 0, all = 0;
-  /// What calibrated scored rows, and how many of them, in order of first use.
+  /// Calibrations of scored rows, each with its number of rows, in order of first use.
   std::vector<std::pair<Calibration, std::size_t>> calibrated_by{};
-  std::size_t uncalibrated = 0;               ///< scored rows for which nothing was fitted
+  std::size_t uncalibrated = 0;               ///< scored rows without a calibration
   std::optional<double> peak_memory_error{};  ///< mean over the rows that have one
 };
 
 struct Unresolved {
   std::string set, name, reason;
-  std::string verdict{};  ///< on memory, where that is predicted
+  std::string verdict{};  ///< on memory, if predicted
 };
 
 struct Validation {

@@ -41,13 +41,13 @@ class SquareAxes {
     }
     logarithmic_ = least_ > 0;
     if (logarithmic_) {
-      constexpr double room = 1.15;
-      least_ /= room;
-      most_ *= room;
+      constexpr double margin = 1.15;
+      least_ /= margin;
+      most_ *= margin;
     } else {
-      const double room = 0.05 * (most_ - least_) + 1e-12;
-      least_ -= room;
-      most_ += room;
+      const double margin = 0.05 * (most_ - least_) + 1e-12;
+      least_ -= margin;
+      most_ += margin;
     }
   }
   [[nodiscard]] double share(double value) const {

@@ -118,11 +118,11 @@ TEST_CASE("gpt: a wrong call is refused with what is accepted") {
       {"gpt:" + size + ",positions=lerned",
        ":positions: 'lerned'; accepted: learned, none; did you mean 'learned'?"},
       {"gpt:" + size + ",seq_length=4194304",
-       ": 4 heads and 4194304 tokens give 7.04e+13 attention scores per sample; "
-       "accepted: at most 4.4e+12"},
+       ": 4 heads and 4194304 tokens give 7.04e+13 attention scores per sample; accepted: at most "
+       "4.4e+12"},
       {"gtp:" + size, ": unknown network 'gtp:" + size +
-                          "'; a name from `parsim list networks` or the path of an .onnx file or "
-                          "config.json; did you mean 'gpt'?"}};
+                          "'; accepted: a name from `parsim list networks`, or the path of an "
+                          ".onnx file or config.json; did you mean 'gpt'?"}};
   for (const auto& [call, message] : refusals) {
     CAPTURE(call);
     CHECK(testing::refusal_of([&] { return load_network(call, {}, "--network"); }) ==
@@ -143,12 +143,11 @@ TEST_CASE("gpt: earlier spellings are refused with the one that replaced them") 
 }
 
 TEST_CASE("gpt: dimensions are options of the call, not of --dim") {
-  CHECK(
-      testing::refusal_of([] {
-        return load_network("gpt:layers=1,hidden=8,heads=2", {{"seq_length", 16}}, "--network");
-      }) ==
-      "--dim: 'seq_length' given with the formula 'gpt:layers=1,hidden=8,heads=2'; only ONNX files "
-      "and config.json have dimensions to be set");
+  CHECK(testing::refusal_of([] {
+          return load_network("gpt:layers=1,hidden=8,heads=2", {{"seq_length", 16}}, "--network");
+        }) ==
+        "--dim: the formula 'gpt:layers=1,hidden=8,heads=2' has no dimension 'seq_length'; "
+        "accepted: with ONNX files and config.json");
 }
 
 TEST_CASE("gpt: the table of formulas calls by name and lists every option") {

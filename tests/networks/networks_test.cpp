@@ -15,13 +15,14 @@ TEST_CASE("networks: a name finds its row and nothing else") {
 }
 
 TEST_CASE("networks: a misspelt name is refused with the nearest one") {
-  CHECK_THROWS_WITH_AS(static_cast<void>(load_network("resent50", {}, "--network")),
-                       "--network: unknown network 'resent50'; a name from `parsim list networks` "
-                       "or the path of an .onnx file or config.json; did you mean 'resnet50'?",
-                       InputError);
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(load_network("resent50", {}, "--network")),
+      "--network: unknown network 'resent50'; accepted: a name from `parsim list networks`, or the "
+      "path of an .onnx file or config.json; did you mean 'resnet50'?",
+      InputError);
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("colourless green", {}, "plan.json:network")),
-                       "plan.json:network: unknown network 'colourless green'; a name from "
-                       "`parsim list networks` or the path of an .onnx file or config.json",
+                       "plan.json:network: unknown network 'colourless green'; accepted: a name "
+                       "from `parsim list networks`, or the path of an .onnx file or config.json",
                        InputError);
   CHECK_THROWS_AS(static_cast<void>(load_network("", {}, "--network")), InputError);
   CHECK_THROWS_AS(static_cast<void>(load_network("ResNet50", {}, "--network")), InputError);
@@ -29,8 +30,8 @@ TEST_CASE("networks: a misspelt name is refused with the nearest one") {
 
 TEST_CASE("networks: dimensions for a network that has none are refused") {
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("resnet50", {{"batch", 32}}, "--network")),
-                       "--dim: 'batch' given with the built-in network 'resnet50'; only ONNX files "
-                       "and config.json have dimensions to be set",
+                       "--dim: the built-in network 'resnet50' has no dimension 'batch'; accepted: "
+                       "with ONNX files and config.json",
                        InputError);
 }
 

@@ -97,7 +97,7 @@ TEST_CASE("measurements: what is wrong is said with its line") {
   CHECK(csv_refusal("model,value,unit\nx,fast,images/s\n") ==
         "f.csv:2:value: 'fast'; accepted: a number");
   CHECK(csv_refusal("model,value,unit\nx,0,images/s\n") ==
-        "f.csv:2: a measurement of 0; accepted: more than nothing");
+        "f.csv:2: a measurement of 0; accepted: a positive number");
   CHECK(csv_refusal("model,value,unit,split\nx,1,images/s,test\n") ==
         "f:2:split: 'test'; accepted: calibrate, validate, unscored, or nothing for validate");
 }

@@ -58,9 +58,10 @@ TEST_CASE("published plan: columns say how a run is spread, and have to agree") 
   CHECK(run.batch() == 24);
   CHECK(layout_of(row("FSDP,,,,4,3,96,3,")).batch() == 96);
   CHECK(layout_refusal("3D,3,,1,4,1,,,").starts_with("f:2:n_gpus: 8 in groups of 3; accepted"));
-  CHECK(layout_refusal("3D,2,4,2,4,3,,,").starts_with("f:2:dp: 4, but 2 by the others; accepted"));
+  CHECK(layout_refusal("3D,2,4,2,4,3,,,")
+            .starts_with("f:2:dp: 4, but the other columns give 2; accepted"));
   CHECK(layout_refusal("3D,2,2,2,4,3,25,,")
-            .starts_with("f:2:global_batch: 25, but 24 by the others"));
+            .starts_with("f:2:global_batch: 25, but the other columns give 24"));
   CHECK(layout_refusal("3D,2,2,2,none,3,,,").starts_with("f:2:micro_batch: 'none'"));
 }
 
@@ -124,7 +125,8 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
   CHECK(cluster_of(alike).nodes.size() == 3);
   placed.what["n_gpus"] = "7";
   CHECK(testing::refusal_of([&] { return cluster_of(placed); }) ==
-        "f:2:placement: 6 GPUs, but 7 by n_gpus; accepted: GPUs by machine, as in 1+1+4+3");
+        "f:2:placement: 6 GPUs, but n_gpus is 7; accepted: GPUs per machine that add up to n_gpus, "
+        "such as 1+1+4+3");
 }
 
 TEST_CASE("published plan: FSDP's units are blocks, which keep their input only") {

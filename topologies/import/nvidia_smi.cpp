@@ -33,7 +33,8 @@ class SmiReader {
   }
   [[nodiscard]] std::size_t count() const { return matrix_.names.size(); }
 
-  /// Classes of devices that meet by `farthest` or nearer; result[i] is the smallest member of i's.
+  /// Classes of devices whose path is `farthest` or nearer; result[i] is the smallest member of
+  /// i's.
   [[nodiscard]] std::vector<std::size_t> classes(SmiWay farthest) const {
     std::vector<std::size_t> parent(count());
     std::iota(parent.begin(), parent.end(), std::size_t{0});
@@ -76,7 +77,7 @@ class SmiReader {
     return all;
   }
 
-  /// Every pair of GPUs by as many links as a GPU has in all: they meet in a switch.
+  /// True if GPUs have more NVLinks to others than a GPU has in all: they lead to an NVSwitch.
   [[nodiscard]] bool has_nvswitch(const std::vector<std::size_t>& gpus,
                                   std::int64_t capability) const {
     const std::int64_t most = std::max<std::int64_t>(nvlinks_of(capability), 1);

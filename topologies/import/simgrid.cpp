@@ -20,12 +20,12 @@ namespace parsim {
 
 namespace {
 
-constexpr std::size_t nowhere = static_cast<std::size_t>(-1);
+constexpr std::size_t unknown = static_cast<std::size_t>(-1);
 
-/// Places that are the same, joined step by step: first the points, then two ends of each link.
-class Places {
+/// Vertices of the graph, joined step by step: first the points, then the two ends of each link.
+class Vertices {
  public:
-  explicit Places(const Platform& platform)
+  explicit Vertices(const Platform& platform)
       : points_(platform.points.size()), parent_(points_ + 2 * platform.links.size()) {
     std::iota(parent_.begin(), parent_.end(), std::size_t{0});
   }
@@ -33,13 +33,13 @@ class Places {
   [[nodiscard]] std::size_t end(std::size_t link, bool second) const {
     return points_ + 2 * link + (second ? 1 : 0);
   }
-  std::size_t root(std::size_t place) {
-    while (parent_[place] != place) place = parent_[place] = parent_[parent_[place]];
-    return place;
+  std::size_t root(std::size_t vertex) {
+    while (parent_[vertex] != vertex) vertex = parent_[vertex] = parent_[parent_[vertex]];
+    return vertex;
   }
   void join(std::size_t a, std::size_t b) {
     const auto [low, high] = std::minmax({root(a), root(b)});
-    parent_[high] = low;  // points come first and give a place its name
+    parent_[high] = low;  // points come first and give a vertex its name
   }
   bool same(std::size_t a, std::size_t b) { return root(a) == root(b); }
 
@@ -54,10 +54,10 @@ class SimGridReader {
       : platform_(std::move(platform)),
         file_(file),
         options_(options),
-        places_(platform_),
+        vertices_(platform_),
         oriented_(platform_.links.size(), false),
         used_(platform_.links.size()),
-        crossed_(places_.size(), false),
+        crossed_(vertices_.size(), false),
         notes_(std::move(platform_.notes)) {}
 
   Imported read() && {
@@ -98,8 +98,8 @@ class SimGridReader {
                          fmt::format("unknown ends '{}' and '{}'", a->second, b->second),
                          "accepted: names of hosts or routers");
       }
-      places_.join(places_.end(i, false), at_a->second);
-      places_.join(places_.end(i, true), at_b->second);
+      vertices_.join(vertices_.end(i, false), at_a->second);
+      vertices_.join(vertices_.end(i, true), at_b->second);
       oriented_[i] = true;
     }
   }
@@ -109,13 +109,13 @@ class SimGridReader {
   bool follow(const PlatformRoute& route, bool force) {
     const std::size_t count = route.hops.size();
     std::vector<int> way(count, 0);  // 1: from the first end to the second
-    const auto entry = [&](std::size_t h) { return places_.end(route.hops[h].link, way[h] < 0); };
-    const auto exit = [&](std::size_t h) { return places_.end(route.hops[h].link, way[h] > 0); };
+    const auto entry = [&](std::size_t h) { return vertices_.end(route.hops[h].link, way[h] < 0); };
+    const auto exit = [&](std::size_t h) { return vertices_.end(route.hops[h].link, way[h] > 0); };
     const auto find_out = [&](std::size_t h) {
       const PlatformHop& hop = route.hops[h];
       if (hop.direction != 0) return hop.direction;
       if (!oriented_[hop.link]) return 1;
-      std::size_t before = nowhere, after = nowhere;
+      std::size_t before = unknown, after = unknown;
       if (h == 0)
         before = route.from;
       else if (way[h - 1] != 0)
@@ -124,11 +124,12 @@ class SimGridReader {
         after = route.to;
       else if (way[h + 1] != 0)
         after = entry(h + 1);
-      const std::size_t first = places_.end(hop.link, false), second = places_.end(hop.link, true);
-      if (before != nowhere && places_.same(before, first)) return 1;
-      if (before != nowhere && places_.same(before, second)) return -1;
-      if (after != nowhere && places_.same(after, second)) return 1;
-      if (after != nowhere && places_.same(after, first)) return -1;
+      const std::size_t first = vertices_.end(hop.link, false),
+                        second = vertices_.end(hop.link, true);
+      if (before != unknown && vertices_.same(before, first)) return 1;
+      if (before != unknown && vertices_.same(before, second)) return -1;
+      if (after != unknown && vertices_.same(after, second)) return 1;
+      if (after != unknown && vertices_.same(after, first)) return -1;
       return 0;
     };
     for (bool changed = true; changed;) {
@@ -145,12 +146,12 @@ class SimGridReader {
       }
     }
     if (std::find(way.begin(), way.end(), 0) != way.end()) return false;
-    places_.join(route.from, entry(0));
+    vertices_.join(route.from, entry(0));
     for (std::size_t h = 0; h + 1 < count; ++h) {
-      places_.join(exit(h), entry(h + 1));
+      vertices_.join(exit(h), entry(h + 1));
       crossings_.push_back(exit(h));
     }
-    places_.join(exit(count - 1), route.to);
+    vertices_.join(exit(count - 1), route.to);
     for (std::size_t h = 0; h < count; ++h) {
       const PlatformHop& hop = route.hops[h];
       used_[hop.link].first |= route.both_ways || way[h] > 0;
@@ -169,7 +170,7 @@ class SimGridReader {
   void check() {
     std::map<std::size_t, std::size_t> point_at;
     for (std::size_t i = 0; i < platform_.points.size(); ++i) {
-      const auto [at, is_new] = point_at.emplace(places_.root(i), i);
+      const auto [at, is_new] = point_at.emplace(vertices_.root(i), i);
       if (is_new) continue;
       throw InputError(platform_.points[i].where,
                        fmt::format("its routes put '{}' and '{}' at the same end of a link",
@@ -177,36 +178,37 @@ class SimGridReader {
                        "accepted: routes over links with two ends");
     }
     for (std::size_t i = 0; i < platform_.links.size(); ++i) {
-      if (!oriented_[i] || !places_.same(places_.end(i, false), places_.end(i, true))) continue;
+      if (!oriented_[i] || !vertices_.same(vertices_.end(i, false), vertices_.end(i, true)))
+        continue;
       throw InputError(
           platform_.links[i].where,
           fmt::format("routes enter and leave the link '{}' at the same end: it is a bus",
                       platform_.links[i].name),
           "accepted: links with two ends; replace a bus by a <router> with a link to each host");
     }
-    for (const std::size_t place : crossings_) crossed_[places_.root(place)] = true;
-    std::vector<int> links_at(places_.size(), 0);
+    for (const std::size_t vertex : crossings_) crossed_[vertices_.root(vertex)] = true;
+    std::vector<int> links_at(vertices_.size(), 0);
     for (std::size_t i = 0; i < platform_.links.size(); ++i) {
       if (!oriented_[i]) continue;
-      ++links_at[places_.root(places_.end(i, false))];
-      ++links_at[places_.root(places_.end(i, true))];
+      ++links_at[vertices_.root(vertices_.end(i, false))];
+      ++links_at[vertices_.root(vertices_.end(i, true))];
     }
     for (std::size_t i = 0; i < platform_.points.size(); ++i) {
-      const std::size_t root = places_.root(i);
+      const std::size_t root = vertices_.root(i);
       if (platform_.points[i].forwards && links_at[root] > 1) crossed_[root] = true;
     }
   }
 
   Imported build();
   std::vector<Port> build_points(ClusterBuilder& builder);
-  Port port_at(ClusterBuilder& builder, std::size_t place, const PlatformLink& link);
+  Port port_at(ClusterBuilder& builder, std::size_t vertex, const PlatformLink& link);
   NodeId node_named(ClusterBuilder& builder, const std::string& name);
   std::vector<bool> ways_back();
 
   Platform platform_;
   const std::string& file_;
   const ImportOptions& options_;
-  Places places_;
+  Vertices vertices_;
   std::vector<bool> oriented_;               ///< by link: its ends are known
   std::vector<std::pair<bool, bool>> used_;  ///< by link: from its first end, from its second
   std::vector<bool> crossed_;                ///< by root: routes lead through it
@@ -232,7 +234,7 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
       const auto node = prop_of(platform_.props, std::string(platform_key::node_of) + point.name);
       const SwitchId id =
           builder.add_switch(point.name, node ? node_named(builder, *node) : NodeId{});
-      port_of_[places_.root(i)] = Port::of(id);
+      port_of_[vertices_.root(i)] = Port::of(id);
       continue;
     }
     const DeviceModel model =
@@ -256,20 +258,20 @@ std::vector<Port> SimGridReader::build_points(ClusterBuilder& builder) {
           "FILE,device=NAME sets a known type for all hosts",
           known->first, to_text(known->second.memory), to_text(known->second.memory_rate)));
     }
-    hosts[i] = port_of_[places_.root(i)] = Port::of(id);
+    hosts[i] = port_of_[vertices_.root(i)] = Port::of(id);
   }
   // Devices forward nothing in parsim: a host that does gets a switch in front of it.
   for (std::size_t i = 0; i < platform_.points.size(); ++i) {
-    if (!platform_.points[i].is_host || !crossed_[places_.root(i)]) continue;
+    if (!platform_.points[i].is_host || !crossed_[vertices_.root(i)]) continue;
     const NodeId node = builder.cluster().devices[static_cast<std::size_t>(hosts[i].index)].node;
-    port_of_[places_.root(i)] =
+    port_of_[vertices_.root(i)] =
         Port::of(builder.add_switch(platform_.points[i].name + ".port", node));
   }
   return hosts;
 }
 
-Port SimGridReader::port_at(ClusterBuilder& builder, std::size_t place, const PlatformLink& link) {
-  const std::size_t root = places_.root(place);
+Port SimGridReader::port_at(ClusterBuilder& builder, std::size_t vertex, const PlatformLink& link) {
+  const std::size_t root = vertices_.root(vertex);
   const auto found = port_of_.find(root);
   if (found != port_of_.end()) return found->second;
   const std::string name = fmt::format("{}.end{}", link.name, joints_[link.name]++);
@@ -286,7 +288,8 @@ std::vector<bool> SimGridReader::ways_back() {
     const PlatformLink& link = platform_.links[i];
     const auto [first, second] = used_[i];
     if (!oriented_[i] || first == second || link.policy != "SHARED") continue;
-    std::size_t from = places_.root(places_.end(i, false)), to = places_.root(places_.end(i, true));
+    std::size_t from = vertices_.root(vertices_.end(i, false)),
+                to = vertices_.root(vertices_.end(i, true));
     if (second) std::swap(from, to);
     const auto there = alone.find({to, from, link.rate.value, link.latency.count()});
     if (there == alone.end()) {
@@ -325,15 +328,15 @@ Imported SimGridReader::build() {
     const std::int32_t source = builder.add_provenance(
         {"*", label ? parse_label(*label, link.where) : Label::guessed,
          prop_of(link.props, platform_key::source).value_or("given in " + file_)});
-    const Port a = port_at(builder, places_.end(i, false), link),
-               b = port_at(builder, places_.end(i, true), link);
+    const Port a = port_at(builder, vertices_.end(i, false), link),
+               b = port_at(builder, vertices_.end(i, true), link);
     builder.add_link(a, b, link.rate, link.latency, source);
     builder.change().links.back().name = link.name;
-    rate_at[places_.root(places_.end(i, false))] += link.rate.value;
-    rate_at[places_.root(places_.end(i, true))] += link.rate.value;
+    rate_at[vertices_.root(vertices_.end(i, false))] += link.rate.value;
+    rate_at[vertices_.root(vertices_.end(i, true))] += link.rate.value;
   }
   for (std::size_t i = 0; i < platform_.points.size(); ++i) {
-    const std::size_t root = places_.root(i);
+    const std::size_t root = vertices_.root(i);
     if (!platform_.points[i].is_host || !crossed_[root] || rate_at[root] <= 0) continue;
     builder.add_link(
         hosts[i], port_of_[root], {rate_at[root]}, Seconds{0},

@@ -28,14 +28,14 @@ class XmlReader {
   [[nodiscard]] std::int64_t line_of(std::ptrdiff_t offset) const {
     return std::lower_bound(ends_.begin(), ends_.end(), offset) - ends_.begin() + 1;
   }
-  [[nodiscard]] std::string place(std::ptrdiff_t offset) const {
+  [[nodiscard]] std::string location(std::ptrdiff_t offset) const {
     return fmt::format("{}:{}", file_, line_of(offset));
   }
 
   // NOLINTNEXTLINE(misc-no-recursion): bounded by deepest_tag
   Element read(const pugi::xml_node& node, int depth) const {
     if (depth > deepest_tag) {
-      throw InputError(place(node.offset_debug()),
+      throw InputError(location(node.offset_debug()),
                        fmt::format("more than {} levels of nesting", deepest_tag),
                        "accepted: a cluster");
     }
@@ -45,7 +45,7 @@ class XmlReader {
     for (const pugi::xml_attribute& attribute : node.attributes()) {
       for (const auto& [name, value] : element.attributes) {
         if (name != attribute.name()) continue;
-        throw InputError(fmt::format("{}:{}", place(node.offset_debug()), element.tag),
+        throw InputError(fmt::format("{}:{}", location(node.offset_debug()), element.tag),
                          fmt::format("the attribute '{}' occurs twice", name),
                          "accepted: each attribute once");
       }
@@ -55,7 +55,7 @@ class XmlReader {
       if (child.type() == pugi::node_element) {
         element.children.push_back(read(child, depth + 1));
       } else {
-        throw InputError(place(child.offset_debug()),
+        throw InputError(location(child.offset_debug()),
                          fmt::format("the text '{:.40}' inside <{}>", child.value(), element.tag),
                          "accepted: tags only");
       }
@@ -76,12 +76,12 @@ Element parse_xml(std::string_view text, const std::string& file) {
   const pugi::xml_parse_result result =
       document.load_buffer(text.data(), text.size(), pugi::parse_default, pugi::encoding_utf8);
   if (!result) {
-    throw InputError(reader.place(result.offset), result.description(),
+    throw InputError(reader.location(result.offset), result.description(),
                      "accepted: well-formed XML");
   }
   const pugi::xml_node root = document.document_element();
   if (const pugi::xml_node second = root.next_sibling()) {
-    throw InputError(reader.place(second.offset_debug()),
+    throw InputError(reader.location(second.offset_debug()),
                      fmt::format("<{}> after the end of <{}>", second.name(), root.name()),
                      "accepted: one root tag");
   }

@@ -5,7 +5,7 @@ estimator prices in a second.
     validation/scale/plot.py build/bench/tests/bench   # measures again, then draws
     validation/scale/plot.py                             # draws what was measured last
 
-Writes scale.csv, scale.svg and estimator.csv beside this file.
+Writes scale.csv, scale.svg and estimator.csv to the folder of this file.
 """
 import csv
 import datetime

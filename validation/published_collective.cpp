@@ -1,0 +1,125 @@
+#include "validation/published_collective.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "core/timeline.hpp"
+#include "experiment/collective.hpp"
+#include "experiment/options.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr std::pair<std::string_view, CollectiveKind> collective_spellings[] = {
+    {"all_reduce", CollectiveKind::all_reduce},
+    {"all_gather", CollectiveKind::all_gather},
+    {"reduce_scatter", CollectiveKind::reduce_scatter},
+    {"broadcast", CollectiveKind::broadcast},
+    {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
+    {"all_to_all", CollectiveKind::all_to_all}};
+
+constexpr std::pair<std::string_view, NcclAlgorithm> algorithm_spellings[] = {
+    {"RING", NcclAlgorithm::ring},
+    {"TREE", NcclAlgorithm::tree},
+    {"NVLS", NcclAlgorithm::nvls},
+    {"NVLSTREE", NcclAlgorithm::nvls_tree},
+    {"PAT", NcclAlgorithm::pat}};
+constexpr std::pair<std::string_view, NcclProtocol> protocol_spellings[] = {
+    {"LL", NcclProtocol::ll}, {"LL128", NcclProtocol::ll128}, {"SIMPLE", NcclProtocol::simple}};
+
+}  // namespace
+
+CollectiveKind collective_of(const Claim& claim) {
+  return parse_word(column(claim, "collective"), claim.set + ":collective", collective_spellings);
+}
+
+SimOptions library_options(const Claim& claim) {
+  const std::string text = column(claim, "settings"), where = claim.set + ":settings";
+  SimOptions options = default_nccl_options(claim);
+  for (const std::string_view setting : split_at_blanks(text)) {
+    std::string word(setting);
+    std::transform(word.begin(), word.end(), word.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    const std::size_t equal = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, equal);
+    const std::string value = word.substr(std::min(equal + 1, word.size()));
+    if (name == "NCCL_ALGO") {
+      options.algorithm = parse_word(value, where, algorithm_spellings);
+    } else if (name == "NCCL_PROTO") {
+      options.protocol = parse_word(value, where, protocol_spellings);
+    } else {
+      throw InputError(
+          where, fmt::format("unknown setting '{}'", word),
+          "accepted: NCCL_ALGO=RING|TREE|NVLS|NVLSTREE|PAT, NCCL_PROTO=LL|LL128|SIMPLE");
+    }
+  }
+  return options;
+}
+
+PublishedCollective::PublishedCollective(const Claim& claim)
+    : kind_(collective_of(claim)),
+      cluster_(cluster_of(claim)),
+      devices_(devices_of(cluster_, DeviceKind::gpu)) {
+  // Whole elements for every rank: the smallest rows have less than one element per rank.
+  const auto grain = static_cast<std::int64_t>(4 * devices_.size());
+  size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};
+}
+
+double PublishedCollective::estimated(const SimOptions& options) const {
+  // Cost models take the bytes that travel in all, which for an all-to-all are more than its size.
+  const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
+  const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
+  return make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+}
+
+double PublishedCollective::naive() const {
+  PublishedCollective plain = *this;
+  for (Link& link : plain.cluster_.links) link.latency = std::min(link.latency, Seconds{2e-6});
+  return plain.estimated({});
+}
+
+double PublishedCollective::simulated(const SimOptions& options) const {
+  const auto cost = make_tile_costs(cluster_, options);
+  const auto executor = make_simgrid_executor(cluster_, *cost, options);
+  return makespan(executor->run(collective_dag(kind_, devices_, size_))).count();
+}
+
+double PublishedCollective::root() const { return std::sqrt(static_cast<double>(size_.value)); }
+
+LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
+  double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
+  for (const TermPoint& point : points) {
+    const double a = 1 / point.measured, r = point.root / point.measured;
+    const double y = 1 - point.modelled / point.measured;
+    aa += a * a;
+    ar += a * r;
+    rr += r * r;
+    ay += a * y;
+    ry += r * y;
+  }
+  const double determinant = aa * rr - ar * ar;
+  double offset = 0, root = 0;
+  if (determinant > 1e-12 * aa * rr) {
+    offset = (ay * rr - ry * ar) / determinant;
+    root = (ry * aa - ay * ar) / determinant;
+  }
+  if (offset < 0 || root < 0 || determinant <= 1e-12 * aa * rr) {
+    // On the border: the better of the two with one term only.
+    const double only_offset = std::max(0.0, ay / aa), only_root = std::max(0.0, ry / rr);
+    const auto gain = [](double x, double xx, double xy) { return 2 * x * xy - x * x * xx; };
+    const bool by_offset = gain(only_offset, aa, ay) >= gain(only_root, rr, ry);
+    offset = by_offset ? only_offset : 0;
+    root = by_offset ? 0 : only_root;
+  }
+  return {Seconds{offset}, Seconds{root}};
+}
+
+}  // namespace parsim

@@ -1,0 +1,49 @@
+// A published row of a collective: its cluster, its library, and its time by model or simulation.
+#pragma once
+
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/exec_dag.hpp"
+#include "sim/sim.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim {
+
+/// Of the row's column `collective`. Throws InputError for an unknown one.
+[[nodiscard]] CollectiveKind collective_of(const Claim& claim);
+
+/// NCCL with the environment variables of the row's `settings`: "NCCL_ALGO=RING NCCL_PROTO=Simple".
+/// Throws InputError for other variables.
+[[nodiscard]] SimOptions library_options(const Claim& claim);
+
+/// The collective of a row, in seconds.
+class PublishedCollective {
+ public:
+  /// Throws InputError for a row that cannot be expressed.
+  explicit PublishedCollective(const Claim& claim);
+
+  /// By the cost model, on an otherwise idle cluster.
+  [[nodiscard]] double estimated(const SimOptions& options) const;
+  /// Bytes over links, without the latency of library and network.
+  [[nodiscard]] double naive() const;
+  [[nodiscard]] double simulated(const SimOptions& options) const;
+  /// Square root of the bytes, which one of the library's terms is proportional to.
+  [[nodiscard]] double root() const;
+
+ private:
+  CollectiveKind kind_;
+  Cluster cluster_;
+  std::vector<DeviceId> devices_;
+  Bytes size_;
+};
+
+/// A measured row as the fit of a library's terms sees it: seconds by the library's own model, the
+/// root of its bytes, and measured seconds.
+struct TermPoint {
+  double modelled = 0, root = 0, measured = 0;
+};
+/// The terms with the least sum of squared relative errors, neither below zero.
+[[nodiscard]] LibraryTerms fitted_terms(const std::vector<TermPoint>& points);
+
+}  // namespace parsim

@@ -1,0 +1,51 @@
+#include "validation/published_step.hpp"
+
+#include <algorithm>
+
+#include "core/cost_model.hpp"
+#include "experiment/attention.hpp"
+#include "lowering/lower.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+#include "validation/published_machines.hpp"
+#include "validation/published_training.hpp"
+
+namespace parsim {
+
+namespace {
+
+bool is_square_convolution(const LayerKind& kind) {
+  const Conv* conv = kind.as<Conv>();
+  return conv != nullptr && conv->groups == 1 &&
+         std::all_of(conv->windows.begin(), conv->windows.end(), [](const Window& window) {
+           return window.kernel == 3 && window.stride == 1 && window.dilation == 1;
+         });
+}
+
+}  // namespace
+
+SingleStep single_step(const Claim& claim) {
+  const std::string name = network_of(claim);
+  const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const Network network =
+      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
+  const auto cost = make_tile_costs(cluster);
+  StrategyInput input{network, cluster, *cost};
+  input.batch = count_column(claim, "batch", 1);
+  input.precision = precision_of(claim);
+  const ExecDag dag = lower(network, cluster, plan_data(input));
+  SingleStep sum;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpId id{i};
+    if (dag.kind(id) != OpKind::compute) continue;
+    const LayerId layer = dag.work(std::get<Compute>(dag.op(id)).work).layer;
+    const double time = device_time(dag, id, *cost).time.count();
+    (is_square_convolution(network[layer].kind) ? sum.squares : sum.others) += time;
+  }
+  sum.flops = forward_flops_per_sample(network).value * static_cast<double>(input.batch);
+  return sum;
+}
+
+}  // namespace parsim
