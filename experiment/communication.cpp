@@ -58,7 +58,7 @@ std::string communication_model(const SimOptions& options) {
         options.nccl_version ? " " + to_text(*options.nccl_version) : std::string();
     switch (options.collectives) {
       case CollectiveCost::ideal:
-        return "ideal collectives (latency and bandwidth only)";
+        return "ideal collectives";
       case CollectiveCost::nccl:
         return fmt::format("NCCL{} collectives", version);
       case CollectiveCost::measured:
@@ -69,7 +69,7 @@ std::string communication_model(const SimOptions& options) {
   const std::string_view detail = options.fidelity == Fidelity::hops    ? " hop by hop"
                                   : options.fidelity == Fidelity::macro ? " as one flow each"
                                                                         : "";
-  return fmt::format("{}, {}{}", collectives(), simulated_by(options), detail);
+  return fmt::format("{}{}, {}", collectives(), detail, simulated_by(options));
 }
 
 std::string communication_line(const Scene& scene, std::span<const RunResult> results) {

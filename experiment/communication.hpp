@@ -22,7 +22,7 @@ struct CollectiveFile {
 [[nodiscard]] std::vector<CollectiveTable> read_collective_times(
     const std::vector<std::string>& given);
 
-/// "NCCL collectives, simulated by SimGrid 3.32 hop by hop": the network model of a report.
+/// "NCCL collectives hop by hop, simulated by SimGrid 3.32": the network model of a report.
 [[nodiscard]] std::string communication_model(const SimOptions& options);
 /// What a report says of the run beyond its scene's warnings: collectives without a table, or that
 /// cannot run as --algorithm and --protocol ask.

@@ -53,7 +53,7 @@ TEST_CASE("communication: of point-to-point messages only the links count") {
   options.fidelity = Fidelity::hops;
   options.collectives = CollectiveCost::nccl;
   CHECK(communication_model(options) ==
-        "NCCL collectives, simulated by the fast engine hop by hop");
+        "NCCL collectives hop by hop, simulated by the fast engine");
 }
 
 TEST_CASE("communication: a collective takes the measured time, and says so") {

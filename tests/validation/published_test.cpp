@@ -288,7 +288,7 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
       testing::run_program(PARSIM_PROGRAM,
                            {"validate", "--published", "--data", file, "--json", "--report", page})
           .out);
-  CHECK(testing::read_text(page).find("<caption>which plan is the best") != std::string::npos);
+  CHECK(testing::read_text(page).find("<caption>choice of the best plan") != std::string::npos);
   REQUIRE(result["groups"].size() == 1);
   const nlohmann::json& group = result["groups"][0];
   CHECK(group["plans"] == 4);
@@ -328,7 +328,7 @@ TEST_CASE("published: --data adds to the rows that calibrate, and each set says 
   CHECK(result["sets"][1]["uncalibrated"] == 1);
   const testing::Finished text = testing::run_program(
       PARSIM_PROGRAM, {"validate", "--published", "--data", unknown, "--quiet"});
-  CHECK(text.out.find("unknown: nothing calibrates it") != std::string::npos);
+  CHECK(text.out.find("unknown: not calibrated") != std::string::npos);
   CHECK(testing::run_program(PARSIM_PROGRAM,
                              {"validate", "--published", "--data", known, "--data", known})
             .exit_code == 2);
