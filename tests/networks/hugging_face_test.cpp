@@ -117,7 +117,7 @@ TEST_CASE("hugging face: a folder with a config.json names the network") {
   std::ofstream(model + "/config.json") << text_of("gpt2");
   CHECK(load_network(model, {}, "--network").name == "my-model");
   CHECK(load_network(model + "/config.json", {}, "--network").name == "my-model");
-  // Without the ending the first character tells.
+  // Without the ending the first character decides.
   std::ofstream(model + "/dimensions") << text_of("pythia-70m");
   CHECK(load_network(model + "/dimensions", {}, "--network").layers.size() == 89);
 }

@@ -93,7 +93,7 @@ TEST_CASE("import simgrid: two links, there and back, are one cable, and gaps be
         "path");
 }
 
-TEST_CASE("import simgrid: what a number without a unit was read as is told once") {
+TEST_CASE("import simgrid: numbers without a unit become one note") {
   const auto notes_with = [](const std::string& from, const std::string& to) {
     std::string text = testing::with(text_of("simgrid/floyd.xml"), from, to);
     const auto file = import_cluster(text, "f.xml", {});
@@ -119,7 +119,7 @@ TEST_CASE("import simgrid: cluster tags are stars") {
   REQUIRE(flat.devices.size() == 5);
   CHECK(flat.devices[4].name == "node-8.acme.org");
   Routes routes(flat);
-  // 5 us up, 2 us of a backbone that limits nobody, 5 us down
+  // 5 us up, 2 us of a backbone as fast as all hosts, 5 us down
   CHECK(routes.between(DeviceId{0}, DeviceId{4}).latency.count() == doctest::Approx(12e-6));
   const Cluster two = imported("simgrid/two-clusters.xml").cluster;
   Routes between(two);

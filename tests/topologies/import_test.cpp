@@ -1,4 +1,4 @@
-// Files of foreign tools: what they say is what one gets, and what they do not say is said.
+// Files of foreign tools: their data are read as they are, and guesses become notes.
 #include "topologies/import/import.hpp"
 
 #include <doctest/doctest.h>
@@ -72,7 +72,7 @@ TEST_CASE("import nccl: two sockets without NVLink by hand") {
   CHECK(cluster.switches.size() == 3);  // eth0 stands under both sockets and is one card
 }
 
-TEST_CASE("import nccl: bridges of one PCIe switch are joined once, whoever says so") {
+TEST_CASE("import nccl: bridges of one PCIe switch are joined once, from either side") {
   const auto text = [](const std::string& second) {
     return R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">
 <pci busid="0000:10:00.0" link_speed="16.0 GT/s PCIe" link_width="16">
@@ -104,7 +104,7 @@ TEST_CASE("import nccl: bridges of one PCIe switch are joined once, whoever says
   CHECK_THROWS_AS(read("0000:20:00.0"), InputError);
 }
 
-TEST_CASE("import nccl: what a virtual machine hides is guessed and said") {
+TEST_CASE("import nccl: what a virtual machine hides is guessed, with a note") {
   const Imported file = imported("nccl/virtual-machine.xml");
   CHECK(file.notes ==
         std::vector<std::string>{
@@ -113,9 +113,9 @@ TEST_CASE("import nccl: what a virtual machine hides is guessed and said") {
   CHECK(model.provenance.back().label == Label::guessed);
   CHECK(file.cluster.provenances.at(0).label == Label::guessed);  // no PCIe speed
   // The user knows better.
-  const Cluster told =
+  const Cluster given =
       load_cluster(data + "nccl/virtual-machine.xml,device=a100-sxm4-80", "--cluster");
-  CHECK(told.models == std::vector{device_model("a100-sxm4-80", "test")});
+  CHECK(given.models == std::vector{device_model("a100-sxm4-80", "test")});
 }
 
 TEST_CASE("import nvidia-smi: the same machine as NCCL's file says") {
@@ -155,8 +155,8 @@ TEST_CASE("import nvidia-smi: without a product or NVLinks the type must be give
   CHECK(testing::refusal_of([] { return imported("smi/two-cards.txt"); }) ==
         "smi/two-cards.txt:2:GPU0: cannot tell the type of the GPU from 0 NVLinks; accepted: the "
         "output of 'nvidia-smi -L' before the matrix, or FILE,device=NAME");
-  const Cluster told = load_cluster(data + "smi/two-cards.txt,device=t4", "--cluster");
-  CHECK(rates(told) == std::vector<double>{12, 12});
+  const Cluster given = load_cluster(data + "smi/two-cards.txt,device=t4", "--cluster");
+  CHECK(rates(given) == std::vector<double>{12, 12});
   CHECK(imported("smi/nvlink-bridge.txt").cluster.models.at(0).name == "rtx-3090");
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("measurements: earlier spellings of a network's options are read") {
   CHECK(network("configs/words=1.json") == "configs/words=1.json");
 }
 
-TEST_CASE("measurements: a run that failed for want of memory has no value, others need one") {
+TEST_CASE("measurements: a run that failed for lack of memory has no value, others need one") {
   const auto claim = [](const std::string& status) {
     return read_measurements("model,value,unit,status\nx,," + std::string("ms,") + status + "\n",
                              "f.csv", "f")
@@ -90,7 +90,7 @@ TEST_CASE("measurements: a row waits for what it needs, and no longer") {
   CHECK(missing_needs(claim("scale", "validate")).empty());
 }
 
-TEST_CASE("measurements: what is wrong is said with its line") {
+TEST_CASE("measurements: errors name the line") {
   CHECK(csv_refusal("model,speed\nx,1\n") ==
         "f.csv: no column with a measurement; accepted: size_bytes with time_us_outofplace, "
         "total_ms (or fwd_ms and bwd_ms), or value with unit");

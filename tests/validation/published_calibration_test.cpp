@@ -49,7 +49,7 @@ TEST_CASE("calibration: links between machines are slowed, those within are not"
   CHECK(slower == 2);  // a port each
 }
 
-TEST_CASE("calibration: a row on one GPU tells the kernels, one across machines the links") {
+TEST_CASE("calibration: a row on one GPU fits kernels, one across machines links") {
   const Claim apart = measured(4, 2, 32, "validate");
   const std::vector<Claim> claims = {measured(1, 1, 64), measured(2, 2, 64), apart};
   const PublishedPredictor predictor(claims);
@@ -60,7 +60,7 @@ TEST_CASE("calibration: a row on one GPU tells the kernels, one across machines 
   }
 }
 
-TEST_CASE("calibration: two rows across machines tell kernels and links apart") {
+TEST_CASE("calibration: two rows across machines separate kernels and links") {
   const Claim small = measured(2, 2, 16), large = measured(2, 2, 512);
   const Training a(small), b(large);
   const MeasuredStep steps[] = {{&a, 1e-3 * small.expected}, {&b, 1e-3 * large.expected}};
@@ -71,7 +71,7 @@ TEST_CASE("calibration: two rows across machines tell kernels and links apart") 
   CHECK(known == doctest::Approx(true_links).epsilon(0.005));
 }
 
-TEST_CASE("calibration: links tell themselves where cards are no faster than what they stand on") {
+TEST_CASE("calibration: links are fitted where cards are no faster than their slots") {
   // Four cards of 12.5 GB/s, each behind links of 12.5 GB/s within the machine.
   const auto with_cards = [](int batch) {
     Claim claim = row(2, 4, batch, "calibrate", "AlexNet");
@@ -93,7 +93,7 @@ TEST_CASE("calibration: links tell themselves where cards are no faster than wha
   CHECK(faster.kernels < 1);
 }
 
-TEST_CASE("calibration: one row across machines does not blame the kernels for everything") {
+TEST_CASE("calibration: one row across machines does not attribute everything to kernels") {
   const Claim across = measured(2, 2, 64), alone = measured(1, 1, 64, "validate");
   const Training training(across);
   const double seconds = 1e-3 * across.expected;
@@ -110,7 +110,7 @@ TEST_CASE("calibration: one row across machines does not blame the kernels for e
   CHECK(std::abs(error) < 0.5 * (by_kernels - 1));
 }
 
-TEST_CASE("calibration: a row that is not understood does not scale absurdly") {
+TEST_CASE("calibration: an inexplicable row stays within the bound of factors") {
   const Claim across = row(2, 2, 64, "calibrate", "AlexNet");
   const Training training(across);
   const MeasuredStep step{&training, 100 * training.step(1)};
@@ -119,7 +119,7 @@ TEST_CASE("calibration: a row that is not understood does not scale absurdly") {
   CHECK(terms.links >= 0.1999);
 }
 
-TEST_CASE("calibration: of several rows that one counts which hardly communicates") {
+TEST_CASE("calibration: of several rows the one that hardly communicates counts") {
   // Four GPUs without NVLink take three times as long as their links explain: not the kernels.
   Claim four = measured(1, 4, 16);
   four.expected *= 3;
@@ -131,7 +131,7 @@ TEST_CASE("calibration: of several rows that one counts which hardly communicate
   CHECK(predictor(apart).calibrated_by[0].name == one.name);
 }
 
-TEST_CASE("calibration: others' rows are asked only where there are no own ones") {
+TEST_CASE("calibration: rows of others are used only without own ones") {
   const std::vector<Claim> others = {measured(1, 1, 64)};
   const Claim apart = measured(1, 1, 32, "validate");
   const PublishedPredictor borrowed({apart}, others);

@@ -35,7 +35,9 @@ Claim row_of(const std::string& columns, const std::string& fields) {
 
 }  // namespace
 
-TEST_CASE("published: one device comes out as fitted, more are simulated beside devices x one") {
+TEST_CASE(
+    "published: one device comes out as fitted, more are simulated, with devices x one as "
+    "baseline") {
   const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
   const PublishedPredictor predictor(claims);
   const Prediction one = predictor(claims[1]);
@@ -53,7 +55,7 @@ TEST_CASE("published: one device comes out as fitted, more are simulated beside 
   CHECK(*unfitted.value != doctest::Approx(*four.value).epsilon(0.01));
 }
 
-TEST_CASE("published: the worst that can happen to a row is to be named with its reason") {
+TEST_CASE("published: a row that cannot be predicted is named with its reason") {
   const std::vector<Claim> claims = read_measurements(training, "t.csv", "t");
   const PublishedPredictor predictor(claims);
   CHECK(predictor(claims[4]).reason.starts_with("t:6:model: unknown model 'Nonesuch'"));
@@ -103,7 +105,7 @@ TEST_CASE("published: a row's version of NCCL is obeyed, another library's name 
   CHECK(time("1.3.4").starts_with("c:2:nccl_version: '1.3.4'; accepted: a version from 2.0 on"));
 }
 
-TEST_CASE("published: a precision or unit that nobody knows is named, not taken for another") {
+TEST_CASE("published: an unknown precision or unit is named, not taken for another") {
   const auto reason = [](const std::string& precision, const std::string& unit) {
     const auto claims = read_measurements(
         "model,batch_per_gpu,gpu,precision,value,unit\nLeNet,64,Tesla P100-SXM2," + precision +

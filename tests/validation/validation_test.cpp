@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* example = R"([[set]]
 name = "s"
-source = "somebody 2020, table 1"
+source = "Author 2020, table 1"
 quantity = "q"
 unit = "ms"
 cluster = "c"
@@ -47,7 +47,7 @@ TEST_CASE("claims: a list makes one claim per entry, a shorter promise leaves th
   CHECK(claims[0].at("cluster") == "c");
   CHECK(claims[3].at("cluster") == "other");
   CHECK(claims[3].reason == "because");
-  CHECK(claims[3].source == "somebody 2020, table 1");
+  CHECK(claims[3].source == "Author 2020, table 1");
   CHECK_THROWS_AS((void)claims[3].at("devices"), InputError);
 }
 
