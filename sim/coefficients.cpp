@@ -97,18 +97,20 @@ Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
 std::string kernel_accuracy(const Cluster& cluster, Precision precision,
                             Efficiency Coefficients::*efficiencies) {
   std::vector<std::string> models;
+  bool known = false;
   for (const DeviceModel& model : cluster.models) {
     if (model.kind == DeviceKind::cpu) {
       models.push_back(model.name + " unknown");
       continue;
     }
     const auto [row, origin] = coefficients_of(model, precision);
+    known |= origin != Origin::guessed;
     models.push_back(
         origin == Origin::guessed
             ? fmt::format("{} unknown (scaled from {} data)", model.name, row->family)
             : fmt::format("{} {:.3g} %", model.name, 100 * (row->*efficiencies).test_error));
   }
-  return join(models) + " (median over held-out convolutions and GEMMs)";
+  return join(models) + (known ? " (median over held-out convolutions and GEMMs)" : "");
 }
 
 double compute_capability(const DeviceModel& model) {
