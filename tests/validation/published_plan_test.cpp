@@ -109,7 +109,7 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
   CHECK(both.plan.schedule.micro_batches == 3);
   CHECK(both.plan.batch == 24);
   CHECK(both.plan.layers.back().devices == std::vector{DeviceId{0}});
-  CHECK(both.plan.schedule.lanes.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
+  CHECK(both.plan.schedule.rank_lists.at(0).devices == std::vector{DeviceId{1}, DeviceId{2}});
 
   Claim placed = row("DP,,,,4,1,,,");
   placed.what["placement"] = "3+1+2";
