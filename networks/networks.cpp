@@ -126,9 +126,9 @@ namespace {
 
 [[noreturn]] void refuse_dims(const std::map<std::string, std::int64_t>& dims,
                               std::string_view what, std::string_view name) {
-  throw InputError("--dim",
-                   fmt::format("the {} '{}' has no dimension '{}'", what, name, dims.begin()->first),
-                   "accepted: with ONNX files and config.json");
+  throw InputError(
+      "--dim", fmt::format("the {} '{}' has no dimension '{}'", what, name, dims.begin()->first),
+      "accepted: with ONNX files and config.json");
 }
 
 /// By name or by first character: no ONNX file begins with a brace.
@@ -149,11 +149,10 @@ bool is_json(const std::string& path) {
   const bool calls = word.size() < text.size();
   names.insert(calls ? names.begin() : names.end(), formulas.begin(), formulas.end());
   const std::string suggestion = did_you_mean(word, names);
-  throw InputError(
-      where, fmt::format("unknown network '{}'", text),
-      fmt::format(
-          "accepted: a name from `parsim list networks`, or the path of an .onnx file or config.json{}{}",
-          suggestion.empty() ? "" : ";", suggestion));
+  throw InputError(where, fmt::format("unknown network '{}'", text),
+                   fmt::format("accepted: a name from `parsim list networks`, or the path of an "
+                               ".onnx file or config.json{}{}",
+                               suggestion.empty() ? "" : ";", suggestion));
 }
 
 /// The row of that name, or the end.

@@ -12,7 +12,8 @@
 
 namespace parsim::onnx_reader {
 
-/// A node that asks for something impossible; the caller adds the location and makes it an InputError.
+/// A node that asks for something impossible; the caller adds the location and makes it an
+/// InputError.
 struct FoldError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

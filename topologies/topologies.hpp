@@ -20,8 +20,8 @@ struct ClusterEntry {
 /// A named machine, a generator call ("star:8,device=p100-sxm2,rate=25GB/s,latency=1us") or a file:
 /// .toml, .json, or anything with a '/'; NCCL's topology XML, the text of nvidia-smi topo -m and
 /// SimGrid's platform XML are known by their content, and ",device=NAME" after such a file says
-/// what its GPUs are. `notes` receives what was guessed. Throws InputError: location, what was found,
-/// what is accepted, did-you-mean.
+/// what its GPUs are. `notes` receives what was guessed. Throws InputError: location, what was
+/// found, what is accepted, did-you-mean.
 [[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
                                    std::vector<std::string>* notes = nullptr);
 

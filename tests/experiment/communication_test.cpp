@@ -171,10 +171,10 @@ TEST_CASE("communication: where SimGrid would take long, the fast engine simulat
       return line.ends_with("simulated by the fast engine");
     });
     CHECK(head == (result.engine == Engine::fast));
-    const bool said = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-      return note.starts_with("simulated by the fast engine, because");
+    const bool noted = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("owt: simulated by the fast engine (equal to SimGrid");
     });
-    return std::pair{result.engine, said};
+    return std::pair{result.engine, noted};
   };
   CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::simgrid), false});
   CHECK(engine(Engine::fast) == std::pair{std::optional(Engine::fast), false});

@@ -23,7 +23,8 @@
 namespace parsim::testing {
 namespace {
 
-const std::string tiny_gpt = "gpt:layers=3,hidden=8,heads=4,seq_length=3,vocab_size=6,ffn_hidden=12";
+const std::string tiny_gpt =
+    "gpt:layers=3,hidden=8,heads=4,seq_length=3,vocab_size=6,ffn_hidden=12";
 
 /// A language model whose loss is of its first word: what the interpreter can compute.
 Network tiny_model(const std::string& options = {}) {

@@ -74,16 +74,18 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
 }
 
 TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a gather") {
-  const auto dims =
-      dims_of(load_network("gpt:layers=1,hidden=96,heads=3,seq_length=8,vocab_size=500", {}, "test"), 2);
+  const auto dims = dims_of(
+      load_network("gpt:layers=1,hidden=96,heads=3,seq_length=8,vocab_size=500", {}, "test"), 2);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.fused") == "replica");
   CHECK(dims.at("block0.mlp.down") == "in_channel");
 }
 
 TEST_CASE("tensor: keys and values of fewer heads than devices are made by all") {
-  const auto dims = dims_of(
-      load_network("gpt:layers=1,hidden=64,heads=8,kv_heads=2,seq_length=8,vocab_size=500", {}, "test"), 4);
+  const auto dims =
+      dims_of(load_network("gpt:layers=1,hidden=64,heads=8,kv_heads=2,seq_length=8,vocab_size=500",
+                           {}, "test"),
+              4);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.key") == "replica");
   CHECK(dims.at("block0.attention.value") == "replica");
@@ -92,8 +94,8 @@ TEST_CASE("tensor: keys and values of fewer heads than devices are made by all")
 }
 
 TEST_CASE("tensor: a shared table is cut by words, however few") {
-  const auto dims =
-      dims_of(load_network("gpt:layers=1,hidden=64,heads=8,seq_length=512,vocab_size=100", {}, "test"), 4);
+  const auto dims = dims_of(
+      load_network("gpt:layers=1,hidden=64,heads=8,seq_length=512,vocab_size=100", {}, "test"), 4);
   CHECK(dims.at("wte") == "in_channel");
   CHECK(dims.at("lm_head") == "channel");
 }
@@ -164,7 +166,8 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
   for (const std::string cluster :
        {"nodes:2x4,device=v100-sxm2,intra=130GB/s,inter=6GB/s",
         "nodes:4x2,device=v100-sxm2,intra=20GB/s,inter=1GB/s", "mixed-p100-v100"}) {
-    for (const char* name : {"gpt:layers=4,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
+    for (const char* name :
+         {"gpt:layers=4,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
       const World world(name, load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
       for (const int degrees : {1, 2, 4, 8}) {
