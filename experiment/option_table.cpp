@@ -91,7 +91,7 @@ constexpr Option table[] = {
      "Face config.json",
      "network", recorded(member<&Request::network>, network_source)},
     {"--dim", "NAME=N", question, "compare simulate plan explain show",
-     "size of a symbolic dimension of the ONNX file, or sequence=N of a config.json",
+     "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json",
      "dims", member<&Request::dims>, {.repeats = true}},
     {"--cluster", "NAME|CALL|FILE", question, times,
      "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "

@@ -23,7 +23,7 @@ Json or_null(const std::optional<Seconds>& time) {
   return time ? Json(time->count()) : Json(nullptr);
 }
 
-/// The command without the files it writes beside its result: running it again overwrites nothing.
+/// The command without options that write files: running it again overwrites nothing.
 std::vector<std::string> without_files(const std::vector<std::string>& command) {
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < command.size(); ++i) {

@@ -116,7 +116,7 @@ constexpr std::string_view meanings = R"(<dl>
 <dt>moved<dd>payload bytes received by devices; an all-reduce of S bytes over n devices counts 2(n−1)·S
 <dt>busy (links)<dd>bytes carried in one direction / (rate × step)
 <dt>memory<dd>weights, gradients, optimizer state, activations kept for backward, communication buffers;
-not counted, but in the headroom: workspaces of libraries, fragmentation
+library workspaces and fragmentation are left to the headroom
 </dl>
 )";
 

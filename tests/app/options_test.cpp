@@ -49,7 +49,7 @@ class Samples {
         "layers.csv",
         "device,precision,samples,tp,layers,forward_s,backward_s\nv100-sxm2,fp32,1,1,block,1,2\n");
     words_ = {{"--network", {"alexnet"}},
-              {"--dim", {"sequence=16"}},
+              {"--dim", {"seq_length=16"}},
               {"--cluster", {"star:3,device=t4,rate=1GB/s,latency=1us"}},
               {"--override", {"devices.gpu0.memory=8GiB"}},
               {"--strategy", {"owt"}},
