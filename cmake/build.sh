@@ -84,7 +84,7 @@ is_built() {
   [[ -x $root/build/$1/parsim && -e $stamp ]] && read -r place < "$stamp" &&
     [[ $place == "$root" ]] || return 1
   newer=$(cd "$root" && exec find -- */ CMakeLists.txt CMakePresets.json \
-    \( -path 'build/*' -o -path 'tests/*' -o -path 'campaign/*' \) -prune -o \
+    \( -path 'build/*' -o -path 'docs/*' -o -path 'tests/*' -o -path 'campaign/*' \) -prune -o \
     -newer "$stamp" -print -quit) && [[ -z $newer ]]
 }
 
