@@ -57,7 +57,7 @@ void declare(CLI::App& program, VerbParser& parser) {
   }
   parser.app->set_help_flag();
   for (const Option* option : options_of(verb)) {
-    const std::string flag(option->flag), group = to_text(option->group);
+    const std::string flag(option->flag), group(to_text(option->group));
     const std::string names = option->rules.long_name.empty()
                                   ? flag
                                   : fmt::format("{},{}", flag, option->rules.long_name);
@@ -75,7 +75,7 @@ void declare(CLI::App& program, VerbParser& parser) {
         ->group(group);
   }
   parser.app->set_help_flag("-h,--help", "print this help and exit")
-      ->group(to_text(OptionGroup::output));
+      ->group(std::string(to_text(OptionGroup::output)));
 }
 
 [[noreturn]] void refuse_extra(const Verb& verb, const std::string& extra) {

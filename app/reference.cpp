@@ -153,7 +153,7 @@ void add_devices(std::string& out) {
     const auto peak = [&](Precision precision) { return to_text(model.peak_at(precision)); };
     rows.row({code(model.name), peak(Precision::fp32), peak(Precision::tf32), peak(Precision::fp16),
               peak(Precision::bf16), to_text(model.memory), to_text(model.memory_rate),
-              to_text(worst)});
+              std::string(to_text(worst))});
   }
 }
 

@@ -42,8 +42,8 @@ struct Candidate {
 
 /// A strategy that has no plan for this input must not hide what the others can do: its refusal
 /// becomes a row. If none has one, the first refusal is the program's answer.
-std::vector<Candidate> plan_all(const Scene& scene, const std::vector<const Strategy*>& strategies,
-                                bool quiet) {
+std::vector<Candidate> plan_all(const Experiment& experiment,
+                                const std::vector<const Strategy*>& strategies, bool quiet) {
   std::vector<Candidate> candidates;
   std::exception_ptr first;
   std::vector<Plan> known;
@@ -53,8 +53,9 @@ std::vector<Candidate> plan_all(const Scene& scene, const std::vector<const Stra
     Candidate& candidate = candidates.emplace_back();
     candidate.strategy = strategy;
     try {
-      candidate.planned = make_plan(
-          scene, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{}, &progress);
+      candidate.planned =
+          make_plan(experiment, *strategy,
+                    strategy->plan == plan_best ? known : std::vector<Plan>{}, &progress);
       if (strategy != &layout_strategy()) known.push_back(candidate.planned.plan);
     } catch (const InputError& error) {
       if (strategy == &layout_strategy()) throw;  // the user's own plan
@@ -96,21 +97,21 @@ Outcome run_compare(const Arguments& arguments) {
   if (request.hardware && !here.value && request.cluster.empty() && request.profile.empty()) {
     return {report_no_hardware(here.refusal), ExitCode::hardware};
   }
-  const Scene scene(request);
+  const Experiment experiment(request);
   std::vector<std::int64_t> counts;
   if (request.given.contains("--scaling")) {
-    counts = parse_scaling(request.scaling, devices_of(scene.cluster, DeviceKind::gpu).size());
+    counts = parse_scaling(request.scaling, devices_of(experiment.cluster, DeviceKind::gpu).size());
   }
-  const std::vector<Candidate> candidates = plan_all(scene, chosen, arguments.has("--quiet"));
+  const std::vector<Candidate> candidates = plan_all(experiment, chosen, arguments.has("--quiet"));
   std::vector<Plan> plans;
   for (const Candidate& candidate : candidates) {
     if (candidate.error.empty()) plans.push_back(candidate.planned.plan);
   }
   // A strategy without a plan may be the one that the options were for; its row says what it wants.
-  if (plans.size() == candidates.size()) check_used(request, scene.network, plans);
+  if (plans.size() == candidates.size()) check_used(request, experiment.network, plans);
 
   std::optional<Scaling> scaling;
-  if (!counts.empty()) scaling = scale(scene, chosen, counts, arguments.has("--quiet"));
+  if (!counts.empty()) scaling = scale(experiment, chosen, counts, arguments.has("--quiet"));
   std::vector<RunResult> results;
   std::vector<StrategySection> sections;
   std::vector<ExecDag> dags;
@@ -119,11 +120,11 @@ Outcome run_compare(const Arguments& arguments) {
     for (const Candidate& candidate : candidates) {
       progress.next(candidate.strategy->name);
       if (candidate.error.empty()) {
-        Run run = run_plan(scene, candidate.planned);
+        Run run = run_plan(experiment, candidate.planned);
         results.push_back(run.result);
         results.back().strategy = candidate.strategy->name;
         if (report) {
-          sections.push_back(report->section(scene, run, candidate.planned.plan));
+          sections.push_back(report->section(experiment, run, candidate.planned.plan));
         }
         if (request.hardware) dags.push_back(std::move(run.dag));
       } else {
@@ -141,10 +142,11 @@ Outcome run_compare(const Arguments& arguments) {
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const RunResult& result) { return result.fits(); });
   const std::string best = best_of(results);
-  Document document = report_comparison(scene, results, best, scaling ? &*scaling : nullptr);
+  Document document = report_comparison(experiment, results, best, scaling ? &*scaling : nullptr);
   if (rows) add_hardware(document, results, *rows);
   if (report) {
-    report->write(scene, document, results, std::move(sections), scaling ? &*scaling : nullptr);
+    report->write(experiment, document, results, std::move(sections),
+                  scaling ? &*scaling : nullptr);
   }
   if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), fits ? ExitCode::ok : ExitCode::does_not_fit};

@@ -106,15 +106,16 @@ Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
   return table;
 }
 
-Table table_of_layers(const Scene& scene, const Plan& plan, const Explanation& explanation) {
+Table table_of_layers(const Experiment& experiment, const Plan& plan,
+                      const Explanation& explanation) {
   std::vector<std::string> names, splits, devices, alternatives;
   std::vector<double> work;
   std::vector<TableCell> changes;
   for (const LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
-    names.push_back(scene.network[reason.layer].name);
+    names.push_back(experiment.network[reason.layer].name);
     splits.push_back(split_text(layer));
-    devices.push_back(devices_text(layer, scene.cluster));
+    devices.push_back(devices_text(layer, experiment.cluster));
     work.push_back(reason.work.count());
     const bool none = reason.alternative.empty();
     alternatives.push_back(none ? "-" : reason.alternative);
@@ -133,14 +134,14 @@ Table table_of_layers(const Scene& scene, const Plan& plan, const Explanation& e
   return table;
 }
 
-std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
+std::string json_of(const Experiment& experiment, const Plan& plan, const Run& run,
                     const std::vector<Share>& shares, const Explanation& explanation,
                     std::optional<Seconds> on_faster_links) {
   using Json = nlohmann::ordered_json;
   Json json{
       {"strategy", plan.strategy},
-      {"network", scene.network.name},
-      {"cluster", scene.cluster.name},
+      {"network", experiment.network.name},
+      {"cluster", experiment.cluster.name},
       {"batch", plan.batch},
       {"step_time_s", run.result.step_time.count()},
       {"estimated_step_time_s", explanation.step.count()},
@@ -155,8 +156,8 @@ std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
   for (const LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
     Json devices = Json::array();
-    for (const DeviceId device : layer.devices) devices.push_back(scene.cluster[device].name);
-    Json row{{"layer", scene.network[reason.layer].name},
+    for (const DeviceId device : layer.devices) devices.push_back(experiment.cluster[device].name);
+    Json row{{"layer", experiment.network[reason.layer].name},
              {"split", split_text(layer)},
              {"devices", devices},
              {"work_s", reason.work.count()}};
@@ -166,7 +167,7 @@ std::string json_of(const Scene& scene, const Plan& plan, const Run& run,
     json["layers"].push_back(std::move(row));
   }
   json["version"] = version();
-  json["inputs"] = Json::parse(inputs_json(scene));
+  json["inputs"] = Json::parse(inputs_json(experiment));
   return json.dump(2);
 }
 
@@ -192,10 +193,10 @@ Outcome run_explain(const Arguments& arguments) {
   const Strategy* chosen = !request.layout_file.empty() ? &layout_strategy()
                            : request.plan_file.empty()  ? &strategy(name, "--strategy")
                                                         : nullptr;
-  const Scene scene(request);
+  const Experiment experiment(request);
   std::vector<Plan> others;
   Progress progress(strategies().size(), arguments.has("--quiet"));
-  const std::size_t devices = devices_of(scene.cluster, DeviceKind::gpu).size();
+  const std::size_t devices = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
   constexpr std::int64_t most_layers = 1'000'000;
   const auto top =
@@ -211,28 +212,28 @@ Outcome run_explain(const Arguments& arguments) {
     }
     progress.next(row.name);
     try {
-      others.push_back(make_plan(scene, row, {}, &progress).plan);
+      others.push_back(make_plan(experiment, row, {}, &progress).plan);
     } catch (const InputError&) {  // no plan for this input
     }
   }
   if (chosen != nullptr) progress.next(chosen->name);
-  const Planned planned = chosen == nullptr ? Planned{*scene.plan, scene.preparation, {}}
-                                            : make_plan(scene, *chosen, others, &progress);
-  if (chosen != nullptr) check_used(request, scene.network, {planned.plan});
-  const Run run = run_plan(scene, planned);
-  const std::vector<Share> shares = shares_of_chain(run, scene.cluster);
+  const Planned planned = chosen == nullptr ? Planned{*experiment.plan, experiment.preparation, {}}
+                                            : make_plan(experiment, *chosen, others, &progress);
+  if (chosen != nullptr) check_used(request, experiment.network, {planned.plan});
+  const Run run = run_plan(experiment, planned);
+  const std::vector<Share> shares = shares_of_chain(run, experiment.cluster);
   Explanation explanation =
-      explain(scene.strategy_input(), planned.plan, others, std::min(layers, top));
+      explain(experiment.strategy_input(), planned.plan, others, std::min(layers, top));
   keep_top(explanation.layers, top);
 
-  Document document = report_simulation(scene, run.result);
+  Document document = report_simulation(experiment, run.result);
   document.tables = {table_of_chain(shares, run.result.step_time),
-                     table_of_layers(scene, planned.plan, explanation)};
-  document.head.push_back(
-      fmt::format("{}: step {:.4g} ms {}, {:.4g} ms estimated", planned.plan.strategy,
-                  run.result.step_time.count() * 1e3,
-                  scene.request.sim.fidelity == Fidelity::analytic ? "in closed form" : "simulated",
-                  explanation.step.count() * 1e3));
+                     table_of_layers(experiment, planned.plan, explanation)};
+  document.head.push_back(fmt::format(
+      "{}: step {:.4g} ms {}, {:.4g} ms estimated", planned.plan.strategy,
+      run.result.step_time.count() * 1e3,
+      experiment.request.sim.fidelity == Fidelity::analytic ? "in closed form" : "simulated",
+      explanation.step.count() * 1e3));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
@@ -261,13 +262,13 @@ Outcome run_explain(const Arguments& arguments) {
         "{} operations, of which {} were simulated: each of the others is equal to one of them",
         run.result.operations, run.result.simulated_operations));
   }
-  const std::optional<Seconds> on_faster_links = step_on_faster_links(scene, run);
+  const std::optional<Seconds> on_faster_links = step_on_faster_links(experiment, run);
   // A step that they slow down says so already.
-  if (on_faster_links && links_anomaly(scene, run).empty()) {
+  if (on_faster_links && links_anomaly(experiment, run).empty()) {
     document.notes.push_back(faster_links_text(run.result.step_time, *on_faster_links));
   }
   document.csv_table = 1;
-  document.json = json_of(scene, planned.plan, run, shares, explanation, on_faster_links);
+  document.json = json_of(experiment, planned.plan, run, shares, explanation, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

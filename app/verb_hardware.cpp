@@ -104,14 +104,14 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
       progress.next(name);
       Request request = case_request(arguments, network, name, machine);
       if (!profile.empty()) request.profile = profile;
-      const Scene scene(request);
-      planned_for = scene.network;
+      const Experiment experiment(request);
+      planned_for = experiment.network;
       try {
-        const Planned planned = make_plan(scene, strategy(name, "--strategy"));
-        cases.push_back({scene.network.name, name, planned, run_plan(scene, planned)});
+        const Planned planned = make_plan(experiment, strategy(name, "--strategy"));
+        cases.push_back({experiment.network.name, name, planned, run_plan(experiment, planned)});
         plans.push_back(planned.plan);
       } catch (const InputError& error) {
-        unresolved.push_back({scene.network.name, name, error.what()});
+        unresolved.push_back({experiment.network.name, name, error.what()});
       }
     }
     if (plans.size() == names.size()) {
@@ -127,7 +127,7 @@ std::vector<ExecDag> dags_of(const std::vector<HardwareCase>& cases) {
   return dags;
 }
 
-/// Writes a profile where Scene can read it, and removes it.
+/// Writes a profile where Experiment can read it, and removes it.
 class ProfileFile {
  public:
   explicit ProfileFile(const Profile& profile) {
@@ -167,7 +167,7 @@ Calibrated calibrated_cases(const Arguments& arguments, const HardwareRequest& h
   for (HardwareCase& one : out.cases) {
     Request request = case_request(arguments, one.network, one.strategy, machine);
     request.profile = second.path;
-    one.run = run_plan(Scene(request), one.planned);
+    one.run = run_plan(Experiment(request), one.planned);
   }
   return out;
 }

@@ -114,7 +114,7 @@ Json link_json(const Cluster& cluster, const Link& link) {
 std::string worst_label(const DeviceModel& model) {
   Label worst = Label::measured;
   for (const Provenance& one : model.provenance) worst = std::max(worst, one.label);
-  return model.provenance.empty() ? to_text(Label::guessed) : to_text(worst);
+  return std::string(to_text(model.provenance.empty() ? Label::guessed : worst));
 }
 
 Table device_table(const Cluster& cluster) {
@@ -153,7 +153,7 @@ Table link_table(const Cluster& cluster) {
     to.push_back(port_name(cluster, link.b));
     rates.push_back(link.rate.value);
     latencies.push_back(link.latency.count());
-    labels.push_back(
+    labels.emplace_back(
         link.provenance < 0
             ? "-"
             : to_text(cluster.provenances[static_cast<std::size_t>(link.provenance)].label));

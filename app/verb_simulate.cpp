@@ -35,12 +35,12 @@ const Strategy& only_strategy(const Request& request) {
   return strategy(request.strategies.front(), "--strategy");
 }
 
-Planned chosen_plan(const Scene& scene, const Strategy* strategy, bool quiet) {
-  if (strategy == nullptr) return {*scene.plan, scene.preparation};
+Planned chosen_plan(const Experiment& experiment, const Strategy* strategy, bool quiet) {
+  if (strategy == nullptr) return {*experiment.plan, experiment.preparation};
   Progress progress(1, quiet);
   progress.next(strategy->name);
-  Planned planned = make_plan(scene, *strategy, {}, &progress);
-  check_used(scene.request, scene.network, {planned.plan});
+  Planned planned = make_plan(experiment, *strategy, {}, &progress);
+  check_used(experiment.request, experiment.network, {planned.plan});
   return planned;
 }
 
@@ -66,28 +66,28 @@ Outcome run_simulate(const Arguments& arguments) {
       request.plan_file.empty()) {
     return {report_no_hardware(here.refusal), ExitCode::hardware};
   }
-  const Scene scene(request);
-  const Planned planned = chosen_plan(scene, strategy, arguments.has("--quiet"));
-  Run run = run_plan(scene, planned);
-  check_algorithm_used(scene.request, {&run.result, 1});
+  const Experiment experiment(request);
+  const Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
+  Run run = run_plan(experiment, planned);
+  check_algorithm_used(experiment.request, {&run.result, 1});
   std::optional<HardwareRows> rows;
   if (request.hardware) {
     std::vector<RunResult> results{run.result};
     rows = measure_rows(hardware, here, results, {run.dag});
     run.result = results[0];
   }
-  Document document = report_simulation(scene, run.result);
+  Document document = report_simulation(experiment, run.result);
   if (rows) add_hardware(document, {run.result}, *rows);
   if (trace) {
     const bool measured = rows && !rows->timelines.empty() && run.result.measured;
-    const std::string text = chrome_trace(run.dag, scene.cluster, run.timeline,
+    const std::string text = chrome_trace(run.dag, experiment.cluster, run.timeline,
                                           measured ? &rows->timelines.front() : nullptr);
     trace->commit(path.ends_with(".gz") ? gzip(text) : text);
     document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
   }
   if (report) {
-    report->write(scene, document, {run.result}, {report->section(scene, run, planned.plan)},
-                  nullptr);
+    report->write(experiment, document, {run.result},
+                  {report->section(experiment, run, planned.plan)}, nullptr);
   }
   if (rows && !rows->refusal.empty()) return {std::move(document), ExitCode::hardware};
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
@@ -112,18 +112,18 @@ Outcome run_plan_verb(const Arguments& arguments) {
   if (arguments.has("-o")) plan_file.emplace(plan_path, "-o");
   if (arguments.has("--dag")) dag_file.emplace(dag_path, "--dag");
 
-  const Scene scene(request);
-  const Planned planned = chosen_plan(scene, &strategy, arguments.has("--quiet"));
+  const Experiment experiment(request);
+  const Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
   std::string dag_text;
   if (dag_file) {
-    const ExecDag dag = lower(scene.network, scene.cluster, planned.plan);
-    dag_text = dag_path.ends_with(".dot") ? dot_of(dag, scene.cluster) : to_json(dag);
+    const ExecDag dag = lower(experiment.network, experiment.cluster, planned.plan);
+    dag_text = dag_path.ends_with(".dot") ? dot_of(dag, experiment.cluster) : to_json(dag);
   }
   const std::string plan_text = to_json(planned.plan);
   // Both texts exist before the first file appears.
   if (plan_file) plan_file->commit(plan_text);
   if (dag_file) dag_file->commit(dag_text);
-  return {report_plan(scene, planned, plan_path, dag_path), ExitCode::ok};
+  return {report_plan(experiment, planned, plan_path, dag_path), ExitCode::ok};
 }
 
 }  // namespace parsim

@@ -143,7 +143,7 @@ Interference interference_of(const std::vector<InterferenceSample>& samples) {
 }
 
 std::string to_text(const InterferencePair& pair) {
-  return to_text(pair.activity) + "/" + to_text(pair.during);
+  return std::string(to_text(pair.activity)).append("/").append(to_text(pair.during));
 }
 
 std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vector<Shape>& inputs,

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -21,8 +21,8 @@ template <Spelled Enum>
 }
 
 template <Spelled Enum>
-[[nodiscard]] std::string to_text(Enum value) {
-  return std::string(spellings<Enum>().at(static_cast<std::size_t>(value)));
+[[nodiscard]] constexpr std::string_view to_text(Enum value) {
+  return spellings<Enum>().at(static_cast<std::size_t>(value));
 }
 
 /// Inverse of to_text; nothing for another text.

@@ -72,8 +72,8 @@ std::string communication_model(const SimOptions& options) {
   return fmt::format("{}{}, {}", collectives(), detail, simulated_by(options));
 }
 
-std::string communication_line(const Scene& scene, std::span<const RunResult> results) {
-  if (scene.request.sim.collectives != CollectiveCost::measured) return {};
+std::string communication_line(const Experiment& experiment, std::span<const RunResult> results) {
+  if (experiment.request.sim.collectives != CollectiveCost::measured) return {};
   std::vector<std::string> strategies;
   for (const RunResult& result : results) {
     if (!result.communication) continue;

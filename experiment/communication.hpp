@@ -24,11 +24,11 @@ struct CollectiveFile {
 
 /// "NCCL collectives hop by hop, simulated by SimGrid 3.32": the network model of a report.
 [[nodiscard]] std::string communication_model(const SimOptions& options);
-/// What a report says of the run beyond its scene's warnings: collectives without a table, or that
-/// cannot run as --algorithm and --protocol ask.
+/// What a report says of the run beyond its experiment's warnings: collectives without a table, or
+/// that cannot run as --algorithm and --protocol ask.
 [[nodiscard]] std::vector<std::string> communication_warnings(const RunResult& result);
 /// "communication by time alone: data 92.1 % measured, …", or "" without tables.
-[[nodiscard]] std::string communication_line(const Scene& scene,
+[[nodiscard]] std::string communication_line(const Experiment& experiment,
                                              std::span<const RunResult> results);
 /// Throws InputError if --algorithm or --protocol made no difference to any collective.
 void check_algorithm_used(const Request& request, std::span<const RunResult> results);

@@ -1,3 +1,5 @@
+#include "experiment/experiment.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include "experiment/hardware.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/perturbation.hpp"
-#include "experiment/request.hpp"
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
 #include "strategies/blocks.hpp"
@@ -128,7 +129,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   cluster.devices[device.index()].memory = memory;
 }
 
-Scene::Scene(const Request& asked)
+Experiment::Experiment(const Request& asked)
     : request(asked),
       plan(asked.plan_file.empty() ? std::nullopt : std::optional(read_plan(asked))) {
   request = with_names(std::move(request), plan);
@@ -232,7 +233,7 @@ Scene::Scene(const Request& asked)
   }
 }
 
-void Scene::read_layout_file() {
+void Experiment::read_layout_file() {
   layout = read_layout(read_file(request.layout_file, "--layout"), request.layout_file, network,
                        cluster);
   check_decided_once(request, *layout);
@@ -262,13 +263,13 @@ void Scene::read_layout_file() {
   }
 }
 
-SimOptions Scene::step_options() const {
+SimOptions Experiment::step_options() const {
   SimOptions options = request.sim;
   options.slowdowns = stragglers.slowdowns;
   return options;
 }
 
-std::string Scene::step_summary() const {
+std::string Experiment::step_summary() const {
   std::string summary = step_cost().summary();
   if (!stragglers.others.empty()) summary += "; slowed down: " + join(stragglers.others);
   if (request.sim.interference.any()) {
@@ -283,7 +284,7 @@ std::string Scene::step_summary() const {
   return summary;
 }
 
-StrategyInput Scene::strategy_input() const {
+StrategyInput Experiment::strategy_input() const {
   StrategyInput input{network, cluster, *cost, request};
   input.batch = batch;
   input.server = server;

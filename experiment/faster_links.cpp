@@ -14,14 +14,15 @@ Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster, const C
   return makespan(make_simulator(faster, cost, options)->run(dag));
 }
 
-std::optional<Seconds> step_on_faster_links(const Scene& scene, const Run& run) {
+std::optional<Seconds> step_on_faster_links(const Experiment& experiment, const Run& run) {
   if (run.timeline.hop_bytes.empty() || run.result.messages == 0) return std::nullopt;
-  return step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), scene.step_options());
+  return step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(),
+                              experiment.step_options());
 }
 
-std::string links_anomaly(const Scene& scene, const Run& run) {
+std::string links_anomaly(const Experiment& experiment, const Run& run) {
   constexpr std::int64_t most_operations = 300'000, most_simulated = 100'000;
-  const SimOptions asked = scene.step_options();
+  const SimOptions asked = experiment.step_options();
   if (run.result.operations > most_operations || run.result.simulated_operations > most_simulated ||
       run.timeline.hop_bytes.empty() || run.result.messages == 0 ||
       asked.fidelity == Fidelity::analytic) {
@@ -29,7 +30,8 @@ std::string links_anomaly(const Scene& scene, const Run& run) {
   }
   SimOptions options = asked;
   options.engine = Engine::fast;  // equal to SimGrid up to 1e-6
-  const Seconds faster = step_on_faster_links(run.dag, scene.cluster, scene.step_cost(), options);
+  const Seconds faster =
+      step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(), options);
   constexpr double worth_telling = 1e-3;
   const bool slower = faster > (1 + worth_telling) * run.result.step_time;
   return slower ? faster_links_text(run.result.step_time, faster) : std::string();

@@ -17,13 +17,14 @@ namespace parsim {
 [[nodiscard]] Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster,
                                            const CostModel& cost, const SimOptions& options);
 /// The same of a run; nothing where links do not tell how long messages take, or there are none.
-[[nodiscard]] std::optional<Seconds> step_on_faster_links(const Scene& scene, const Run& run);
+[[nodiscard]] std::optional<Seconds> step_on_faster_links(const Experiment& experiment,
+                                                          const Run& run);
 
 /// One line of a report.
 [[nodiscard]] std::string faster_links_text(Seconds step, Seconds on_faster_links);
 
 /// The same line if faster links slow the run down; "" if they do not, or if the run has so many
 /// operations that asking costs more than a tenth of a second.
-[[nodiscard]] std::string links_anomaly(const Scene& scene, const Run& run);
+[[nodiscard]] std::string links_anomaly(const Experiment& experiment, const Run& run);
 
 }  // namespace parsim

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/text.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/options.hpp"
-#include "experiment/request.hpp"
 #include "sim/nccl.hpp"
 
 namespace parsim::option_member {
@@ -81,7 +81,7 @@ Json json_of(const T& value) {
   if constexpr (is_optional<T>) {
     return value ? json_of(*value) : Json(nullptr);
   } else if constexpr (std::is_enum_v<T> || std::is_same_v<T, NcclVersion>) {
-    return to_text(value);
+    return std::string(to_text(value));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value.empty() ? Json(nullptr) : Json(value);
   } else if constexpr (std::is_same_v<T, Bytes>) {
@@ -97,7 +97,7 @@ Json json_of(const T& value) {
 template <class T>
 std::string text_of(const T& value) {
   if constexpr (std::is_enum_v<T> || std::is_same_v<T, Bytes>) {
-    return to_text(value);
+    return std::string(to_text(value));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value;
   } else if constexpr (std::is_same_v<T, Headroom>) {
@@ -142,9 +142,11 @@ struct Access {
   static Json file_schema(const Option& /*option*/) {
     return {{"anyOf", {{{"$ref", "#/$defs/source"}}, {{"type", "null"}}}}};
   }
-  static Json json(const Scene& scene) { return json_of((scene.request.*....*path)); }
-  static Json file(const Scene& scene) {
-    const std::string& name = (scene.request.*....*path);
+  static Json json(const Experiment& experiment) {
+    return json_of((experiment.request.*....*path));
+  }
+  static Json file(const Experiment& experiment) {
+    const std::string& name = (experiment.request.*....*path);
     return source(name, name);
   }
   static Texts spelled() {
@@ -180,7 +182,7 @@ constexpr OptionMember file_member{Access<path...>::read, Access<path...>::file,
                                    Access<path...>::file_schema, Access<path...>::spelled,
                                    Access<path...>::fallback};
 
-constexpr OptionMember recorded(OptionMember of, Json (*json)(const Scene&)) {
+constexpr OptionMember recorded(OptionMember of, Json (*json)(const Experiment&)) {
   of.json = json;
   return of;
 }

@@ -49,20 +49,20 @@ using option_member::simulated;
 using option_member::source;
 using option_member::Texts;
 
-Json network_source(const Scene& scene) {
-  return source(scene.request.network, scene.network.name);
+Json network_source(const Experiment& experiment) {
+  return source(experiment.request.network, experiment.network.name);
 }
-Json cluster_source(const Scene& scene) {
-  return source(scene.request.cluster, scene.cluster.name);
+Json cluster_source(const Experiment& experiment) {
+  return source(experiment.request.cluster, experiment.cluster.name);
 }
-Json batch_chosen(const Scene& scene) { return scene.batch; }
+Json batch_chosen(const Experiment& experiment) { return experiment.batch; }
 /// A profile's, too.
-Json interference_known(const Scene& scene) {
-  return interference_texts(scene.request.sim.interference);
+Json interference_known(const Experiment& experiment) {
+  return interference_texts(experiment.request.sim.interference);
 }
-Json collective_files(const Scene& scene) {
+Json collective_files(const Experiment& experiment) {
   Json files = Json::array();
-  for (const std::string& given : scene.request.collective_times) {
+  for (const std::string& given : experiment.request.collective_times) {
     files.push_back(source(collective_file(given).path, given));
   }
   return files;

@@ -21,7 +21,7 @@ namespace parsim {
 
 struct Option;
 struct Request;
-class Scene;
+class Experiment;
 
 /// Sections of the help text, in its order.
 enum class OptionGroup : std::uint8_t {
@@ -44,10 +44,10 @@ constexpr std::array<std::string_view, 10> spellings(OptionGroup) {
 /// The member of a Request that an option sets. All null: a verb reads the option itself.
 struct OptionMember {
   void (*read)(Request& request, const Option& option, const std::vector<std::string>& texts);
-  nlohmann::ordered_json (*json)(const Scene& scene);      ///< for `inputs`
-  nlohmann::ordered_json (*schema)(const Option& option);  ///< of that JSON
-  std::vector<std::string> (*spellings)();                 ///< of an enum; else empty
-  std::string (*fallback)();                               ///< the default; empty: none
+  nlohmann::ordered_json (*json)(const Experiment& experiment);  ///< for `inputs`
+  nlohmann::ordered_json (*schema)(const Option& option);        ///< of that JSON
+  std::vector<std::string> (*spellings)();                       ///< of an enum; else empty
+  std::string (*fallback)();                                     ///< the default; empty: none
 };
 
 struct OptionRules {

@@ -1,5 +1,4 @@
-// What the user wants simulated, as values: from the arguments of a command to a Request, and from
-// a Request to the Scene it plays in (network, cluster and costs, loaded and resolved).
+// What the user wants simulated, as values: from the arguments of a command to a Request.
 #pragma once
 
 #include <cstdint>
@@ -66,40 +65,6 @@ struct Request : StrategyOptions {
 /// The same for simulate, compare, plan and explain. Throws InputError for options that exclude or
 /// need each other.
 [[nodiscard]] Request make_request(const Arguments& arguments);
-
-/// Everything a plan is made from and simulated on. Holds references into itself: never moves.
-class Scene {
- public:
-  /// Loads network and cluster, applies overrides, reads the plan file if there is one. Throws
-  /// InputError for whatever does not exist, cannot be read or does not fit together.
-  explicit Scene(const Request& request);
-  Scene(const Scene&) = delete;
-  Scene& operator=(const Scene&) = delete;
-
-  [[nodiscard]] StrategyInput strategy_input() const;
-  /// What the step costs: stragglers included, which strategies do not know of.
-  [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
-  /// How the step is simulated: with what is slow for a while, which strategies do not know either.
-  [[nodiscard]] SimOptions step_options() const;
-  /// One line on costs and disturbances, for reports.
-  [[nodiscard]] std::string step_summary() const;
-
-  Request request;  ///< network and cluster named in any case
-  Network network;
-  bool attention_by_default = false;  ///< the devices decided, not the user
-  Cluster cluster;
-  std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
-  Stragglers stragglers;
-  std::optional<Plan> plan;           ///< of the plan file
-  std::optional<LayoutFile> layout;   ///< of the layout file
-  std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
-  DeviceId server;                    ///< invalid unless named
-  std::vector<std::string> warnings;  ///< what was not taken at face value
-  Seconds preparation{};              ///< wall clock of building the cost model
-
- private:
-  void read_layout_file();
-};
 
 /// `load_network`, but values for dimensions that a built-in network does not have are refused.
 [[nodiscard]] Network load_network_with(const std::string& name,

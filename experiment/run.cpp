@@ -62,15 +62,16 @@ std::array<double, 4> cost_shares(const Durations& durations, const ExecDag& dag
   return shares;
 }
 
-std::vector<DeviceResult> device_results(const Scene& scene, const Plan& plan, const Run& run) {
-  const Cluster& cluster = scene.cluster;
+std::vector<DeviceResult> device_results(const Experiment& experiment, const Plan& plan,
+                                         const Run& run) {
+  const Cluster& cluster = experiment.cluster;
   const std::vector<DeviceUse> use = device_use(run.dag, run.timeline, cluster.devices.size());
-  const std::vector<MemoryUse> memory = memory_use(scene.network, cluster, plan);
+  const std::vector<MemoryUse> memory = memory_use(experiment.network, cluster, plan);
   std::vector<DeviceResult> devices;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
     const DeviceModel& model = cluster.model(DeviceId{i});
     devices.push_back({cluster.devices[i].name, model.name, model.kind, use[i], memory[i],
-                       cluster.devices[i].memory, scene.request.headroom});
+                       cluster.devices[i].memory, experiment.request.headroom});
   }
   return devices;
 }
@@ -81,13 +82,14 @@ bool has_server(const Plan& plan) {
 }
 
 /// Steps that differ in their kernel times only.
-Spread jittered_steps(const Scene& scene, const ExecDag& dag) {
+Spread jittered_steps(const Experiment& experiment, const ExecDag& dag) {
   std::vector<Seconds> steps;
-  for (std::int64_t run = 0; run < scene.request.runs; ++run) {
-    SimOptions options = scene.step_options();
-    options.jitter = {scene.request.jitter,
-                      scene.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
-    steps.push_back(makespan(make_simulator(scene.cluster, scene.step_cost(), options)->run(dag)));
+  for (std::int64_t run = 0; run < experiment.request.runs; ++run) {
+    SimOptions options = experiment.step_options();
+    options.jitter = {experiment.request.jitter,
+                      experiment.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
+    steps.push_back(
+        makespan(make_simulator(experiment.cluster, experiment.step_cost(), options)->run(dag)));
   }
   return spread_of(std::move(steps));
 }
@@ -119,17 +121,17 @@ const Strategy& layout_strategy() {
   return strategy;
 }
 
-Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const Plan> known,
-                  Progress* progress) {
+Planned make_plan(const Experiment& experiment, const Strategy& strategy,
+                  std::span<const Plan> known, Progress* progress) {
   const Clock::time_point start = Clock::now();
   // A search simulates a hundred plans: with our own engine, equal but for SimGrid's nanosecond, in
   // a tenth of the time. The plan that it finds is simulated as the user asked.
-  SimOptions searching = scene.request.sim;
+  SimOptions searching = experiment.request.sim;
   searching.engine = Engine::fast;
-  const auto simulator = make_simulator(scene.cluster, *scene.cost, searching);
-  const auto simulate = simulation(scene.network, scene.cluster, *simulator);
+  const auto simulator = make_simulator(experiment.cluster, *experiment.cost, searching);
+  const auto simulate = simulation(experiment.network, experiment.cluster, *simulator);
   Seconds simulating{};
-  StrategyInput input = scene.strategy_input();
+  StrategyInput input = experiment.strategy_input();
   input.simulate = [&](const Plan& plan) {
     const Clock::time_point before = Clock::now();
     const Seconds step = simulate(plan);
@@ -139,31 +141,31 @@ Planned make_plan(const Scene& scene, const Strategy& strategy, std::span<const 
   input.known = known;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
-  if (laid_out) take_decisions(*scene.layout, input);
+  if (laid_out) take_decisions(*experiment.layout, input);
   Plan plan = with_memory_options(
-      input, laid_out ? plan_layout(input, scene.layout->layout) : strategy.plan(input));
-  validate(plan, scene.network, scene.cluster, fmt::format("strategy {}", strategy.name));
-  const Seconds all = scene.preparation + (Clock::now() - start);
+      input, laid_out ? plan_layout(input, experiment.layout->layout) : strategy.plan(input));
+  validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
+  const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
 }
 
-Run run_plan(const Scene& scene, const Planned& planned) {
+Run run_plan(const Experiment& experiment, const Planned& planned) {
   const Clock::time_point start = Clock::now();
   const Plan& plan = planned.plan;
   Run run;
-  run.dag = lower(scene.network, scene.cluster, plan);
-  const CostModel& cost = scene.step_cost();
-  const SimOptions options = scene.step_options();
-  run.timeline = make_simulator(scene.cluster, cost, options)->run(run.dag);
+  run.dag = lower(experiment.network, experiment.cluster, plan);
+  const CostModel& cost = experiment.step_cost();
+  const SimOptions options = experiment.step_options();
+  run.timeline = make_simulator(experiment.cluster, cost, options)->run(run.dag);
   if (run.timeline.hop_bytes.empty() && !options.slowdowns.links.empty()) {
     throw InputError("--straggler", "a link, but measured messages have times of their own",
                      "accepted: a device, or without measured messages");
   }
   RunResult& result = run.result;
-  if (scene.request.jitter > 0) result.jittered = jittered_steps(scene, run.dag);
+  if (experiment.request.jitter > 0) result.jittered = jittered_steps(experiment, run.dag);
   const Seconds simulated = Clock::now() - start;
 
-  const Durations times = durations(run.dag, scene.cluster, cost);
+  const Durations times = durations(run.dag, experiment.cluster, cost);
   result.strategy = plan.strategy;
   result.step_time = makespan(run.timeline);
   if (result.step_time > Seconds{}) {
@@ -177,24 +179,26 @@ Run run_plan(const Scene& scene, const Planned& planned) {
     result.engine = fast ? Engine::fast : Engine::simgrid;
   }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
-  result.devices = device_results(scene, plan, run);
-  run.hop_use = link_use(scene.cluster, run.timeline, options.slowdowns);
-  result.bottleneck = busiest_link(scene.cluster, run.hop_use);
+  result.devices = device_results(experiment, plan, run);
+  run.hop_use = link_use(experiment.cluster, run.timeline, options.slowdowns);
+  result.bottleneck = busiest_link(experiment.cluster, run.hop_use);
   result.cost_shares = cost_shares(times, run.dag);
-  result.cost_summary = scene.step_summary();
-  result.cost_accuracy = scene.step_cost().accuracy(scene.request.precision);
-  const SimOptions& sim = scene.request.sim;
+  result.cost_summary = experiment.step_summary();
+  result.cost_accuracy = experiment.step_cost().accuracy(experiment.request.precision);
+  const SimOptions& sim = experiment.request.sim;
   if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
-    result.communication = communication_sources(run.dag, times.times, scene.cluster, cost, sim);
+    result.communication =
+        communication_sources(run.dag, times.times, experiment.cluster, cost, sim);
   }
-  result.bounds = bounds_of(run.dag, scene.cluster, times.times, run.timeline, options.slowdowns);
+  result.bounds =
+      bounds_of(run.dag, experiment.cluster, times.times, run.timeline, options.slowdowns);
   result.checks = check_bounds(result.bounds, result.step_time,
-                               scene.request.sim.fidelity != Fidelity::analytic);
+                               experiment.request.sim.fidelity != Fidelity::analytic);
   result.notes = plan.notes;
-  for (std::string& note : memory_option_notes(scene.network, plan)) {
+  for (std::string& note : memory_option_notes(experiment.network, plan)) {
     result.notes.push_back(std::move(note));
   }
-  if (const std::string anomaly = links_anomaly(scene, run); !anomaly.empty()) {
+  if (const std::string anomaly = links_anomaly(experiment, run); !anomaly.empty()) {
     result.notes.push_back(anomaly);
   }
   if (has_server(plan) && result.messages > 0) {
@@ -204,7 +208,7 @@ Run run_plan(const Scene& scene, const Planned& planned) {
         to_text(result.bounds.busiest_link)));
   }
   result.micro_batches = plan.schedule.micro_batches;
-  if (scene.request.timings) {
+  if (experiment.request.timings) {
     result.search_time = planned.search_time;
     result.simulation_time = planned.simulation_time + simulated;
   }
@@ -232,7 +236,7 @@ std::string memory_verdict(const RunResult& result) {
     ++over;
     if (worst == nullptr || device.lacking() > worst->lacking()) worst = &device;
   }
-  if (worst == nullptr) return to_text(result.verdict());
+  if (worst == nullptr) return std::string(to_text(result.verdict()));
   return fmt::format("needs {} more ({}{})", to_text(worst->lacking()), worst->name,
                      over == 1   ? ""
                      : over == 2 ? " and 1 other"

@@ -11,7 +11,7 @@
 #include "core/profile.hpp"
 #include "core/timeline.hpp"
 #include "experiment/checks.hpp"
-#include "experiment/request.hpp"
+#include "experiment/experiment.hpp"
 #include "lowering/memory.hpp"
 #include "sim/communication_sources.hpp"
 
@@ -87,16 +87,16 @@ struct Planned {
   Plan plan;
   Seconds search_time{}, simulation_time{};
 };
-/// The strategy that the scene's layout file stands for: it is not in the table.
+/// The strategy that the experiment's layout file stands for: it is not in the table.
 [[nodiscard]] const Strategy& layout_strategy();
-/// Asks a strategy. `known` are plans of other strategies for the same scene. Throws InputError if
-/// it has no plan for the input.
-[[nodiscard]] Planned make_plan(const Scene& scene, const Strategy& strategy,
+/// Asks a strategy. `known` are plans of other strategies for the same experiment. Throws
+/// InputError if it has no plan for the input.
+[[nodiscard]] Planned make_plan(const Experiment& experiment, const Strategy& strategy,
                                 std::span<const Plan> known = {}, Progress* progress = nullptr);
 
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
 /// that cannot be.
-[[nodiscard]] Run run_plan(const Scene& scene, const Planned& planned);
+[[nodiscard]] Run run_plan(const Experiment& experiment, const Planned& planned);
 
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);

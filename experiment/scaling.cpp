@@ -23,25 +23,26 @@ std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpu
   return counts;
 }
 
-Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies,
+Scaling scale(const Experiment& experiment, const std::vector<const Strategy*>& strategies,
               const std::vector<std::int64_t>& counts, bool quiet) {
-  const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
+  const auto gpus =
+      static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   for (const std::int64_t count : counts) {
-    if (scene.batch * count % gpus != 0) {
+    if (experiment.batch * count % gpus != 0) {
       throw InputError("--scaling",
                        fmt::format("{} of {} GPUs would have {}/{} of batch {}", count, gpus, count,
-                                   gpus, scene.batch),
+                                   gpus, experiment.batch),
                        "accepted: numbers of GPUs that give a whole batch");
     }
   }
   Scaling scaling;
   Progress progress(counts.size() * strategies.size(), quiet);
   for (const std::int64_t count : counts) {
-    Request request = scene.request;
+    Request request = experiment.request;
     request.first_gpus = static_cast<std::size_t>(count);
-    request.batch = scene.batch * count / gpus;
+    request.batch = experiment.batch * count / gpus;
     request.jitter = 0;
-    const Scene smaller(request);
+    const Experiment smaller(request);
     std::vector<Plan> known;
     for (const Strategy* strategy : strategies) {
       progress.next(fmt::format("{} on {}", strategy->name, count));

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "experiment/request.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 
 namespace parsim {
@@ -30,9 +30,10 @@ struct Scaling {
 /// has.
 [[nodiscard]] std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpus);
 
-/// Weak scaling: every GPU has as many samples as in the scene itself, so that a count is refused
-/// if that is no whole number. Each count is searched anew.
-[[nodiscard]] Scaling scale(const Scene& scene, const std::vector<const Strategy*>& strategies,
+/// Weak scaling: every GPU has as many samples as in the experiment itself, so that a count is
+/// refused if that is no whole number. Each count is searched anew.
+[[nodiscard]] Scaling scale(const Experiment& experiment,
+                            const std::vector<const Strategy*>& strategies,
                             const std::vector<std::int64_t>& counts, bool quiet);
 
 }  // namespace parsim

@@ -37,7 +37,7 @@ std::string options_of(const Saving& saving) {
   std::vector<std::string> options;
   if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
   if (saving.recompute != Recompute::none) {
-    options.push_back("--recompute " + to_text(saving.recompute));
+    options.push_back(fmt::format("--recompute {}", to_text(saving.recompute)));
   }
   return fmt::format("{}", fmt::join(options, " "));
 }
@@ -63,19 +63,20 @@ std::optional<std::int64_t> largest_batch(const StrategyInput& input, const Savi
 
 }  // namespace
 
-std::string what_would_fit(const Scene& scene) {
-  if (scene.plan) return {};
-  const StrategyInput input = scene.strategy_input();
-  const auto gpus = static_cast<std::int64_t>(devices_of(scene.cluster, DeviceKind::gpu).size());
+std::string what_would_fit(const Experiment& experiment) {
+  if (experiment.plan) return {};
+  const StrategyInput input = experiment.strategy_input();
+  const auto gpus =
+      static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage, input.recompute};
-  if (data_fits(input, now, scene.batch)) return "data would fit as asked";
+  if (data_fits(input, now, experiment.batch)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
-  const bool attention = !attention_scores(scene.network).empty();
+  const bool attention = !attention_scores(experiment.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
   for (const Saving& saving : savings_from(now, attention, splits)) {
     most = saving;
-    if (!data_fits(input, saving, scene.batch)) continue;
+    if (!data_fits(input, saving, experiment.batch)) continue;
     ways.push_back("with " + options_of(saving));
     break;
   }
@@ -86,12 +87,12 @@ std::string what_would_fit(const Scene& scene) {
   if (!helps && !all.empty()) {
     std::optional<std::int64_t> more = largest_batch(input, most, gpus);
     // Fewer samples than GPUs leave some without a share of what is split.
-    if (!more && scene.batch < gpus && data_fits(input, most, gpus)) more = gpus;
+    if (!more && experiment.batch < gpus && data_fits(input, most, gpus)) more = gpus;
     if (more && more != batch) ways.push_back(fmt::format("with {} --batch {}", all, *more));
   }
   if (!ways.empty()) return fmt::format("data would fit {}", join(ways, ", or "));
   return fmt::format("data would not fit even with {}{}--batch {}", all, all.empty() ? "" : " ",
-                     std::min(gpus, scene.batch));
+                     std::min(gpus, experiment.batch));
 }
 
 }  // namespace parsim

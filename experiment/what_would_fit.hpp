@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "experiment/request.hpp"
+#include "experiment/experiment.hpp"
 
 namespace parsim {
 
@@ -12,6 +12,6 @@ namespace parsim {
 /// with which it does so without, or with all of them if that is not enough. Only memory is asked,
 /// nothing is simulated. "data would fit as asked" if only the strategies asked for do not. Empty
 /// if a plan file has decided already.
-[[nodiscard]] std::string what_would_fit(const Scene& scene);
+[[nodiscard]] std::string what_would_fit(const Experiment& experiment);
 
 }  // namespace parsim

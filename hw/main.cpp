@@ -236,7 +236,7 @@ int run(const std::vector<std::string>& words) {
                                                                   : 8e-2;
       const std::string difference = hardware.check(dag, tolerance);
       report += fmt::format("{} {}: {}\n", dag.network.name, dag.strategy,
-                            difference.empty() ? "equal within tolerance" : difference);
+                            difference.empty() ? "equal within the tolerance" : difference);
       if (!difference.empty()) throw hw::HardwareError(report);
     }
     say(report);

@@ -38,16 +38,16 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
 }
 
 /// What the row of each option records, and what was found out for it.
-Json inputs(const Scene& scene) {
-  const Request& request = scene.request;
+Json inputs(const Experiment& experiment) {
+  const Request& request = experiment.request;
   Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
   for (const Option& option : options()) {
-    if (option.key.empty() || (scene.plan && !option.is_recorded_with_plan())) continue;
-    json[std::string(option.key)] = option.member.json(scene);
+    if (option.key.empty() || (experiment.plan && !option.is_recorded_with_plan())) continue;
+    json[std::string(option.key)] = option.member.json(experiment);
   }
-  const std::optional<std::string> attention = attention_of(scene.network);
+  const std::optional<std::string> attention = attention_of(experiment.network);
   json["attention"] =
-      attention ? Json{{"kernels", *attention}, {"by_default", scene.attention_by_default}}
+      attention ? Json{{"kernels", *attention}, {"by_default", experiment.attention_by_default}}
                 : Json(nullptr);
   json["launch_interval_s"] = request.sim.launch_interval.count();
   json["simgrid"] = nullptr;
@@ -176,13 +176,13 @@ Json scaling_json(const Scaling& scaling) {
   return json;
 }
 
-Json result_json(const Scene& scene, const RunResult& result, const Json& shared) {
+Json result_json(const Experiment& experiment, const RunResult& result, const Json& shared) {
   Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
-  json["warnings"] = scene.warnings;
+  json["warnings"] = experiment.warnings;
   for (const std::string& warning : communication_warnings(result)) {
     json["warnings"].push_back(warning);
   }
-  json["seed"] = scene.request.seed;
+  json["seed"] = experiment.request.seed;
   json["version"] = version();
   json["inputs"] = shared;
   return json;
@@ -192,41 +192,42 @@ Json result_json(const Scene& scene, const RunResult& result, const Json& shared
 
 std::string version() { return PARSIM_VERSION; }
 
-std::string inputs_json(const Scene& scene) { return text_of(inputs(scene)); }
+std::string inputs_json(const Experiment& experiment) { return text_of(inputs(experiment)); }
 
-std::string simulation_json(const Scene& scene, const RunResult& result,
+std::string simulation_json(const Experiment& experiment, const RunResult& result,
                             const std::string& advice) {
-  Json json = result_json(scene, result, inputs(scene));
+  Json json = result_json(experiment, result, inputs(experiment));
   if (!advice.empty()) json["advice"] = advice;
   return text_of(json);
 }
 
-std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+std::string comparison_json(const Experiment& experiment, const std::vector<RunResult>& results,
                             const std::string& best, const Scaling* scaling,
                             const std::string& advice) {
-  const Json shared = inputs(scene);
+  const Json shared = inputs(experiment);
   Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
   if (!advice.empty()) json["advice"] = advice;
   if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
   for (const RunResult& result : results) {
-    json["results"].push_back(result_json(scene, result, shared));
+    json["results"].push_back(result_json(experiment, result, shared));
   }
   return text_of(json);
 }
 
-std::string plan_summary_json(const Scene& scene, const Planned& planned,
+std::string plan_summary_json(const Experiment& experiment, const Planned& planned,
                               const std::string& plan_path, const std::string& dag_path) {
   Json json;
   json["strategy"] = planned.plan.strategy;
   json["micro_batches"] = planned.plan.schedule.micro_batches;
   json["plan_file"] = plan_path.empty() ? Json(nullptr) : Json(plan_path);
   json["dag_file"] = dag_path.empty() ? Json(nullptr) : Json(dag_path);
-  json["search_time_s"] = scene.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
+  json["search_time_s"] =
+      experiment.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
   json["notes"] = planned.plan.notes;
-  json["warnings"] = scene.warnings;
-  json["seed"] = scene.request.seed;
+  json["warnings"] = experiment.warnings;
+  json["seed"] = experiment.request.seed;
   json["version"] = version();
-  json["inputs"] = inputs(scene);
+  json["inputs"] = inputs(experiment);
   return text_of(json);
 }
 

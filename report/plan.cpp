@@ -21,17 +21,17 @@ std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
   return fmt::format("{} … {} ({})", names.front(), names.back(), names.size());
 }
 
-Document report_plan(const Scene& scene, const Planned& planned, const std::string& plan_path,
-                     const std::string& dag_path) {
+Document report_plan(const Experiment& experiment, const Planned& planned,
+                     const std::string& plan_path, const std::string& dag_path) {
   const Plan& plan = planned.plan;
   std::vector<std::string> layers;
   std::vector<std::string> cuts;
   std::vector<std::string> devices;
   std::vector<TableCell> stages;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    layers.push_back(scene.network.layers[i].name);
+    layers.push_back(experiment.network.layers[i].name);
     cuts.push_back(split_text(plan.layers[i]));
-    devices.push_back(devices_text(plan.layers[i], scene.cluster));
+    devices.push_back(devices_text(plan.layers[i], experiment.cluster));
     const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
     stages.push_back(TableCell::word(std::to_string(i < stage.size() ? stage[i] : 0)));
   }
@@ -42,18 +42,18 @@ Document report_plan(const Scene& scene, const Planned& planned, const std::stri
   add_column(table, {"stage", "stage"}, std::move(stages));
 
   Document document;
-  document.head = {fmt::format("{}: {} on {}, batch {} in {}", plan.strategy, scene.network.name,
-                               scene.cluster.name, plan.batch,
+  document.head = {fmt::format("{}: {} on {}, batch {} in {}", plan.strategy,
+                               experiment.network.name, experiment.cluster.name, plan.batch,
                                counted(plan.schedule.micro_batches, "micro-batch"))};
   document.tables = {std::move(table)};
   document.notes = plan.notes;
-  document.warnings = scene.warnings;
+  document.warnings = experiment.warnings;
   if (!plan_path.empty()) document.notes.push_back("plan written to " + shown_path(plan_path));
   if (!dag_path.empty())
     document.notes.push_back("execution DAG written to " + shown_path(dag_path));
   document.json = plan_path.empty() && dag_path.empty()
                       ? to_json(plan)
-                      : plan_summary_json(scene, planned, plan_path, dag_path);
+                      : plan_summary_json(experiment, planned, plan_path, dag_path);
   return document;
 }
 

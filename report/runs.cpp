@@ -37,8 +37,8 @@ std::string device_mix(const Cluster& cluster) {
 
 /// "fp32", or "bf16 with gradients in fp32".
 std::string arithmetic_of(const Request& request) {
-  const std::string kernels = to_text(request.precision);
-  if (request.reduce_precision == storage_of(request.precision)) return kernels;
+  const std::string_view kernels = to_text(request.precision);
+  if (request.reduce_precision == storage_of(request.precision)) return std::string(kernels);
   return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
 }
 
@@ -58,13 +58,14 @@ std::string kernel_times(const RunResult& result) {
   return join(shares) + ", not measured on these GPUs";
 }
 
-std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& results) {
-  const Request& request = scene.request;
-  const std::size_t gpus = devices_of(scene.cluster, DeviceKind::gpu).size();
-  const bool chosen = !request.batch && !scene.plan;
+std::vector<std::string> head(const Experiment& experiment, const std::vector<RunResult>& results) {
+  const Request& request = experiment.request;
+  const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
+  const bool chosen = !request.batch && !experiment.plan;
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", scene.network.name,
-                              scene.cluster.name, device_mix(scene.cluster), scene.batch,
+  lines.push_back(fmt::format("{} on {} ({}), batch {}{}, {}, {}", experiment.network.name,
+                              experiment.cluster.name, device_mix(experiment.cluster),
+                              experiment.batch,
                               chosen ? fmt::format(" (default: 32 x {})", gpus) : "",
                               arithmetic_of(request), to_text(request.optimizer)));
   const auto made = std::find_if(results.begin(), results.end(),
@@ -83,7 +84,7 @@ std::vector<std::string> head(const Scene& scene, const std::vector<RunResult>& 
   // A note names the rows if not all.
   if (by(Engine::fast) && !by(Engine::simgrid)) sim.engine = Engine::fast;
   lines.push_back("network: " + communication_model(sim));
-  const std::string communication = communication_line(scene, results);
+  const std::string communication = communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;
 }
@@ -116,7 +117,7 @@ Table result_table(const std::vector<RunResult>& results, bool wide) {
   };
   const auto words = [&](auto of) {
     std::vector<std::string> texts;
-    for (const RunResult& result : results) texts.push_back(of(result));
+    for (const RunResult& result : results) texts.emplace_back(of(result));
     return texts;
   };
   using R = const RunResult&;
@@ -164,8 +165,9 @@ Table result_table(const std::vector<RunResult>& results, bool wide) {
 
 }  // namespace
 
-std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResult>& results) {
-  if (scene.request.jitter <= 0) return std::nullopt;
+std::optional<Table> jitter_table(const Experiment& experiment,
+                                  const std::vector<RunResult>& results) {
+  if (experiment.request.jitter <= 0) return std::nullopt;
   std::vector<std::string> names;
   std::vector<double> median, low, high;
   for (const RunResult& result : results) {
@@ -176,9 +178,9 @@ std::optional<Table> jitter_table(const Scene& scene, const std::vector<RunResul
     high.push_back(known ? result.jittered->high.count() : absent);
   }
   Table table;
-  table.title =
-      fmt::format("{} steps with random kernel times (log-normal, {} %, seed {})",
-                  scene.request.runs, three_digits(100 * scene.request.jitter), scene.request.seed);
+  table.title = fmt::format("{} steps with random kernel times (log-normal, {} %, seed {})",
+                            experiment.request.runs, three_digits(100 * experiment.request.jitter),
+                            experiment.request.seed);
   add_words(table, "strategy", "strategy", names);
   add_numbers(table, "s",
               {{"median step", "median_s", std::move(median)},
@@ -243,7 +245,8 @@ std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& res
       join(fast));
 }
 
-void append_notes(Document& document, const Scene& scene, const std::vector<RunResult>& results) {
+void append_notes(Document& document, const Experiment& experiment,
+                  const std::vector<RunResult>& results) {
   for (const RunResult& result : results) {
     const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
     // Of several strategies only the one without a method of its own explains itself; JSON has all.
@@ -252,9 +255,9 @@ void append_notes(Document& document, const Scene& scene, const std::vector<RunR
     }
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
-  std::string engines = engine_note(scene.request.sim, results);
+  std::string engines = engine_note(experiment.request.sim, results);
   if (!engines.empty()) document.notes.push_back(std::move(engines));
-  document.warnings = scene.warnings;
+  document.warnings = experiment.warnings;
   for (const RunResult& result : results) {
     for (std::string& warning : communication_warnings(result)) {
       document.warnings.push_back(std::move(warning));
@@ -273,48 +276,48 @@ std::string winner(const std::vector<RunResult>& sorted, const std::string& best
 }
 
 /// "" if one fits.
-std::string advice_for(const Scene& scene, const std::vector<RunResult>& results) {
+std::string advice_for(const Experiment& experiment, const std::vector<RunResult>& results) {
   const bool fits = std::any_of(results.begin(), results.end(),
                                 [](const RunResult& result) { return result.fits(); });
-  return fits ? "" : what_would_fit(scene);
+  return fits ? "" : what_would_fit(experiment);
 }
 
 }  // namespace
 
-Document report_simulation(const Scene& scene, const RunResult& result) {
+Document report_simulation(const Experiment& experiment, const RunResult& result) {
   Document document;
-  document.head = head(scene, {result});
+  document.head = head(experiment, {result});
   document.tables = {result_table({result}, true), device_table(result)};
-  if (auto table = jitter_table(scene, {result})) document.tables.push_back(std::move(*table));
+  if (auto table = jitter_table(experiment, {result})) document.tables.push_back(std::move(*table));
   document.notes = {"compute, exposed comm. and idle of a strategy are means over the GPUs",
                     result.checks};
-  const std::string advice = advice_for(scene, {result});
+  const std::string advice = advice_for(experiment, {result});
   if (!advice.empty()) document.notes.push_back(advice);
-  append_notes(document, scene, {result});
-  document.json = simulation_json(scene, result, advice);
+  append_notes(document, experiment, {result});
+  document.json = simulation_json(experiment, result, advice);
   return document;
 }
 
-Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+Document report_comparison(const Experiment& experiment, const std::vector<RunResult>& results,
                            const std::string& best, const Scaling* scaling) {
   Document document;
-  document.head = head(scene, results);
-  document.tables = {result_table(results, scene.request.wide)};
-  if (auto table = jitter_table(scene, results)) document.tables.push_back(std::move(*table));
+  document.head = head(experiment, results);
+  document.tables = {result_table(results, experiment.request.wide)};
+  if (auto table = jitter_table(experiment, results)) document.tables.push_back(std::move(*table));
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed comm. and idle are means over the GPUs"};
   document.notes.push_back(winner(results, best));
-  const std::string advice = advice_for(scene, results);
+  const std::string advice = advice_for(experiment, results);
   if (!advice.empty()) document.notes.push_back(advice);
   const auto simulated = std::count_if(results.begin(), results.end(),
                                        [](const RunResult& r) { return r.error.empty(); });
   document.notes.push_back(
       fmt::format("self-checks passed in {} simulation{}", simulated, simulated == 1 ? "" : "s"));
-  append_notes(document, scene, results);
+  append_notes(document, experiment, results);
   if (results.size() > 1) {
     document.notes.push_back("to see why a plan was chosen: parsim explain --strategy NAME");
   }
-  document.json = comparison_json(scene, results, best, scaling, advice);
+  document.json = comparison_json(experiment, results, best, scaling, advice);
   return document;
 }
 

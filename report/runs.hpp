@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiment/request.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
@@ -16,30 +16,32 @@ namespace parsim {
 [[nodiscard]] std::string version();
 
 /// One strategy in detail: its row, then the devices.
-[[nodiscard]] Document report_simulation(const Scene& scene, const RunResult& result);
+[[nodiscard]] Document report_simulation(const Experiment& experiment, const RunResult& result);
 /// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
 /// `scaling`: null without --scaling.
-[[nodiscard]] Document report_comparison(const Scene& scene, const std::vector<RunResult>& results,
+[[nodiscard]] Document report_comparison(const Experiment& experiment,
+                                         const std::vector<RunResult>& results,
                                          const std::string& best, const Scaling* scaling);
 
 /// Steps with --jitter, one row per strategy.
-[[nodiscard]] std::optional<Table> jitter_table(const Scene& scene,
+[[nodiscard]] std::optional<Table> jitter_table(const Experiment& experiment,
                                                 const std::vector<RunResult>& results);
 
 /// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
 /// nothing does; else "".
-[[nodiscard]] std::string simulation_json(const Scene& scene, const RunResult& result,
+[[nodiscard]] std::string simulation_json(const Experiment& experiment, const RunResult& result,
                                           const std::string& advice);
-[[nodiscard]] std::string comparison_json(const Scene& scene, const std::vector<RunResult>& results,
+[[nodiscard]] std::string comparison_json(const Experiment& experiment,
+                                          const std::vector<RunResult>& results,
                                           const std::string& best, const Scaling* scaling,
                                           const std::string& advice);
 /// All inputs of a result, as JSON.
-[[nodiscard]] std::string inputs_json(const Scene& scene);
+[[nodiscard]] std::string inputs_json(const Experiment& experiment);
 /// The plan of a strategy, and the files it was written to ("" if not). Without files the JSON is
 /// the plan itself, else a summary.
-[[nodiscard]] Document report_plan(const Scene& scene, const Planned& planned,
+[[nodiscard]] Document report_plan(const Experiment& experiment, const Planned& planned,
                                    const std::string& plan_path, const std::string& dag_path);
-[[nodiscard]] std::string plan_summary_json(const Scene& scene, const Planned& planned,
+[[nodiscard]] std::string plan_summary_json(const Experiment& experiment, const Planned& planned,
                                             const std::string& plan_path,
                                             const std::string& dag_path);
 

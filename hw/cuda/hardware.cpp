@@ -16,9 +16,10 @@ CudaRuns runs_for(const ExecDag& dag) {
   }
   // Its kernels and collectives add up in the type that stores the weights.
   if (dag.reduce_precision != storage_of(dag.precision)) {
-    throw InputError("--reduce-precision",
-                     to_text(dag.reduce_precision) + " with " + to_text(dag.precision),
-                     "accepted on CUDA: " + to_text(storage_of(dag.precision)));
+    throw InputError(
+        "--reduce-precision",
+        std::string(to_text(dag.reduce_precision)).append(" with ").append(to_text(dag.precision)),
+        std::string("accepted on CUDA: ").append(to_text(storage_of(dag.precision))));
   }
   return dag.precision == Precision::bf16 ? bf16_runs() : f32_runs();
 }

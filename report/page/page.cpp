@@ -84,17 +84,17 @@ std::string section_of(const Page& page, const StrategySection& section, bool op
   const std::int64_t parts = result.micro_batches;
   if (parts > 1) out += fmt::format("<p>{} micro-batches per step.</p>", parts);
   out += list_of(result.notes, "notes");
-  const Cluster& cluster = page.scene.cluster;
+  const Cluster& cluster = page.experiment.cluster;
   out += "<h4>Plan</h4>\n" +
-         shown.once(draw_plan(page.scene.network, cluster, section.plan), result.strategy);
+         shown.once(draw_plan(page.experiment.network, cluster, section.plan), result.strategy);
   out += "<h4>Devices</h4>\n" + shown.once(draw_devices(result), result.strategy);
   out += "<h4>Links</h4>\n";
   if (!open) {
     out += shown.once(draw_cluster(cluster, section.hop_use, false), result.strategy);
   }
-  out += list_links(page.scene.cluster, section.hop_use);
+  out += list_links(page.experiment.cluster, section.hop_use);
   if (!section.bars.tracks.empty()) {
-    out += "<h4>Timeline</h4>\n" + draw_timeline(section.bars, page.scene.cluster);
+    out += "<h4>Timeline</h4>\n" + draw_timeline(section.bars, page.experiment.cluster);
   }
   return out + "</details>\n";
 }
@@ -147,9 +147,9 @@ copies <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i
 }
 
 std::string render_page(const Page& page) {
-  const Scene& scene = page.scene;
-  const std::string title =
-      fmt::format("{} on {}", html_name(scene.network.name), html_name(scene.cluster.name));
+  const Experiment& experiment = page.experiment;
+  const std::string title = fmt::format("{} on {}", html_name(experiment.network.name),
+                                        html_name(experiment.cluster.name));
   const auto opened = std::find_if(
       page.sections.begin(), page.sections.end(),
       [&](const StrategySection& section) { return section.result.strategy == page.best; });
@@ -167,11 +167,11 @@ std::string render_page(const Page& page) {
   for (const StrategySection& section : page.sections) results.push_back(section.result);
   out += "<h2>Predicted step time</h2>\n" + draw_strategies(results);
   out += html_table(page.document.tables.front());
-  if (const auto jitter = jitter_table(scene, results)) out += html_table(*jitter);
+  if (const auto jitter = jitter_table(experiment, results)) out += html_table(*jitter);
   if (page.scaling != nullptr) out += "<h2>Scaling</h2>\n" + draw_scaling(*page.scaling);
   out += fmt::format("<h2>Cluster: link use of {}</h2>\n",
                      html_name(page.sections[open].result.strategy));
-  out += draw_cluster(scene.cluster, page.sections[open].hop_use, true);
+  out += draw_cluster(experiment.cluster, page.sections[open].hop_use, true);
   out += "<h2>Strategies</h2>\n" + std::string(keys);
   if (timelines) out += timeline_key();
   Shown shown;
@@ -183,9 +183,9 @@ std::string render_page(const Page& page) {
       std::string("<details><summary>glossary</summary>") + std::string(meanings) + "</details>\n";
   return out + "<h2>Command and inputs</h2>\n" +
          page_end(
-             scene.request.command, timelines,
+             experiment.request.command, timelines,
              fmt::format("<details><summary>resolved inputs</summary><pre>{}</pre></details>\n",
-                         html(inputs_json(scene), 100'000)));
+                         html(inputs_json(experiment), 100'000)));
 }
 
 }  // namespace parsim

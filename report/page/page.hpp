@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiment/request.hpp"
+#include "experiment/experiment.hpp"
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
 #include "report/page/section.hpp"
@@ -14,7 +14,7 @@
 namespace parsim {
 
 struct Page {
-  const Scene& scene;
+  const Experiment& experiment;
   const Document& document;               ///< the report that goes to standard output
   std::vector<StrategySection> sections;  ///< in the order of the rows
   std::string best;                       ///< the strategy to open the page with; "" for the first

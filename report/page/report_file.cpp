@@ -13,14 +13,15 @@ ReportFile::ReportFile(std::string path, bool with_timeline)
       with_timeline_(with_timeline),
       file_(std::make_unique<OutputFile>(path_, "--report")) {}
 
-StrategySection ReportFile::section(const Scene& scene, const Run& run, const Plan& plan) const {
-  return make_section(scene.cluster, run, plan, with_timeline_);
+StrategySection ReportFile::section(const Experiment& experiment, const Run& run,
+                                    const Plan& plan) const {
+  return make_section(experiment.cluster, run, plan, with_timeline_);
 }
 
-void ReportFile::write(const Scene& scene, Document& document,
+void ReportFile::write(const Experiment& experiment, Document& document,
                        const std::vector<RunResult>& results, std::vector<StrategySection> sections,
                        const Scaling* scaling) {
-  Page page{scene, document, {}, {}, scaling};
+  Page page{experiment, document, {}, {}, scaling};
   for (const RunResult& result : results) {
     const auto found = std::find_if(
         sections.begin(), sections.end(),

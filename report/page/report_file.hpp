@@ -17,11 +17,13 @@ class ReportFile {
   /// Throws InputError if the file cannot be written.
   ReportFile(std::string path, bool with_timeline);
 
-  [[nodiscard]] StrategySection section(const Scene& scene, const Run& run, const Plan& plan) const;
+  [[nodiscard]] StrategySection section(const Experiment& experiment, const Run& run,
+                                        const Plan& plan) const;
   /// Writes the page and adds its path to the notes of the document. Rows without a section get one
   /// with the reason why there is no plan.
-  void write(const Scene& scene, Document& document, const std::vector<RunResult>& results,
-             std::vector<StrategySection> sections, const Scaling* scaling);
+  void write(const Experiment& experiment, Document& document,
+             const std::vector<RunResult>& results, std::vector<StrategySection> sections,
+             const Scaling* scaling);
 
  private:
   std::string path_;

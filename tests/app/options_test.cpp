@@ -32,17 +32,18 @@ Words and_also(Words words, const Words& more) {
 }
 
 json inputs_of(const Words& command) {
-  const Scene scene(make_request(parse_command_line(command).arguments));
-  return json::parse(inputs_json(scene));
+  const Experiment experiment(make_request(parse_command_line(command).arguments));
+  return json::parse(inputs_json(experiment));
 }
 
 /// Options with values that are no closed set, and what they need to be accepted.
 class Samples {
  public:
   Samples() {
-    const Scene scene(make_request(parse_command_line(and_also({"plan"}, question)).arguments));
+    const Experiment experiment(
+        make_request(parse_command_line(and_also({"plan"}, question)).arguments));
     const std::string plan =
-        folder_.write("plan.json", to_json(make_plan(scene, strategy("data", "test")).plan));
+        folder_.write("plan.json", to_json(make_plan(experiment, strategy("data", "test")).plan));
     const std::string layout = folder_.write(
         "layout.toml", "[[stages]]\nblocks = \"0-11\"\ngroups = [[\"gpu0\"], [\"gpu1\"]]\n");
     const std::string profile = folder_.write(

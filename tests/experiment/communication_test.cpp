@@ -163,9 +163,10 @@ TEST_CASE("communication: where SimGrid would take long, the fast engine simulat
   request.strategies = {"owt"};
   const auto engine = [&](Engine asked) {
     request.sim.engine = asked;
-    const Scene scene(request);
-    const RunResult result = run_plan(scene, make_plan(scene, strategy("owt", "test"))).result;
-    const Document document = report_simulation(scene, result);
+    const Experiment experiment(request);
+    const RunResult result =
+        run_plan(experiment, make_plan(experiment, strategy("owt", "test"))).result;
+    const Document document = report_simulation(experiment, result);
     const std::vector<std::string>& notes = document.notes;
     const bool head = std::any_of(document.head.begin(), document.head.end(), [](const auto& line) {
       return line.ends_with("simulated by the fast engine");

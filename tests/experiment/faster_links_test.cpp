@@ -61,13 +61,15 @@ TEST_CASE("faster links: a run that they slow down says so, others say nothing")
     request.network = "lenet5";
     request.cluster = cluster;
     request.sim = with(Engine::simgrid, fidelity);
-    const Scene scene(request);
+    const Experiment experiment(request);
     Run run;
     run.dag = dag;
-    run.timeline = make_simulator(scene.cluster, scene.step_cost(), scene.step_options())->run(dag);
+    run.timeline =
+        make_simulator(experiment.cluster, experiment.step_cost(), experiment.step_options())
+            ->run(dag);
     run.result.step_time = makespan(run.timeline);
     run.result.messages = messages(dag);
-    return links_anomaly(scene, run);
+    return links_anomaly(experiment, run);
   };
   const std::string slow = "star:8,device=p100-sxm2,rate=1GB/s,latency=0us";
   CHECK(said(slow, four_to_one(), Fidelity::hops).starts_with("anomaly: "));

@@ -98,7 +98,7 @@ TEST_CASE("layout file: a wrong file is refused with its line, key and what is a
         "recompute, shares, sends, stages; did you mean 'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
   CHECK(refusal("zero = 1", "zero = 4") ==
-        "l.toml:3:zero: 4 is out of range; a whole number of 0 to 3");
+        "l.toml:3:zero: 4 is out of range; accepted: a whole number from 0 to 3");
   CHECK(refusal("0-3", "0-4") ==
         "l.toml:11:stages.blocks: begins with block 4; accepted: stages that follow one another: "
         "block 5 comes next");

@@ -73,9 +73,9 @@ const Strategy& any_strategy() {
 
 TEST_CASE("laws: every strategy keeps every bound, and a device's time adds up to the step") {
   CHECK(holds([] {
-    const Scene scene(any_request());
-    const Planned planned = make_plan(scene, any_strategy());
-    const RunResult result = run_plan(scene, planned).result;  // throws if a bound is broken
+    const Experiment experiment(any_request());
+    const Planned planned = make_plan(experiment, any_strategy());
+    const RunResult result = run_plan(experiment, planned).result;  // throws if a bound is broken
     RC_ASSERT(result.checks.starts_with("self-checks passed: "));
     for (const DeviceResult& device : result.devices) {
       const Seconds sum = device.use.compute + device.use.exposed_communication + device.use.idle;
@@ -88,8 +88,8 @@ TEST_CASE("laws: the same input gives the same plan and the same timeline, bit f
   CHECK(holds([] {
     const Request request = any_request();
     const Strategy& strategy = any_strategy();
-    const Scene first(request);
-    const Scene second(request);
+    const Experiment first(request);
+    const Experiment second(request);
     const Planned plan = make_plan(first, strategy);
     RC_ASSERT(plan.plan == make_plan(second, strategy).plan);
     RC_ASSERT(run_plan(first, plan).timeline == run_plan(second, plan).timeline);
@@ -100,8 +100,8 @@ TEST_CASE("laws: names of devices and links change nothing") {
   CHECK(holds([] {
     const Request request = any_request();
     const Strategy& strategy = any_strategy();
-    Scene plain(request);
-    Scene renamed(request);
+    Experiment plain(request);
+    Experiment renamed(request);
     for (std::size_t i = 0; i < renamed.cluster.devices.size(); ++i) {
       renamed.cluster.devices[i].name = fmt::format("{}", 1000 - i);  // other order, too
     }
@@ -122,16 +122,18 @@ TEST_CASE("laws: links twice as fast never slow a step whose flows do not compet
         Request request = any_request();
         request.sim.engine = Engine::fast;
         request.sim.collectives = *rc::gen::element(CollectiveCost::ideal, CollectiveCost::nccl);
-        const Scene scene(request);
-        const Planned planned = make_plan(scene, any_strategy());
+        const Experiment experiment(request);
+        const Planned planned = make_plan(experiment, any_strategy());
         const auto steps = [&](Fidelity fidelity) {
-          SimOptions options = scene.step_options();
+          SimOptions options = experiment.step_options();
           options.fidelity = fidelity;
-          const ExecDag dag = lower(scene.network, scene.cluster, planned.plan);
-          const auto simulator = make_simulator(scene.cluster, scene.step_cost(), options);
+          const ExecDag dag = lower(experiment.network, experiment.cluster, planned.plan);
+          const auto simulator =
+              make_simulator(experiment.cluster, experiment.step_cost(), options);
           return std::pair(
               makespan(simulator->run(dag)).count(),
-              step_on_faster_links(dag, scene.cluster, scene.step_cost(), options).count());
+              step_on_faster_links(dag, experiment.cluster, experiment.step_cost(), options)
+                  .count());
         };
         // Without contention never. With it: where it takes as long as without, flows do not
         // compete.
@@ -151,9 +153,10 @@ TEST_CASE("laws: on one device every strategy takes the sum of its kernels and m
         *rc::gen::element<std::string>("star:1,device=p100-sxm2,rate=25GB/s,latency=1us",
                                        "star:1,device=t4,rate=1GB/s,latency=0us");
     request.sync = Sync::Kind::ring;
-    const Scene scene(request);
-    const Run run = run_plan(scene, make_plan(scene, any_strategy()));
-    const std::vector<Seconds> times = durations(run.dag, scene.cluster, *scene.cost).times;
+    const Experiment experiment(request);
+    const Run run = run_plan(experiment, make_plan(experiment, any_strategy()));
+    const std::vector<Seconds> times =
+        durations(run.dag, experiment.cluster, *experiment.cost).times;
     const Seconds sum = std::accumulate(times.begin(), times.end(), Seconds{});
     const Seconds tolerance = Seconds{1e-9} * static_cast<double>(run.dag.size());
     RC_ASSERT(run.result.moved == Bytes{});
@@ -164,11 +167,11 @@ TEST_CASE("laws: on one device every strategy takes the sum of its kernels and m
 TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any cluster") {
   CHECK(holds([] {
     const Request request = any_request();
-    const Scene scene(request);
-    const auto devices = static_cast<std::int64_t>(scene.cluster.devices.size());
-    RC_PRE(scene.batch >= devices);
-    const Run run = run_plan(scene, make_plan(scene, strategy("data", "test")));
-    const std::int64_t parameters = parameter_count(scene.network);
+    const Experiment experiment(request);
+    const auto devices = static_cast<std::int64_t>(experiment.cluster.devices.size());
+    RC_PRE(experiment.batch >= devices);
+    const Run run = run_plan(experiment, make_plan(experiment, strategy("data", "test")));
+    const std::int64_t parameters = parameter_count(experiment.network);
     const Bytes gradients{parameters * element_bytes(request.reduce_precision)};
     const Bytes weights{parameters * element_bytes(request.precision)};
     const std::int64_t copies = request.sync == Sync::Kind::ring ? devices - 1 : devices;
@@ -181,11 +184,11 @@ TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any clus
 
 TEST_CASE("laws: a plan read back from its file is the plan, and gives the same timeline") {
   CHECK(holds([] {
-    const Scene scene(any_request());
-    const Planned planned = make_plan(scene, any_strategy());
+    const Experiment experiment(any_request());
+    const Planned planned = make_plan(experiment, any_strategy());
     const Plan again = plan_from_json(to_json(planned.plan), "test");
     RC_ASSERT(again == planned.plan);
-    RC_ASSERT(run_plan(scene, {again, {}}).timeline == run_plan(scene, planned).timeline);
+    RC_ASSERT(run_plan(experiment, {again, {}}).timeline == run_plan(experiment, planned).timeline);
   }));
 }
 

@@ -1,0 +1,53 @@
+// A request resolved: network, cluster and costs, loaded and checked, from which plans are made and
+// on which they run (experiment/run.hpp).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/cost_model.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+#include "experiment/request.hpp"
+
+namespace parsim {
+
+/// Everything a plan is made from and simulated on. Holds references into itself: never moves.
+class Experiment {
+ public:
+  /// Loads network and cluster, applies overrides, reads the plan file if there is one. Throws
+  /// InputError for whatever does not exist, cannot be read or does not fit together.
+  explicit Experiment(const Request& request);
+  Experiment(const Experiment&) = delete;
+  Experiment& operator=(const Experiment&) = delete;
+
+  [[nodiscard]] StrategyInput strategy_input() const;
+  /// What the step costs: stragglers included, which strategies do not know of.
+  [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
+  /// How the step is simulated: with what is slow for a while, which strategies do not know either.
+  [[nodiscard]] SimOptions step_options() const;
+  /// One line on costs and disturbances, for reports.
+  [[nodiscard]] std::string step_summary() const;
+
+  Request request;  ///< network and cluster named in any case
+  Network network;
+  bool attention_by_default = false;  ///< the devices decided, not the user
+  Cluster cluster;
+  std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
+  Stragglers stragglers;
+  std::optional<Plan> plan;           ///< of the plan file
+  std::optional<LayoutFile> layout;   ///< of the layout file
+  std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
+  DeviceId server;                    ///< invalid unless named
+  std::vector<std::string> warnings;  ///< what was not taken at face value
+  Seconds preparation{};              ///< wall clock of building the cost model
+
+ private:
+  void read_layout_file();
+};
+
+}  // namespace parsim
