@@ -320,7 +320,9 @@ Plan plan_hybrid(const StrategyInput& input) {
   }
   if (input.simulate) {
     // One replica, cut differently; one part per device, unless fewer are given.
-    Plan pipeline = plan_pipeline(input);
+    StrategyInput staged = input;
+    staged.pipeline_parallel = input.parts;
+    Plan pipeline = plan_pipeline(staged);
     pipeline.strategy = "hybrid";
     pipeline.notes.insert(pipeline.notes.begin(),
                           "the plan of 'pipeline', which is faster in simulation than the others");

@@ -82,7 +82,7 @@ grep -q 'torchrun: started 2 processes, and the largest plan uses 3 devices' "$p
 
 launch srun 3 calibrate "${dags[@]}"
 [[ $codes == '2 2 2 ' ]] || fail "calibrate: exit codes $codes"
-grep -q 'accepted by calibrate: one process for all devices' "$place/0.err" ||
+grep -q 'accepted: one process with calibrate' "$place/0.err" ||
   fail "calibrate: $(cat "$place/0.err")"
 
 # One of them was given another file.
