@@ -20,6 +20,7 @@
 #include "lowering/lower.hpp"
 #include "report/hardware.hpp"
 #include "report/page/validation_page.hpp"
+#include "validation/class_times.hpp"
 #include "validation/validation.hpp"
 
 namespace parsim {
@@ -170,51 +171,6 @@ Calibrated calibrated_cases(const Arguments& arguments, const HardwareRequest& h
     one.run = run_plan(Experiment(request), one.planned);
   }
   return out;
-}
-
-std::string class_of(const ExecDag& dag, OpId id) {
-  switch (dag.kind(id)) {
-    case OpKind::compute: {
-      const Compute op = std::get<Compute>(dag.op(id));
-      return std::string(kind_name(dag.network[dag.work(op.work).layer].kind));
-    }
-    case OpKind::update:
-      return "update";
-    case OpKind::local:
-      return "copy";
-    case OpKind::transfer:
-      return "transfer";
-    case OpKind::collective:
-      return std::string(to_text(static_cast<CollectiveKind>(dag.record(id).sub)));
-    case OpKind::delay:
-      break;
-  }
-  return "delay";
-}
-
-/// Predicted and measured time of all operations of a class, added up.
-using ClassTimes = std::map<std::string, std::pair<Seconds, Seconds>>;
-ClassTimes class_times(const ExecDag& dag, const Timeline& predicted, const Timeline& measured) {
-  ClassTimes times;
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    auto& [mine, theirs] = times[class_of(dag, OpId{i})];
-    mine += predicted.spans[i].end - predicted.spans[i].start;
-    theirs += measured.spans[i].end - measured.spans[i].start;
-  }
-  return times;
-}
-
-/// The class whose sum differs most: where the error comes from.
-std::string largest_gap(const ClassTimes& times) {
-  std::string worst;
-  Seconds gap{};
-  for (const auto& [name, both] : times) {
-    const Seconds here{std::abs((both.first - both.second).count())};
-    if (here <= gap) continue;
-    gap = here;
-    worst = fmt::format("{} ({:+.1f} %)", name, 100 * ((both.first - both.second) / both.second));
-  }
-  return worst;
 }
 
 struct Measured {

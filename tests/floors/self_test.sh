@@ -83,7 +83,9 @@ refuse README.md "$(printf 'x\\n%.0s' {1..121})" 'README.md:121: README.md has a
 refuse README.md "x\n$(printf '…%.0s' {1..100})\n" ''
 refuse README.md "<!-- $(printf 'x%.0s' {1..101}) -->\n" ''
 refuse README.md "x\n$(printf '…%.0s' {1..101})\n" 'README.md:2: above 100 columns'
-refuse sim/a.cpp "$(printf '\\n%.0s' {1..601})" 'sim/a.cpp:601: above 600 lines; split it'
+refuse sim/a.cpp "$(printf '\\n%.0s' {1..451})" 'sim/a.cpp:451: above 450 lines; split it'
+refuse core/a.hpp "$(printf '\\n%.0s' {1..201})" \
+  'core/a.hpp:201: a header above 200 lines; split it'
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a; b") {}\n' \
   "tests/sim/a_test.cpp:1: a test's name has no semicolon"
 refuse tests/sim/a_test.cpp 'TEST_CASE("sim: a") {}\nTEST_CASE("sim: a") {}\n' \
