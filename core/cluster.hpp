@@ -1,5 +1,5 @@
-// A cluster as a graph: devices hang on switches or on each other by full-duplex links. The second
-// of the five values. A device never forwards traffic for others; only switches do.
+// A cluster as a graph: devices hang on switches or on each other by full-duplex links. A
+// device never forwards traffic for others; only switches do.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace parsim {
 
 enum class DeviceKind : std::uint8_t { gpu, cpu };
-/// How a number was come by.
+/// How a number was obtained.
 enum class Label : std::uint8_t { measured, data_sheet, guessed };
 constexpr std::array<std::string_view, 3> spellings(Label) {
   return {"measured", "data sheet", "guessed"};

@@ -20,9 +20,12 @@ Bytes bytes_received(const ExecDag& dag, OpId id) {
       return 2 * others * payload;
     case CollectiveKind::all_to_all:
       return payload;
-    default:
-      return others * payload;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::broadcast:
+      break;
   }
+  return others * payload;
 }
 
 Bytes bytes_moved(const ExecDag& dag) {
@@ -56,7 +59,8 @@ std::int64_t messages(const ExecDag& dag) {
         }
         break;
       }
-      default:
+      case CollectiveKind::all_gather:
+      case CollectiveKind::reduce_scatter:
         sum += n * (n - 1);
     }
   }

@@ -34,7 +34,7 @@ struct OpRecord {
   std::uint8_t sub = 0;  ///< pass, local kind, collective kind, add
   friend bool operator==(const OpRecord&, const OpRecord&) = default;
 };
-static_assert(sizeof(OpRecord) <= 48);
+static_assert(sizeof(OpRecord) == 32);
 
 class ExecDag {
  public:

@@ -1,4 +1,4 @@
-// Something that runs a DAG: the simulator or real hardware. One of the two virtual interfaces.
+// Something that runs a DAG: the simulator. One of the two virtual interfaces.
 #pragma once
 
 #include "core/exec_dag.hpp"

@@ -1,5 +1,5 @@
-// The kinds of layers. Adding a kind = one struct here, five functions in core/layers/, one word in
-// the variant of core/layers.hpp; the compiler names what is missing.
+// The kinds of layers. Adding a kind = one struct here, three to six functions in core/layers/, one
+// word in the variant of core/layers.hpp; the compiler names what is missing.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // A neural network as a graph of layers in topological order, for one sample; the batch is chosen
-// by the plan. The first of the five values.
+// by the plan.
 #pragma once
 
 #include <cstdint>

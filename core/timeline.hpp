@@ -1,4 +1,4 @@
-// Start and end of every operation. The last of the five values; both engines produce it.
+// Start and end of every operation. Both engines produce it.
 #pragma once
 
 #include <vector>

@@ -35,13 +35,14 @@ class Experiment {
 
   Request request;  ///< network and cluster named in any case
   Network network;
-  bool attention_by_default = false;  ///< the devices decided, not the user
+  bool attention_by_default = false;  ///< attention kernels chosen from the GPUs, not by the user
   Cluster cluster;
-  std::unique_ptr<CostModel> cost, slowed;  ///< null unless a device is slow for the whole step
+  std::unique_ptr<CostModel> cost;
+  std::unique_ptr<CostModel> slowed;  ///< null unless a device is slow for the whole step
   Stragglers stragglers;
   std::optional<Plan> plan;           ///< of the plan file
   std::optional<LayoutFile> layout;   ///< of the layout file
-  std::int64_t batch = 0;             ///< chosen, not asked for; the plan's if there is a plan
+  std::int64_t batch = 0;             ///< in use: as asked, chosen, or the plan's
   DeviceId server;                    ///< invalid unless named
   std::vector<std::string> warnings;  ///< what was not taken at face value
   Seconds preparation{};              ///< wall clock of building the cost model

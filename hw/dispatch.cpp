@@ -57,7 +57,7 @@ class Dispatcher {
                 const std::set<OpId>& sources, const std::vector<DeviceId>& all) {
     Turn turn{op, lane_of(queue), static_cast<std::uint32_t>(out_.waits.size()), 0, false};
     for (const OpId source : sources) {
-      // A source that has nothing to do with any device of this operation is everybody's business.
+      // A predecessor on none of this operation's devices concerns all of them.
       const bool near = touches(source, all);
       if (!near && apart_) {
         throw InputError(

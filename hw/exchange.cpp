@@ -23,10 +23,10 @@ void Exchange::meet(OpId op, const std::function<std::string(DeviceId to)>& give
   const std::uint64_t number = series_ << 32 | op.index();
   const std::vector<DeviceId> devices = devices_of(dag_, op);
   for (const DeviceId device : devices) {
-    if (device != mine_) post_.send(device.value, number, give(device));
+    if (device != mine_) mailbox_.send(device.value, number, give(device));
   }
   for (const DeviceId device : devices) {
-    if (device != mine_) take(device, post_.receive(device.value, number));
+    if (device != mine_) take(device, mailbox_.receive(device.value, number));
   }
 }
 

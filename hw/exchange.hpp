@@ -6,17 +6,18 @@
 #include <string>
 
 #include "core/exec_dag.hpp"
-#include "hw/post.hpp"
+#include "hw/mailbox.hpp"
 
 namespace parsim::hw {
 
 class Exchange {
  public:
   /// Device d is the process of rank d.
-  Exchange(const ExecDag& dag, DeviceId mine, Post& post) : dag_(dag), mine_(mine), post_(post) {}
+  Exchange(const ExecDag& dag, DeviceId mine, Mailbox& mailbox)
+      : dag_(dag), mine_(mine), mailbox_(mailbox) {}
 
   /// All processes begin as many steps, each before its threads do.
-  void begin_step() { series_ = post_.next_series(); }
+  void begin_step() { series_ = mailbox_.next_series(); }
   void meet(OpId op, const std::function<std::string(DeviceId to)>& give,
             const std::function<void(DeviceId from, const std::string&)>& take) const;
   /// Nothing is given but the news of having come.
@@ -25,7 +26,7 @@ class Exchange {
  private:
   const ExecDag& dag_;
   DeviceId mine_;
-  Post& post_;
+  Mailbox& mailbox_;
   std::uint64_t series_ = 0;
 };
 

@@ -87,13 +87,15 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
 /// + bytes / the slower rate. Collectives: rings over the slowest link (Patarasuk & Yuan 2009).
 [[nodiscard]] Seconds modelled_duration(const ExecDag& dag, OpId op, const Machine& machine);
 
-class Meeting;
+class Rendezvous;
 /// The same for a process that runs one device of several: the entry of `shares` with its rank, by
 /// the wall clock, or the GPU with its local rank. `step` and `check` return their results at rank
-/// 0; the other functions are for one process only. `meeting` must outlive them.
+/// 0; the other functions are for one process only. `rendezvous` must outlive them.
 [[nodiscard]] Hardware host_hardware(const std::vector<int>& shares,
-                                     const std::optional<LinkThrottle>& link, Meeting& meeting);
-[[nodiscard]] Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting);
+                                     const std::optional<LinkThrottle>& link,
+                                     Rendezvous& rendezvous);
+[[nodiscard]] Hardware cuda_hardware(const std::optional<LinkThrottle>& link,
+                                     Rendezvous& rendezvous);
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has

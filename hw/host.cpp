@@ -162,28 +162,28 @@ void HostEngine::reset() {
   }
 }
 
-std::vector<View<double>> HostEngine::mirror(const std::vector<Parcel>& parcels) {
+std::vector<View<double>> HostEngine::mirror(const std::vector<RemoteSlice>& remote_slices) {
   mirrors_.clear();
   std::vector<View<double>> views;
-  for (const Parcel& parcel : parcels) {
-    const Region& region = parcel.place.region;
+  for (const RemoteSlice& remote_slice : remote_slices) {
+    const Region& region = remote_slice.place.region;
     views.push_back(dense_view(scratch(region.volume()), region, false));
-    mirrors_.emplace_back(parcel.place, views.back());
+    mirrors_.emplace_back(remote_slice.place, views.back());
   }
   return views;
 }
 
-HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Post* post)
+HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailbox* mailbox)
     : dag_(dag), engine_(dag, mine) {
   check_runnable(dag.network, "--hw");
-  if (mine) exchange_.emplace(dag, *mine, *post);
+  if (mine) exchange_.emplace(dag, *mine, *mailbox);
   OpKernels<HostEngine> maker(engine_, dag);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     if (mine) {
       Messages messages;
-      for (const Parcel& parcel : parcels(dag, OpId{i})) {
-        if (parcel.to == *mine) messages.in.push_back(parcel);
-        if (parcel.place.key.device == *mine) messages.out.push_back(parcel);
+      for (const RemoteSlice& remote_slice : remote_slices(dag, OpId{i})) {
+        if (remote_slice.to == *mine) messages.in.push_back(remote_slice);
+        if (remote_slice.place.key.device == *mine) messages.out.push_back(remote_slice);
       }
       messages.mirrors = engine_.mirror(messages.in);
       messages_.push_back(std::move(messages));
@@ -197,9 +197,9 @@ void HostNumbers::exchange(OpId op) {
   const Messages& messages = messages_[op.index()];
   const auto give = [&](DeviceId to) {
     std::string bytes;
-    for (const Parcel& parcel : messages.out) {
-      if (parcel.to != to) continue;
-      const std::vector<double> part = values(parcel.place.key, parcel.place.region);
+    for (const RemoteSlice& remote_slice : messages.out) {
+      if (remote_slice.to != to) continue;
+      const std::vector<double> part = values(remote_slice.place.key, remote_slice.place.region);
       bytes.append(reinterpret_cast<const char*>(part.data()), part.size() * sizeof(double));
     }
     return bytes;
@@ -210,11 +210,11 @@ void HostNumbers::exchange(OpId op) {
       const Place& place = messages.in[p].place;
       if (place.key.device != from) continue;
       const auto count = static_cast<std::size_t>(place.region.volume()) * sizeof(double);
-      ensure(at + count <= bytes.size(), "a message has what its parcels say");
+      ensure(at + count <= bytes.size(), "a message has what its remote_slices say");
       std::memcpy(messages.mirrors[p].data, bytes.data() + at, count);  // dense and row-major
       at += count;
     }
-    ensure(at == bytes.size(), "a message has no more than its parcels say");
+    ensure(at == bytes.size(), "a message has no more than its remote_slices say");
   };
   exchange_->meet(op, give, take);
 }

@@ -15,7 +15,7 @@
 #include "hw/dispatch.hpp"
 #include "hw/exchange.hpp"
 #include "hw/kernels_moves.hpp"
-#include "hw/parcels.hpp"
+#include "hw/remote_slices.hpp"
 
 namespace parsim::hw {
 
@@ -75,7 +75,7 @@ class HostEngine {
   void reset();
   /// Receive buffers for remote slices; until the next call, views of those slices are of the
   /// buffers.
-  [[nodiscard]] std::vector<View<double>> mirror(const std::vector<Parcel>& parcels);
+  [[nodiscard]] std::vector<View<double>> mirror(const std::vector<RemoteSlice>& remote_slices);
 
  private:
   const ExecDag& dag_;
@@ -94,9 +94,9 @@ class HostNumbers {
  public:
   /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
   explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, {}, nullptr) {}
-  /// Those of one device; other processes compute the other devices'. `post` must outlive this.
-  HostNumbers(const ExecDag& dag, DeviceId mine, Post& post)
-      : HostNumbers(dag, std::optional(mine), &post) {}
+  /// Those of one device; other processes compute the other devices'. `mailbox` must outlive this.
+  HostNumbers(const ExecDag& dag, DeviceId mine, Mailbox& mailbox)
+      : HostNumbers(dag, std::optional(mine), &mailbox) {}
 
   /// One step on threads by the wall clock, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
@@ -107,17 +107,17 @@ class HostNumbers {
  private:
   /// An operation's messages to and from other processes.
   struct Messages {
-    std::vector<Parcel> out, in;
-    std::vector<View<double>> mirrors;  ///< by parcel that comes in
+    std::vector<RemoteSlice> out, in;
+    std::vector<View<double>> mirrors;  ///< by remote_slice that comes in
   };
-  HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Post* post);
+  HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailbox* mailbox);
   void exchange(OpId op);
 
   const ExecDag& dag_;
   HostEngine engine_;
   std::vector<Kernels<HostEngine>> kernels_;  ///< by operation
   std::vector<bool> rivals_;                  ///< by operation: adds where another may
-  std::vector<Messages> messages_;            ///< by operation, if there is a post
+  std::vector<Messages> messages_;            ///< by operation, if there is a mailbox
   std::optional<Exchange> exchange_;
   std::mutex rivals_lock_;
 };

@@ -237,8 +237,8 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkT
 }
 
 Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkThrottle>& link,
-                       Meeting& meeting) {
-  const Launch& launch = meeting.launch();
+                       Rendezvous& rendezvous) {
+  const Launch& launch = rendezvous.launch();
   const auto size = static_cast<std::size_t>(launch.size);
   if (!shares.empty() && shares.size() != size) {
     throw InputError("--partition", fmt::format("{} devices", shares.size()),
@@ -249,16 +249,16 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkT
   host.machine = host_machine(shares.empty() ? std::vector<int>(size, whole_share) : shares, link);
   host.machine.clocks = "wall clock: operations sleep for the durations of a formula";
   const Machine machine = host.machine;
-  const auto post = std::make_shared<Post>(meeting);
-  host.step = [=, &meeting](const ExecDag& dag, int steps) {
+  const auto mailbox = std::make_shared<Mailbox>(rendezvous);
+  host.step = [=, &rendezvous](const ExecDag& dag, int steps) {
     const Dispatch own = dispatch(dag, mine);
     const std::vector<Seconds> durations = durations_of(dag, machine);
-    Exchange exchange(dag, mine, *post);
+    Exchange exchange(dag, mine, *mailbox);
     std::vector<Timeline> parts;
     std::vector<Seconds> times;
     for (int s = 0; s < steps; ++s) {
       exchange.begin_step();
-      meet(meeting);
+      meet(rendezvous);
       const auto work = [&](OpId op) {
         exchange.meet(op);
         std::this_thread::sleep_for(durations[op.index()]);
@@ -267,19 +267,19 @@ Hardware host_hardware(const std::vector<int>& shares, const std::optional<LinkT
       parts.push_back(run_on_threads(dag, own, work, clock));
       times.push_back(makespan(parts.back()));
     }
-    times = slowest(meeting, times);
-    const std::vector<Timeline> whole = whole_steps(meeting, own, parts);
+    times = slowest(rendezvous, times);
+    const std::vector<Timeline> whole = whole_steps(rendezvous, own, parts);
     return whole.empty() ? Measurement{} : measurement_of(times, whole);
   };
-  host.check = [=, &meeting](const ExecDag& dag, double tolerance) {
+  host.check = [=, &rendezvous](const ExecDag& dag, double tolerance) {
     HostNumbers expected(dag);
     static_cast<void>(expected.run(dispatch(dag)));
-    HostNumbers own(dag, mine, *post);
+    HostNumbers own(dag, mine, *mailbox);
     static_cast<void>(own.run(dispatch(dag, mine)));
     const std::string worst = worst_difference(
         expected, own.stores(), Precision::fp32, tolerance,  // it computes in float64
         [&](const StoreKey& key, const Region& box) { return own.values(key, box); });
-    for (const std::string& one : meeting.to_all(worst)) {
+    for (const std::string& one : rendezvous.all_gather(worst)) {
       if (!one.empty()) return one;
     }
     return std::string();

@@ -38,7 +38,7 @@ int number(const std::string& name, const std::string& text, int least, int most
 std::optional<Launch> launched_by(const Launcher& launcher, const Environment& environment) {
   const auto rank = environment(launcher.rank);
   const auto size = environment(launcher.size);
-  // A job's size without a rank in it is an allocation, or something that somebody exported.
+  // A job's size without a rank in it is an allocation, or an exported variable.
   if (!rank) {
     if (!size || *size == "1" || launcher.name == launchers[2].name) return std::nullopt;
     throw InputError(launcher.rank, "missing",

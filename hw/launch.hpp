@@ -9,7 +9,7 @@
 namespace parsim::hw {
 
 struct Launch {
-  std::string by;  ///< "torchrun", "Open MPI", "Slurm", or "": nobody, one process
+  std::string by;  ///< "torchrun", "Open MPI", "Slurm", or "": none, one process
   int rank = 0, size = 1;
   int local_rank = 0;                 ///< among the processes of this machine: the GPU to take
   std::string address = "127.0.0.1";  ///< where rank 0 can be reached

@@ -21,8 +21,8 @@
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/launch.hpp"
-#include "hw/meeting.hpp"
 #include "hw/places.hpp"
+#include "hw/rendezvous.hpp"
 
 namespace {
 
@@ -142,8 +142,8 @@ std::vector<ExecDag> read_dags(const Options& options) {
 }
 
 /// The processes of this launch, if there are several, once they have met and agree on what to do.
-std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options& options,
-                                         const std::vector<ExecDag>& dags) {
+std::unique_ptr<hw::Rendezvous> meet_others(const hw::Launch& launch, const Options& options,
+                                            const std::vector<ExecDag>& dags) {
   if (launch.size == 1) return nullptr;
   const bool on_gpus = options.text("--backend", "auto") != "host";
   for (const auto& [what, told] :
@@ -157,18 +157,18 @@ std::unique_ptr<hw::Meeting> meet_others(const hw::Launch& launch, const Options
   int devices = 0;
   for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);
   if (!dags.empty()) hw::check_size(launch, devices);
-  auto meeting = std::make_unique<hw::Meeting>(launch, Seconds{60}, Seconds{1800});
+  auto rendezvous = std::make_unique<hw::Rendezvous>(launch, Seconds{60}, Seconds{1800});
   std::string order = options.verb;
   for (const auto& [flag, values] : options.values) {
     if (flag != "--dag" && flag != "-o") order += fmt::format(" {} {}", flag, join(values));
   }
   for (const ExecDag& dag : dags) order += fmt::format(" {:016x}", fnv1a(to_json(dag)));
-  if (meeting->from_first(order) != order) {
+  if (rendezvous->broadcast(order) != order) {
     throw InputError(launch.by,
                      fmt::format("rank {} has other options or DAGs than rank 0", launch.rank),
                      "accepted: the same on every rank");
   }
-  return meeting;
+  return rendezvous;
 }
 
 /// The whole file or nothing.

@@ -14,6 +14,6 @@ namespace {
 }  // namespace
 
 Hardware cuda_hardware(const std::vector<int>&, const std::optional<LinkThrottle>&) { refuse(); }
-Hardware cuda_hardware(const std::optional<LinkThrottle>&, Meeting&) { refuse(); }
+Hardware cuda_hardware(const std::optional<LinkThrottle>&, Rendezvous&) { refuse(); }
 
 }  // namespace parsim::hw

@@ -34,12 +34,12 @@ constexpr char done = 'd', input_error = 'i', hardware_error = 'h', memory_error
 
 }  // namespace
 
-void meet(Meeting& meeting) {
-  static_cast<void>(meeting.to_first(""));
-  static_cast<void>(meeting.from_first(""));
+void meet(Rendezvous& rendezvous) {
+  static_cast<void>(rendezvous.gather(""));
+  static_cast<void>(rendezvous.broadcast(""));
 }
 
-void together(Meeting& meeting, const std::function<void()>& work) {
+void together(Rendezvous& rendezvous, const std::function<void()>& work) {
   std::exception_ptr mine;
   std::string news(1, done);
   const auto failed = [&](char kind, const std::exception& error) {
@@ -57,7 +57,7 @@ void together(Meeting& meeting, const std::function<void()>& work) {
   } catch (const std::exception& error) {
     failed(bug, error);
   }
-  const std::vector<std::string> all = meeting.to_all(news);
+  const std::vector<std::string> all = rendezvous.all_gather(news);
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) throw LaunchError(fmt::format("rank {} does something else", rank));
@@ -71,9 +71,9 @@ void together(Meeting& meeting, const std::function<void()>& work) {
   }
 }
 
-std::vector<Seconds> slowest(Meeting& meeting, const std::vector<Seconds>& times) {
+std::vector<Seconds> slowest(Rendezvous& rendezvous, const std::vector<Seconds>& times) {
   std::vector<Seconds> longest = times;
-  for (const std::string& bytes : meeting.to_all(bytes_of(times))) {
+  for (const std::string& bytes : rendezvous.all_gather(bytes_of(times))) {
     const std::vector<Seconds> others = values_of<Seconds>(bytes);
     ensure(others.size() == times.size(), "all processes time equally many steps");
     for (std::size_t s = 0; s < times.size(); ++s) longest[s] = std::max(longest[s], others[s]);
@@ -81,7 +81,7 @@ std::vector<Seconds> slowest(Meeting& meeting, const std::vector<Seconds>& times
   return longest;
 }
 
-std::vector<Timeline> whole_steps(Meeting& meeting, const Dispatch& own,
+std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
                                   const std::vector<Timeline>& parts) {
   std::vector<SeenSpan> seen;
   for (std::size_t step = 0; step < parts.size(); ++step) {
@@ -90,7 +90,7 @@ std::vector<Timeline> whole_steps(Meeting& meeting, const Dispatch& own,
       seen.push_back({step, turn.op.index(), span.start.count(), span.end.count()});
     }
   }
-  const std::vector<std::string> all = meeting.to_first(bytes_of(seen));
+  const std::vector<std::string> all = rendezvous.gather(bytes_of(seen));
   if (all.empty()) return {};
   std::vector<Timeline> whole(parts.size());
   for (std::size_t step = 0; step < parts.size(); ++step) {
@@ -106,13 +106,13 @@ std::vector<Timeline> whole_steps(Meeting& meeting, const Dispatch& own,
   return whole;
 }
 
-Machine whole_machine(Meeting& meeting, const Machine& mine) {
+Machine whole_machine(Rendezvous& rendezvous, const Machine& mine) {
   Machine whole = mine;
   Cluster& cluster = whole.cluster;
   const Link link = mine.cluster.links.at(0);
   cluster.models.clear();
   cluster.devices.clear();
-  for (const std::string& text : meeting.to_all(to_json(mine))) {
+  for (const std::string& text : rendezvous.all_gather(to_json(mine))) {
     const Machine part = machine_from_json(text, "another process");
     if (part.backend != mine.backend || part.versions != mine.versions) {
       throw HardwareError("processes of one launch have different libraries or drivers");

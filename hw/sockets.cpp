@@ -78,8 +78,8 @@ Socket::~Socket() {
   if (id >= 0) ::close(id);
 }
 
-void set_patience(const Socket& socket, Seconds patience) {
-  set_timeouts(socket, time_of(std::max(patience, Seconds{1e-3})));
+void set_patience(const Socket& socket, Seconds timeout) {
+  set_timeouts(socket, time_of(std::max(timeout, Seconds{1e-3})));
 }
 void set_patient(const Socket& socket) { set_timeouts(socket, {}); }
 

@@ -23,7 +23,7 @@ struct Socket {
 };
 
 /// Sending and receiving give up after so long, or never; small messages do not wait for others.
-void set_patience(const Socket& socket, Seconds patience);
+void set_patience(const Socket& socket, Seconds timeout);
 void set_patient(const Socket& socket);
 
 /// False if the other side left or was silent for too long.
@@ -36,7 +36,7 @@ void set_patient(const Socket& socket);
 /// Listens at a port of all addresses, or at any free one if it is 0; fails with an id of -1.
 [[nodiscard]] Socket listen_at(int port, int most_waiting);
 [[nodiscard]] int port_of(const Socket& listening);
-/// The next process to come; -1 if nobody does within the time, or if it left again.
+/// Accepts the next connection; -1 on a timeout, or if the peer has closed it again.
 [[nodiscard]] Socket accept_within(const Socket& listening, Seconds time);
 /// Connects to the first IPv4 address of a host, trying again until the time is over: the other
 /// process may still be starting. Throws InputError if no host has that name.

@@ -46,13 +46,13 @@ constexpr std::array<std::string_view, 2> spellings(DegreeRule) { return {"divid
 ///   none
 ///   selective  attention scores and what is made of them up to the product with the values
 ///   full       everything within a transformer block: its input is the only checkpoint
-///   optimal    all but what segments of layers hand on, cut so that the peak is lowest
+///   optimal    everything except the outputs of segments, which are cut to minimise the peak
 /// The first three as in Megatron-LM.
 enum class Recompute : std::uint8_t { none, selective, full, optimal };
 constexpr std::array<std::string_view, 4> spellings(Recompute) {
   return {"none", "selective", "full", "optimal"};
 }
-/// Old and new; the old ones are refused.
+/// Former spellings, refused with a hint to the new one.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spellings(Recompute) {
   return {{{"attention", "selective"}, {"segments", "optimal"}}};
 }

@@ -13,12 +13,14 @@ struct ncclComm;
 
 namespace parsim::hw {
 
-struct Circle {
+struct CommunicatorKey {
   int stream = 0;  ///< the DAG's Stream; -1: beside all of them
   std::vector<DeviceId> group;
-  friend auto operator<=>(const Circle&, const Circle&) = default;
+  friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
   /// Spelled out: nvcc 13 loses the one that the line above implies.
-  friend bool operator==(const Circle& a, const Circle& b) { return (a <=> b) == 0; }
+  friend bool operator==(const CommunicatorKey& a, const CommunicatorKey& b) {
+    return (a <=> b) == 0;
+  }
 };
 
 /// Calls of NCCL that begin together. A group that is left by an error is closed, too: else the
@@ -42,11 +44,11 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  /// Makes those that are not there yet. Of several processes all call this with the same circles;
-  /// what fails in one fails in all.
-  void prepare(const CudaDevices& devices, const std::vector<Circle>& circles);
+  /// Makes those that are not there yet. Of several processes all call this with the same
+  /// communicator_keys; what fails in one fails in all.
+  void prepare(const CudaDevices& devices, const std::vector<CommunicatorKey>& communicator_keys);
   /// The member's; it is one of this process's devices.
-  [[nodiscard]] ncclComm* of(const Circle& circle, DeviceId member) const;
+  [[nodiscard]] ncclComm* of(const CommunicatorKey& key, DeviceId member) const;
 
   /// All processes' streams go on when they have all come here.
   void line_up(const CudaDevices& devices, CUstream_st* stream);
@@ -56,8 +58,8 @@ class Communicators {
   void abort();
 
  private:
-  /// By circle, by member; null where another process has the device.
-  std::map<Circle, std::vector<ncclComm*>> circles_;
+  /// By key, by member; null where another process has the device.
+  std::map<CommunicatorKey, std::vector<ncclComm*>> by_key_;
   void* word_ = nullptr;  ///< of the device's memory, for lining up
 };
 

@@ -143,15 +143,15 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
   }
 }
 
-CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Meeting& meeting)
-    : link_(link), meeting_(&meeting), communicators_(std::make_shared<Communicators>()) {
-  const Launch& launch = meeting.launch();
+CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Rendezvous& rendezvous)
+    : link_(link), rendezvous_(&rendezvous), communicators_(std::make_shared<Communicators>()) {
+  const Launch& launch = rendezvous.launch();
   mine_ = DeviceId{launch.rank};
   devices_.assign(static_cast<std::size_t>(launch.size), {-1, 0, nullptr});
   Machine own;
   std::string identity;
   const bool may_share = std::getenv("NCCL_HOSTID") != nullptr || nccl_version() >= nccl_shares;
-  hw::together(meeting, [&] {
+  hw::together(rendezvous, [&] {
     const int count = gpus_here();
     // Schedulers often show a process its own GPU only.
     const int gpu = may_share ? launch.local_rank % count : count == 1 ? 0 : launch.local_rank;
@@ -166,8 +166,8 @@ CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Meeting& meeti
     cuda_check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
     identity.assign(properties.uuid.bytes, sizeof properties.uuid.bytes);
   });
-  share_gpus(meeting.to_all(identity));
-  whole_ = whole_machine(meeting, own);
+  share_gpus(rendezvous.all_gather(identity));
+  whole_ = whole_machine(rendezvous, own);
   if (link_) throttle_links(*whole_, *link_);
 }
 

@@ -275,7 +275,7 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
   if (!plan) return std::nullopt;
   std::size_t used = 0;
   const auto part = [&](const View<T>& view, const Region& region, Product product) {
-    // cuBLASLt adds, too, where nobody else does at the same time.
+    // cuBLASLt adds, too, where no other kernel adds concurrently.
     return operand(view, region, false, r.product == product, r.overwrites || !r.atomic, used);
   };
   const Operand x = part(r.x_view, r.x, Product::data);

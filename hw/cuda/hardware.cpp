@@ -65,8 +65,8 @@ Hardware cuda_hardware(const std::vector<int>& partition, const std::optional<Li
   return hardware;
 }
 
-Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Meeting& meeting) {
-  const auto devices = std::make_shared<CudaDevices>(link, meeting);
+Hardware cuda_hardware(const std::optional<LinkThrottle>& link, Rendezvous& rendezvous) {
+  const auto devices = std::make_shared<CudaDevices>(link, rendezvous);
   Hardware hardware;
   hardware.machine = devices->machine();
   answer_steps(hardware, devices);

@@ -6,7 +6,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "hw/cuda/communicators.hpp"
-#include "hw/meeting.hpp"
+#include "hw/rendezvous.hpp"
 
 namespace parsim::hw {
 
@@ -19,7 +19,7 @@ Lanes::Lanes(const CudaDevices& devices, const Dispatch& order, const Lanes* lik
     if (owns_) streams_.push_back(devices.make_stream(devices.all()[home.index()]));
   }
   for (std::int32_t lane = 0; lane < count(); ++lane) {
-    meeting_.push_back(event(lane, false));
+    rendezvous_.push_back(event(lane, false));
     joins_.push_back(event(lane, false));
   }
   fork_ = std::make_unique<Event>(event(0, false));
@@ -59,11 +59,12 @@ std::map<DeviceId, Event> Lanes::origins() const {
 }
 
 void Lanes::barrier(std::span<const Turn> turns) {
-  for (const Turn& turn : turns) record(meeting_[static_cast<std::size_t>(turn.lane)], turn.lane);
+  for (const Turn& turn : turns)
+    record(rendezvous_[static_cast<std::size_t>(turn.lane)], turn.lane);
   for (const Turn& turn : turns) {
     for (const Turn& other : turns) {
       if (other.lane == turn.lane) continue;
-      wait(turn.lane, meeting_[static_cast<std::size_t>(other.lane)]);
+      wait(turn.lane, rendezvous_[static_cast<std::size_t>(other.lane)]);
     }
   }
 }
@@ -100,9 +101,10 @@ std::unique_ptr<Graph> Lanes::captured(const std::function<void()>& work) {
   if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
   static_cast<void>(cudaGetLastError());
   auto whole = std::make_unique<Graph>(executable);
-  if (Meeting* meeting = devices_.meeting()) {
+  if (Rendezvous* rendezvous = devices_.rendezvous()) {
     // Graphs in some and streams in others would be two kinds of measurement.
-    for (const std::string& one : meeting->to_all(executable == nullptr ? "none" : "graph")) {
+    for (const std::string& one :
+         rendezvous->all_gather(executable == nullptr ? "none" : "graph")) {
       if (one == "none") return std::make_unique<Graph>();
     }
   }
@@ -110,14 +112,14 @@ std::unique_ptr<Graph> Lanes::captured(const std::function<void()>& work) {
 }
 
 void Lanes::line_up() const {
-  if (devices_.meeting() == nullptr) return;
+  if (devices_.rendezvous() == nullptr) return;
   make_current(0);
   devices_.communicators().line_up(devices_, streams_[0]);
 }
 
 void Lanes::synchronize() const {
-  Meeting* meeting = devices_.meeting();
-  if (meeting == nullptr) {
+  Rendezvous* rendezvous = devices_.rendezvous();
+  if (rendezvous == nullptr) {
     for (std::int32_t lane = 0; lane < count(); ++lane) {
       make_current(lane);
       cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -126,7 +128,7 @@ void Lanes::synchronize() const {
   }
   // A kernel of NCCL waits for ever for a process that is gone.
   constexpr auto glance = std::chrono::microseconds(50);
-  const auto deadline = std::chrono::steady_clock::now() + meeting->patience();
+  const auto deadline = std::chrono::steady_clock::now() + rendezvous->timeout();
   for (cudaStream_t stream : streams_) {
     for (int glances = 1;; ++glances) {
       const cudaError_t state = cudaStreamQuery(stream);
@@ -136,7 +138,7 @@ void Lanes::synchronize() const {
         trouble = cuda_error_text(static_cast<int>(state));
       } else if (glances % 1000 == 0) {
         trouble = devices_.communicators().trouble();
-        if (trouble.empty() && meeting->somebody_left()) trouble = "another process left";
+        if (trouble.empty() && rendezvous->peer_disconnected()) trouble = "another process left";
         if (std::chrono::steady_clock::now() > deadline) trouble = "nothing came for too long";
       }
       if (!trouble.empty()) {

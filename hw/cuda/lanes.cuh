@@ -76,7 +76,7 @@ class Lanes {
   bool owns_ = true;
   std::vector<cudaStream_t> streams_;
   std::vector<DeviceId> homes_;         ///< by lane
-  std::vector<Event> meeting_, joins_;  ///< by lane
+  std::vector<Event> rendezvous_, joins_;  ///< by lane
   std::unique_ptr<Event> fork_;
 };
 

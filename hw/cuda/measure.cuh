@@ -152,8 +152,8 @@ std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDa
                                         bool exact) {
   std::unique_ptr<CudaStep<T>> step;
   const auto make = [&] { step = std::make_unique<CudaStep<T>>(devices, dag, exact); };
-  if (devices.meeting() != nullptr) {
-    together(*devices.meeting(), make);
+  if (devices.rendezvous() != nullptr) {
+    together(*devices.rendezvous(), make);
     step->connect();
   } else {
     make();
@@ -170,9 +170,9 @@ Measurement time_steps(const CudaDevices& devices, const ExecDag& dag, int steps
   std::vector<Timeline> runs;
   static_cast<void>(step->with_events());
   for (int s = 0; s < std::max(5, steps / 3); ++s) runs.push_back(step->with_events());
-  if (Meeting* meeting = devices.meeting()) {
-    times = slowest(*meeting, times);
-    runs = whole_steps(*meeting, step->order(), runs);
+  if (Rendezvous* rendezvous = devices.rendezvous()) {
+    times = slowest(*rendezvous, times);
+    runs = whole_steps(*rendezvous, step->order(), runs);
     if (runs.empty()) return {};  // rank 0 has them
   }
   return measurement_of(times, runs);
@@ -201,8 +201,8 @@ std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double
         }
         return values;
       });
-  if (devices.meeting() == nullptr) return worst;
-  for (const std::string& one : devices.meeting()->to_all(worst)) {
+  if (devices.rendezvous() == nullptr) return worst;
+  for (const std::string& one : devices.rendezvous()->all_gather(worst)) {
     if (!one.empty()) return one;
   }
   return {};

@@ -1,5 +1,5 @@
 // What a process sends and receives by NCCL in an operation, where each device has a process of its
-// own: parcels go straight from their tensor if they lie densely there, and arrive in mirrors,
+// own: remote_slices go straight from their tensor if they lie densely there, and arrive in mirrors,
 // which the operation's kernels read instead of the other device's tensors.
 #pragma once
 
@@ -11,14 +11,14 @@
 #include "hw/cuda/sums.cuh"
 #include "hw/dispatch.hpp"
 #include "hw/exchange.hpp"
-#include "hw/parcels.hpp"
+#include "hw/remote_slices.hpp"
 
 namespace parsim::hw {
 
 template <class T>
 class CudaMessages {
  public:
-  /// Rooms for the parcels of every lane's operations, one after another in the same place: an
+  /// Rooms for the remote_slices of every lane's operations, one after another in the same place: an
   /// operation's kernels are over before the lane's next one begins.
   CudaMessages(CudaEngine<T>& engine, const CudaDevices& devices, const ExecDag& dag,
                const Dispatch& order, const CudaSums<T>& sums)
@@ -30,16 +30,16 @@ class CudaMessages {
       if (sums.does(turn.op)) continue;
       Message& message = messages_[turn.op.index()];
       std::size_t used = 0;
-      for (const Parcel& parcel : parcels(dag, turn.op)) {
-        if (parcel.to != mine && parcel.place.key.device != mine) continue;
-        message.parcels.push_back({parcel, used, nullptr});
-        used += aligned(static_cast<std::size_t>(parcel.place.region.volume()) * sizeof(T));
+      for (const RemoteSlice& remote_slice : remote_slices(dag, turn.op)) {
+        if (remote_slice.to != mine && remote_slice.place.key.device != mine) continue;
+        message.remote_slices.push_back({remote_slice, used, nullptr});
+        used += aligned(static_cast<std::size_t>(remote_slice.place.region.volume()) * sizeof(T));
       }
-      message.circle = {static_cast<int>(dag.stream(turn.op)), devices_of(dag, turn.op)};
-      for (const DeviceId device : message.circle.group) {
+      message.key = {static_cast<int>(dag.stream(turn.op)), devices_of(dag, turn.op)};
+      for (const DeviceId device : message.key.group) {
         const bool silent =
-            std::none_of(message.parcels.begin(), message.parcels.end(), [&](const Sent& sent) {
-              return sent.parcel.to == device || sent.parcel.place.key.device == device;
+            std::none_of(message.remote_slices.begin(), message.remote_slices.end(), [&](const Sent& sent) {
+              return sent.remote_slice.to == device || sent.remote_slice.place.key.device == device;
             });
         if (silent && device != mine) message.silent.push_back(device);
       }
@@ -53,14 +53,14 @@ class CudaMessages {
   /// Before the operation's kernels are made: their views of other devices' tensors are mirrors.
   void prepare(OpId op, const Turn& turn) {
     std::vector<typename CudaEngine<T>::Mirror> mirrors;
-    for (Sent& sent : messages_[op.index()].parcels) {
-      const Place& place = sent.parcel.place;
+    for (Sent& sent : messages_[op.index()].remote_slices) {
+      const Place& place = sent.remote_slice.place;
       T* room = reinterpret_cast<T*>(rooms_[static_cast<std::size_t>(turn.lane)].get() + sent.at);
       const View<T> dense = dense_view(room, place.region, engine_.channels_last(place.key));
       sent.data = room;
-      if (sent.parcel.to == *devices_.mine()) {
+      if (sent.remote_slice.to == *devices_.mine()) {
         // A copy that lies densely where it is to be arrives there: no kernel moves it again.
-        const std::optional<View<T>> end = destination(op, sent.parcel, dense);
+        const std::optional<View<T>> end = destination(op, sent.remote_slice, dense);
         if (end) sent.data = start_of(*end, place.region);
         mirrors.push_back({place, end.value_or(dense)});
         continue;
@@ -82,24 +82,24 @@ class CudaMessages {
   void exchange(OpId op, const CudaContext& context) const {
     constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
     const Message& message = messages_[op.index()];
-    if (message.parcels.empty() && message.silent.empty()) return;
+    if (message.remote_slices.empty() && message.silent.empty()) return;
     for (const auto& pack : message.packs) pack(context);
     const DeviceId mine = *devices_.mine();
-    ncclComm_t communicator = devices_.communicators().of(message.circle, mine);
+    ncclComm_t communicator = devices_.communicators().of(message.key, mine);
     const auto rank = [&](DeviceId device) {
-      const std::vector<DeviceId>& group = message.circle.group;
+      const std::vector<DeviceId>& group = message.key.group;
       return static_cast<int>(std::find(group.begin(), group.end(), device) - group.begin());
     };
     CallGroup calls;
-    for (const Sent& sent : message.parcels) {
-      const auto count = static_cast<std::size_t>(sent.parcel.place.region.volume());
-      if (sent.parcel.to == mine) {
-        nccl_check(ncclRecv(sent.data, count, type, rank(sent.parcel.place.key.device),
+    for (const Sent& sent : message.remote_slices) {
+      const auto count = static_cast<std::size_t>(sent.remote_slice.place.region.volume());
+      if (sent.remote_slice.to == mine) {
+        nccl_check(ncclRecv(sent.data, count, type, rank(sent.remote_slice.place.key.device),
                             communicator, context.stream),
                    "ncclRecv");
       } else {
         nccl_check(
-            ncclSend(sent.data, count, type, rank(sent.parcel.to), communicator, context.stream),
+            ncclSend(sent.data, count, type, rank(sent.remote_slice.to), communicator, context.stream),
             "ncclSend");
       }
     }
@@ -116,19 +116,19 @@ class CudaMessages {
 
  private:
   struct Sent {
-    Parcel parcel;
+    RemoteSlice remote_slice;
     std::size_t at = 0;  ///< in the lane's room
     T* data = nullptr;   ///< where it is sent from, or arrives
   };
   struct Message {
-    std::vector<Sent> parcels;
+    std::vector<Sent> remote_slices;
     std::vector<typename CudaEngine<T>::Action> packs;
-    Circle circle;
-    std::vector<DeviceId> silent;  ///< members without a parcel from here or to here
+    CommunicatorKey key;
+    std::vector<DeviceId> silent;  ///< members without a remote_slice from here or to here
   };
 
-  /// Where a transfer that only copies puts a parcel, if it lies there as it is sent.
-  [[nodiscard]] std::optional<View<T>> destination(OpId id, const Parcel& parcel,
+  /// Where a transfer that only copies puts a remote_slice, if it lies there as it is sent.
+  [[nodiscard]] std::optional<View<T>> destination(OpId id, const RemoteSlice& remote_slice,
                                                    const View<T>& dense) {
     const Op op = dag_.op(id);
     const auto* transfer = std::get_if<Transfer>(&op);
@@ -137,8 +137,8 @@ class CudaMessages {
     const std::vector<Place> to = places(dag_, transfer->to, transfer->target);
     for (std::size_t i = 0; i < to.size(); ++i) {
       // nvcc 13 loses == where it is implied.
-      const bool is_its = from[i].key == parcel.place.key &&
-                          (to[i].region <=> parcel.place.region) == std::strong_ordering::equal;
+      const bool is_its = from[i].key == remote_slice.place.key &&
+                          (to[i].region <=> remote_slice.place.region) == std::strong_ordering::equal;
       if (!is_its) continue;
       const View<T> view = engine_.view(to[i].key);
       if (lies_alike(to[i].region, view, dense)) return view;
@@ -155,16 +155,16 @@ class CudaMessages {
 };
 
 /// Whose processes have to meet in operations of the DAG, in the order in which they do.
-[[nodiscard]] inline std::vector<Circle> circles_of(const ExecDag& dag) {
-  std::vector<Circle> circles;
+[[nodiscard]] inline std::vector<CommunicatorKey> communicator_keys_of(const ExecDag& dag) {
+  std::vector<CommunicatorKey> communicator_keys;
   for (std::size_t i = 0; i < dag.size(); ++i) {
-    Circle circle{static_cast<int>(dag.stream(OpId{i})), devices_of(dag, OpId{i})};
-    if (circle.group.size() > 1 &&
-        std::find(circles.begin(), circles.end(), circle) == circles.end()) {
-      circles.push_back(std::move(circle));
+    CommunicatorKey key{static_cast<int>(dag.stream(OpId{i})), devices_of(dag, OpId{i})};
+    if (key.group.size() > 1 &&
+        std::find(communicator_keys.begin(), communicator_keys.end(), key) == communicator_keys.end()) {
+      communicator_keys.push_back(std::move(key));
     }
   }
-  return circles;
+  return communicator_keys;
 }
 
 }  // namespace parsim::hw

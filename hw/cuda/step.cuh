@@ -94,7 +94,7 @@ class CudaStep {
 
   /// Processes connect for the DAG's operations; all of them do, before one issues a step.
   void connect() {
-    if (devices_.mine()) devices_.communicators().prepare(devices_, circles_of(dag_));
+    if (devices_.mine()) devices_.communicators().prepare(devices_, communicator_keys_of(dag_));
   }
 
   /// A step by streams, in order.

@@ -25,12 +25,12 @@ class CudaSums {
 
   void run(OpId op, const std::vector<cudaStream_t>& streams) const {
     constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
-    const Circle circle{static_cast<int>(dag_.stream(op)), group_of(op)};
+    const CommunicatorKey key{static_cast<int>(dag_.stream(op)), group_of(op)};
     const std::span<const Turn> turns = order_.turns_of(op);
     CallGroup calls;
     for (std::size_t m = 0; m < turns.size(); ++m) {
       const auto lane = static_cast<std::size_t>(turns[m].lane);
-      ncclComm_t communicator = devices_.communicators().of(circle, order_.lanes[lane].device);
+      ncclComm_t communicator = devices_.communicators().of(key, order_.lanes[lane].device);
       for (const Sum& sum : sums_[op.index()]) {
         nccl_check(ncclAllReduce(sum.from[m], sum.to[m], sum.count, type, ncclSum, communicator,
                                  streams[lane]),

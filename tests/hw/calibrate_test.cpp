@@ -232,7 +232,7 @@ TEST_CASE("calibrate: a star whose links are known comes out of the paths over i
     REQUIRE(links.size() == devices);
     for (std::size_t d = 0; d < devices; ++d) {
       CHECK(links[d].first == star[d].first);
-      // Two devices have one path: nobody can tell whose half is longer.
+      // Two devices have one path: which half is longer cannot be measured.
       const Seconds expected = devices == 2 ? Seconds{2.5e-6} : star[d].second;
       CHECK(links[d].second.count() == doctest::Approx(expected.count()).epsilon(1e-9));
     }

@@ -184,7 +184,7 @@ TEST_CASE("cuda: a step is measured as a graph, and where none can be captured f
   CHECK(graph.step.low == graph.step.high);
   // The host issues kernel after kernel: longer than the kernels take.
   CHECK(streams.step.median > 1.1 * graph.step.median);
-  // Timed operations wait for nobody's issuing, either way.
+  // Timed operations do not wait for any issuing thread, either way.
   REQUIRE(graph.timeline.spans.size() == dag.size());
   CHECK(graph.step_with_events.median == graph.step.median);
   CHECK(streams.timeline.spans == graph.timeline.spans);

@@ -39,7 +39,7 @@ Variables both(Variables a, const Variables& b) {
 
 }  // namespace
 
-TEST_CASE("launch: rank, size and meeting place by who started the process") {
+TEST_CASE("launch: rank, size and rendezvous place by who started the process") {
   struct Case {
     Variables variables;
     hw::Launch expected;
@@ -62,7 +62,7 @@ TEST_CASE("launch: rank, size and meeting place by who started the process") {
       {both(torchrun("5", "8", "1"), slurm("1", "2", "0")), {"torchrun", 5, 8, 1, here, 29500}},
       {both(open_mpi("3", "4", "3"), slurm("0", "1", "0")), {"Open MPI", 3, 4, 3, here, 29500}},
       {both(torchrun("1", "2", "1"), open_mpi("1", "2", "1")), {"torchrun", 1, 2, 1, here, 29500}},
-      // An allocation without a task, and a size of one that somebody exported.
+      // An allocation without a task, and an exported size of one.
       {{{"SLURM_NTASKS", "8"}}, {"", 0, 1, 0, here, 29500}},
       {{{"WORLD_SIZE", "1"}, {"MASTER_PORT", "x"}}, {"", 0, 1, 0, here, 29500}},
   };

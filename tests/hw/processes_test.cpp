@@ -1,4 +1,4 @@
-// A process for each device: the same numbers as one process for all, and nobody waits for ever.
+// A process for each device: the same numbers as one process for all, and no deadlock.
 #include "hw/processes.hpp"
 
 #include <doctest/doctest.h>
@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 
 /// The worst difference of a rank's device to one process's numbers, "" if there is none.
 std::string difference(const ExecDag& dag, hw::HostNumbers& expected, const DeviceId mine,
-                       hw::Post& post) {
-  hw::HostNumbers own(dag, mine, post);
+                       hw::Mailbox& mailbox) {
+  hw::HostNumbers own(dag, mine, mailbox);
   static_cast<void>(own.run(hw::dispatch(dag, mine)));
   const auto found = [&](const hw::StoreKey& key, const Region& box) {
     return own.values(key, box);
@@ -57,11 +57,11 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
       expected.push_back(std::make_unique<hw::HostNumbers>(dag));
       static_cast<void>(expected.back()->run(hw::dispatch(dag)));
     }
-    const std::vector<std::string> said = ranks(size, [&](hw::Meeting& meeting) {
-      hw::Post post(meeting);
+    const std::vector<std::string> said = ranks(size, [&](hw::Rendezvous& rendezvous) {
+      hw::Mailbox mailbox(rendezvous);
       for (std::size_t i = 0; i < dags.size(); ++i) {
         const std::string worst =
-            difference(dags[i], *expected[i], DeviceId{meeting.launch().rank}, post);
+            difference(dags[i], *expected[i], DeviceId{rendezvous.launch().rank}, mailbox);
         if (!worst.empty()) return names[i] + ": " + worst;
       }
       return std::string("equal");
@@ -75,9 +75,9 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b;"
       "d: compute d2 1us");
   std::vector<Measurement> measured(3);
-  const std::vector<std::string> said = ranks(3, [&](hw::Meeting& meeting) {
-    const hw::Hardware host = hw::host_hardware({64, 64, 32}, {}, meeting);
-    measured[static_cast<std::size_t>(meeting.launch().rank)] = host.step(noted.dag, 5);
+  const std::vector<std::string> said = ranks(3, [&](hw::Rendezvous& rendezvous) {
+    const hw::Hardware host = hw::host_hardware({64, 64, 32}, {}, rendezvous);
+    measured[static_cast<std::size_t>(rendezvous.launch().rank)] = host.step(noted.dag, 5);
     return std::string(host.machine.cluster.devices.size() == 3 ? "done" : "other devices");
   });
   CHECK(said == std::vector<std::string>(3, "done"));
@@ -98,10 +98,10 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
 }
 
 TEST_CASE("processes: what fails in one fails in all, with its exit code and its rank") {
-  const std::vector<std::string> said = ranks(3, [](hw::Meeting& meeting) {
+  const std::vector<std::string> said = ranks(3, [](hw::Rendezvous& rendezvous) {
     try {
-      hw::together(meeting, [&] {
-        if (meeting.launch().rank == 1) throw hw::MemoryError("too big");
+      hw::together(rendezvous, [&] {
+        if (rendezvous.launch().rank == 1) throw hw::MemoryError("too big");
       });
     } catch (const hw::MemoryError& error) {
       return std::string("memory: ") + error.what();
@@ -110,22 +110,22 @@ TEST_CASE("processes: what fails in one fails in all, with its exit code and its
   });
   CHECK(said == std::vector<std::string>{"memory: rank 1: too big", "memory: too big",
                                          "memory: rank 1: too big"});
-  const std::vector<std::string> fine = ranks(2, [](hw::Meeting& meeting) {
-    hw::together(meeting, [] {});
+  const std::vector<std::string> fine = ranks(2, [](hw::Rendezvous& rendezvous) {
+    hw::together(rendezvous, [] {});
     return std::string("went on");
   });
   CHECK(fine == std::vector<std::string>(2, "went on"));
 }
 
-TEST_CASE("processes: nobody goes on, or waits, when one of them is gone") {
+TEST_CASE("processes: when one of them is gone, no other goes on or waits") {
   const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
-  const std::vector<std::string> said = ranks(2, [&](hw::Meeting& meeting) {
-    const hw::Hardware host = hw::host_hardware({64, 64}, {}, meeting);
-    if (meeting.launch().rank == 1) return std::string("left");
+  const std::vector<std::string> said = ranks(2, [&](hw::Rendezvous& rendezvous) {
+    const hw::Hardware host = hw::host_hardware({64, 64}, {}, rendezvous);
+    if (rendezvous.launch().rank == 1) return std::string("left");
     try {
       static_cast<void>(hw::measure(host, {noted.dag, noted.dag}, 3));
     } catch (const hw::LaunchError& error) {
-      return std::string(meeting.somebody_left() ? "noticed: " : "guessed: ") + error.what();
+      return std::string(rendezvous.peer_disconnected() ? "noticed: " : "guessed: ") + error.what();
     }
     return std::string("measured");
   });
@@ -137,14 +137,14 @@ TEST_CASE("processes: a step is as long as the slowest, an operation as its memb
   const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
   std::vector<Timeline> whole;
   std::vector<Seconds> times;
-  const std::vector<std::string> said = ranks(2, [&](hw::Meeting& meeting) {
-    const bool first = meeting.launch().rank == 0;
-    const hw::Dispatch own = hw::dispatch(noted.dag, DeviceId{meeting.launch().rank});
+  const std::vector<std::string> said = ranks(2, [&](hw::Rendezvous& rendezvous) {
+    const bool first = rendezvous.launch().rank == 0;
+    const hw::Dispatch own = hw::dispatch(noted.dag, DeviceId{rendezvous.launch().rank});
     // The sender comes at 2 s and is rid of it at 4 s; the receiver is there from 1 s to 5 s.
     Timeline part;
     part.spans = first ? std::vector<Span>{{0s, 2s}, {2s, 4s}} : std::vector<Span>{{}, {1s, 5s}};
-    const auto slow = hw::slowest(meeting, {first ? 4s : 5s, first ? 7s : 6s});
-    const auto steps = hw::whole_steps(meeting, own, {part});
+    const auto slow = hw::slowest(rendezvous, {first ? 4s : 5s, first ? 7s : 6s});
+    const auto steps = hw::whole_steps(rendezvous, own, {part});
     if (!first) return std::string(steps.empty() && slow[1] == 7s ? "sent" : "has too much");
     whole = steps;
     times = slow;
@@ -163,10 +163,10 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
     return machine;
   };
   std::vector<Machine> whole(3);
-  const std::vector<std::string> said = ranks(3, [&](hw::Meeting& meeting) {
-    const int rank = meeting.launch().rank;
+  const std::vector<std::string> said = ranks(3, [&](hw::Rendezvous& rendezvous) {
+    const int rank = rendezvous.launch().rank;
     whole[static_cast<std::size_t>(rank)] =
-        hw::whole_machine(meeting, machine_of(rank == 1 ? 32 : 64, "2.28"));
+        hw::whole_machine(rendezvous, machine_of(rank == 1 ? 32 : 64, "2.28"));
     return std::string("met");
   });
   CHECK(said == std::vector<std::string>(3, "met"));
@@ -179,8 +179,9 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
   CHECK(cluster.model(DeviceId{2}).multiprocessors == 64);
   CHECK(cluster.devices[2].name == "gpu2");
   CHECK(cluster.links.size() == 3);
-  const std::vector<std::string> others = ranks(2, [&](hw::Meeting& meeting) {
-    return hw::whole_machine(meeting, machine_of(64, meeting.launch().rank == 0 ? "2.28" : "2.27"))
+  const std::vector<std::string> others = ranks(2, [&](hw::Rendezvous& rendezvous) {
+    return hw::whole_machine(rendezvous,
+                             machine_of(64, rendezvous.launch().rank == 0 ? "2.28" : "2.27"))
         .name;
   });
   for (const std::string& one : others) {
@@ -188,24 +189,24 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
   }
 }
 
-TEST_CASE("post: messages wait for their number to be asked for, and leaving is noticed") {
-  const std::vector<std::string> said = ranks(3, [](hw::Meeting& meeting) {
-    hw::Post post(meeting);
-    const int rank = meeting.launch().rank;
+TEST_CASE("mailbox: messages wait until their tag is received, and a lost peer is noticed") {
+  const std::vector<std::string> said = ranks(3, [](hw::Rendezvous& rendezvous) {
+    hw::Mailbox mailbox(rendezvous);
+    const int rank = rendezvous.launch().rank;
     if (rank == 1) {
-      post.send(0, 7, "seven");
-      post.send(0, 5, std::string(3'000'000, '5'));
-      post.send(0, 7, "again");
-      return post.receive(2, 1);
+      mailbox.send(0, 7, "seven");
+      mailbox.send(0, 5, std::string(3'000'000, '5'));
+      mailbox.send(0, 7, "again");
+      return mailbox.receive(2, 1);
     }
     if (rank == 2) {
-      post.send(1, 1, "hello");
+      mailbox.send(1, 1, "hello");
       return std::string("left");
     }
-    const bool five = post.receive(1, 5) == std::string(3'000'000, '5');
-    std::string sevens = post.receive(1, 7);
-    sevens += post.receive(1, 7);
-    CHECK_THROWS_WITH_AS((void)post.receive(2, 9), doctest::Contains("rank 2 left"),
+    const bool five = mailbox.receive(1, 5) == std::string(3'000'000, '5');
+    std::string sevens = mailbox.receive(1, 7);
+    sevens += mailbox.receive(1, 7);
+    CHECK_THROWS_WITH_AS((void)mailbox.receive(2, 9), doctest::Contains("rank 2 left"),
                          hw::HardwareError);
     return (five ? "" : "not ") + sevens;
   });

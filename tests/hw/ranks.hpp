@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "hw/meeting.hpp"
+#include "hw/rendezvous.hpp"
 
 namespace parsim::testing {
 
-/// A port that nobody listens at just now.
+/// A free TCP port.
 inline int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -35,7 +35,7 @@ inline hw::Launch launch_of(int rank, int size, int port) {
 
 /// What every rank's body returned, or threw.
 inline std::vector<std::string> ranks(int size,
-                                      const std::function<std::string(hw::Meeting&)>& body) {
+                                      const std::function<std::string(hw::Rendezvous&)>& body) {
   const int port = free_port();
   std::vector<std::string> said(static_cast<std::size_t>(size));
   {
@@ -44,8 +44,8 @@ inline std::vector<std::string> ranks(int size,
       threads.emplace_back([&, rank] {
         std::string& mine = said[static_cast<std::size_t>(rank)];
         try {
-          hw::Meeting meeting(launch_of(rank, size, port), Seconds{60});
-          mine = body(meeting);
+          hw::Rendezvous rendezvous(launch_of(rank, size, port), Seconds{60});
+          mine = body(rendezvous);
         } catch (const std::exception& error) {
           mine = std::string("threw ") + error.what();
         }

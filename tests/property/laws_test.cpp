@@ -175,7 +175,7 @@ TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any clus
     const Bytes gradients{parameters * element_bytes(request.reduce_precision)};
     const Bytes weights{parameters * element_bytes(request.precision)};
     const std::int64_t copies = request.sync == Sync::Kind::ring ? devices - 1 : devices;
-    // A single device has nobody to agree with.
+    // A single device has no peer to agree with.
     // A ring carries sums on their way twice, a server returns weights.
     const Bytes moved = gradients + (request.sync == Sync::Kind::ring ? gradients : weights);
     RC_ASSERT(run.result.moved == (devices == 1 ? Bytes{} : moved * copies));

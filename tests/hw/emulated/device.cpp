@@ -77,7 +77,7 @@ Nanoseconds gemm_time(double operations, double bytes, const CUstream_st& stream
 
 namespace {
 
-/// The number of a resource's first multiprocessor, in a place that nobody here asks for.
+/// The number of a resource's first multiprocessor, at an offset that nothing here reads.
 unsigned& first_of(CUdevResource& resource) { return resource.sm.minSmPartitionSize; }
 
 /// Marks, in another such place, what has not been split.

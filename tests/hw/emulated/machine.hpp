@@ -1,5 +1,5 @@
 // The emulated GPUs: what streams, events and graphs are, and the order in which work is done. Work
-// waits until somebody asks for its end; then whatever may begin does so in a random order, so that
+// waits until a caller asks for its end; then whatever may begin does so in a random order, so that
 // a missing wait shows in the numbers. Times are of a clock of its own: a thing begins when what it
 // waits for has ended and the host has issued it, and takes as long as a formula says.
 #pragma once

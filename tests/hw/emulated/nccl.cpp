@@ -58,7 +58,7 @@ std::string new_place() {
 }
 
 /// The whole file or none.
-void post(const std::string& path, const std::string& content) {
+void mailbox(const std::string& path, const std::string& content) {
   std::ofstream(path + ".part", std::ios::binary) << content;
   std::error_code ignored;  // the folder goes when ranks give up
   fs::rename(path + ".part", path, ignored);
@@ -76,7 +76,7 @@ std::string letter(const ncclComm& c, int from, int to, std::uint64_t number) {
 void send(ncclComm& c, int peer, Nanoseconds start, const void* data, std::size_t bytes) {
   std::string text(reinterpret_cast<const char*>(&start), sizeof start);
   text.append(static_cast<const char*>(data), bytes);
-  post(letter(c, c.rank, peer, c.sent[static_cast<std::size_t>(peer)]++), text);
+  mailbox(letter(c, c.rank, peer, c.sent[static_cast<std::size_t>(peer)]++), text);
 }
 
 /// A batch under way: its messages are sent once, then what is expected is looked for.
@@ -175,7 +175,7 @@ std::string greeting(const ncclComm& c, int rank) {
 
 /// All ranks of the communicators that are being made have come; two on one GPU only if allowed.
 ncclResult_t meet_ranks() {
-  constexpr auto patience = std::chrono::seconds(60);
+  constexpr auto timeout = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();
   const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool may_share =
@@ -187,7 +187,7 @@ ncclResult_t meet_ranks() {
     c->outside = here < c->size;
     for (int other = 0; other < c->size; ++other) {
       while (!fs::exists(greeting(*c, other))) {
-        if (std::chrono::steady_clock::now() - begin > patience) return ncclRemoteError;
+        if (std::chrono::steady_clock::now() - begin > timeout) return ncclRemoteError;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       const bool same =
@@ -279,8 +279,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int count, ncclUni
   if (config->maxCTAs < 1 || rank < 0 || rank >= count) return ncclInvalidArgument;
   *communicator = make(id.internal, rank, count, true);
   const char* host = std::getenv("NCCL_HOSTID");
-  post(greeting(**communicator, rank),
-       (host == nullptr ? "" : host) + std::to_string(current_device()));
+  mailbox(greeting(**communicator, rank),
+          (host == nullptr ? "" : host) + std::to_string(current_device()));
   joining.push_back(*communicator);
   return depth > 0 ? ncclSuccess : meet_ranks();
 }

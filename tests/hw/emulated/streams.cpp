@@ -48,7 +48,7 @@ std::vector<Sharing> sharing;
 Nanoseconds shared_until = 0;
 MemoryWant wanted;
 
-/// What all get is what there is: by bisection of a level that everybody's weight is raised to.
+/// Shares add up to the rate: bisection of the level to which all weights are raised.
 void share(int device) {
   const auto given = [&](double level) {
     double sum = 0;
@@ -58,7 +58,7 @@ void share(int device) {
     return sum;
   };
   double low = 0;
-  double high = 1;  // nobody wants more than all of its weight
+  double high = 1;  // no demand exceeds its whole weight
   for (int bit = 0; bit < 50 && given(1) > settings().memory_for; ++bit) {
     const double middle = (low + high) / 2;
     (given(middle) <= settings().memory_for ? low : high) = middle;
@@ -184,7 +184,7 @@ void restart() { order().seed(settings().seed); }
 
 void work_until(const Item* item) {
   using Clock = std::chrono::steady_clock;
-  constexpr auto patience = std::chrono::seconds(60);
+  constexpr auto timeout = std::chrono::seconds(60);
   auto last = Clock::now();
   while (item == nullptr || !item->done) {
     if (step()) {
@@ -194,7 +194,7 @@ void work_until(const Item* item) {
     if (item == nullptr) return;
     const bool outside = std::any_of(waiting.begin(), waiting.end(),
                                      [](const ItemPtr& one) { return one->outside; });
-    if (!outside || Clock::now() - last > patience) {
+    if (!outside || Clock::now() - last > timeout) {
       std::fprintf(stderr, "emulated GPU: a stream waits for ever\n");
       std::abort();
     }

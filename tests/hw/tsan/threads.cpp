@@ -25,9 +25,9 @@ void in_processes(const ExecDag& dag) {
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.emplace_back([=, &dag] {
-      hw::Meeting meeting({"torchrun", rank, size, rank, "127.0.0.1", port}, Seconds{60});
-      hw::Post post(meeting);
-      hw::HostNumbers numbers(dag, DeviceId{rank}, post);
+      hw::Rendezvous rendezvous({"torchrun", rank, size, rank, "127.0.0.1", port}, Seconds{60});
+      hw::Mailbox mailbox(rendezvous);
+      hw::HostNumbers numbers(dag, DeviceId{rank}, mailbox);
       const hw::Dispatch own = hw::dispatch(dag, DeviceId{rank});
       for (int run = 0; run < 3; ++run) static_cast<void>(numbers.run(own));
     });

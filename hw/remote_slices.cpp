@@ -1,10 +1,10 @@
-#include "hw/parcels.hpp"
+#include "hw/remote_slices.hpp"
 
 namespace parsim::hw {
 
 namespace {
 
-void of_transfer(const ExecDag& dag, const Transfer& op, std::vector<Parcel>& out) {
+void of_transfer(const ExecDag& dag, const Transfer& op, std::vector<RemoteSlice>& out) {
   if (op.from == op.to) return;
   const std::vector<Place> from = places(dag, op.from, op.slice);
   const std::vector<Place> to = places(dag, op.to, op.target);
@@ -14,7 +14,7 @@ void of_transfer(const ExecDag& dag, const Transfer& op, std::vector<Parcel>& ou
 }
 
 void of_collective(const ExecDag& dag, const Collective& op, const Shares& shares,
-                   std::vector<Parcel>& out) {
+                   std::vector<RemoteSlice>& out) {
   const std::vector<DeviceId>& group = dag.group(op.group);
   for (std::size_t from = 0; from < group.size(); ++from) {
     for (std::size_t to = 0; to < group.size(); ++to) {
@@ -49,14 +49,15 @@ void of_collective(const ExecDag& dag, const Collective& op, const Shares& share
 
 }  // namespace
 
-std::vector<Parcel> parcels(const ExecDag& dag, OpId id) {
-  std::vector<Parcel> out;
+std::vector<RemoteSlice> remote_slices(const ExecDag& dag, OpId id) {
+  std::vector<RemoteSlice> out;
   const Op op = dag.op(id);
   if (const auto* transfer = std::get_if<Transfer>(&op)) of_transfer(dag, *transfer, out);
   if (const auto* collective = std::get_if<Collective>(&op)) {
     of_collective(dag, *collective, dag.shares(id), out);
   }
-  std::erase_if(out, [](const Parcel& parcel) { return parcel.place.region.empty(); });
+  std::erase_if(out,
+                [](const RemoteSlice& remote_slice) { return remote_slice.place.region.empty(); });
   return out;
 }
 

@@ -1,4 +1,4 @@
-#include "hw/post.hpp"
+#include "hw/mailbox.hpp"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -26,16 +26,16 @@ constexpr std::uint64_t most_post_bytes = std::uint64_t{1} << 32;
 
 }  // namespace
 
-Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
-  const Launch& launch = meeting.launch();
+Mailbox::Mailbox(Rendezvous& rendezvous) : timeout_(rendezvous.timeout()) {
+  const Launch& launch = rendezvous.launch();
   peers_.resize(static_cast<std::size_t>(launch.size));
   const Socket listening = listen_at(0, launch.size);
   if (listening.id < 0) throw HardwareError("no port to listen at");
   const std::vector<std::string> addresses =
-      meeting.to_all(fmt::format("{} {}", meeting.address(), port_of(listening)));
+      rendezvous.all_gather(fmt::format("{} {}", rendezvous.address(), port_of(listening)));
   PeerHello hello;
   hello.rank = launch.rank;
-  // Who was not at the meeting does not know all of its ports.
+  // Who was not at the rendezvous does not know all of its ports.
   for (const std::string& one : addresses) {
     hello.launch = hello.launch * 31 + std::hash<std::string>{}(one);
   }
@@ -50,7 +50,7 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
     const std::string& text = addresses[static_cast<std::size_t>(rank)];
     const std::size_t space = text.find(' ');
     Socket socket =
-        connect_within(text.substr(0, space), std::stoi(text.substr(space + 1)), patience_);
+        connect_within(text.substr(0, space), std::stoi(text.substr(space + 1)), timeout_);
     if (socket.id < 0 || !send_all(socket, &hello, sizeof hello)) {
       throw HardwareError(
           fmt::format("rank {} cannot reach rank {} at {}", launch.rank, rank, text));
@@ -58,7 +58,7 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
     peer(rank, std::move(socket));
   }
   for (int missing = launch.size - 1 - launch.rank; missing > 0;) {
-    Socket socket = accept_within(listening, patience_);
+    Socket socket = accept_within(listening, timeout_);
     if (socket.id < 0) {
       throw LaunchError(fmt::format("rank {} waited in vain for {} others", launch.rank, missing));
     }
@@ -67,7 +67,7 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
     if (!receive_all(socket, &other, sizeof other) || other.launch != hello.launch ||
         other.rank <= launch.rank || other.rank >= launch.size ||
         peers_[static_cast<std::size_t>(other.rank)]) {
-      continue;  // somebody else's
+      continue;  // another job's
     }
     peer(static_cast<int>(other.rank), std::move(socket));
     --missing;
@@ -78,7 +78,7 @@ Post::Post(Meeting& meeting) : patience_(meeting.patience()) {
   }
 }
 
-Post::~Post() {
+Mailbox::~Mailbox() {
   for (const auto& peer : peers_) {
     if (peer) ::shutdown(peer->socket.id, SHUT_RDWR);
   }
@@ -87,7 +87,7 @@ Post::~Post() {
   }
 }
 
-void Post::read_from(int rank) {
+void Mailbox::read_from(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   for (;;) {
     Head head;
@@ -115,7 +115,7 @@ void Post::read_from(int rank) {
   }
 }
 
-void Post::send(int rank, std::uint64_t number, const std::string& bytes) {
+void Mailbox::send(int rank, std::uint64_t number, const std::string& bytes) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const Head head{number, bytes.size()};
   const std::lock_guard lock(peer.sending);
@@ -126,15 +126,14 @@ void Post::send(int rank, std::uint64_t number, const std::string& bytes) {
   throw LaunchError(fmt::format("rank {} left before the end", rank));
 }
 
-std::string Post::receive(int rank, std::uint64_t number) {
+std::string Mailbox::receive(int rank, std::uint64_t number) {
   const Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   std::unique_lock lock(lock_);
   const auto key = std::pair{rank, number};
-  came_.wait_for(lock, patience_, [&] { return arrived_.contains(key) || peer.gone; });
+  came_.wait_for(lock, timeout_, [&] { return arrived_.contains(key) || peer.gone; });
   const auto found = arrived_.find(key);
   if (found == arrived_.end()) {
-    throw LaunchError(
-        fmt::format("rank {} left, or said nothing for {}", rank, to_text(patience_)));
+    throw LaunchError(fmt::format("rank {} left, or said nothing for {}", rank, to_text(timeout_)));
   }
   std::string bytes = std::move(found->second.front());
   found->second.erase(found->second.begin());

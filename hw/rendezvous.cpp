@@ -1,4 +1,4 @@
-#include "hw/meeting.hpp"
+#include "hw/rendezvous.hpp"
 
 #include <fmt/format.h>
 
@@ -30,9 +30,9 @@ constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
 
 }  // namespace
 
-Meeting::Meeting(const Launch& launch, Seconds patience, Seconds later)
+Rendezvous::Rendezvous(const Launch& launch, Seconds timeout, Seconds later)
     : launch_(launch),
-      patience_(patience),
+      timeout_(timeout),
       later_(later),
       sockets_(static_cast<std::size_t>(launch.size)) {
   if (launch_.size < 2) return;
@@ -43,7 +43,7 @@ Meeting::Meeting(const Launch& launch, Seconds patience, Seconds later)
   }
 }
 
-void Meeting::wait_for_others() {
+void Rendezvous::wait_for_others() {
   const Socket listening = listen_at(launch_.port, launch_.size);
   if (listening.id < 0) {
     throw HardwareError(
@@ -51,7 +51,7 @@ void Meeting::wait_for_others() {
                     std::strerror(errno)));
   }
   const Wall::time_point deadline =
-      Wall::now() + std::chrono::duration_cast<Wall::duration>(patience_);
+      Wall::now() + std::chrono::duration_cast<Wall::duration>(timeout_);
   for (int missing = launch_.size - 1; missing > 0;) {
     if (Wall::now() >= deadline) {
       std::vector<std::string> names;
@@ -60,15 +60,15 @@ void Meeting::wait_for_others() {
       }
       throw HardwareError(fmt::format(
           "{} of {} processes have not come to port {} of rank 0 within {}, first of all: rank {}",
-          missing, launch_.size, launch_.port, to_text(patience_), join(names)));
+          missing, launch_.size, launch_.port, to_text(timeout_), join(names)));
     }
     Socket socket = accept_within(listening, deadline - Wall::now());
     if (socket.id < 0) continue;
-    set_patience(socket, patience_);
+    set_patience(socket, timeout_);
     Hello hello;
     const Hello expected;
     if (!receive_all(socket, &hello, sizeof hello) || hello.magic != expected.magic) {
-      continue;  // somebody else's
+      continue;  // another job's
     }
     if (hello.size != launch_.size || hello.rank < 1 || hello.rank >= launch_.size) {
       static_cast<void>(send_all(socket, &wrong_size, 1));
@@ -95,18 +95,18 @@ void Meeting::wait_for_others() {
   }
 }
 
-void Meeting::come_to_first() {
+void Rendezvous::come_to_first() {
   Hello hello;
   hello.size = launch_.size;
   hello.rank = launch_.rank;
-  Socket socket = connect_within(launch_.address, launch_.port, patience_);
+  Socket socket = connect_within(launch_.address, launch_.port, timeout_);
   char answer = 0;
   if (socket.id < 0 || !send_all(socket, &hello, sizeof hello) ||
       !receive_all(socket, &answer, 1)) {
     throw HardwareError(
         fmt::format("rank {} did not meet rank 0 at {}:{} within {}; MASTER_ADDR and MASTER_PORT "
                     "name the place",
-                    launch_.rank, launch_.address, launch_.port, to_text(patience_)));
+                    launch_.rank, launch_.address, launch_.port, to_text(timeout_)));
   }
   if (answer != welcome) {
     throw InputError(launch_.by,
@@ -118,7 +118,7 @@ void Meeting::come_to_first() {
   sockets_[0] = std::move(socket);
 }
 
-void Meeting::send(int rank, const std::string& bytes) {
+void Rendezvous::send(int rank, const std::string& bytes) {
   const Socket& socket = sockets_[static_cast<std::size_t>(rank)];
   const std::uint64_t count = bytes.size();
   if (send_all(socket, &count, sizeof count) && send_all(socket, bytes.data(), bytes.size()))
@@ -126,7 +126,7 @@ void Meeting::send(int rank, const std::string& bytes) {
   throw LaunchError(fmt::format("rank {} left before the end", rank));
 }
 
-std::string Meeting::receive(int rank) {
+std::string Rendezvous::receive(int rank) {
   const Socket& socket = sockets_[static_cast<std::size_t>(rank)];
   std::uint64_t count = 0;
   std::string bytes;
@@ -137,13 +137,13 @@ std::string Meeting::receive(int rank) {
   throw LaunchError(fmt::format("rank {} left, or said nothing for {}", rank, to_text(later_)));
 }
 
-std::string Meeting::from_first(const std::string& bytes) {
+std::string Rendezvous::broadcast(const std::string& bytes) {
   if (launch_.rank != 0) return receive(0);
   for (int rank = 1; rank < launch_.size; ++rank) send(rank, bytes);
   return bytes;
 }
 
-std::vector<std::string> Meeting::to_first(const std::string& bytes) {
+std::vector<std::string> Rendezvous::gather(const std::string& bytes) {
   if (launch_.rank != 0) {
     send(0, bytes);
     return {};
@@ -153,19 +153,19 @@ std::vector<std::string> Meeting::to_first(const std::string& bytes) {
   return all;
 }
 
-std::vector<std::string> Meeting::to_all(const std::string& bytes) {
-  std::vector<std::string> all = to_first(bytes);
+std::vector<std::string> Rendezvous::all_gather(const std::string& bytes) {
+  std::vector<std::string> all = gather(bytes);
   all.resize(static_cast<std::size_t>(launch_.size));
-  for (std::string& one : all) one = from_first(one);
+  for (std::string& one : all) one = broadcast(one);
   return all;
 }
 
-bool Meeting::somebody_left() const {
+bool Rendezvous::peer_disconnected() const {
   return std::any_of(sockets_.begin(), sockets_.end(),
                      [](const Socket& socket) { return socket.id >= 0 && is_closed(socket); });
 }
 
-std::string Meeting::address() const {
+std::string Rendezvous::address() const {
   return launch_.rank == 0 ? launch_.address : own_address(sockets_[0]);
 }
 

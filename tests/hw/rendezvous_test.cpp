@@ -1,4 +1,4 @@
-#include "hw/meeting.hpp"
+#include "hw/rendezvous.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -62,68 +62,69 @@ class Process {
 
 }  // namespace
 
-TEST_CASE("meeting: what rank 0 says reaches everybody, and what they say comes back by rank") {
+TEST_CASE("rendezvous: rank 0 broadcasts to all ranks and gathers their answers by rank") {
   const int port = free_port();
   const std::string id = std::string("unique\0id", 9) + std::string(200'000, 'x');
   std::vector<Process> others;
   for (const int rank : {3, 1, 2}) {  // in any order
     others.emplace_back([=] {
-      hw::Meeting meeting(launch_of(rank, 4, port), 20s);
-      const std::string heard = meeting.from_first("not asked");
-      if (!meeting.to_first("I am " + std::to_string(rank)).empty()) return std::string("too much");
-      const std::string again = meeting.from_first("");
+      hw::Rendezvous rendezvous(launch_of(rank, 4, port), 20s);
+      const std::string heard = rendezvous.broadcast("not asked");
+      if (!rendezvous.gather("I am " + std::to_string(rank)).empty())
+        return std::string("too much");
+      const std::string again = rendezvous.broadcast("");
       return heard == id && again.empty() ? "heard" : std::string("heard something else");
     });
   }
-  hw::Meeting meeting(launch_of(0, 4, port), 20s);
-  CHECK(meeting.from_first(id) == id);
-  CHECK(meeting.to_first("first") ==
+  hw::Rendezvous rendezvous(launch_of(0, 4, port), 20s);
+  CHECK(rendezvous.broadcast(id) == id);
+  CHECK(rendezvous.gather("first") ==
         std::vector<std::string>{"first", "I am 1", "I am 2", "I am 3"});
-  CHECK(meeting.from_first("").empty());
+  CHECK(rendezvous.broadcast("").empty());
   for (Process& other : others) CHECK(other.said() == "heard");
-  hw::Meeting alone({}, 1s);
-  CHECK(alone.from_first("a") == "a");
-  CHECK(alone.to_first("b") == std::vector<std::string>{"b"});
-  CHECK(alone.to_all("c") == std::vector<std::string>{"c"});
+  hw::Rendezvous alone({}, 1s);
+  CHECK(alone.broadcast("a") == "a");
+  CHECK(alone.gather("b") == std::vector<std::string>{"b"});
+  CHECK(alone.all_gather("c") == std::vector<std::string>{"c"});
 }
 
-TEST_CASE("meeting: who does not come, or leaves, is named instead of waited for") {
+TEST_CASE("rendezvous: who does not come, or leaves, is named instead of waited for") {
   const int port = free_port();
   {
     Process second([=] {
-      const hw::Meeting meeting(launch_of(2, 4, port), 300ms);
+      const hw::Rendezvous rendezvous(launch_of(2, 4, port), 300ms);
       return std::string("met");
     });
-    CHECK_THROWS_WITH_AS(hw::Meeting(launch_of(0, 4, port), 300ms),
+    CHECK_THROWS_WITH_AS(hw::Rendezvous(launch_of(0, 4, port), 300ms),
                          doctest::Contains(" of 4 processes have not come to port "),
                          hw::HardwareError);
     CHECK(second.said().starts_with("HardwareError: rank 2 did not meet rank 0 at 127.0.0.1:"));
   }
-  CHECK_THROWS_WITH_AS(hw::Meeting(launch_of(1, 2, port), 50ms),
+  CHECK_THROWS_WITH_AS(hw::Rendezvous(launch_of(1, 2, port), 50ms),
                        doctest::Contains("rank 1 did not meet rank 0 at 127.0.0.1:"),
                        hw::HardwareError);
   Process leaves([=] {
-    const hw::Meeting meeting(launch_of(1, 2, port), 20s);
+    const hw::Rendezvous rendezvous(launch_of(1, 2, port), 20s);
     return std::string("left");
   });
-  hw::Meeting meeting(launch_of(0, 2, port), 20s);
-  CHECK_THROWS_WITH_AS((void)meeting.to_first("first"), doctest::Contains("rank 1 left"),
+  hw::Rendezvous rendezvous(launch_of(0, 2, port), 20s);
+  CHECK_THROWS_WITH_AS((void)rendezvous.gather("first"), doctest::Contains("rank 1 left"),
                        hw::HardwareError);
   CHECK(leaves.said() == "left");
 }
 
-TEST_CASE("meeting: processes of different launches are told so, both of them") {
+TEST_CASE("rendezvous: processes of different launches are told so, both of them") {
   const int port = free_port();
   Process other([=] {
-    const hw::Meeting meeting(launch_of(1, 3, port), 20s);
+    const hw::Rendezvous rendezvous(launch_of(1, 3, port), 20s);
     return std::string("met");
   });
-  CHECK_THROWS_WITH_AS(hw::Meeting(launch_of(0, 2, port), 20s),
+  CHECK_THROWS_WITH_AS(hw::Rendezvous(launch_of(0, 2, port), 20s),
                        "torchrun: rank 1 says that there are 3 processes, rank 0 that there are 2; "
                        "accepted: one launch",
                        InputError);
   CHECK(other.said().starts_with("InputError: torchrun: rank 0 at 127.0.0.1:"));
-  CHECK_THROWS_WITH_AS(hw::Meeting({"torchrun", 1, 2, 1, "no such machine", port}, 1s),
+  CHECK_THROWS_WITH_AS(hw::Rendezvous({"torchrun", 1, 2, 1, "no such machine", port}, 1s),
                        "MASTER_ADDR: 'no such machine'; accepted: the name or address of the "
                        "machine of rank 0",
                        InputError);

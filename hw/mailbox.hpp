@@ -1,5 +1,5 @@
-// Messages between any two processes of a launch, each with the number of what it is about. They
-// are taken in at once, so that nobody waits to be rid of one.
+// Tagged point-to-point messages between the processes of a launch. A reader thread per peer
+// buffers them, so that send() never blocks.
 #pragma once
 
 #include <condition_variable>
@@ -11,21 +11,21 @@
 #include <thread>
 #include <vector>
 
-#include "hw/meeting.hpp"
+#include "hw/rendezvous.hpp"
 
 namespace parsim::hw {
 
-class Post {
+class Mailbox {
  public:
-  /// Everybody connects to everybody. Throws HardwareError naming who cannot be reached.
-  explicit Post(Meeting& meeting);
-  ~Post();
-  Post(const Post&) = delete;
-  Post& operator=(const Post&) = delete;
+  /// Connects all pairs of ranks. Throws HardwareError naming the ranks that cannot be reached.
+  explicit Mailbox(Rendezvous& rendezvous);
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
 
   /// From any thread. Messages of one number arrive in order.
   void send(int rank, std::uint64_t number, const std::string& bytes);
-  /// Waits for it. Throws HardwareError if that process left, or kept silent beyond the patience.
+  /// Waits for it. Throws HardwareError if that process left, or kept silent beyond the timeout.
   [[nodiscard]] std::string receive(int rank, std::uint64_t number);
   /// Tells one series of numbers from the next; the same for all who ask equally often.
   [[nodiscard]] std::uint64_t next_series() { return ++series_; }
@@ -39,7 +39,7 @@ class Post {
   };
   void read_from(int rank);
 
-  Seconds patience_;
+  Seconds timeout_;
   std::uint64_t series_ = 0;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< by rank, null for this one
   std::mutex lock_;                           ///< of what has arrived, and of Peer::gone

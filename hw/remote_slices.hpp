@@ -9,12 +9,12 @@
 namespace parsim::hw {
 
 /// Part of a tensor of `place.key.device`, wanted by another.
-struct Parcel {
+struct RemoteSlice {
   Place place;
   DeviceId to;
 };
 /// In an order that sender and receiver agree on; nothing for what a device does by itself, and
 /// nothing that is empty.
-[[nodiscard]] std::vector<Parcel> parcels(const ExecDag& dag, OpId op);
+[[nodiscard]] std::vector<RemoteSlice> remote_slices(const ExecDag& dag, OpId op);
 
 }  // namespace parsim::hw
