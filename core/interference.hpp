@@ -96,14 +96,4 @@ struct CommonMemory {
   friend bool operator==(const CommonMemory&, const CommonMemory&) = default;
 };
 
-/// An operation's claim to a GPU's memory bandwidth.
-struct MemoryClaim {
-  double weight = 0, demand = 0;
-};
-/// The level at which a rate is used up if each claim gets min(demand, weight · level): weighted
-/// max-min fairness. Infinite if the rate covers all demands. Multiprocessors have a bounded number
-/// of requests in flight; when memory is busy all requests take equally longer, so a part's rate is
-/// proportional to its weight (Little's law).
-[[nodiscard]] double memory_level(std::span<const MemoryClaim> claims, double rate);
-
 }  // namespace parsim

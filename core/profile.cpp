@@ -50,6 +50,44 @@ Bytes touched_bytes(const ExecDag& dag, OpId id) {
                         dag.reduce_precision);
 }
 
+BytesPerSecond CommonMemory::rate() const {
+  BytesPerSecond all{};
+  for (const MemoryPart& part : parts) all.value += rate_together(part).value;
+  return all;
+}
+
+bool CommonMemory::limits() const {
+  return std::any_of(parts.begin(), parts.end(), [](const MemoryPart& part) {
+    return part.together.low > part.alone.high && part.alone.median > Seconds{};
+  });
+}
+
+Bytes message_traffic(const ExecDag& dag, OpId id) {
+  const Bytes payload = dag.payload(id);
+  const Op op = dag.op(id);
+  if (const auto* transfer = std::get_if<Transfer>(&op)) return (transfer->add ? 3 : 2) * payload;
+  const auto& collective = std::get<Collective>(op);
+  const auto n = static_cast<std::int64_t>(dag.group(collective.group).size());
+  switch (collective.kind) {
+    case CollectiveKind::all_reduce:
+      return 2 * n * payload;  // all members' buffers are read and written
+    case CollectiveKind::reduce_scatter:
+      return (n + 2) * payload;  // all members' buffers are read, and added to one each
+    case CollectiveKind::all_gather:
+    case CollectiveKind::broadcast:
+      return 2 * (n - 1) * payload;
+    case CollectiveKind::all_to_all:
+      break;
+  }
+  return 2 * payload;
+}
+
+std::vector<DeviceId> movers(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  if (dag.kind(id) == OpKind::transfer) return {DeviceId{record.to}};
+  return dag.group(GroupId{record.device});
+}
+
 namespace {
 
 using Signature = std::vector<std::int64_t>;

@@ -9,7 +9,7 @@
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 

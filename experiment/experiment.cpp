@@ -71,17 +71,22 @@ void check_recompute(const Network& network, Recompute recompute, const std::str
 
 }  // namespace
 
+void refuse_name(std::string_view where, std::string_view what, std::string_view name,
+                 const Cluster& cluster, const std::vector<std::string>& names) {
+  constexpr std::size_t listed = 16;
+  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
+  throw InputError(where, fmt::format("no {} '{}' in cluster '{}'", what, name, cluster.name),
+                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
+                               spelling_hint(name, names)));
+}
+
 DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
     if (cluster.devices[i].name == name) return DeviceId{i};
     names.push_back(cluster.devices[i].name);
   }
-  constexpr std::size_t listed = 16;
-  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
-  throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
-                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
+  refuse_name(where, "device", name, cluster, names);
 }
 
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
@@ -209,9 +214,10 @@ Experiment::Experiment(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
-  request.sim.interference =
+  Slowdowns& slowdowns = request.sim.slowdowns;
+  slowdowns.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
-  if (profile) request.sim.common_memory = common_memory_of(*profile, cluster);
+  if (profile) slowdowns.common_memory = common_memory_of(*profile, cluster);
   if (profile && profile->launch.samples > 0) {
     request.sim.launch_interval = profile->launch.median;
   }
@@ -227,7 +233,7 @@ Experiment::Experiment(const Request& asked)
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_stragglers(cluster, request.stragglers);
   if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
-  if (!stragglers.slowdowns.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+  if (!stragglers.links.empty() && request.sim.fidelity == Fidelity::analytic) {
     throw InputError("--straggler", "a link, which formulas cannot slow down",
                      "accepted: with --fidelity p2p, hops or macro");
   }
@@ -265,17 +271,19 @@ void Experiment::read_layout_file() {
 
 SimOptions Experiment::step_options() const {
   SimOptions options = request.sim;
-  options.slowdowns = stragglers.slowdowns;
+  options.slowdowns.devices = stragglers.devices;
+  options.slowdowns.links = stragglers.links;
   return options;
 }
 
 std::string Experiment::step_summary() const {
   std::string summary = step_cost().summary();
   if (!stragglers.others.empty()) summary += "; slowed down: " + join(stragglers.others);
-  if (request.sim.interference.any()) {
-    summary += "; interference: " + join(interference_texts(request.sim.interference));
+  const Slowdowns& slowdowns = request.sim.slowdowns;
+  if (slowdowns.interference.any()) {
+    summary += "; interference: " + join(interference_texts(slowdowns.interference));
   }
-  for (const CommonMemory& memory : request.sim.common_memory) {
+  for (const CommonMemory& memory : slowdowns.common_memory) {
     summary += "; " + to_text(memory, cluster);
   }
   if (request.sim.launch_interval > Seconds{0}) {

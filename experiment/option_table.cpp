@@ -58,7 +58,7 @@ Json cluster_source(const Experiment& experiment) {
 Json batch_chosen(const Experiment& experiment) { return experiment.batch; }
 /// A profile's, too.
 Json interference_known(const Experiment& experiment) {
-  return interference_texts(experiment.request.sim.interference);
+  return interference_texts(experiment.request.sim.slowdowns.interference);
 }
 Json collective_files(const Experiment& experiment) {
   Json files = Json::array();

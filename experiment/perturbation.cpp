@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "experiment/options.hpp"
+#include "experiment/request.hpp"
 
 namespace parsim {
 
@@ -21,42 +19,23 @@ constexpr std::string_view straggler_form =
     "accepted: NAME=FACTOR, NAME=FACTOR@FROM or NAME=FACTOR@FROM-TO, as in gpu3=2@2ms-5ms";
 constexpr double largest_factor = 1000;
 
-template <class Entry>
-std::optional<std::size_t> position_of(const std::vector<Entry>& entries, std::string_view name) {
-  const auto found = std::find_if(entries.begin(), entries.end(),
-                                  [&](const Entry& entry) { return entry.name == name; });
-  if (found == entries.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - entries.begin());
-}
-
-[[noreturn]] void refuse_unknown(const Cluster& cluster, const std::string& name) {
+/// Index of a device, or behind all devices of a link.
+std::size_t find_place(const Cluster& cluster, const std::string& name) {
   std::vector<std::string> names;
   for (const Device& device : cluster.devices) names.push_back(device.name);
   for (const Link& link : cluster.links) names.push_back(link.name);
-  constexpr std::size_t listed = 16;
-  const std::string some = join(std::span(names).first(std::min(listed, names.size())));
-  throw InputError("--straggler",
-                   fmt::format("no device or link '{}' in cluster '{}'", name, cluster.name),
-                   fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
-}
-
-/// A device, or else a link.
-struct Place {
-  bool device = false;
-  std::size_t index = 0;
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
-
-Place find_place(const Cluster& cluster, const std::string& name) {
-  const auto device = position_of(cluster.devices, name), link = position_of(cluster.links, name);
-  if (device && link) {
+  const auto links = names.begin() + std::ssize(cluster.devices);
+  const auto device = std::find(names.begin(), links, name);
+  const auto link = std::find(links, names.end(), name);
+  if (device != links && link != names.end()) {
     throw InputError("--straggler",
                      fmt::format("'{}' is a device and a link of cluster '{}'", name, cluster.name),
                      "accepted: a name that only one of them has");
   }
-  if (!device && !link) refuse_unknown(cluster, name);
-  return {device.has_value(), device ? *device : *link};
+  if (device == links && link == names.end()) {
+    refuse_name("--straggler", "device or link", name, cluster, names);
+  }
+  return static_cast<std::size_t>((device != links ? device : link) - names.begin());
 }
 
 /// Where TO begins in "FROM-TO"; a minus sign behind an e belongs to a number.
@@ -81,17 +60,6 @@ SlowPeriod parse_period(const std::string& text, const std::string& where) {
                      "accepted: FROM-TO with FROM < TO");
   }
   return period;
-}
-
-/// Throws InputError if two periods of one name have a date in common.
-void check_apart(std::vector<SlowPeriod> periods, const std::string& name) {
-  std::sort(periods.begin(), periods.end(),
-            [](const SlowPeriod& a, const SlowPeriod& b) { return a.from < b.from; });
-  for (std::size_t i = 1; i < periods.size(); ++i) {
-    if (periods[i].from >= periods[i - 1].to) continue;
-    throw InputError("--straggler", fmt::format("periods of '{}' overlap", name),
-                     "accepted: periods that do not overlap");
-  }
 }
 
 }  // namespace
@@ -140,11 +108,8 @@ std::string to_text(const CommonMemory& memory, const Cluster& cluster) {
 }
 
 Stragglers parse_stragglers(const Cluster& cluster, const std::vector<std::string>& texts) {
-  struct Asked {
-    std::string name, text;
-    std::vector<SlowPeriod> periods;
-  };
-  std::map<Place, Asked> places;
+  const std::size_t devices = cluster.devices.size();
+  std::map<std::size_t, std::vector<SlowPeriod>> places;
   Stragglers stragglers;
   for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
@@ -152,27 +117,28 @@ Stragglers parse_stragglers(const Cluster& cluster, const std::vector<std::strin
       throw InputError("--straggler", fmt::format("'{}'", text), straggler_form);
     }
     const std::string name = text.substr(0, equals);
-    const Place place = find_place(cluster, name);
+    const std::size_t place = find_place(cluster, name);
     const SlowPeriod period = parse_period(text.substr(equals + 1), "--straggler " + name);
-    Asked& asked = places[place];
-    asked.name = name;
-    asked.periods.push_back(period);
-    if (!place.device || period.from > Seconds{0} || std::isfinite(period.to.count())) {
-      stragglers.others.push_back(text);
+    for (const SlowPeriod& other : places[place]) {
+      if (period.from >= other.to || other.from >= period.to) continue;
+      throw InputError("--straggler", fmt::format("periods of '{}' overlap", name),
+                       "accepted: periods that do not overlap");
     }
+    places[place].push_back(period);
+    const bool throughout = period == SlowPeriod{.factor = period.factor};
+    if (place >= devices || !throughout) stragglers.others.push_back(text);
   }
-  for (const auto& [place, asked] : places) {
-    check_apart(asked.periods, asked.name);
-    const SlowPeriod& first = asked.periods.front();
-    if (place.device && first == SlowPeriod{.factor = first.factor}) {
-      stragglers.factors.resize(cluster.devices.size(), 1);
-      stragglers.factors[place.index] = first.factor;
+  for (const auto& [place, periods] : places) {
+    const bool link = place >= devices;
+    const SlowPeriod& first = periods.front();
+    if (!link && first == SlowPeriod{.factor = first.factor}) {
+      stragglers.factors.resize(devices, 1);
+      stragglers.factors[place] = first.factor;
       continue;
     }
-    std::vector<SlowPeriods>& list =
-        place.device ? stragglers.slowdowns.devices : stragglers.slowdowns.links;
-    list.resize(place.device ? cluster.devices.size() : cluster.links.size());
-    list[place.index] = SlowPeriods(asked.periods);
+    std::vector<SlowPeriods>& list = link ? stragglers.links : stragglers.devices;
+    list.resize(link ? cluster.links.size() : devices);
+    list[link ? place - devices : place] = SlowPeriods(periods);
   }
   return stragglers;
 }

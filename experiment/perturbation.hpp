@@ -1,21 +1,19 @@
-// What disturbs a step, from the texts of its options: stragglers, and kernels and messages that
-// hold each other up.
+// The texts of options on what makes a step slower (sim/slowdowns.hpp).
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "core/cluster.hpp"
-#include "core/profile.hpp"
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 
 /// What --straggler asks for.
 struct Stragglers {
-  std::vector<double> factors;      ///< by DeviceId, for the whole step; empty: no such device
-  Slowdowns slowdowns;              ///< all else
-  std::vector<std::string> others;  ///< their texts
+  std::vector<double> factors;              ///< by DeviceId, for the whole step; empty: none
+  std::vector<SlowPeriods> devices, links;  ///< all else, as in Slowdowns
+  std::vector<std::string> others;          ///< their texts
 };
 /// Reads "NAME=FACTOR[@FROM[-TO]]": a device or a link, dates with units since the step's start.
 /// Throws InputError for anything else, for a name that is both, and for periods that overlap.

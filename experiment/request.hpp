@@ -83,6 +83,9 @@ struct Request : StrategyOptions {
 /// unknown device or a size without a unit.
 void apply_override(Cluster& cluster, const std::string& text);
 
+/// Throws InputError: the cluster has no `what` of that name, only `names`.
+[[noreturn]] void refuse_name(std::string_view where, std::string_view what, std::string_view name,
+                              const Cluster& cluster, const std::vector<std::string>& names);
 /// Throws InputError with a "did you mean" if the cluster has no device of that name.
 [[nodiscard]] DeviceId find_device(const Cluster& cluster, std::string_view name,
                                    std::string_view where);

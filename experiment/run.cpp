@@ -86,8 +86,9 @@ Spread jittered_steps(const Experiment& experiment, const ExecDag& dag) {
   std::vector<Seconds> steps;
   for (std::int64_t run = 0; run < experiment.request.runs; ++run) {
     SimOptions options = experiment.step_options();
-    options.jitter = {experiment.request.jitter,
-                      experiment.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
+    options.slowdowns.jitter = {
+        experiment.request.jitter,
+        experiment.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
     steps.push_back(
         makespan(make_simulator(experiment.cluster, experiment.step_cost(), options)->run(dag)));
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "core/profile.hpp"
+#include "core/ids.hpp"
+#include "core/running_work.hpp"
 #include "hw/clock.hpp"
 
 namespace parsim::hw {
@@ -14,8 +16,8 @@ class MemoryContention {
   /// device_rates   memory bandwidth of each device while the others are idle
   /// host_rate      of all devices together
   /// clock          of the threads that sleep; must outlive this
-  MemoryContention(std::vector<BytesPerSecond> device_rates, BytesPerSecond host_rate,
-                   Clock& clock);
+  MemoryContention(std::vector<BytesPerSecond> device_rates, BytesPerSecond host_rate, Clock& clock)
+      : device_rates_(std::move(device_rates)), memory_{host_rate.value}, clock_(clock) {}
 
   /// Sleeps as long as a kernel or message takes under memory-bandwidth contention.
   ///
@@ -24,25 +26,18 @@ class MemoryContention {
   /// touched    bytes, spread evenly over its duration; none: nothing slows it down
   ///
   /// Where all that runs wants more than host_rate, it is divided max-min fairly by weight
-  /// (memory_level in core/profile.hpp), anew whenever a kernel or message begins or ends.
+  /// (core/running_work.hpp), anew whenever a kernel or message begins or ends.
   void sleep(std::span<const DeviceId> devices, Seconds alone, Bytes touched);
 
  private:
-  struct Running {
-    double weight = 0, demand = 0;  ///< bytes/s
-    Seconds left{};                 ///< at full speed, at since_
-    double slowdown = 1;
-    Clock::Time end{};
+  struct Sleeper : RunningWork {
+    Clock::Time wake_up{};
   };
-
-  void advance(Clock::Time now);
-  void share();
+  void share(Clock::Time now);
 
   std::vector<BytesPerSecond> device_rates_;
-  BytesPerSecond host_rate_;
-  Clock& clock_;  ///< its update() guards what follows
-  std::vector<Running*> running_;
-  Clock::Time since_{};
+  SharedMemory memory_;  ///< guarded by the clock's update(), like its users
+  Clock& clock_;
 };
 
 }  // namespace parsim::hw

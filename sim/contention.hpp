@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <span>
@@ -12,7 +13,7 @@
 
 #include "core/exec_dag.hpp"
 #include "core/profile.hpp"
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 
@@ -35,9 +36,7 @@ class Contention {
   static constexpr Seconds never{std::numeric_limits<double>::infinity()};
 
   /// The references must outlive it.
-  Contention(const ExecDag& dag, const Interference& interference,
-             const std::vector<CommonMemory>& common_memory, const Slowdowns& slowdowns,
-             std::size_t devices);
+  Contention(const ExecDag& dag, const Slowdowns& slowdowns, std::size_t devices);
 
   Contention(const Contention&) = delete;
   Contention& operator=(const Contention&) = delete;
@@ -58,66 +57,49 @@ class Contention {
   [[nodiscard]] std::optional<End> pop(Seconds date);
 
  private:
-  using Index = std::uint32_t;
-
-  /// The memory that parts of a GPU share.
-  struct Memory {
-    double rate = 0;  ///< bytes/s
-    double level = Contention::never.count();
-    std::vector<Index> claims;  ///< the operations that use it
-  };
-
-  struct Running {
+  struct Running : RunningWork {
     OpId op;
     bool message = false;
     std::optional<Activity> activity;  ///< of a kernel that communication slows down
-    DeviceId device;                   ///< of such a kernel, or of one with slow periods
+    DeviceId device;                   ///< of a kernel; invalid for a delay
     std::array<int, 2> kernels{};      ///< of a message: kernels on its devices, by Activity
-    Memory* memory = nullptr;          ///< that it shares with others
-    double weight = 0, demand = 0;     ///< bytes/s of it: with all others, and at full speed
-    double left = 0;                   ///< seconds at full speed, at date `since`
-    double since = 0;
-    double factor = 1;
-    double flows_end = 0;  ///< of a message; infinite while they run
+    double flows_end = 0;              ///< of a message; infinite while they run
     std::uint64_t version = 0;
   };
   struct Due {
     double date = 0;
     OpId op;
-    Index running = 0;
+    Running* running = nullptr;
     std::uint64_t version = 0;
+    [[nodiscard]] bool valid() const { return running->version == version; }
     bool operator>(const Due& b) const { return date != b.date ? date > b.date : op > b.op; }
   };
   struct OnDevice {
-    std::vector<Index> kernels, messages;
-    Memory* memory = nullptr;     ///< that it shares
+    std::vector<Running*> kernels, messages;
+    SharedMemory* memory = nullptr;
     double weight = 0, most = 0;  ///< bytes/s that it gets of it with all others, and alone
   };
 
-  Index begin(OpId op, Seconds date, Seconds alone);
-  [[nodiscard]] double slowdown(const Running& running) const;
-  void claim(Index index, std::span<const DeviceId> parts, double bytes);
-  void share(Memory* memory, double date);
-  void share_of(std::span<const DeviceId> members, double date);
-  void members(OpId op);
-  [[nodiscard]] double factor_of(const Running& running) const;
-  void change_speed(Index index, double date);
-  void schedule(Index index);
-  void leave(Index index, double date);
+  Running& begin(OpId op, Seconds date, Seconds alone);
+  [[nodiscard]] double interference(const Running& running) const;
+  void claim(Running& running, std::span<const DeviceId> parts, double bytes);
+  void share(SharedMemory* memory, Seconds date);
+  void share_of(std::span<const DeviceId> members, Seconds date);
+  void count(Running& message, Activity kernel, int change, Seconds date);
+  void change_speed(Running& running, Seconds date);
+  void schedule(Running& running);
+  void leave(Running& running, Seconds date);
   void forget_void_ends();
 
   const ExecDag& dag_;
-  const Interference& interference_;
   const Slowdowns& slowdowns_;
-  std::vector<Memory> memories_;  ///< never grows
+  std::vector<SharedMemory> memories_;  ///< never grows
   std::vector<OnDevice> devices_;
-  std::vector<Running> running_;
-  std::vector<Index> free_;
-  std::vector<std::int32_t> index_of_;  ///< by operation: its index in running_, or -1
-  std::vector<Due> due_;                ///< a heap, earliest first
-  std::uint64_t version_ = 0;           ///< of the last end that was scheduled
-  std::vector<DeviceId> members_;       ///< result of the last members()
-  std::vector<MemoryClaim> claims_;     ///< scratch of share()
+  std::deque<Running> running_;
+  std::vector<Running*> free_;
+  std::vector<Running*> running_of_;  ///< by operation; null unless it runs
+  std::vector<Due> due_;              ///< a heap, earliest first
+  std::uint64_t version_ = 0;         ///< of the last end that was scheduled
 };
 
 }  // namespace parsim

@@ -67,10 +67,7 @@ class DagRun {
         engine_(
             cluster, prepared.table.routes, [this](std::int64_t t) { on_date(t); },
             [this](std::int64_t t) { on_end(t); }, rate_changes(cluster, options.slowdowns)) {
-    if (options.has_contention()) {
-      contention_.emplace(dag, options.interference, options.common_memory, options.slowdowns,
-                          cluster.devices.size());
-    }
+    if (slowdowns_.has_contention()) contention_.emplace(dag, slowdowns_, cluster.devices.size());
   }
 
   void run() {
@@ -98,16 +95,10 @@ class DagRun {
       } else if (seconds < 0) {
         start_communication(OpId{op});
       } else {
-        end_operation(op, kernel_end(op, Seconds{seconds}));
+        const SlowPeriods& slow = slowdowns_.of(kernel_device(dag_, OpId{op}));
+        end_operation(op, slow.end(spans_[op].start, Seconds{seconds}));
       }
     }
-  }
-
-  [[nodiscard]] Seconds kernel_end(std::size_t op, Seconds seconds) const {
-    const Seconds start = spans_[op].start;
-    if (slowdowns_.devices.empty()) return start + seconds;
-    const DeviceId device = kernel_device(dag_, OpId{op});
-    return device.valid() ? slowdowns_.of(device).end(start, seconds) : start + seconds;
   }
 
   void end_operation(std::size_t op, Seconds end) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/routes.hpp"
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 

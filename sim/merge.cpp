@@ -281,8 +281,9 @@ class Classes {
 
 bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& options,
                   const SimulationOutput& output, PreparedDag& prepared) {
-  if (!options.merge || options.has_contention() || options.jitter.relative > 0 ||
-      options.fidelity == Fidelity::p2p || options.fidelity == Fidelity::analytic) {
+  if (!options.merge || options.slowdowns.has_contention() ||
+      options.slowdowns.jitter.relative > 0 || options.fidelity == Fidelity::p2p ||
+      options.fidelity == Fidelity::analytic) {
     return false;
   }
   Classes classes(dag, cluster, options, prepared);

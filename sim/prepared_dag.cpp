@@ -5,8 +5,8 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "core/profile.hpp"
-#include "sim/jitter.hpp"
 #include "sim/kernels.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 
@@ -206,7 +206,7 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
   prepared.successors = successors(dag, paths.cluster().devices.size());
   prepared.seconds.resize(dag.size());
   prepared.issued = issue_dates(dag, options.launch_interval, paths.cluster().devices.size());
-  if (!options.common_memory.empty()) prepared.traffic.resize(dag.size());
+  if (!options.slowdowns.common_memory.empty()) prepared.traffic.resize(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     if (!prepared.traffic.empty()) prepared.traffic[i] = memory_traffic(dag, id);
@@ -231,7 +231,8 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                              dag.group(GroupId{record.device}), dag.payload(id), paths, options));
       }
     } else {
-      prepared.seconds[i] = seconds_on_device(dag, id, cost) * jitter_factor(options.jitter, id);
+      prepared.seconds[i] =
+          seconds_on_device(dag, id, cost) * jitter_factor(options.slowdowns.jitter, id);
       ensure(prepared.seconds[i] >= 0, "a cost is not negative");
     }
   }

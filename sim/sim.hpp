@@ -14,7 +14,7 @@
 #include "core/profile.hpp"
 #include "core/spelling.hpp"
 #include "sim/collective_tables.hpp"
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 namespace parsim {
 
@@ -74,12 +74,6 @@ struct LibraryTerms {
   Seconds per_root_byte{0.008e-6};
 };
 
-/// Kernel times that vary from operation to operation, for the spread of a step's time.
-struct Jitter {
-  double relative = 0;  ///< standard deviation over mean
-  std::uint64_t seed = 1;
-};
-
 struct SimOptions {
   Fidelity fidelity = Fidelity::hops;
   CollectiveCost collectives = CollectiveCost::ideal;
@@ -90,19 +84,10 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
-  /// With p2p, or with contention on devices (has_contention()), all are simulated.
+  /// With p2p, or with contention on devices (Slowdowns::has_contention()), all are simulated.
   bool merge = true;
-  Jitter jitter{};
-  /// Devices and links with slow periods. They do not affect messages with a measured time or
-  /// latencies; Fidelity::analytic ignores those of links.
   Slowdowns slowdowns{};
   std::vector<CollectiveTable> tables{};  ///< of measured only
-  /// Kernels and messages of one device that slow each other down, see sim/contention.hpp.
-  Interference interference{};
-  /// Parts of one GPU whose kernels share the rate of its memory, see sim/contention.hpp.
-  std::vector<CommonMemory> common_memory{};
-  /// Whether concurrent operations on a device change each other's times.
-  [[nodiscard]] bool has_contention() const { return interference.any() || !common_memory.empty(); }
   /// The host of each device launches one operation per interval, in id order, the first one before
   /// the step; an operation of several devices waits for the hosts of all of them. 0: all
   /// operations are launched at the start.
@@ -169,13 +154,5 @@ struct CostSource {
 /// is the profile's machine.
 [[nodiscard]] std::vector<CommonMemory> common_memory_of(const Profile& profile,
                                                          const Cluster& cluster);
-
-/// `base` with kernels that take `factor` times as long. Holds a reference to the base.
-[[nodiscard]] std::unique_ptr<CostModel> make_scaled(const CostModel& base, double factor);
-
-/// `base` with stragglers: kernels of a device take `factors[device]` times as long. Holds a
-/// reference to the base.
-[[nodiscard]] std::unique_ptr<CostModel> make_slowed(const CostModel& base,
-                                                     std::vector<double> factors);
 
 }  // namespace parsim

@@ -23,11 +23,10 @@ TEST_CASE("disturb: devices for a while, devices for good, and links") {
       cluster,
       {cluster.devices[0].name + "=1.5", device + "=3@4ms", device + "=2@1e-3s-2ms", link + "=4"});
   CHECK(all.factors == std::vector<double>{1.5, 1, 1});
-  CHECK(all.slowdowns.of(DeviceId{0}).empty());
+  CHECK(all.devices.at(0).empty());
   constexpr auto ever = Seconds{std::numeric_limits<double>::infinity()};
-  CHECK(all.slowdowns.of(DeviceId{1}).periods() ==
-        std::vector<SlowPeriod>{{1ms, 2ms, 2}, {4ms, ever, 3}});
-  CHECK(all.slowdowns.of(LinkId{2}).periods() == std::vector<SlowPeriod>{{0s, ever, 4}});
+  CHECK(all.devices.at(1).periods() == std::vector<SlowPeriod>{{1ms, 2ms, 2}, {4ms, ever, 3}});
+  CHECK(all.links.at(2).periods() == std::vector<SlowPeriod>{{0s, ever, 4}});
   CHECK(all.others ==
         std::vector<std::string>{device + "=3@4ms", device + "=2@1e-3s-2ms", link + "=4"});
 }

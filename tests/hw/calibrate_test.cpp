@@ -77,8 +77,8 @@ Seconds simulated_step(const ExecDag& dag, const Profile& profile, const Interfe
       make_profiled(cluster, make_constant_efficiency(cluster), profile, "the test's profile");
   SimOptions options;
   options.engine = Engine::fast;
-  options.interference = interference;
-  options.common_memory = common_memory;
+  options.slowdowns.interference = interference;
+  options.slowdowns.common_memory = common_memory;
   options.launch_interval = profile.launch.median;
   return makespan(make_simulator(cluster, *cost, options)->run(dag));
 }

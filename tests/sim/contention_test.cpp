@@ -45,7 +45,8 @@ Ends kernel_and_message(Activity activity, Seconds kernel, Seconds date,
   const OpId delay = add_delay(sketch.dag, 0, date);
   const OpId other = add_transfer(sketch.dag, 0, 1, 2'000'000, {delay});
   const auto ends = [&](Engine engine, Fidelity fidelity) {
-    const Timeline timeline = run_sketch(sketch, cluster, {interference}, engine, fidelity);
+    const Timeline timeline =
+        run_sketch(sketch, cluster, {.interference = interference}, engine, fidelity);
     CHECK(timeline.spans[other.index()].start == date);
     return Ends{1e3 * timeline.spans[one.index()].end.count(),
                 1e3 * timeline.spans[other.index()].end.count()};
@@ -111,15 +112,15 @@ TEST_CASE("contention: kernels on parts of one GPU share its memory, by hand") {
       const int device = static_cast<int>(d);
       ops.push_back(add_transfer(sketch.dag, device, device, megabytes[d] * 500'000));
     }
-    Setting setting;
-    setting.common_memory = {common_memory(rates)};
-    setting.interference.set(memory, communication, beside_message);
+    Slowdowns slowdowns;
+    slowdowns.common_memory = {common_memory(rates)};
+    slowdowns.interference.set(memory, communication, beside_message);
     if (beside_message > 1) {
       (void)add_transfer(sketch.dag, 0, 2, 1'000'000'000, {}, Stream::gradient);
     }
     std::vector<double> dates;
     for (const Engine engine : {Engine::fast, Engine::simgrid}) {
-      const Timeline timeline = run_sketch(sketch, cluster, setting, engine);
+      const Timeline timeline = run_sketch(sketch, cluster, slowdowns, engine);
       std::vector<double> found;
       for (const OpId op : ops) found.push_back(1e6 * timeline.spans[op.index()].end.count());
       if (dates.empty()) dates = found;
@@ -157,10 +158,10 @@ TEST_CASE(
   // Both read both, both write both: 8 MB in 2 ms of a ring of halves, without contention.
   const OpId sum = add_collective(sketch.dag, CollectiveKind::all_reduce, devices(0, 2),
                                   {2'000'000}, {there, back});
-  Setting setting;
-  setting.common_memory = {common_memory({{0.0025, 0.0015}, {0.0025, 0.0015}})};
+  Slowdowns slowdowns;
+  slowdowns.common_memory = {common_memory({{0.0025, 0.0015}, {0.0025, 0.0015}})};
   for (const Engine engine : {Engine::fast, Engine::simgrid}) {
-    const Timeline timeline = run_sketch(sketch, cluster, setting, engine);
+    const Timeline timeline = run_sketch(sketch, cluster, slowdowns, engine);
     const auto took = [&](OpId op) {
       const Span& span = timeline.spans[op.index()];
       return 1e3 * (span.end - span.start).count();
@@ -174,26 +175,6 @@ TEST_CASE(
   CHECK(traffic(sum) == 8'000'000);
 }
 
-TEST_CASE("contention: memory's level uses the rate up and no claim gets more than its demand") {
-  CHECK(rc::check([] {
-    std::vector<MemoryClaim> claims;
-    double wanted = 0;
-    for (int i = *rc::gen::inRange(0, 8); i > 0; --i) {
-      claims.push_back({0.25 * *rc::gen::inRange(1, 20), 0.125 * *rc::gen::inRange(0, 40)});
-      wanted += claims.back().demand;
-    }
-    const double rate = 0.5 * *rc::gen::inRange(1, 40);
-    const double level = memory_level(claims, rate);
-    if (wanted <= rate) {
-      RC_ASSERT(std::isinf(level));
-      return;
-    }
-    double used = 0;
-    for (const MemoryClaim& claim : claims) used += std::min(claim.demand, claim.weight * level);
-    RC_ASSERT(std::abs(used - rate) <= 1e-9 * rate);
-  }));
-}
-
 TEST_CASE("contention: a message that others' flows delay anyway has time for its clock") {
   // Two messages share a link: 4 ms each, their clocks end at 2.5. A kernel on a third device slows
   // nothing down, an update counts as memory, a delay as nothing.
@@ -205,7 +186,7 @@ TEST_CASE("contention: a message that others' flows delay anyway has time for it
   const OpId b = add_transfer(sketch.dag, 0, 1, 2'000'000, {}, Stream::pipeline);
   add_delay(sketch.dag, 1, 9ms);
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
-    const Timeline timeline = run_sketch(sketch, cluster, {factors(1, 2)}, engine);
+    const Timeline timeline = run_sketch(sketch, cluster, {.interference = factors(1, 2)}, engine);
     for (const OpId id : {a, b}) {
       CHECK(timeline.spans[id.index()].end.count() == doctest::Approx(4e-3));
     }
@@ -239,7 +220,7 @@ TEST_CASE("contention: tensor kernels are those that the model of kernels prices
 /// Ends of a sketch whose messages only have a clock: the pace of all that runs anew at every
 /// event.
 std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster& cluster,
-                                      const Setting& setting) {
+                                      const Slowdowns& slowdowns) {
   const ExecDag& dag = sketch.dag;
   const std::vector<Seconds> alone = durations_alone(dag, SketchCost(sketch, cluster));
   Successors after = successors(dag, cluster.devices.size());
@@ -265,8 +246,8 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
       const std::vector<DeviceId> met = devices_of(message ? i : k);
       const DeviceId device = kernel_device(dag, OpId{kernel});
       if (!activity || std::find(met.begin(), met.end(), device) == met.end()) continue;
-      worst = std::max(worst, message ? setting.interference.of(communication, *activity)
-                                      : setting.interference.of(*activity, communication));
+      worst = std::max(worst, message ? slowdowns.interference.of(communication, *activity)
+                                      : slowdowns.interference.of(*activity, communication));
     }
     return worst;
   };
@@ -315,13 +296,13 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
   /// Seconds that a second of its time takes now.
   const auto slowdown_of = [&](std::size_t i) {
     double worst = slowdown(i);
-    for (const CommonMemory& common : setting.common_memory) {
+    for (const CommonMemory& common : slowdowns.common_memory) {
       const Want want = wants(i, common);
       if (want.demand > 0) worst = std::max(worst, want.demand / (level_of(common) * want.weight));
     }
     const DeviceId device = kernel_device(dag, OpId{i});
     if (device.valid()) {
-      for (const SlowPeriod& period : setting.slowdowns.of(device).periods()) {
+      for (const SlowPeriod& period : slowdowns.of(device).periods()) {
         if (period.from.count() <= now && now < period.to.count()) worst *= period.factor;
       }
     }
@@ -329,14 +310,14 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
   };
   while (true) {
     double next = Contention::never.count();
-    std::vector<double> slowdowns(dag.size(), 1);
+    std::vector<double> factors(dag.size(), 1);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       if (!runs[i]) continue;
-      slowdowns[i] = slowdown_of(i);
-      next = std::min(next, now + left[i] * slowdowns[i]);
+      factors[i] = slowdown_of(i);
+      next = std::min(next, now + left[i] * factors[i]);
     }
     if (next == Contention::never.count()) return spans;
-    for (const SlowPeriods& slow : setting.slowdowns.devices) {
+    for (const SlowPeriods& slow : slowdowns.devices) {
       for (const SlowPeriod& period : slow.periods()) {
         for (const double change : {period.from.count(), period.to.count()}) {
           if (change > now) next = std::min(next, change);
@@ -346,7 +327,7 @@ std::vector<Span> anew_at_every_event(const KernelSketch& sketch, const Cluster&
     std::vector<std::size_t> ended;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       if (!runs[i]) continue;
-      left[i] -= (next - now) / slowdowns[i];
+      left[i] -= (next - now) / factors[i];
       if (left[i] <= 1e-14) ended.push_back(i);
     }
     now = next;
@@ -451,13 +432,16 @@ TEST_CASE("contention: random kernels and clocks end when everything anew at eve
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
-    Setting setting{random_interference(), {random_slow_periods(cluster.devices.size()), {}}};
-    setting.common_memory = random_memory(cluster.devices.size());
+    const Slowdowns slowdowns{.devices = random_slow_periods(cluster.devices.size()),
+                              .interference = random_interference(),
+                              .common_memory = random_memory(cluster.devices.size())};
     const Timeline contended =
-        run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic);
-    RC_ASSERT(largest_difference(contended.spans, anew_at_every_event(sketch, cluster, setting)) <=
-              1e-9 * makespan(contended).count() + 1e-12);
-    RC_ASSERT(run_sketch(sketch, cluster, setting, Engine::fast, Fidelity::analytic) == contended);
+        run_sketch(sketch, cluster, slowdowns, Engine::fast, Fidelity::analytic);
+    RC_ASSERT(
+        largest_difference(contended.spans, anew_at_every_event(sketch, cluster, slowdowns)) <=
+        1e-9 * makespan(contended).count() + 1e-12);
+    RC_ASSERT(run_sketch(sketch, cluster, slowdowns, Engine::fast, Fidelity::analytic) ==
+              contended);
   }));
 }
 
@@ -465,25 +449,28 @@ TEST_CASE("contention: the engines agree, and factors of absent pairs change not
   CHECK(rc::check([] {
     const Cluster cluster = random_star();
     const KernelSketch sketch = random_sketch(static_cast<int>(cluster.devices.size()));
-    Setting setting{
-        random_interference(),
-        {random_slow_periods(cluster.devices.size()), random_slow_periods(cluster.links.size())},
-        *rc::gen::inRange(0, 3) * 40us,
-        random_memory(cluster.devices.size())};
+    Slowdowns slowdowns{random_slow_periods(cluster.devices.size()),
+                        random_slow_periods(cluster.links.size()), random_interference(),
+                        random_memory(cluster.devices.size())};
+    const Seconds launch_interval = *rc::gen::inRange(0, 3) * 40us;
     const Fidelity fidelity = *rc::gen::element(Fidelity::hops, Fidelity::p2p, Fidelity::macro);
-    const Timeline fast = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
-    const Timeline simgrid = run_sketch(sketch, cluster, setting, Engine::simgrid, fidelity);
+    const Timeline fast =
+        run_sketch(sketch, cluster, slowdowns, Engine::fast, fidelity, launch_interval);
+    const Timeline simgrid =
+        run_sketch(sketch, cluster, slowdowns, Engine::simgrid, fidelity, launch_interval);
     // SimGrid merges events closer than 1 ns.
     const double allowed =
         1e-6 * makespan(fast).count() + 2e-9 * static_cast<double>(sketch.dag.size());
     RC_ASSERT(fast.hop_bytes == simgrid.hop_bytes);
     RC_ASSERT(largest_difference(fast.spans, simgrid.spans) <= allowed);
     // All pairs occur but tensor during tensor, so this must give the plain result.
-    setting.interference = {};
-    setting.common_memory = {};
-    const Timeline plain = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
-    setting.interference.set(tensor, tensor, 2);
-    const Timeline contended = run_sketch(sketch, cluster, setting, Engine::fast, fidelity);
+    slowdowns.interference = {};
+    slowdowns.common_memory = {};
+    const Timeline plain =
+        run_sketch(sketch, cluster, slowdowns, Engine::fast, fidelity, launch_interval);
+    slowdowns.interference.set(tensor, tensor, 2);
+    const Timeline contended =
+        run_sketch(sketch, cluster, slowdowns, Engine::fast, fidelity, launch_interval);
     RC_ASSERT(largest_difference(contended.spans, plain.spans) <= 1e-9 * makespan(plain).count());
   }));
 }
@@ -502,7 +489,7 @@ TEST_CASE("contention: larger factors never make a chain of kernels during messa
     const double kernels = factor(), messages = factor();
     const auto step = [&](double more, double yet_more) {
       const Interference interference = factors(kernels + more, messages + yet_more);
-      return makespan(run_sketch(sketch, cluster, {interference})).count();
+      return makespan(run_sketch(sketch, cluster, {.interference = interference})).count();
     };
     const double least = step(0, 0) * (1 - 1e-12);
     RC_ASSERT(step(factor() - 1, factor() - 1) >= least);

@@ -57,24 +57,14 @@ class SketchCost final : public CostModel {
   SimpleCost rest_;
 };
 
-/// The perturbations of a run.
-struct Setting {
-  Interference interference{};
-  Slowdowns slowdowns{};
-  Seconds launch_interval{};
-  std::vector<CommonMemory> common_memory{};
-};
-
 inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
-                           const Setting& setting, Engine engine = Engine::fast,
-                           Fidelity fidelity = Fidelity::hops) {
+                           const Slowdowns& slowdowns, Engine engine = Engine::fast,
+                           Fidelity fidelity = Fidelity::hops, Seconds launch_interval = {}) {
   const SketchCost cost(sketch, cluster);
   SimOptions options{fidelity, CollectiveCost::ideal};
   options.engine = engine;
-  options.interference = setting.interference;
-  options.slowdowns = setting.slowdowns;
-  options.launch_interval = setting.launch_interval;
-  options.common_memory = setting.common_memory;
+  options.slowdowns = slowdowns;
+  options.launch_interval = launch_interval;
   return make_simulator(cluster, cost, options)->run(sketch.dag);
 }
 

@@ -24,7 +24,7 @@ TEST_CASE("launch: by hand, hosts run ahead of long kernels and hold up short on
   const OpId e = add_transfer(sketch.dag, 0, 1, 2000);  // 4th of gpu0, 2nd of gpu1
   const OpId f = kernel(1, 2us);
   for (const Engine engine : {Engine::simgrid, Engine::fast}) {
-    const Timeline timeline = run_sketch(sketch, cluster, {{}, {}, 10us}, engine);
+    const Timeline timeline = run_sketch(sketch, cluster, {}, engine, Fidelity::hops, 10us);
     const auto starts = [&](OpId id) { return timeline.spans[id.index()].start.count() * 1e6; };
     CHECK(starts(a) == doctest::Approx(0));
     CHECK(starts(b) == doctest::Approx(10));
@@ -73,14 +73,14 @@ TEST_CASE("launch: random operations start as if hosts were devices that do one 
       (void)add(plain, after);
       same.push_back(add(hosted, hosted_after));
     }
-    Setting setting;
+    Slowdowns slowdowns;
     if (*rc::gen::inRange(0, 2) == 1) {
-      setting.interference.set(Activity::tensor, Activity::communication, 1.5);
-      setting.interference.set(Activity::communication, Activity::memory, 1.25);
+      slowdowns.interference.set(Activity::tensor, Activity::communication, 1.5);
+      slowdowns.interference.set(Activity::communication, Activity::memory, 1.25);
     }
-    const Timeline expected = run_sketch(hosted, with_hosts, setting);
-    setting.launch_interval = interval;
-    const Timeline timeline = run_sketch(plain, cluster, setting);
+    const Timeline expected = run_sketch(hosted, with_hosts, slowdowns);
+    const Timeline timeline =
+        run_sketch(plain, cluster, slowdowns, Engine::fast, Fidelity::hops, interval);
     for (std::size_t i = 0; i < same.size(); ++i) {
       const Span& span = expected.spans[same[i].index()];
       RC_ASSERT(std::abs((timeline.spans[i].start - span.start).count()) <= 1e-12);

@@ -1,4 +1,4 @@
-#include "sim/straggler.hpp"
+#include "core/running_work.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,16 +7,6 @@
 #include "core/errors.hpp"
 
 namespace parsim {
-
-namespace {
-
-template <class Id>
-const SlowPeriods& periods_of(const std::vector<SlowPeriods>& list, Id id) {
-  static const SlowPeriods never;
-  return list.empty() ? never : list.at(id.index());
-}
-
-}  // namespace
 
 SlowPeriods::SlowPeriods(std::vector<SlowPeriod> periods) : periods_(std::move(periods)) {
   std::erase_if(periods_, [](const SlowPeriod& period) { return period.factor == 1; });
@@ -58,26 +48,46 @@ Seconds SlowPeriods::work(Seconds from, Seconds to) const {
   return done + std::max(to - at, Seconds{0});
 }
 
-const SlowPeriods& Slowdowns::of(DeviceId device) const { return periods_of(devices, device); }
-const SlowPeriods& Slowdowns::of(LinkId link) const { return periods_of(links, link); }
-
-std::vector<RateChange> rate_changes(const Cluster& cluster, const Slowdowns& slowdowns) {
-  std::vector<RateChange> changes;
-  for (std::size_t i = 0; i < slowdowns.links.size(); ++i) {
-    const LinkId link{i};
-    const BytesPerSecond rate = cluster[link].rate;
-    const std::vector<SlowPeriod>& periods = slowdowns.links[i].periods();
-    for (std::size_t k = 0; k < periods.size(); ++k) {
-      changes.push_back({periods[k].from, link, BytesPerSecond{rate.value / periods[k].factor}});
-      const bool goes_on = k + 1 < periods.size() && periods[k + 1].from == periods[k].to;
-      if (!goes_on && std::isfinite(periods[k].to.count())) {
-        changes.push_back({periods[k].to, link, rate});
-      }
-    }
+double memory_level(std::span<const MemoryClaim> claims, double rate) {
+  // Claims are met in the order of the level that each needs, as long as that leaves enough.
+  std::vector<MemoryClaim> order(claims.begin(), claims.end());
+  std::sort(order.begin(), order.end(), [](const MemoryClaim& a, const MemoryClaim& b) {
+    return a.demand * b.weight < b.demand * a.weight;
+  });
+  double weight = 0;
+  for (const MemoryClaim& claim : order) weight += claim.weight;
+  for (const MemoryClaim& claim : order) {
+    if (claim.demand * weight > rate * claim.weight) return rate / weight;
+    rate -= claim.demand;
+    weight -= claim.weight;
   }
-  std::stable_sort(changes.begin(), changes.end(),
-                   [](const RateChange& a, const RateChange& b) { return a.date < b.date; });
-  return changes;
+  return std::numeric_limits<double>::infinity();
+}
+
+void SharedMemory::share() {
+  std::vector<MemoryClaim> claims;
+  for (const RunningWork* user : users) {
+    claims.push_back({user->weight, user->demand / user->interference});
+  }
+  level = memory_level(claims, rate);
+}
+
+bool RunningWork::update(Seconds date) {
+  const double now =
+      memory == nullptr ? interference : std::max(interference, demand / (weight * memory->level));
+  if (now == factor) return false;
+  if (date > since) {
+    const Seconds done = periods == nullptr ? date - since : periods->work(since, date);
+    left = std::max(Seconds{0}, left - done / factor);
+    since = date;
+  }
+  factor = now;
+  return true;
+}
+
+Seconds RunningWork::end() const {
+  const Seconds rest = left * factor;
+  return periods == nullptr ? since + rest : periods->end(since, rest);
 }
 
 }  // namespace parsim

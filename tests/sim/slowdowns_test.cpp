@@ -1,4 +1,4 @@
-#include "sim/straggler.hpp"
+#include "sim/slowdowns.hpp"
 
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
@@ -14,56 +14,6 @@ using namespace testing;
 using namespace std::chrono_literals;
 
 constexpr auto ever = Seconds{std::numeric_limits<double>::infinity()};
-
-TEST_CASE("straggler: by hand, work across a slow period") {
-  // Half the speed from 2 to 5.
-  const SlowPeriods slow({{2s, 5s, 2}});
-  CHECK(slow.end(0s, 2s) == 2s);
-  CHECK(slow.end(0s, 4s) == Seconds{5.5});  // 2, then 1.5 until 5, then 0.5
-  CHECK(slow.end(3s, 1s) == 5s);
-  CHECK(slow.end(4s, 1s) == Seconds{5.5});
-  CHECK(slow.end(6s, 1s) == 7s);
-  CHECK(slow.work(0s, Seconds{5.5}) == 4s);
-  CHECK(slow.work(3s, 4s) == Seconds{0.5});
-  // Two periods that touch, and one without end; in any order.
-  const SlowPeriods more({{4s, ever, 4}, {1s, 2s, 2}, {2s, 3s, 4}});
-  CHECK(more.end(0s, 3s) == 5s);  // 1 until 1, 1.5 until 2, 1.75 until 3, 2.75 until 4, then 0.25
-  CHECK(SlowPeriods({{2s, 5s, 1}}).empty());
-}
-
-TEST_CASE("straggler: random periods against small steps") {
-  CHECK(rc::check([] {
-    std::vector<SlowPeriod> periods;
-    double date = 0;
-    for (int i = *rc::gen::inRange(0, 5); i > 0; --i) {
-      const double from = date + *rc::gen::inRange(0, 4);
-      date = from + *rc::gen::inRange(1, 5);
-      periods.push_back({Seconds{from}, Seconds{date}, 0.5 * *rc::gen::inRange(2, 9)});
-    }
-    const SlowPeriods slow(periods);
-    const double start = *rc::gen::inRange(0, 20), alone = 0.25 * *rc::gen::inRange(0, 60);
-    // Every 16th of a second what its middle makes of it.
-    constexpr double step = 1.0 / 16;
-    double at = start, left = alone;
-    while (true) {
-      double factor = 1;
-      for (const SlowPeriod& period : periods) {
-        if (period.from.count() < at + step / 2 && at + step / 2 < period.to.count()) {
-          factor = period.factor;
-        }
-      }
-      if (left <= step / factor) {
-        at += left * factor;
-        break;
-      }
-      left -= step / factor;
-      at += step;
-    }
-    const Seconds end = slow.end(Seconds{start}, Seconds{alone});
-    RC_ASSERT(std::abs(end.count() - at) <= 1e-9 * std::max(1.0, at));
-    RC_ASSERT(std::abs(slow.work(Seconds{start}, end).count() - alone) <= 1e-9);
-  }));
-}
 
 TEST_CASE("straggler: a change is put back unless the next period begins") {
   const Cluster cluster = star({1e9, 8e9}, 1us);
@@ -174,6 +124,87 @@ TEST_CASE(
       }
     }
   }
+}
+
+SimOptions jittered(double relative, std::uint64_t seed, Engine engine = Engine::simgrid) {
+  SimOptions options;
+  options.engine = engine;
+  options.slowdowns.jitter = {relative, seed};
+  return options;
+}
+
+TEST_CASE("jitter: factors have mean 1 and the deviation asked for, and none without jitter") {
+  constexpr int count = 20'000;
+  for (const double relative : {0.02, 0.3}) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < count; ++i) {
+      const double factor = jitter_factor({relative, 7}, OpId{i});
+      REQUIRE(factor > 0);
+      sum += factor;
+      squares += factor * factor;
+    }
+    const double mean = sum / count;
+    // Four standard errors of a mean.
+    CHECK(std::abs(mean - 1) < 4 * relative / std::sqrt(count));
+    CHECK(std::sqrt(squares / count - mean * mean) == doctest::Approx(relative).epsilon(0.05));
+  }
+  CHECK(jitter_factor({0, 7}, OpId{3}) == 1);
+  CHECK(jitter_factor({0.1, 7}, OpId{3}) == jitter_factor({0.1, 7}, OpId{3}));
+  CHECK(jitter_factor({0.1, 7}, OpId{3}) != jitter_factor({0.1, 8}, OpId{3}));
+  CHECK(jitter_factor({0.1, 7}, OpId{3}) != jitter_factor({0.1, 7}, OpId{4}));
+}
+
+TEST_CASE("jitter: a chain takes the sum of its kernels' times by their factors, in both engines") {
+  const Cluster cluster = star({1e9, 1e9}, 1us);
+  const SimpleCost cost(cluster);
+  ExecDag dag = bare_dag();
+  Seconds expected{};
+  std::vector<OpId> last;
+  for (int i = 0; i < 10; ++i) {
+    last = {add_delay(dag, i % 2, 3ms, last)};
+    expected += 3ms * jitter_factor({0.2, 5}, OpId{i});
+  }
+  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+    const Timeline timeline = make_simulator(cluster, cost, jittered(0.2, 5, engine))->run(dag);
+    CHECK(makespan(timeline).count() == doctest::Approx(expected.count()).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("jitter: messages keep their time") {
+  const Cluster cluster = star({1e9, 1e9}, 1us);
+  const SimpleCost cost(cluster);
+  ExecDag dag = bare_dag();
+  add_transfer(dag, 0, 1, 1'000'000);
+  const Seconds plain = makespan(make_simulator(cluster, cost, {})->run(dag));
+  CHECK(makespan(make_simulator(cluster, cost, jittered(0.5, 3))->run(dag)) == plain);
+}
+
+TEST_CASE("jitter: waiting for the slowest of many takes longer than the mean") {
+  // The mean of the maximum of n variables is above their mean: why a spread is worth showing.
+  const Cluster cluster = star(std::vector<double>(8, 1e9), 1us);
+  const SimpleCost cost(cluster);
+  ExecDag dag = bare_dag();
+  for (int i = 0; i < 8; ++i) add_delay(dag, i, 10ms);
+  Seconds sum{};
+  for (std::uint64_t seed = 0; seed < 20; ++seed)
+    sum += makespan(make_simulator(cluster, cost, jittered(0.1, seed, Engine::fast))->run(dag));
+  CHECK(sum / 20 > 10.5ms);
+  CHECK(sum / 20 < 13ms);
+}
+
+TEST_CASE("slowed: a straggler's own work takes so many times as long, and nothing else does") {
+  const Cluster cluster = star({1e9, 1e9}, 1us);
+  const SimpleCost cost(cluster);
+  const auto slowed = make_slowed(cost, {1.0, 1.5});
+  const Bytes touched{1'000'000};
+  CHECK(slowed->memory(DeviceId{0}, touched).time == cost.memory(DeviceId{0}, touched).time);
+  CHECK(slowed->memory(DeviceId{1}, touched).time == 1.5 * cost.memory(DeviceId{1}, touched).time);
+  const std::vector<DeviceId> both = devices(0, 2);
+  CHECK(slowed->collective(CollectiveKind::all_reduce, both, touched) ==
+        cost.collective(CollectiveKind::all_reduce, both, touched));
+  CHECK(slowed->transfer(DeviceId{0}, DeviceId{1}, touched) ==
+        cost.transfer(DeviceId{0}, DeviceId{1}, touched));
+  CHECK(slowed->summary() == cost.summary() + "; stragglers: 1 of 2 devices");
 }
 
 }  // namespace
