@@ -113,9 +113,8 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
     }
     names.push_back(unit.name);
   }
-  const std::string hint = did_you_mean(name, names);
   throw InputError(where, fmt::format("'{}' has the unknown unit '{}'", text, name),
-                   fmt::format("accepted: {}{}{}", known.summary, hint.empty() ? "" : ";", hint));
+                   fmt::format("accepted: {}{}", known.summary, did_you_mean(name, names)));
 }
 
 /// Three significant digits of a magnitude below about 1000; larger ones lose only their fraction.

@@ -81,7 +81,7 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
   const std::string some = join(std::span(names).first(std::min(listed, names.size())));
   throw InputError(where, fmt::format("no device '{}' in cluster '{}'", name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
+                               did_you_mean(name, names)));
 }
 
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
@@ -116,7 +116,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   if (number != "memory") {
     const std::vector<std::string> known = {"memory"};
     throw InputError("--override", fmt::format("unknown key '{}' of a device", number),
-                     fmt::format("{}{}", accepted, spelling_hint(number, known)));
+                     fmt::format("{}{}", accepted, did_you_mean(number, known)));
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
   const DeviceId device = find_device(cluster, name, "--override");

@@ -38,7 +38,7 @@ std::optional<std::size_t> position_of(const std::vector<Entry>& entries, std::s
   throw InputError("--straggler",
                    fmt::format("no device or link '{}' in cluster '{}'", name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
+                               did_you_mean(name, names)));
 }
 
 /// A device, or else a link.
