@@ -49,6 +49,32 @@ std::vector<std::string_view> split_at_blanks(std::string_view text) {
   return words;
 }
 
+std::string xml_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    }
+  }
+  return out;
+}
+
 std::int64_t parse_whole(std::string_view text, std::string_view where, std::int64_t least,
                          std::int64_t most) {
   const auto number = to_number<std::int64_t>(text);

@@ -21,6 +21,10 @@ namespace parsim {
 /// The words between blanks, tabs and line ends.
 [[nodiscard]] std::vector<std::string_view> split_at_blanks(std::string_view text);
 
+/// Text for an element or a quoted attribute of XML or HTML. Control characters become '?': XML 1.0
+/// has no way to write most of them, and a reader of attributes turns line ends into blanks.
+[[nodiscard]] std::string xml_escaped(std::string_view text);
+
 /// The number that all of `text` is, in decimal digits whatever the locale; nothing if it is none.
 template <class Number>
 [[nodiscard]] std::optional<Number> to_number(std::string_view text) {
