@@ -149,8 +149,10 @@ constexpr Prefix rate_prefixes[] = {{"", 1.0},  {"k", 1e3},  {"M", 1e6},
 Bytes parse_bytes(const std::string& text, const std::string& where) {
   const double value = parse(text, byte_units(), where);
   const double whole = std::round(value);
-  // "4.35 kB" is whole although 4.35 * 1000 is not, in binary: forgive the rounding of the product.
-  if (std::abs(value - whole) > 4 * std::numeric_limits<double>::epsilon() * value) {
+  constexpr double rounded_from = 1000;
+  // "0.29 kB" is whole although 0.29 * 1000 is not, in binary: forgive the rounding of the product.
+  if (value < rounded_from &&
+      std::abs(value - whole) > 4 * std::numeric_limits<double>::epsilon() * value) {
     throw InputError(where, fmt::format("'{}' is not a whole number of bytes", text),
                      fmt::format("write for example {}", byte_units().examples));
   }
