@@ -46,8 +46,8 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool e
     const Op op = dag.op(OpId{i});
     const auto* transfer = std::get_if<Transfer>(&op);
     if (transfer == nullptr || !transfer->add) continue;
-    for (const Place& place : places(dag, transfer->to, transfer->target)) {
-      if (place.key.role == Role::weight_gradient) received_.push_back(place.key);
+    for (const TensorSlice& slice : tensor_slices(dag, transfer->to, transfer->target)) {
+      if (slice.key.role == Role::weight_gradient) received_.push_back(slice.key);
     }
   }
   std::sort(received_.begin(), received_.end());
@@ -82,13 +82,13 @@ View<T> CudaEngine<T>::view(const StoreKey& key) {
 }
 
 template <class T>
-View<T> CudaEngine<T>::view_of(const Place& place) {
+View<T> CudaEngine<T>::view_of(const TensorSlice& slice) {
   for (const Mirror& mirror : mirrors_) {
-    if (mirror.place.key == place.key && mirror.place.region.contains(place.region)) {
+    if (mirror.slice.key == slice.key && mirror.slice.region.contains(slice.region)) {
       return mirror.view;
     }
   }
-  return view(place.key);
+  return view(slice.key);
 }
 
 template <class T>
@@ -100,10 +100,10 @@ View<float> CudaEngine<T>::state(const StoreKey& key) {
 }
 
 template <class T>
-char* CudaEngine<T>::room(std::size_t bytes) {
-  std::vector<DeviceMemory>& rooms = per_device_[current_.index()].rooms;
-  rooms.emplace_back(bytes);
-  return rooms.back().get();
+char* CudaEngine<T>::buffer(std::size_t bytes) {
+  std::vector<DeviceMemory>& buffers = per_device_[current_.index()].buffers;
+  buffers.emplace_back(bytes);
+  return buffers.back().get();
 }
 
 template <class T>
