@@ -20,6 +20,11 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
+std::string signed_percent(double fraction) {
+  const std::string text = fmt::format("{:+.1f} %", 100 * fraction);
+  return text.substr(1) == "0.0 %" ? text.substr(1) : text;
+}
+
 std::string counted(std::int64_t number, std::string_view thing) {
   return fmt::format("{} {}{}", number, thing,
                      number == 1             ? ""

@@ -13,6 +13,9 @@ namespace parsim {
 /// Three significant digits, more only where the integer part has more; "-" for NaN.
 [[nodiscard]] std::string three_digits(double value);
 
+/// A deviation with its sign: "+12.3 %", "-4.0 %"; "0.0 %" for what rounds to it from either side.
+[[nodiscard]] std::string signed_percent(double fraction);
+
 /// "1 change", "2 changes", "0 micro-batches".
 [[nodiscard]] std::string counted(std::int64_t number, std::string_view thing);
 
