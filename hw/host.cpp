@@ -109,21 +109,12 @@ std::vector<std::vector<Seconds>> repeat_together(const std::vector<std::functio
 }
 
 HostEngine::HostEngine(const ExecDag& dag, std::optional<DeviceId> mine)
-    : dag_(dag), stores_(parsim::hw::stores(dag)), mine_(mine) {
+    : dag_(dag), stores_(parsim::hw::stores(dag)), received_(received_gradients(dag)), mine_(mine) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   for (const auto& [key, store] : stores_.all) {
     memory_[key].resize(static_cast<std::size_t>(store.box.volume()));
   }
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const Op op = dag.op(OpId{i});
-    const auto* transfer = std::get_if<Transfer>(&op);
-    if (transfer == nullptr || !transfer->add) continue;
-    for (const TensorSlice& slice : tensor_slices(dag, transfer->to, transfer->target)) {
-      if (slice.key.role == Role::weight_gradient) received_.push_back(slice.key);
-    }
-  }
-  std::sort(received_.begin(), received_.end());
 }
 
 View<double> HostEngine::view(const StoreKey& key) {

@@ -215,40 +215,38 @@ class ProductKernels {
   bool library(const std::optional<ConvRequest<T>>& asked, Product product, bool overwrites,
                bool atomic) {
     if constexpr (requires(Engine& e, const ConvRequest<T>& r) { e.convolve(r); }) {
-      if (!asked) return false;
-      ConvRequest<T> request = *asked;
-      request.product = product;
-      request.overwrites = overwrites;
-      request.atomic = atomic;
-      if (product == Product::data) {
-        request.x_view = engine_.view(p_.slices.input_gradients[0].key);
-      } else if (product == Product::weights) {
-        request.w_view = engine_.view(p_.slices.parameter_gradients[0].key);
-      }
-      if (auto action = engine_.convolve(request)) {
-        out_.push_back(std::move(*action));
-        return true;
-      }
+      return asked && runs(completed(*asked, product, overwrites, atomic),
+                           [&](const ConvRequest<T>& r) { return engine_.convolve(r); });
     }
     return false;
   }
   bool library(const DenseRequest<T>& asked, Product product, bool overwrites, bool atomic) {
     if constexpr (requires(Engine& e, const DenseRequest<T>& r) { e.multiply(r); }) {
-      DenseRequest<T> request = asked;
-      request.product = product;
-      request.overwrites = overwrites;
-      request.atomic = atomic;
-      if (product == Product::data) {
-        request.x_view = engine_.view(p_.slices.input_gradients[0].key);
-      } else if (product == Product::weights) {
-        request.w_view = engine_.view(p_.slices.parameter_gradients[0].key);
-      }
-      if (auto action = engine_.multiply(request)) {
-        out_.push_back(std::move(*action));
-        return true;
-      }
+      return runs(completed(asked, product, overwrites, atomic),
+                  [&](const DenseRequest<T>& r) { return engine_.multiply(r); });
     }
     return false;
+  }
+  /// The request for one of its products, whose result goes to where the gradient lies.
+  template <class Request>
+  Request completed(Request request, Product product, bool overwrites, bool atomic) const {
+    request.product = product;
+    request.overwrites = overwrites;
+    request.atomic = atomic;
+    if (product == Product::data) {
+      request.x_view = engine_.view(p_.slices.input_gradients[0].key);
+    } else if (product == Product::weights) {
+      request.w_view = engine_.view(p_.slices.parameter_gradients[0].key);
+    }
+    return request;
+  }
+  /// Adds the library's action to the operation's; false if the library has none.
+  template <class Request, class Make>
+  bool runs(const Request& request, Make make) {
+    auto action = make(request);
+    if (!action) return false;
+    out_.push_back(std::move(*action));
+    return true;
   }
 
   /// Adds the bias to an output that a library has written.

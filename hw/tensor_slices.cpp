@@ -187,6 +187,20 @@ ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
 
 Stores stores(const ExecDag& dag) { return Collector(dag).run(); }
 
+std::vector<StoreKey> received_gradients(const ExecDag& dag) {
+  std::vector<StoreKey> all;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr || !transfer->add) continue;
+    for (const TensorSlice& slice : tensor_slices(dag, transfer->to, transfer->target)) {
+      if (slice.key.role == Role::weight_gradient) all.push_back(slice.key);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores) {
   std::vector<Bytes> held(static_cast<std::size_t>(stores.devices));
   for (const auto& [key, store] : stores.all) {

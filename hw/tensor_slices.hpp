@@ -63,6 +63,9 @@ struct Stores {
 };
 [[nodiscard]] Stores stores(const ExecDag& dag);
 
+/// Weight gradients that messages add to, in order.
+[[nodiscard]] std::vector<StoreKey> received_gradients(const ExecDag& dag);
+
 /// Bytes by device: elements in the DAG's precisions, optimizer states in four bytes.
 [[nodiscard]] std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores);
 

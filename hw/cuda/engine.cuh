@@ -180,6 +180,17 @@ class CudaEngine {
   [[nodiscard]] char* buffer(std::size_t bytes);
   [[nodiscard]] Operand operand(const View<T>& view, const Region& region, bool channels_last,
                                 bool result, bool overwrites, std::size_t& used);
+  /// What a library is called with.
+  struct LibraryCall {
+    void *x, *w, *y;
+    char* workspace;
+    bool adds;  ///< to the result
+  };
+  /// A library's product, with copies before and after where its operands are not dense. `direct`:
+  /// the library may write to the result itself. `run(context, call)` calls it.
+  template <class Request, class Run>
+  [[nodiscard]] Action by_library(const Request& request, bool channels_last, bool direct,
+                                  std::int64_t workspace_bytes, Run run);
   /// Copy between an operand's tensor and its dense place in the workspace.
   [[nodiscard]] Action move(const Operand& operand, bool into_workspace, Move how) const;
 
