@@ -103,13 +103,13 @@ void declare(CLI::App& program, VerbParser& parser) {
   }
   throw InputError(
       verb.name, fmt::format("unknown option '{}'", flag),
-      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, spelling_hint(flag, known)));
+      fmt::format("accepted: see 'parsim {} --help'{}", verb.name, did_you_mean(flag, known)));
 }
 
 [[noreturn]] void refuse_verb(const std::string& word) {
   std::vector<std::string> known;
   for (const Verb& verb : verbs()) known.emplace_back(verb.name);
-  std::string hint = spelling_hint(word, known);
+  std::string hint = did_you_mean(word, known);
   for (const Verb& verb : verbs()) {  // "networks" is what 'list' takes
     if (verb.words.empty() || !hint.empty()) continue;
     for (const std::string& choice : verb.words.front().choices) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "app/verbs.hpp"
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "experiment/collective.hpp"
 #include "experiment/communication.hpp"

@@ -13,6 +13,7 @@
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
+#include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
 #include "experiment/perturbation.hpp"
@@ -253,7 +254,7 @@ Table row_table(const Measured& measured) {
     names.push_back(row.claim.name);
     predicted.values.push_back(row.predicted);
     expected.values.push_back(row.claim.expected);
-    errors.push_back({fmt::format("{:+.1f} %", 100 * row.error()), exact(row.error())});
+    errors.push_back({signed_percent(row.error()), exact(row.error())});
     reasons.push_back(row.claim.reason);
   }
   add_words(table, "network", "set", sets);

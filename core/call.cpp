@@ -9,16 +9,6 @@
 
 namespace parsim {
 
-namespace {
-
-/// `"; did you mean …?"`, or nothing.
-std::string hint(std::string_view found, std::span<const std::string> known) {
-  const std::string near = did_you_mean(found, known);
-  return near.empty() ? near : ";" + near;
-}
-
-}  // namespace
-
 std::string summary_of(std::span<const Option> options) {
   std::string text = "options:";
   for (const Option& option : options) {
@@ -48,7 +38,7 @@ CallOptions::CallOptions(std::string text, std::string start, std::span<const Op
       throw InputError(
           where_, fmt::format("{} has no option '{}'", text_.substr(0, text_.find(':')), key),
           fmt::format("accepted: {}{}", join(keys),
-                      renamed == known.end() ? hint(key, keys)
+                      renamed == known.end() ? did_you_mean(key, keys)
                                              : fmt::format("; did you mean '{}'?", renamed->key)));
     }
     if (find(key) != nullptr) {
@@ -106,7 +96,7 @@ bool CallOptions::either(std::string_view key, const std::string& first,
   if (word == first || word == second) return word == first;
   const std::string known[] = {first, second};
   throw InputError(where(key), fmt::format("'{}'", word),
-                   fmt::format("accepted: {}{}", join(known), hint(word, known)));
+                   fmt::format("accepted: {}{}", join(known), did_you_mean(word, known)));
 }
 
 }  // namespace parsim

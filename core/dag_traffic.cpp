@@ -1,5 +1,7 @@
 #include "core/dag_traffic.hpp"
 
+#include "core/errors.hpp"
+
 namespace parsim {
 
 namespace {
@@ -9,6 +11,21 @@ std::int64_t members(const ExecDag& dag, OpId id) {
 }
 
 }  // namespace
+
+double bus_factor(CollectiveKind kind, std::size_t devices) {
+  const auto n = static_cast<double>(devices);
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return 2 * (n - 1) / n;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all:
+      return (n - 1) / n;
+    case CollectiveKind::broadcast:
+      return 1;
+  }
+  throw BrokenInvariant("a collective kind outside its enum");
+}
 
 Bytes bytes_received(const ExecDag& dag, OpId id) {
   const Bytes payload = dag.payload(id);

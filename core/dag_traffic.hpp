@@ -9,6 +9,10 @@
 
 namespace parsim {
 
+/// Bus over algorithm bandwidth: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter
+/// and all_to_all, 1 for broadcast. Source: nccl-tests, doc/PERFORMANCE.md.
+[[nodiscard]] double bus_factor(CollectiveKind kind, std::size_t devices);
+
 /// Payload bytes that devices receive when the operation runs, independent of algorithm and
 /// fidelity: transfer: payload; all_reduce 2(n−1)·S; all_gather, reduce_scatter (n−1)·S over all
 /// regions' bytes S; broadcast (n−1)·S; all_to_all: what travels. Others 0.

@@ -51,7 +51,7 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   constexpr std::size_t shortest_beginning = 3;
   if (found.size() >= shortest_beginning) {
     for (const std::string& word : known) {
-      if (word.starts_with(found)) return fmt::format(" did you mean '{}'?", word);
+      if (word.starts_with(found)) return fmt::format("; did you mean '{}'?", word);
     }
   }
   // Capitals are the smallest slip: 'gbit/s' is Gbit/s rather than kbit/s.
@@ -64,7 +64,7 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
       nearest = &word;
     }
   }
-  return nearest == nullptr ? std::string{} : fmt::format(" did you mean '{}'?", *nearest);
+  return nearest == nullptr ? std::string{} : fmt::format("; did you mean '{}'?", *nearest);
 }
 
 std::string join(std::span<const std::string> parts, std::string_view separator) {

@@ -30,8 +30,8 @@ struct BrokenInvariant : std::logic_error {
 /// Throws BrokenInvariant with `meaning` unless `holds`. Kept on in every build.
 void ensure(bool holds, std::string_view meaning);
 
-/// `" did you mean 'resnet50'?"` for the nearest of `known` by edit distance, or "" if none is
-/// near.
+/// `"; did you mean 'resnet50'?"`, the end of what is accepted: the nearest of `known` by edit
+/// distance, or "" if none is near.
 [[nodiscard]] std::string did_you_mean(std::string_view found, std::span<const std::string> known);
 
 /// `"a, b, c"`.

@@ -27,4 +27,12 @@ namespace parsim {
   return seed;
 }
 
+/// The hash of a list of whole numbers.
+template <class Numbers>
+[[nodiscard]] constexpr std::uint64_t hash_of(const Numbers& numbers) {
+  std::uint64_t hash = numbers.size();
+  for (const std::integral auto number : numbers) hash = hash_combine(hash, number);
+  return hash;
+}
+
 }  // namespace parsim

@@ -37,8 +37,7 @@ std::string ascii(std::string_view text) {
 }
 
 std::string quoted_list(std::span<const std::string> words, std::string_view wrong) {
-  const std::string hint = did_you_mean(wrong, words);
-  return fmt::format("accepted: {}{}{}", join(words), hint.empty() ? "" : ";", hint);
+  return fmt::format("accepted: {}{}", join(words), did_you_mean(wrong, words));
 }
 
 }  // namespace

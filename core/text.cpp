@@ -20,6 +20,11 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
+std::string signed_percent(double fraction) {
+  const std::string text = fmt::format("{:+.1f} %", 100 * fraction);
+  return text.substr(1) == "0.0 %" ? text.substr(1) : text;
+}
+
 std::string counted(std::int64_t number, std::string_view thing) {
   return fmt::format("{} {}{}", number, thing,
                      number == 1             ? ""
@@ -47,6 +52,32 @@ std::vector<std::string_view> split_at_blanks(std::string_view text) {
     at = end;
   }
   return words;
+}
+
+std::string xml_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    }
+  }
+  return out;
 }
 
 std::int64_t parse_whole(std::string_view text, std::string_view where, std::int64_t least,

@@ -13,6 +13,9 @@ namespace parsim {
 /// Three significant digits, more only where the integer part has more; "-" for NaN.
 [[nodiscard]] std::string three_digits(double value);
 
+/// A deviation with its sign: "+12.3 %", "-4.0 %"; "0.0 %" for what rounds to it from either side.
+[[nodiscard]] std::string signed_percent(double fraction);
+
 /// "1 change", "2 changes", "0 micro-batches".
 [[nodiscard]] std::string counted(std::int64_t number, std::string_view thing);
 
@@ -20,6 +23,10 @@ namespace parsim {
 [[nodiscard]] std::vector<std::string> split_at(std::string_view text, char separator);
 /// The words between blanks, tabs and line ends.
 [[nodiscard]] std::vector<std::string_view> split_at_blanks(std::string_view text);
+
+/// Text for an element or a quoted attribute of XML or HTML. Control characters become '?': XML 1.0
+/// has no way to write most of them, and a reader of attributes turns line ends into blanks.
+[[nodiscard]] std::string xml_escaped(std::string_view text);
 
 /// The number that all of `text` is, in decimal digits whatever the locale; nothing if it is none.
 template <class Number>

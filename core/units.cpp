@@ -113,9 +113,8 @@ double parse(std::string_view text, const Vocabulary& known, std::string_view wh
     }
     names.push_back(unit.name);
   }
-  const std::string hint = did_you_mean(name, names);
   throw InputError(where, fmt::format("'{}' has the unknown unit '{}'", text, name),
-                   fmt::format("accepted: {}{}{}", known.summary, hint.empty() ? "" : ";", hint));
+                   fmt::format("accepted: {}{}", known.summary, did_you_mean(name, names)));
 }
 
 /// Three significant digits of a magnitude below about 1000; larger ones lose only their fraction.
@@ -150,8 +149,10 @@ constexpr Prefix rate_prefixes[] = {{"", 1.0},  {"k", 1e3},  {"M", 1e6},
 Bytes parse_bytes(const std::string& text, const std::string& where) {
   const double value = parse(text, byte_units(), where);
   const double whole = std::round(value);
-  // "4.35 kB" is whole although 4.35 * 1000 is not, in binary: forgive the rounding of the product.
-  if (std::abs(value - whole) > 4 * std::numeric_limits<double>::epsilon() * value) {
+  constexpr double rounded_from = 1000;
+  // "0.29 kB" is whole although 0.29 * 1000 is not, in binary: forgive the rounding of the product.
+  if (value < rounded_from &&
+      std::abs(value - whole) > 4 * std::numeric_limits<double>::epsilon() * value) {
     throw InputError(where, fmt::format("'{}' is not a whole number of bytes", text),
                      fmt::format("write for example {}", byte_units().examples));
   }

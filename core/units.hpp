@@ -66,6 +66,8 @@ constexpr std::array<std::string_view, 4> spellings(Precision) {
 ///
 /// where   location of the text (`file:line:key` or `--flag`), used in the message
 ///
+/// Bytes from 1 kB on are rounded to whole ones: reports print "15.9 GiB". Fewer must be whole.
+///
 /// Throws InputError for an unknown unit, a missing unit, a negative, infinite or unreadable
 /// number.
 [[nodiscard]] Bytes parse_bytes(const std::string& text, const std::string& where);

@@ -29,21 +29,6 @@ std::int64_t checked_elements(Bytes size) {
 
 }  // namespace
 
-double bus_factor(CollectiveKind kind, std::size_t devices) {
-  const auto n = static_cast<double>(devices);
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return 2 * (n - 1) / n;
-    case CollectiveKind::all_gather:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-      return (n - 1) / n;
-    case CollectiveKind::broadcast:
-      return 1;
-  }
-  throw BrokenInvariant("a collective kind outside its enum");
-}
-
 ExecDag collective_dag(CollectiveKind kind, std::span<const DeviceId> devices, Bytes size) {
   const auto n = static_cast<std::int64_t>(devices.size());
   const bool exchange = kind == CollectiveKind::all_to_all;

@@ -19,10 +19,6 @@ struct CollectiveTime {
   BytesPerSecond bus_rate{};        ///< algorithm_rate x bus_factor: comparable with a link's rate
 };
 
-/// Bus over algorithm bandwidth: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter
-/// and all_to_all, 1 for broadcast. Source: nccl-tests, doc/PERFORMANCE.md.
-[[nodiscard]] double bus_factor(CollectiveKind kind, std::size_t devices);
-
 /// A DAG of one collective over the devices. `size` is what nccl-tests calls size: the buffer of
 /// each rank; for all_gather and reduce_scatter the larger of its two buffers, the one that holds
 /// all shares. Must be a positive multiple of the 4 bytes of an fp32 element and, for all_to_all,

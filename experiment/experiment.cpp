@@ -77,7 +77,7 @@ void refuse_name(std::string_view where, std::string_view what, std::string_view
   const std::string some = join(std::span(names).first(std::min(listed, names.size())));
   throw InputError(where, fmt::format("no {} '{}' in cluster '{}'", what, name, cluster.name),
                    fmt::format("accepted: {}{}{}", some, names.size() > listed ? ", …" : "",
-                               spelling_hint(name, names)));
+                               did_you_mean(name, names)));
 }
 
 DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_view where) {
@@ -121,7 +121,7 @@ void apply_override(Cluster& cluster, const std::string& text) {
   if (number != "memory") {
     const std::vector<std::string> known = {"memory"};
     throw InputError("--override", fmt::format("unknown key '{}' of a device", number),
-                     fmt::format("{}{}", accepted, spelling_hint(number, known)));
+                     fmt::format("{}{}", accepted, did_you_mean(number, known)));
   }
   const std::string name = key.substr(prefix.size(), dot - prefix.size());
   const DeviceId device = find_device(cluster, name, "--override");

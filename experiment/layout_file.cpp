@@ -177,7 +177,7 @@ class LayoutReader {
         fields.where("layers"), fmt::format("'{}'", text),
         fmt::format("accepted: \"FIRST-LAST\" or one layer, by the names of 'parsim show network "
                     "{}', the first not after the last{}",
-                    network_.name, suggestion(wrong, names)));
+                    network_.name, did_you_mean(wrong, names)));
   }
 
   DeviceId device(const Value& item, const std::string& where) {

@@ -24,15 +24,10 @@ std::optional<std::int64_t> Arguments::number(std::string_view flag, std::int64_
   return parse_whole(*given, flag, least, most);
 }
 
-std::string spelling_hint(std::string_view found, const std::vector<std::string>& known) {
-  const std::string hint = did_you_mean(found, known);
-  return hint.empty() ? hint : ";" + hint;
-}
-
 void refuse_word(std::string_view text, std::string_view where,
                  const std::vector<std::string>& accepted) {
   throw InputError(where, fmt::format("'{}'", text),
-                   fmt::format("accepted: {}{}", join(accepted), spelling_hint(text, accepted)));
+                   fmt::format("accepted: {}{}", join(accepted), did_you_mean(text, accepted)));
 }
 
 }  // namespace parsim

@@ -103,10 +103,6 @@ struct Arguments {
                                                    std::int64_t most) const;
 };
 
-/// "; did you mean 'x'?", or "" if nothing known is near.
-[[nodiscard]] std::string spelling_hint(std::string_view found,
-                                        const std::vector<std::string>& known);
-
 /// Refuses a word that is none of `accepted`, listing them with a "did you mean".
 [[noreturn]] void refuse_word(std::string_view text, std::string_view where,
                               const std::vector<std::string>& accepted);

@@ -4,7 +4,7 @@
 
 #include "hw/hardware.hpp"
 #include "hw/links.hpp"
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "core/errors.hpp"
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 
@@ -48,10 +48,10 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
   }
   const std::vector<Bytes> bytes = bytes_held(dag, held);
   for (std::size_t d = 0; d < bytes.size(); ++d) {
-    const Bytes room = machine.cluster.devices[d].memory;
-    if (bytes[d] > room) {
+    const Bytes capacity = machine.cluster.devices[d].memory;
+    if (bytes[d] > capacity) {
       throw MemoryError(fmt::format("{} needs {} and has {}", machine.cluster.devices[d].name,
-                                    to_text(bytes[d]), to_text(room)));
+                                    to_text(bytes[d]), to_text(capacity)));
     }
   }
 }

@@ -23,20 +23,20 @@ class ThreadRun {
       : order_(order),
         work_(work),
         clock_(clock),
-        by_lane_(order.lanes.size()),
+        by_stream_(order.streams.size()),
         arrived_(dag.size()),
         ended_(dag.size()) {
     timeline_.spans.resize(dag.size());
-    for (std::uint32_t t = 0; t < order.turns.size(); ++t) {
-      by_lane_[static_cast<std::size_t>(order.turns[t].lane)].push_back(t);
+    for (std::uint32_t t = 0; t < order.stream_ops.size(); ++t) {
+      by_stream_[static_cast<std::size_t>(order.stream_ops[t].stream)].push_back(t);
     }
   }
 
   Timeline run() {
     std::vector<std::function<void()>> threads;
-    for (const std::vector<std::uint32_t>& turns : by_lane_) {
-      threads.emplace_back([this, &turns] {
-        for (const std::uint32_t turn : turns) take(order_.turns[turn]);
+    for (const std::vector<std::uint32_t>& stream_ops : by_stream_) {
+      threads.emplace_back([this, &stream_ops] {
+        for (const std::uint32_t stream_op : stream_ops) take(order_.stream_ops[stream_op]);
       });
     }
     clock_.run(threads);
@@ -45,12 +45,12 @@ class ThreadRun {
   }
 
  private:
-  void take(const Turn& turn) {
-    for (const std::uint32_t wait : order_.waits_of(turn)) {
-      clock_.wait(ended_[order_.turns[wait].op.index()]);
+  void take(const StreamOp& stream_op) {
+    for (const std::uint32_t wait : order_.waits_of(stream_op)) {
+      clock_.wait(ended_[order_.stream_ops[wait].op.index()]);
     }
-    const std::size_t op = turn.op.index();
-    const auto members = static_cast<std::uint32_t>(order_.turns_of(turn.op).size());
+    const std::size_t op = stream_op.op.index();
+    const auto members = static_cast<std::uint32_t>(order_.stream_ops_of(stream_op.op).size());
     // The last member to arrive does the work for all.
     if (arrived_[op].fetch_add(1, std::memory_order_acq_rel) + 1 < members) {
       clock_.wait(ended_[op]);
@@ -59,7 +59,7 @@ class ThreadRun {
     Span& span = timeline_.spans[op];
     span.start = clock_.now();
     try {
-      if (!failed_.load(std::memory_order_relaxed)) work_(turn.op);
+      if (!failed_.load(std::memory_order_relaxed)) work_(stream_op.op);
     } catch (...) {
       // The other operations end without work, so that every thread returns.
       if (!failed_.exchange(true)) error_ = std::current_exception();
@@ -71,7 +71,7 @@ class ThreadRun {
   const Dispatch& order_;
   const std::function<void(OpId)>& work_;
   Clock& clock_;
-  std::vector<std::vector<std::uint32_t>> by_lane_;
+  std::vector<std::vector<std::uint32_t>> by_stream_;
   std::vector<std::atomic<std::uint32_t>> arrived_;
   std::vector<std::atomic<bool>> ended_;
   Timeline timeline_;
@@ -109,21 +109,12 @@ std::vector<std::vector<Seconds>> repeat_together(const std::vector<std::functio
 }
 
 HostEngine::HostEngine(const ExecDag& dag, std::optional<DeviceId> mine)
-    : dag_(dag), stores_(parsim::hw::stores(dag)), mine_(mine) {
+    : dag_(dag), stores_(parsim::hw::stores(dag)), received_(received_gradients(dag)), mine_(mine) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   for (const auto& [key, store] : stores_.all) {
     memory_[key].resize(static_cast<std::size_t>(store.box.volume()));
   }
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const Op op = dag.op(OpId{i});
-    const auto* transfer = std::get_if<Transfer>(&op);
-    if (transfer == nullptr || !transfer->add) continue;
-    for (const Place& place : places(dag, transfer->to, transfer->target)) {
-      if (place.key.role == Role::weight_gradient) received_.push_back(place.key);
-    }
-  }
-  std::sort(received_.begin(), received_.end());
 }
 
 View<double> HostEngine::view(const StoreKey& key) {
@@ -132,11 +123,11 @@ View<double> HostEngine::view(const StoreKey& key) {
   return dense_view(memory_.at(key).data(), found->second.box, false);
 }
 
-View<double> HostEngine::view_of(const Place& place) {
+View<double> HostEngine::view_of(const TensorSlice& slice) {
   for (const auto& [mirrored, view] : mirrors_) {
-    if (mirrored.key == place.key && mirrored.region.contains(place.region)) return view;
+    if (mirrored.key == slice.key && mirrored.region.contains(slice.region)) return view;
   }
-  return view(place.key);
+  return view(slice.key);
 }
 
 View<double> HostEngine::state(const StoreKey& key) {
@@ -166,9 +157,9 @@ std::vector<View<double>> HostEngine::mirror(const std::vector<RemoteSlice>& rem
   mirrors_.clear();
   std::vector<View<double>> views;
   for (const RemoteSlice& remote_slice : remote_slices) {
-    const Region& region = remote_slice.place.region;
+    const Region& region = remote_slice.slice.region;
     views.push_back(dense_view(scratch(region.volume()), region, false));
-    mirrors_.emplace_back(remote_slice.place, views.back());
+    mirrors_.emplace_back(remote_slice.slice, views.back());
   }
   return views;
 }
@@ -183,7 +174,7 @@ HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailb
       Messages messages;
       for (const RemoteSlice& remote_slice : remote_slices(dag, OpId{i})) {
         if (remote_slice.to == *mine) messages.in.push_back(remote_slice);
-        if (remote_slice.place.key.device == *mine) messages.out.push_back(remote_slice);
+        if (remote_slice.slice.key.device == *mine) messages.out.push_back(remote_slice);
       }
       messages.mirrors = engine_.mirror(messages.in);
       messages_.push_back(std::move(messages));
@@ -199,7 +190,7 @@ void HostNumbers::exchange(OpId op) {
     std::string bytes;
     for (const RemoteSlice& remote_slice : messages.out) {
       if (remote_slice.to != to) continue;
-      const std::vector<double> part = values(remote_slice.place.key, remote_slice.place.region);
+      const std::vector<double> part = values(remote_slice.slice.key, remote_slice.slice.region);
       bytes.append(reinterpret_cast<const char*>(part.data()), part.size() * sizeof(double));
     }
     return bytes;
@@ -207,9 +198,9 @@ void HostNumbers::exchange(OpId op) {
   const auto take = [&](DeviceId from, const std::string& bytes) {
     std::size_t at = 0;
     for (std::size_t p = 0; p < messages.in.size(); ++p) {
-      const Place& place = messages.in[p].place;
-      if (place.key.device != from) continue;
-      const auto count = static_cast<std::size_t>(place.region.volume()) * sizeof(double);
+      const TensorSlice& slice = messages.in[p].slice;
+      if (slice.key.device != from) continue;
+      const auto count = static_cast<std::size_t>(slice.region.volume()) * sizeof(double);
       ensure(at + count <= bytes.size(), "a message has what its remote_slices say");
       std::memcpy(messages.mirrors[p].data, bytes.data() + at, count);  // dense and row-major
       at += count;

@@ -40,7 +40,7 @@ class HostEngine {
   explicit HostEngine(const ExecDag& dag, std::optional<DeviceId> mine = {});
 
   [[nodiscard]] View<double> view(const StoreKey& key);
-  [[nodiscard]] View<double> view_of(const Place& place);
+  [[nodiscard]] View<double> view_of(const TensorSlice& slice);
   [[nodiscard]] View<double> state(const StoreKey& key);
   [[nodiscard]] double* scratch(std::int64_t count);
   [[nodiscard]] bool is_sole(const StoreKey&) const { return false; }
@@ -86,7 +86,7 @@ class HostEngine {
   std::vector<StoreKey> received_;  ///< weight gradients that transfers add to, sorted
   bool rivalry_ = false;
   std::optional<DeviceId> mine_;
-  std::vector<std::pair<Place, View<double>>> mirrors_;
+  std::vector<std::pair<TensorSlice, View<double>>> mirrors_;
 };
 
 /// The numbers of one training step, computed from the DAG alone.

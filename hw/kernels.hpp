@@ -4,7 +4,7 @@
 //
 //     Scalar, Action                  what tensors are made of; something to call with a context
 //     view(key) -> View<Scalar>       a tensor on a device
-//     view_of(place) -> View<Scalar>  the same, or what another process sent of that part of it
+//     view_of(slice) -> View<Scalar>  the same, or what another process sent of that part of it
 //     state(key) -> View<Wide<Scalar>>  an optimizer state, of no memory if it has none
 //     scratch(n) -> Wide<Scalar>*     room for n sums, of the engine's own
 //     runs(device) -> bool            this process has the device
@@ -28,11 +28,11 @@
 #include "hw/math/norms.hpp"
 #include "hw/math/pointwise.hpp"
 #include "hw/math/products.hpp"
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 
-/// One operation's kernels: a list for each turn (members of a collective, else one).
+/// One operation's kernels: a list for each stream operation (members of a collective, else one).
 template <class Engine>
 using Kernels = std::vector<std::vector<typename Engine::Action>>;
 
@@ -45,7 +45,7 @@ struct PartOf {
   const Layer& layer;
   std::vector<Shape> shapes;
   Part part;
-  ComputePlaces places;
+  ComputeSlices slices;
   std::vector<View<T>> inputs, parameters;
   View<T> out, out_gradient;
 
@@ -53,10 +53,10 @@ struct PartOf {
     return op.pass == Pass::forward || op.pass == Pass::recompute;
   }
   [[nodiscard]] bool wants_input(std::size_t i) const {
-    return op.pass != Pass::backward_weights && !places.input_gradients[i].region.empty();
+    return op.pass != Pass::backward_weights && !slices.input_gradients[i].region.empty();
   }
   [[nodiscard]] bool wants_parameter(std::size_t i) const {
-    return op.pass != Pass::backward_data && !places.parameter_gradients[i].region.empty();
+    return op.pass != Pass::backward_data && !slices.parameter_gradients[i].region.empty();
   }
 };
 
@@ -69,20 +69,20 @@ PartOf<Engine> part_of(Engine& engine, const ExecDag& dag, const Compute& op,
                    dag.network[work.layer],
                    input_shapes(dag.network, work.layer),
                    dag.part(op.work),
-                   compute_places(dag, op, trained),
+                   compute_slices(dag, op, trained),
                    {},
                    {},
                    {},
                    {}};
-  const auto view = [&](const Place& place) {
-    return place.region.empty() ? View<typename Engine::Scalar>{} : engine.view(place.key);
+  const auto view = [&](const TensorSlice& slice) {
+    return slice.region.empty() ? View<typename Engine::Scalar>{} : engine.view(slice.key);
   };
-  for (const Place& place : p.places.inputs) p.inputs.push_back(view(place));
-  for (const Place& place : p.places.parameters) p.parameters.push_back(view(place));
+  for (const TensorSlice& slice : p.slices.inputs) p.inputs.push_back(view(slice));
+  for (const TensorSlice& slice : p.slices.parameters) p.parameters.push_back(view(slice));
   if (p.forward()) {
-    p.out = view(p.places.out);
+    p.out = view(p.slices.out);
   } else {
-    p.out_gradient = view(p.places.out_gradient);
+    p.out_gradient = view(p.slices.out_gradient);
   }
   return p;
 }
@@ -103,8 +103,8 @@ void add_reduction(Engine& engine, std::vector<typename Engine::Action>& to, std
 
 /// A copy or addition between equal regions of two tensors.
 template <class Engine>
-void add_copy(Engine& engine, std::vector<typename Engine::Action>& kernels, const Place& to,
-              const Place& from, const Region& region, Move move) {
+void add_copy(Engine& engine, std::vector<typename Engine::Action>& kernels, const TensorSlice& to,
+              const TensorSlice& from, const Region& region, Move move) {
   using T = typename Engine::Scalar;
   if (region.empty()) return;
   const std::array<View<T>, 2> views{engine.view(to.key), engine.view_of({from.key, region})};

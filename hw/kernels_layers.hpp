@@ -83,7 +83,7 @@ class LayerKernels {
       each(region_.volume(),
            Remap<T>{loops_over(region_, p_.out), map, p_.parameters[0], p_.out, false});
     } else if (p_.wants_parameter(0)) {
-      const Place& to = p_.places.parameter_gradients[0];
+      const TensorSlice& to = p_.slices.parameter_gradients[0];
       LearnedGradient<T> body{loops_over(region_, p_.out_gradient, {0}), p_.out_gradient,
                               engine_.view(to.key), narrow(region_[0].begin),
                               engine_.has_rivals(to.key)};
@@ -113,7 +113,7 @@ class LayerKernels {
     if (p_.forward()) {
       each(region_.volume(), PoolForward<T>{loops_over(region_, p_.out), part, p_.out});
     } else if (p_.wants_input(0)) {
-      const Region& in = p_.places.inputs[0].region;
+      const Region& in = p_.slices.inputs[0].region;
       each(in.volume(),
            PoolBackward<T>{loops_over(in, gradient(0)), part, p_.out_gradient, gradient(0)});
     }
@@ -219,7 +219,7 @@ class LayerKernels {
     add_reduction(engine_, out_, rows, count, body);
   }
   [[nodiscard]] View<T> gradient(std::size_t i) {
-    return engine_.view(p_.places.input_gradients[i].key);
+    return engine_.view(p_.slices.input_gradients[i].key);
   }
 
   void remap(std::size_t i, const Region& piece, const IndexMap& map) {
@@ -268,7 +268,7 @@ class LayerKernels {
       each(region_.volume(), body);
     }
     if (!p_.wants_parameter(0)) return;
-    const Place& to = p_.places.parameter_gradients[0];
+    const TensorSlice& to = p_.slices.parameter_gradients[0];
     std::vector<std::size_t> row_axes;
     if (per_channel) row_axes.push_back(1);
     const Loops positions = loops_over(region_, p_.out_gradient, row_axes);
@@ -284,14 +284,14 @@ class LayerKernels {
     if (p_.forward()) {
       each(region_.volume(), ResponseForward<T>{loops_over(region_, p_.out), part, p_.out});
     } else if (p_.wants_input(0)) {
-      const Region& in = p_.places.inputs[0].region;
+      const Region& in = p_.slices.inputs[0].region;
       each(in.volume(),
            ResponseBackward<T>{loops_over(in, gradient(0)), part, p_.out_gradient, gradient(0)});
     }
   }
 
   void statistics(const Norm& norm) {
-    const Region& in = p_.places.inputs[0].region;
+    const Region& in = p_.slices.inputs[0].region;
     const std::size_t rank = in.rank();
     const std::size_t channel =
         norm.kind == NormKind::layer ? rank - 1 : p_.shapes[0].region_axis(Dim::channel);
@@ -337,8 +337,8 @@ class LayerKernels {
       each(in.volume(), NormBackward<T>{loops_over(in, gradient(0)), part, gradient(0)});
     }
     if (!norm.affine || !p_.wants_parameter(0)) return;
-    const StoreKey& scale = p_.places.parameter_gradients[0].key;
-    const StoreKey& shift = p_.places.parameter_gradients[1].key;
+    const StoreKey& scale = p_.slices.parameter_gradients[0].key;
+    const StoreKey& shift = p_.slices.parameter_gradients[1].key;
     const Loops positions = loops_over(region_, p_.out_gradient, {channel});
     reduction(
         region_[channel].size(), positions.size(),

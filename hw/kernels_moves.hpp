@@ -74,28 +74,28 @@ class OpKernels {
   Kernels<Engine> kernels(const Update& op, const Shares&) {
     Kernels<Engine> out(1);
     if (!engine_.runs(op.device)) return out;
-    for (const Place& place : places(dag_, op.device, op.slice)) {
-      if (place.region.empty()) continue;
-      StoreKey key = place.key;
+    for (const TensorSlice& slice : tensor_slices(dag_, op.device, op.slice)) {
+      if (slice.region.empty()) continue;
+      StoreKey key = slice.key;
       key.role = Role::weight_gradient;
-      const std::array<View<T>, 2> views{engine_.view(place.key), engine_.view(key)};
+      const std::array<View<T>, 2> views{engine_.view(slice.key), engine_.view(key)};
       Step<T> step;
-      step.walk = walk_over(place.region, views);
-      step.weight = start_of(views[0], place.region);
-      step.gradient = start_of(views[1], place.region);
+      step.walk = walk_over(slice.region, views);
+      step.weight = start_of(views[0], slice.region);
+      step.gradient = start_of(views[1], slice.region);
       step.rule = static_cast<Rule>(dag_.optimizer);
       step.rate = engine_.rate();
       // States have the strides of the weights.
       const auto state = [&](StateKind kind) {
-        StoreKey kept = place.key;
+        StoreKey kept = slice.key;
         kept.role = Role::optimizer_state;
         kept.micro_batch = static_cast<std::int32_t>(kind);
-        return start_of(engine_.state(kept), place.region);
+        return start_of(engine_.state(kept), slice.region);
       };
       step.first = state(StateKind::first);
       step.second = state(StateKind::second);
       step.master = state(StateKind::master);
-      add_each(engine_, out[0], place.region.volume(), step);
+      add_each(engine_, out[0], slice.region.volume(), step);
     }
     return out;
   }
@@ -103,17 +103,17 @@ class OpKernels {
   Kernels<Engine> kernels(const Local& op, const Shares&) {
     Kernels<Engine> out(1);
     if (!engine_.runs(op.device)) return out;
-    const std::vector<Place> to = places(dag_, op.device, op.to);
+    const std::vector<TensorSlice> to = tensor_slices(dag_, op.device, op.to);
     if (op.kind == LocalKind::drop) {  // stores are never given back
-      for (const Place& place : to) {
-        if (place.region.empty()) continue;
-        const std::array<View<T>, 1> views{engine_.view(place.key)};
-        add_each(engine_, out[0], place.region.volume(),
-                 Zero<T>{walk_over(place.region, views), start_of(views[0], place.region)});
+      for (const TensorSlice& slice : to) {
+        if (slice.region.empty()) continue;
+        const std::array<View<T>, 1> views{engine_.view(slice.key)};
+        add_each(engine_, out[0], slice.region.volume(),
+                 Zero<T>{walk_over(slice.region, views), start_of(views[0], slice.region)});
       }
       return out;
     }
-    const std::vector<Place> from = places(dag_, op.device, op.from);
+    const std::vector<TensorSlice> from = tensor_slices(dag_, op.device, op.from);
     for (std::size_t i = 0; i < to.size(); ++i) {
       add_copy(engine_, out[0], to[i], from.at(i), to[i].region,
                op.kind == LocalKind::add ? adding(to[i].key) : Move::copy);
@@ -124,8 +124,8 @@ class OpKernels {
   Kernels<Engine> kernels(const Transfer& op, const Shares&) {
     Kernels<Engine> out(1);
     if (!engine_.runs(op.to)) return out;  // the receiver has a mirror of what was sent
-    const std::vector<Place> from = places(dag_, op.from, op.slice);
-    const std::vector<Place> to = places(dag_, op.to, op.target);
+    const std::vector<TensorSlice> from = tensor_slices(dag_, op.from, op.slice);
+    const std::vector<TensorSlice> to = tensor_slices(dag_, op.to, op.target);
     for (std::size_t i = 0; i < to.size(); ++i) {
       if (from.at(i).key == to[i].key) continue;  // a worker and its server share one store
       add_copy(engine_, out[0], to[i], from[i], to[i].region,
@@ -163,16 +163,16 @@ class OpKernels {
 
   void all_reduce(const Collective& op, const std::vector<DeviceId>& group, std::size_t m,
                   Actions& out) {
-    const std::size_t parts = places(dag_, group[0], op.slice).size();
+    const std::size_t parts = tensor_slices(dag_, group[0], op.slice).size();
     for (std::size_t part = 0; part < parts; ++part) {
       std::vector<View<T>> from;
       std::vector<View<T>> to;
-      const Region region = places(dag_, group[0], op.slice)[part].region;
+      const Region region = tensor_slices(dag_, group[0], op.slice)[part].region;
       if (region.empty()) continue;
       for (const DeviceId device : group) {
-        from.push_back(engine_.view_of(places(dag_, device, op.slice)[part]));
+        from.push_back(engine_.view_of(tensor_slices(dag_, device, op.slice)[part]));
         if (!engine_.runs(device)) continue;
-        to.push_back(engine_.view(places(dag_, device, op.target)[part].key));
+        to.push_back(engine_.view(tensor_slices(dag_, device, op.target)[part].key));
       }
       // Member m sums its share of the elements for all; in a process of its own all for itself.
       const auto n = static_cast<std::int64_t>(engine_.is_apart() ? 1 : group.size());
@@ -185,8 +185,8 @@ class OpKernels {
 
   void broadcast(const Collective& op, const std::vector<DeviceId>& group, std::size_t m,
                  Actions& out) {
-    const std::vector<Place> from = places(dag_, group[0], op.slice);
-    const std::vector<Place> to = places(dag_, group[m], op.target);
+    const std::vector<TensorSlice> from = tensor_slices(dag_, group[0], op.slice);
+    const std::vector<TensorSlice> to = tensor_slices(dag_, group[m], op.target);
     for (std::size_t i = 0; i < from.size(); ++i) {
       add_copy(engine_, out, to[i], from[i], from[i].region, Move::copy);
     }
@@ -194,12 +194,13 @@ class OpKernels {
 
   void reduce_scatter(const Collective& op, const Shares& shares,
                       const std::vector<DeviceId>& group, std::size_t m, Actions& out) {
-    const std::vector<Place> to = places(dag_, group[m], op.target, shares.regions[m]);
+    const std::vector<TensorSlice> to = tensor_slices(dag_, group[m], op.target, shares.regions[m]);
     for (std::size_t p = 0; p < to.size(); ++p) {
       if (to[p].region.empty()) continue;
       std::vector<View<T>> from;
       for (const DeviceId device : group) {
-        from.push_back(engine_.view_of(places(dag_, device, op.slice, shares.regions[m])[p]));
+        from.push_back(
+            engine_.view_of(tensor_slices(dag_, device, op.slice, shares.regions[m])[p]));
       }
       add_sum(from, {engine_.view(to[p].key)}, to[p].region, 0, to[p].region.volume(),
               !(op.slice == op.target), out);
@@ -210,8 +211,10 @@ class OpKernels {
               std::size_t m, Actions& out) {
     for (std::size_t j = 0; j < group.size(); ++j) {
       if (m == j && op.slice == op.target) continue;  // it has its own share already
-      const std::vector<Place> from = places(dag_, group[j], op.slice, shares.regions[j]);
-      const std::vector<Place> to = places(dag_, group[m], op.target, shares.regions[j]);
+      const std::vector<TensorSlice> from =
+          tensor_slices(dag_, group[j], op.slice, shares.regions[j]);
+      const std::vector<TensorSlice> to =
+          tensor_slices(dag_, group[m], op.target, shares.regions[j]);
       for (std::size_t p = 0; p < from.size(); ++p) {
         Region part = from[p].region;
         if (op.kind == CollectiveKind::all_to_all) {

@@ -50,24 +50,24 @@ class ProductKernels {
     if (p_.forward()) {
       ConvPart<T> with_bias = part;
       with_bias.y = y;
-      if (library(asked, Product::forward, !p_.places.adds, false)) {
+      if (library(asked, Product::forward, !p_.slices.adds, false)) {
         if (part.add_bias) add_bias(1);
         return;
       }
       return each(region_.volume(),
-                  ConvForward<T>{loops_over(region_, y), with_bias, p_.places.adds});
+                  ConvForward<T>{loops_over(region_, y), with_bias, p_.slices.adds});
     }
     ConvPart<T> backward = part;
     backward.y = y;
     if (p_.wants_input(0)) {
-      const Place& to = p_.places.input_gradients[0];
+      const TensorSlice& to = p_.slices.input_gradients[0];
       if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
         const View<T> dx = engine_.view(to.key);
         each(to.region.volume(), ConvData<T>{loops_over(to.region, dx), backward, dx});
       }
     }
     if (p_.wants_parameter(0)) {
-      const Place& to = p_.places.parameter_gradients[0];
+      const TensorSlice& to = p_.slices.parameter_gradients[0];
       const bool atomic = engine_.has_rivals(to.key);
       if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
         const View<T> dw = engine_.view(to.key);
@@ -92,29 +92,29 @@ class ProductKernels {
     if (part.add_bias) part.bias = p_.parameters[1];
     part.y = p_.forward() ? p_.out : p_.out_gradient;
     DenseRequest<T> asked{Product::forward,
-                          p_.places.inputs[0].region,
-                          p_.places.parameters[0].region,
+                          p_.slices.inputs[0].region,
+                          p_.slices.parameters[0].region,
                           region_,
                           part.x,
                           part.w,
                           part.y};
     if (p_.forward()) {
-      if (library(asked, Product::forward, !p_.places.adds, false)) {
+      if (library(asked, Product::forward, !p_.slices.adds, false)) {
         if (part.add_bias) add_bias(last);
         return;
       }
       return each(region_.volume(),
-                  DenseForward<T>{loops_over(region_, part.y), part, p_.places.adds});
+                  DenseForward<T>{loops_over(region_, part.y), part, p_.slices.adds});
     }
     if (p_.wants_input(0)) {
-      const Place& to = p_.places.input_gradients[0];
+      const TensorSlice& to = p_.slices.input_gradients[0];
       if (!library(asked, Product::data, engine_.is_sole(to.key), false)) {
         const View<T> dx = engine_.view(to.key);
         each(to.region.volume(), DenseData<T>{loops_over(to.region, dx), part, dx});
       }
     }
     if (p_.wants_parameter(0)) {
-      const Place& to = p_.places.parameter_gradients[0];
+      const TensorSlice& to = p_.slices.parameter_gradients[0];
       const bool atomic = engine_.has_rivals(to.key);
       if (!library(asked, Product::weights, engine_.is_sole(to.key), atomic)) {
         const View<T> dw = engine_.view(to.key);
@@ -140,7 +140,7 @@ class ProductKernels {
     }
     for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
       if (!p_.wants_input(i)) continue;
-      const Place& to = p_.places.input_gradients[i];
+      const TensorSlice& to = p_.slices.input_gradients[i];
       const View<T> d = engine_.view(to.key);
       each(to.region.volume(), MatMulBackward<T>{loops_over(to.region, d), part, d, i == 0});
     }
@@ -164,7 +164,7 @@ class ProductKernels {
     part.add_bias = conv.bias && has_bias();
     if (part.add_bias) part.bias = p_.parameters[1];
     part.out = box_of(region_);
-    part.in = box_of(p_.places.inputs[0].region);
+    part.in = box_of(p_.slices.inputs[0].region);
     part.spatial = static_cast<int>(conv.windows.size());
     for (std::size_t s = 0; s < conv.windows.size(); ++s) {
       const Window& w = conv.windows[s];
@@ -185,8 +185,8 @@ class ProductKernels {
   [[nodiscard]] std::optional<ConvRequest<T>> conv_request(const Conv& conv,
                                                            const ConvPart<T>& part) const {
     ConvRequest<T> r;
-    r.x = p_.places.inputs[0].region;
-    r.w = p_.places.parameters[0].region;
+    r.x = p_.slices.inputs[0].region;
+    r.w = p_.slices.parameters[0].region;
     r.y = region_;
     r.x_view = part.x;
     r.w_view = part.w;
@@ -215,40 +215,38 @@ class ProductKernels {
   bool library(const std::optional<ConvRequest<T>>& asked, Product product, bool overwrites,
                bool atomic) {
     if constexpr (requires(Engine& e, const ConvRequest<T>& r) { e.convolve(r); }) {
-      if (!asked) return false;
-      ConvRequest<T> request = *asked;
-      request.product = product;
-      request.overwrites = overwrites;
-      request.atomic = atomic;
-      if (product == Product::data) {
-        request.x_view = engine_.view(p_.places.input_gradients[0].key);
-      } else if (product == Product::weights) {
-        request.w_view = engine_.view(p_.places.parameter_gradients[0].key);
-      }
-      if (auto action = engine_.convolve(request)) {
-        out_.push_back(std::move(*action));
-        return true;
-      }
+      return asked && runs(completed(*asked, product, overwrites, atomic),
+                           [&](const ConvRequest<T>& r) { return engine_.convolve(r); });
     }
     return false;
   }
   bool library(const DenseRequest<T>& asked, Product product, bool overwrites, bool atomic) {
     if constexpr (requires(Engine& e, const DenseRequest<T>& r) { e.multiply(r); }) {
-      DenseRequest<T> request = asked;
-      request.product = product;
-      request.overwrites = overwrites;
-      request.atomic = atomic;
-      if (product == Product::data) {
-        request.x_view = engine_.view(p_.places.input_gradients[0].key);
-      } else if (product == Product::weights) {
-        request.w_view = engine_.view(p_.places.parameter_gradients[0].key);
-      }
-      if (auto action = engine_.multiply(request)) {
-        out_.push_back(std::move(*action));
-        return true;
-      }
+      return runs(completed(asked, product, overwrites, atomic),
+                  [&](const DenseRequest<T>& r) { return engine_.multiply(r); });
     }
     return false;
+  }
+  /// The request for one of its products, whose result goes to where the gradient lies.
+  template <class Request>
+  Request completed(Request request, Product product, bool overwrites, bool atomic) const {
+    request.product = product;
+    request.overwrites = overwrites;
+    request.atomic = atomic;
+    if (product == Product::data) {
+      request.x_view = engine_.view(p_.slices.input_gradients[0].key);
+    } else if (product == Product::weights) {
+      request.w_view = engine_.view(p_.slices.parameter_gradients[0].key);
+    }
+    return request;
+  }
+  /// Adds the library's action to the operation's; false if the library has none.
+  template <class Request, class Make>
+  bool runs(const Request& request, Make make) {
+    auto action = make(request);
+    if (!action) return false;
+    out_.push_back(std::move(*action));
+    return true;
   }
 
   /// Adds the bias to an output that a library has written.
@@ -264,7 +262,7 @@ class ProductKernels {
 
   void bias_gradient(std::size_t channel) {
     if (!p_.wants_parameter(1)) return;
-    const StoreKey& to = p_.places.parameter_gradients[1].key;
+    const StoreKey& to = p_.slices.parameter_gradients[1].key;
     const Loops positions = loops_over(region_, p_.out_gradient, {channel});
     add_reduction(
         engine_, out_, region_[channel].size(), positions.size(),

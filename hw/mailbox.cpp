@@ -39,11 +39,11 @@ Mailbox::Mailbox(Rendezvous& rendezvous) : timeout_(rendezvous.timeout()) {
   for (const std::string& one : addresses) {
     hello.launch = hello.launch * 31 + std::hash<std::string>{}(one);
   }
-  const auto peer = [&](int rank, Socket socket) {
-    auto& place = peers_[static_cast<std::size_t>(rank)];
-    place = std::make_unique<Peer>();
-    place->socket = std::move(socket);
-    set_patient(place->socket);
+  const auto add_peer = [&](int rank, Socket socket) {
+    auto& slot = peers_[static_cast<std::size_t>(rank)];
+    slot = std::make_unique<Peer>();
+    slot->socket = std::move(socket);
+    set_patient(slot->socket);
   };
   // Everybody goes to those before and waits for those after.
   for (int rank = 0; rank < launch.rank; ++rank) {
@@ -55,7 +55,7 @@ Mailbox::Mailbox(Rendezvous& rendezvous) : timeout_(rendezvous.timeout()) {
       throw HardwareError(
           fmt::format("rank {} cannot reach rank {} at {}", launch.rank, rank, text));
     }
-    peer(rank, std::move(socket));
+    add_peer(rank, std::move(socket));
   }
   for (int missing = launch.size - 1 - launch.rank; missing > 0;) {
     Socket socket = accept_within(listening, timeout_);
@@ -69,12 +69,12 @@ Mailbox::Mailbox(Rendezvous& rendezvous) : timeout_(rendezvous.timeout()) {
         peers_[static_cast<std::size_t>(other.rank)]) {
       continue;  // another job's
     }
-    peer(static_cast<int>(other.rank), std::move(socket));
+    add_peer(static_cast<int>(other.rank), std::move(socket));
     --missing;
   }
   for (int rank = 0; rank < launch.size; ++rank) {
-    auto& place = peers_[static_cast<std::size_t>(rank)];
-    if (place) place->reading = std::thread([this, rank] { read_from(rank); });
+    auto& slot = peers_[static_cast<std::size_t>(rank)];
+    if (slot) slot->reading = std::thread([this, rank] { read_from(rank); });
   }
 }
 

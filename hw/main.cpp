@@ -21,8 +21,8 @@
 #include "core/json.hpp"
 #include "hw/hardware.hpp"
 #include "hw/launch.hpp"
-#include "hw/places.hpp"
 #include "hw/rendezvous.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace {
 

@@ -85,16 +85,16 @@ std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
                                   const std::vector<Timeline>& parts) {
   std::vector<SeenSpan> seen;
   for (std::size_t step = 0; step < parts.size(); ++step) {
-    for (const Turn& turn : own.turns) {
-      const Span& span = parts[step].spans[turn.op.index()];
-      seen.push_back({step, turn.op.index(), span.start.count(), span.end.count()});
+    for (const StreamOp& stream_op : own.stream_ops) {
+      const Span& span = parts[step].spans[stream_op.op.index()];
+      seen.push_back({step, stream_op.op.index(), span.start.count(), span.end.count()});
     }
   }
   const std::vector<std::string> all = rendezvous.gather(bytes_of(seen));
   if (all.empty()) return {};
   std::vector<Timeline> whole(parts.size());
   for (std::size_t step = 0; step < parts.size(); ++step) {
-    whole[step].spans.resize(own.first_turn.size() - 1);
+    whole[step].spans.resize(own.first_stream_op.size() - 1);
   }
   for (const std::string& bytes : all) {
     for (const SeenSpan& one : values_of<SeenSpan>(bytes)) {

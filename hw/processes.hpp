@@ -23,8 +23,9 @@ void together(Rendezvous& rendezvous, const std::function<void()>& work);
 [[nodiscard]] std::vector<Seconds> slowest(Rendezvous& rendezvous,
                                            const std::vector<Seconds>& times);
 
-/// Whole steps from every process's spans of the turns that it has: an operation begins when the
-/// last of its devices comes to it and ends with the last of them. At rank 0; nothing elsewhere.
+/// Whole steps from every process's spans of the stream operations that it has: an operation begins
+/// when the last of its devices comes to it and ends with the last of them. At rank 0; nothing
+/// elsewhere.
 [[nodiscard]] std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
                                                 const std::vector<Timeline>& parts);
 

@@ -6,8 +6,8 @@ namespace {
 
 void of_transfer(const ExecDag& dag, const Transfer& op, std::vector<RemoteSlice>& out) {
   if (op.from == op.to) return;
-  const std::vector<Place> from = places(dag, op.from, op.slice);
-  const std::vector<Place> to = places(dag, op.to, op.target);
+  const std::vector<TensorSlice> from = tensor_slices(dag, op.from, op.slice);
+  const std::vector<TensorSlice> to = tensor_slices(dag, op.to, op.target);
   for (std::size_t i = 0; i < to.size(); ++i) {
     out.push_back({{from.at(i).key, to[i].region}, op.to});
   }
@@ -20,8 +20,8 @@ void of_collective(const ExecDag& dag, const Collective& op, const Shares& share
     for (std::size_t to = 0; to < group.size(); ++to) {
       if (from == to) continue;
       const auto add = [&](std::optional<RegionId> narrowed) {
-        for (const Place& place : places(dag, group[from], op.slice, narrowed)) {
-          out.push_back({place, group[to]});
+        for (const TensorSlice& slice : tensor_slices(dag, group[from], op.slice, narrowed)) {
+          out.push_back({slice, group[to]});
         }
       };
       switch (op.kind) {
@@ -39,7 +39,7 @@ void of_collective(const ExecDag& dag, const Collective& op, const Shares& share
           break;
         case CollectiveKind::all_to_all: {
           add(shares.regions[from]);
-          Region& part = out.back().place.region;
+          Region& part = out.back().slice.region;
           part = intersect(part, dag.region(shares.needs[to]));
         }
       }
@@ -57,7 +57,7 @@ std::vector<RemoteSlice> remote_slices(const ExecDag& dag, OpId id) {
     of_collective(dag, *collective, dag.shares(id), out);
   }
   std::erase_if(out,
-                [](const RemoteSlice& remote_slice) { return remote_slice.place.region.empty(); });
+                [](const RemoteSlice& remote_slice) { return remote_slice.slice.region.empty(); });
   return out;
 }
 

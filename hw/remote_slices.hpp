@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 
-/// Part of a tensor of `place.key.device`, wanted by another.
+/// Part of a tensor of `slice.key.device`, wanted by another.
 struct RemoteSlice {
-  Place place;
+  TensorSlice slice;
   DeviceId to;
 };
 /// In an order that sender and receiver agree on; nothing for what a device does by itself, and

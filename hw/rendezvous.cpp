@@ -78,14 +78,14 @@ void Rendezvous::wait_for_others() {
                                    hello.rank, hello.size, launch_.size),
                        "accepted: one launch");
     }
-    Socket& place = sockets_[static_cast<std::size_t>(hello.rank)];
-    if (place.id >= 0) {
+    Socket& slot = sockets_[static_cast<std::size_t>(hello.rank)];
+    if (slot.id >= 0) {
       static_cast<void>(send_all(socket, &taken, 1));
       throw InputError(launch_.by,
                        fmt::format("two processes say that they are rank {}", hello.rank),
                        "accepted: one launch");
     }
-    place = std::move(socket);
+    slot = std::move(socket);
     --missing;
   }
   for (int rank = 1; rank < launch_.size; ++rank) {  // who has left is noticed with the first word

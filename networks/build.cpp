@@ -70,9 +70,11 @@ LayerId global_average_pool(Network& network, std::string name, LayerId from) {
   return add_layer(network, std::move(name), std::move(pool), {from});
 }
 
-void pool_and_classify(Network& network, LayerId from, std::int64_t classes) {
-  const LayerId pooled = global_average_pool(network, "avgpool", from);
-  finish(network, add_layer(network, "flatten", Flatten{}, {pooled}), classes);
+void pool_and_classify(Network& network, LayerId from, std::int64_t classes, double dropout) {
+  LayerId x = global_average_pool(network, "avgpool", from);
+  x = add_layer(network, "flatten", Flatten{}, {x});
+  if (dropout > 0) x = add_layer(network, "dropout", Dropout{.rate = dropout}, {x});
+  finish(network, x, classes);
 }
 
 void finish(Network& network, LayerId from, std::int64_t classes, std::string name) {

@@ -44,8 +44,9 @@ LayerId max_pool(Network& network, std::string name, LayerId from, std::vector<W
 /// Global average pooling; the axes stay, with extent 1.
 LayerId global_average_pool(Network& network, std::string name, LayerId from);
 
-/// The usual end after the last feature map: "avgpool", "flatten", then finish().
-void pool_and_classify(Network& network, LayerId from, std::int64_t classes);
+/// The usual end after the last feature map: "avgpool", "flatten", "dropout" if its rate is not 0,
+/// then finish().
+void pool_and_classify(Network& network, LayerId from, std::int64_t classes, double dropout = 0);
 /// A dense layer called `name` that makes the logits, then the loss, called "loss".
 void finish(Network& network, LayerId from, std::int64_t classes, std::string name = "fc");
 

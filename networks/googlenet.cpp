@@ -48,10 +48,7 @@ Network googlenet() {
   x = max_pool(net, "maxpool4", x, square(2, 2), true);
   x = inception(net, "inception5a", x, {256, 160, 320, 32, 128, 128});
   x = inception(net, "inception5b", x, {384, 192, 384, 48, 128, 128});
-  x = global_average_pool(net, "avgpool", x);
-  x = add_layer(net, "flatten", Flatten{}, {x});
-  x = add_layer(net, "dropout", Dropout{.rate = 0.2}, {x});
-  finish(net, x, 1000);
+  pool_and_classify(net, x, 1000, 0.2);
   return net;
 }
 

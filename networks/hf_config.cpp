@@ -128,9 +128,8 @@ void Config::refuse(std::string_view key, std::string_view accepted) const {
   if (found == values_->json.end()) {
     std::vector<std::string> keys;
     for (const auto& [name, value] : values_->json.items()) keys.push_back(name);
-    const std::string near = did_you_mean(key, keys);
     throw InputError(where(key), "missing",
-                     fmt::format("accepted: {}{}{}", accepted, near.empty() ? "" : ";", near));
+                     fmt::format("accepted: {}{}", accepted, did_you_mean(key, keys)));
   }
   // Lists and objects are only named: printing recurses as deep as the file does.
   const std::string value =

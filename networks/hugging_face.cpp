@@ -47,9 +47,8 @@ std::string activation_of(const Config& config, std::string_view key, std::strin
     if (word == name) return function;
     names.push_back(word);
   }
-  const std::string near = did_you_mean(name, names);
   throw InputError(config.where(key), fmt::format("'{}'", name),
-                   fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
 /// Fused unless "attn_implementation" is "eager"; transformers' own default is fused, too.
@@ -61,9 +60,8 @@ bool attention_is_fused(const Config& config, const NetworkDefaults& defaults) {
   const std::vector<std::string> known{"eager", "sdpa", "flash_attention_2", "flash_attention_3",
                                        "flex_attention"};
   if (std::find(known.begin(), known.end(), name) != known.end()) return name != "eager";
-  const std::string near = did_you_mean(name, known);
   throw InputError(config.where(key), fmt::format("'{}'", name),
-                   fmt::format("accepted: {}{}{}", join(known), near.empty() ? "" : ";", near));
+                   fmt::format("accepted: {}{}", join(known), did_you_mean(name, known)));
 }
 
 /// Hidden size, blocks and heads under the keys of the model's type.
@@ -332,9 +330,8 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
     }
     return network;
   }
-  const std::string near = did_you_mean(type, names);
   throw InputError(config.where("model_type"), fmt::format("unknown model type '{}'", type),
-                   fmt::format("accepted: {}{}{}", join(names), near.empty() ? "" : ";", near));
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
 }
 
 }  // namespace parsim

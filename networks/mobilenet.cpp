@@ -76,10 +76,7 @@ Network mobilenet_v2() {
   }
   x = conv_norm_relu6(net, fmt::format("features.{}", ++number), x,
                       {.filters = 1280, .windows = square(1)});
-  x = global_average_pool(net, "avgpool", x);
-  x = add_layer(net, "flatten", Flatten{}, {x});
-  x = add_layer(net, "dropout", Dropout{.rate = 0.2}, {x});
-  finish(net, x, 1000);
+  pool_and_classify(net, x, 1000, 0.2);
   return net;
 }
 

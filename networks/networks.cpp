@@ -148,11 +148,10 @@ bool is_json(const std::string& path) {
   // A text with options is a formula: of equally near names formulas come first.
   const bool calls = word.size() < text.size();
   names.insert(calls ? names.begin() : names.end(), formulas.begin(), formulas.end());
-  const std::string suggestion = did_you_mean(word, names);
   throw InputError(where, fmt::format("unknown network '{}'", text),
                    fmt::format("accepted: a name from `parsim list networks`, or the path of an "
-                               ".onnx file or config.json{}{}",
-                               suggestion.empty() ? "" : ";", suggestion));
+                               ".onnx file or config.json{}",
+                               did_you_mean(word, names)));
 }
 
 /// The row of that name, or the end.

@@ -132,7 +132,7 @@ void read_inputs(Graph& graph, const onnx::GraphProto& proto,
                      fmt::format("{} has no dimension '{}'", graph.file, name),
                      known.empty()
                          ? "accepted: nothing, all its dimensions are fixed"
-                         : fmt::format("accepted: {};{}", join(known), did_you_mean(name, known)));
+                         : fmt::format("accepted: {}{}", join(known), did_you_mean(name, known)));
   }
   for (const auto& input : proto.input()) {
     if (graph.initializers.contains(input.name())) continue;

@@ -102,11 +102,10 @@ void apply(Builder& builder, const Node& node) {
   if (found == table().end()) {
     std::vector<std::string> known;
     for (const auto& [name, function] : table()) known.emplace_back(name);
-    const std::string meant = did_you_mean(node.op, known);
     throw InputError(location(builder.graph(), node),
                      fmt::format("operator '{}' is not supported", node.op),
                      fmt::format("accepted: {} operators of ONNX{}", known.size(),
-                                 meant.empty() ? meant : ";" + meant));
+                                 did_you_mean(node.op, known)));
   }
   try {
     if (!fold_node(builder, node)) found->second(builder, node);

@@ -5,6 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/text.hpp"
+
 namespace parsim {
 
 namespace {
@@ -68,9 +70,8 @@ void add_hardware(Document& document, const std::vector<RunResult>& results,
     const bool known = result.measured.has_value();
     measured.values.push_back(known ? result.measured->median.count()
                                     : std::numeric_limits<double>::quiet_NaN());
-    errors.push_back(
-        known ? TableCell{fmt::format("{:+.1f} %", 100 * error_of(result)), exact(error_of(result))}
-              : TableCell{"-", ""});
+    errors.push_back(known ? TableCell{signed_percent(error_of(result)), exact(error_of(result))}
+                           : TableCell{"-", ""});
   }
   Table& table = document.tables.front();
   add_numbers(table, "s", {measured});

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/text.hpp"
+
 namespace parsim {
 
 namespace {
@@ -93,7 +95,6 @@ std::string json_of(const Validation& validation, bool published) {
   return all.dump(2);
 }
 
-std::string percent(double fraction) { return fmt::format("{:+.1f} %", 100 * fraction); }
 std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 /// A column whose text and raw number are made from each row.
@@ -226,7 +227,7 @@ Table table_of_rows(const std::vector<ValidationRow>& rows) {
   add(table, rows, {"unit", "unit", false},
       [](const R& r) { return TableCell::word(r.claim.unit); });
   add(table, rows, {"error", "error"}, [](const R& r) {
-    return TableCell{percent(r.error()), exact(r.error())};
+    return TableCell{signed_percent(r.error()), exact(r.error())};
   });
   if (std::any_of(rows.begin(), rows.end(),
                   [](const R& r) { return r.claim.within.has_value(); })) {
@@ -292,7 +293,8 @@ Document report_papers(const Validation& validation) {
   for (const ValidationRow& row : validation.rows) {
     if (row.promise_broken()) {
       document.warnings.push_back(fmt::format("{}: {}: the error of {} is larger than promised",
-                                              row.claim.set, row.claim.name, percent(row.error())));
+                                              row.claim.set, row.claim.name,
+                                              signed_percent(row.error())));
     }
   }
   document.json = json_of(validation, false);

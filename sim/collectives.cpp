@@ -63,6 +63,27 @@ void add_broadcast(const CollectivePayload& payload, const GroupRings& rings, st
   for (std::size_t i = 0; i + 1 < n; ++i) flows.push_back({ring, (root + i) % n, total, wait});
 }
 
+/// What the members of a ring do with their chunks: go round summing them, then round again with
+/// the sums.
+struct RingPasses {
+  bool reduces = false, gathers = false;
+};
+
+RingPasses ring_passes(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return {true, true};
+    case CollectiveKind::all_gather:
+      return {false, true};
+    case CollectiveKind::reduce_scatter:
+      return {true, false};
+    case CollectiveKind::broadcast:   // a chain that ends before its root
+    case CollectiveKind::all_to_all:  // pairwise
+      break;
+  }
+  throw BrokenInvariant("a collective that does not go round rings");
+}
+
 constexpr double fastest_pcie = 50e9;
 /// A module on a board with NVLink, not a card in a slot.
 bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
@@ -197,9 +218,7 @@ std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRing
     const std::vector<Bytes> chunks = ring_chunks(payload, rings, ring);
     const Bytes total = sum(chunks);
     const std::size_t n = chunks.size();
-    const bool reduces = payload.kind != CollectiveKind::all_gather;
-    const bool gathers = payload.kind != CollectiveKind::reduce_scatter;
-    ensure(payload.kind != CollectiveKind::all_to_all, "an all-to-all does not go round rings");
+    const auto [reduces, gathers] = ring_passes(payload.kind);
     const auto messages = static_cast<double>((n - 1) * (reduces && gathers ? 2 : 1));
     for (std::size_t r = 0; r < n; ++r) {
       Bytes carried;
@@ -280,8 +299,9 @@ std::vector<RingMessages> ring_messages(const CollectivePayload& payload, const 
     RingMessages messages;
     messages.chunks = ring_chunks(payload, rings, ring);
     const std::size_t once = messages.chunks.size() - 1;
-    messages.first_all_gather = payload.kind == CollectiveKind::all_gather ? 0 : once;
-    messages.steps = payload.kind == CollectiveKind::all_reduce ? 2 * once : once;
+    const auto [reduces, gathers] = ring_passes(payload.kind);
+    messages.first_all_gather = reduces ? once : 0;
+    messages.steps = reduces && gathers ? 2 * once : once;
     all.push_back(std::move(messages));
   }
   return all;

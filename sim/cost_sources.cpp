@@ -21,9 +21,8 @@ const CostSource& cost_source(std::string_view name, std::string_view where) {
     if (source.name == name) return source;
     names.push_back(source.name);
   }
-  const std::string hint = did_you_mean(name, names);
   throw InputError(where, "unknown cost source '" + std::string(name) + "'",
-                   "accepted: " + join(names) + (hint.empty() ? "" : ";" + hint));
+                   "accepted: " + join(names) + did_you_mean(name, names));
 }
 
 }  // namespace parsim

@@ -87,6 +87,36 @@ enum class Obstacle : std::uint8_t {
   mixed,
 };
 
+/// Steps of a ring among `ranks`, one after another.
+double ring_steps(CollectiveKind kind, double ranks) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return 2 * (ranks - 1);
+    case CollectiveKind::broadcast:
+      return ranks;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+      return ranks - 1;
+    case CollectiveKind::all_to_all:
+      break;
+  }
+  throw BrokenInvariant("NCCL's model is of collectives that go round rings");
+}
+
+/// Whether NVSwitch can combine or copy its payload.
+bool has_nvls(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+      return true;
+    case CollectiveKind::broadcast:
+    case CollectiveKind::all_to_all:
+      return false;
+  }
+  throw BrokenInvariant("a collective kind outside its enum");
+}
+
 class NcclModel {
  public:
   NcclModel(CollectiveKind kind, const CommShape& shape, double bytes, NcclVersion version)
@@ -98,9 +128,7 @@ class NcclModel {
         ranks_(shape.ranks),
         nodes_(shape.nodes),
         per_node_(std::ceil(static_cast<double>(shape.ranks) / shape.nodes)),
-        steps_(kind == CollectiveKind::all_reduce  ? 2 * (ranks_ - 1)
-               : kind == CollectiveKind::broadcast ? ranks_
-                                                   : ranks_ - 1) {}
+        steps_(ring_steps(kind, ranks_)) {}
 
   [[nodiscard]] bool exists(NcclAlgorithm a, NcclProtocol p) const {
     return obstacle(a) == Obstacle::none && obstacle(a, p) == Obstacle::none;
@@ -114,7 +142,7 @@ class NcclModel {
     const bool sums = kind_ == CollectiveKind::all_reduce;
     if (a != NcclAlgorithm::nvls && !sums) return Obstacle::other_collective;
     if (a == NcclAlgorithm::tree) return Obstacle::none;
-    if (kind_ == CollectiveKind::broadcast) return Obstacle::broadcast;
+    if (!has_nvls(kind_)) return Obstacle::broadcast;
     if (generation(shape_) < 2) return Obstacle::too_old;
     if (!shape_.nvlink || !shape_.switched) return Obstacle::no_switch;
     if (per_node_ < 2) return Obstacle::few_gpus;

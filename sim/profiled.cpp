@@ -19,11 +19,7 @@ namespace {
 
 using KernelKey = std::vector<std::int64_t>;
 struct KernelKeyHash {
-  std::size_t operator()(const KernelKey& key) const noexcept {
-    std::size_t state = key.size();
-    for (const std::int64_t number : key) state = hash_combine(state, number);
-    return state;
-  }
+  std::size_t operator()(const KernelKey& key) const noexcept { return hash_of(key); }
 };
 
 /// A network of one layer, to price a sample's shape with the base model.

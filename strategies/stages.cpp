@@ -42,6 +42,18 @@ std::vector<std::size_t> best_cut(std::size_t stages, std::size_t elements, Cost
   return first;
 }
 
+/// Forward slots of a stage before forward and backward ones alternate; with gpipe, all.
+std::int32_t warm_up_slots(PipelineSchedule schedule, std::int32_t stage, std::int32_t stages,
+                           std::int32_t micro_batches) {
+  switch (schedule) {
+    case PipelineSchedule::gpipe:
+      return micro_batches;
+    case PipelineSchedule::one_f_one_b:
+      return std::min(micro_batches, stages - stage - 1);
+  }
+  throw BrokenInvariant("a pipeline schedule outside its enum");
+}
+
 }  // namespace
 
 std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until) {
@@ -91,9 +103,7 @@ std::vector<double> boundary_bytes(const Network& network, Precision precision,
 
 std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std::int32_t stages,
                               std::int32_t micro_batches) {
-  const std::int32_t warm_up = schedule == PipelineSchedule::gpipe
-                                   ? micro_batches
-                                   : std::min(micro_batches, stages - stage - 1);
+  const std::int32_t warm_up = warm_up_slots(schedule, stage, stages, micro_batches);
   std::vector<Slot> order;
   for (std::int32_t m = 0; m < warm_up; ++m) order.push_back({stage, m, Direction::forward});
   for (std::int32_t m = warm_up; m < micro_batches; ++m) {

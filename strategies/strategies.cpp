@@ -43,7 +43,7 @@ const Strategy& strategy(std::string_view name, std::string_view where) {
     names.push_back(row.name);
   }
   throw InputError(where, fmt::format("unknown strategy '{}'", name),
-                   fmt::format("known: {}.{}", join(names), did_you_mean(name, names)));
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
 }  // namespace parsim

@@ -17,9 +17,9 @@ void refuse_unknown_key(const std::string& path, std::string_view where) {
   const std::size_t comma = path.find(',', path.rfind('/') + 1), equals = path.find('=', comma);
   if (comma == std::string::npos || equals == std::string::npos) return;
   const std::string key = path.substr(comma + 1, equals - comma - 1);
-  throw InputError(where,
-                   fmt::format("unknown key '{}' after the file '{}'", key, path.substr(0, comma)),
-                   fmt::format("accepted: device{}", suggestion(key, {"device"})));
+  throw InputError(
+      where, fmt::format("unknown key '{}' after the file '{}'", key, path.substr(0, comma)),
+      fmt::format("accepted: device{}", did_you_mean(key, std::vector<std::string>{"device"})));
 }
 
 }  // namespace

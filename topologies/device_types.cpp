@@ -69,7 +69,7 @@ Label parse_label(const std::string& text, const std::string& where) {
   const auto known = spellings<Label>();
   const std::vector<std::string> words(known.begin(), known.end());
   throw InputError(where, fmt::format("unknown label '{}'", text),
-                   fmt::format("accepted: {}{}", join(words), suggestion(text, words)));
+                   fmt::format("accepted: {}{}", join(words), did_you_mean(text, words)));
 }
 
 const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::string_view name,
@@ -80,7 +80,7 @@ const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::str
   std::vector<std::string> names;
   for (const DeviceModel& model : known) names.push_back(model.name);
   throw InputError(where, fmt::format("unknown device '{}'", name),
-                   fmt::format("accepted: {}{}", join(names), suggestion(name, names)));
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
 DeviceModel read_device_type(const Value& entry, const std::string& file,

@@ -24,11 +24,6 @@ std::string Value::described() const {
   return {};
 }
 
-std::string suggestion(std::string_view found, const std::vector<std::string>& known) {
-  const std::string near = did_you_mean(found, known);
-  return near.empty() ? near : ";" + near;
-}
-
 Fields::Fields(const Value& table, std::string file, std::string path,
                const std::vector<std::string_view>& known)
     : table_(table), file_(std::move(file)), path_(std::move(path)) {
@@ -37,11 +32,11 @@ Fields::Fields(const Value& table, std::string file, std::string path,
                      fmt::format("expected a table, found {}", table.described()),
                      fmt::format("accepted: a table with the keys {}", fmt::join(known, ", ")));
   }
+  const std::vector<std::string> names(known.begin(), known.end());
   for (const std::string& key : table.keys) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     throw InputError(where(key), fmt::format("unknown key '{}'", key),
-                     fmt::format("accepted: {}{}", fmt::join(known, ", "),
-                                 suggestion(key, {known.begin(), known.end()})));
+                     fmt::format("accepted: {}{}", join(names), did_you_mean(key, names)));
   }
 }
 

@@ -59,7 +59,4 @@ class Fields {
   std::string file_, path_;
 };
 
-/// `"; did you mean …?"`, or empty if nothing is near.
-[[nodiscard]] std::string suggestion(std::string_view found, const std::vector<std::string>& known);
-
 }  // namespace parsim

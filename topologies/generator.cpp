@@ -45,7 +45,7 @@ Cluster run_generator(const std::string& call, const std::string& where) {
     names.emplace_back(generator.name);
   }
   throw InputError(where, fmt::format("unknown generator '{}'", name),
-                   fmt::format("accepted: {}{}", join(names), suggestion(name, names)));
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
 std::string summary(const Generator& generator) {

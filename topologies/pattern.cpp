@@ -36,7 +36,7 @@ void refuse_unmatched(std::string_view pattern, const std::vector<std::string>& 
   throw InputError(where, fmt::format("'{}' matches no name", pattern),
                    fmt::format("accepted: {}{}, with * for any characters{}",
                                join(all.first(std::min(most_shown, all.size()))),
-                               all.size() > most_shown ? ", …" : "", suggestion(pattern, names)));
+                               all.size() > most_shown ? ", …" : "", did_you_mean(pattern, names)));
 }
 
 void PortNames::add(const std::string& name, Port port) {

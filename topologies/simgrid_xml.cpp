@@ -8,37 +8,13 @@
 
 #include "core/errors.hpp"
 #include "core/routes.hpp"
+#include "core/text.hpp"
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
 
 namespace {
-
-/// Text as the value of an attribute; control characters as '?', because XML 1.0 has no way to
-/// write them and SimGrid's parser keeps no line ends.
-std::string xml_attribute(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-  }
-  return out;
-}
 
 class PlatformWriter {
  public:
@@ -57,7 +33,7 @@ class PlatformWriter {
     }
     for (const Device& device : cluster_.devices) write_host(device);
     for (const Switch& one : cluster_.switches) {
-      line("    <router id=\"{}\"/>\n", xml_attribute(one.name));
+      line("    <router id=\"{}\"/>\n", xml_escaped(one.name));
     }
     for (const Link& link : cluster_.links) write_link(link);
     write_routes();
@@ -70,8 +46,8 @@ class PlatformWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
   }
   void prop(int indent, std::string_view id, std::string_view value) {
-    line("{:{}}<prop id=\"{}\" value=\"{}\"/>\n", "", indent, xml_attribute(id),
-         xml_attribute(value));
+    line("{:{}}<prop id=\"{}\" value=\"{}\"/>\n", "", indent, xml_escaped(id),
+         xml_escaped(value));
   }
 
   /// Zones, hosts and routers share their names.
@@ -88,7 +64,7 @@ class PlatformWriter {
     using namespace platform_key;
     const DeviceModel& model = cluster_.models[static_cast<std::size_t>(device.model)];
     const auto peak = [&](Precision p) { return fmt::format("{} FLOP/s", model.peak_at(p).value); };
-    line("    <host id=\"{}\" speed=\"{}f\">\n", xml_attribute(device.name),
+    line("    <host id=\"{}\" speed=\"{}f\">\n", xml_escaped(device.name),
          model.peak_at(Precision::fp32).value);
     const std::pair<std::string_view, std::string> props[] = {
         {node, cluster_.nodes[device.node.index()].name},
@@ -110,7 +86,7 @@ class PlatformWriter {
   void write_link(const Link& link) {
     line(
         "    <link id=\"{}\" bandwidth=\"{}Bps\" latency=\"{}s\" sharing_policy=\"SPLITDUPLEX\">\n",
-        xml_attribute(link.name), link.rate.value, link.latency.count());
+        xml_escaped(link.name), link.rate.value, link.latency.count());
     prop(6, platform_key::a, name_of(link.a));
     prop(6, platform_key::b, name_of(link.b));
     if (link.provenance >= 0) {
@@ -134,9 +110,9 @@ class PlatformWriter {
       for (std::size_t to = 0; to < count; ++to) {
         if (from == to) continue;
         line("    <route src=\"{}\" dst=\"{}\" symmetrical=\"NO\">",
-             xml_attribute(cluster_.devices[from].name), xml_attribute(cluster_.devices[to].name));
+             xml_escaped(cluster_.devices[from].name), xml_escaped(cluster_.devices[to].name));
         for (const Hop hop : routes.between(DeviceId{from}, DeviceId{to}).hops) {
-          line("<link_ctn id=\"{}\" direction=\"{}\"/>", xml_attribute(cluster_[hop.link].name),
+          line("<link_ctn id=\"{}\" direction=\"{}\"/>", xml_escaped(cluster_[hop.link].name),
                hop.backwards ? "DOWN" : "UP");
         }
         text_ += "</route>\n";

@@ -94,7 +94,7 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
   for (const ClusterEntry& entry : clusters()) known.push_back(entry.name);
   throw InputError(where, fmt::format("unknown cluster '{}'", text),
                    fmt::format("accepted: {}, or a file ({}, or with a /){}", join(known),
-                               fmt::join(endings, ", "), suggestion(word, known)));
+                               fmt::join(endings, ", "), did_you_mean(word, known)));
 }
 
 }  // namespace parsim

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "core/text.hpp"
+
 namespace parsim {
 
 namespace {
@@ -47,7 +49,7 @@ std::string largest_gap(const ClassTimes& times) {
     const Seconds here{std::abs((both.first - both.second).count())};
     if (here <= gap) continue;
     gap = here;
-    worst = fmt::format("{} ({:+.1f} %)", name, 100 * ((both.first - both.second) / both.second));
+    worst = fmt::format("{} ({})", name, signed_percent((both.first - both.second) / both.second));
   }
   return worst;
 }

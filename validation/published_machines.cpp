@@ -64,7 +64,7 @@ std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
   for (const auto& entry : ours) names.push_back(entry.name);
   throw InputError(location_of(claim, key), fmt::format("unknown {} '{}'", key, text),
                    fmt::format("accepted: a name of validation/aliases.toml or of 'parsim list'{}",
-                               spelling_hint(plain(own), names)));
+                               did_you_mean(plain(own), names)));
 }
 
 /// GB/s per GPU and direction that NCCL assumes (src/graph/topo.h: per link of the architecture,

@@ -64,7 +64,7 @@ __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body
 /// What an action runs with.
 struct CudaContext {
   cudaStream_t stream = nullptr;
-  char* workspace = nullptr;  ///< of the device's computing lane
+  char* workspace = nullptr;  ///< of the device's computing stream
   cudnnContext* dnn = nullptr;
   cublasLtContext* blas = nullptr;
 };
@@ -89,10 +89,10 @@ class CudaEngine {
   CudaEngine& operator=(const CudaEngine&) = delete;
 
   [[nodiscard]] View<T> view(const StoreKey& key);
-  [[nodiscard]] View<T> view_of(const Place& place);
+  [[nodiscard]] View<T> view_of(const TensorSlice& slice);
   [[nodiscard]] View<float> state(const StoreKey& key);
   [[nodiscard]] float* scratch(std::int64_t count) {
-    return reinterpret_cast<float*>(room(static_cast<std::size_t>(count) * sizeof(float)));
+    return reinterpret_cast<float*>(buffer(static_cast<std::size_t>(count) * sizeof(float)));
   }
   [[nodiscard]] bool is_sole(const StoreKey& key) const { return stores_.all.at(key).writers == 1; }
   [[nodiscard]] bool has_rivals(const StoreKey& key) const {
@@ -119,7 +119,7 @@ class CudaEngine {
     const std::uint32_t row_blocks = (rows - 1) / reduce_rows + 1;
     // Enough blocks to fill a GPU, each with enough to do.
     const std::uint32_t parts = std::max(1U, std::min((count - 1) / 256 + 1, 1024 / row_blocks));
-    auto* sums = reinterpret_cast<Sum*>(room(std::size_t{rows} * parts * sizeof(Sum)));
+    auto* sums = reinterpret_cast<Sum*>(buffer(std::size_t{rows} * parts * sizeof(Sum)));
     return [=](const CudaContext& context) {
       launch(reduce_parts<Body, Sum>, dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes),
              context.stream, rows, count, parts, body, sums);
@@ -133,7 +133,7 @@ class CudaEngine {
 
   /// Where a part of another process's tensor can be read, and what it looks like there.
   struct Mirror {
-    Place place;
+    TensorSlice slice;
     View<T> view;
   };
   /// Views of these parts are of their mirrors until the next call.
@@ -159,7 +159,7 @@ class CudaEngine {
     std::size_t zeroed = 0, total = 0, workspace_need = 0;
     cudnnContext* dnn = nullptr;
     cublasLtContext* blas = nullptr;
-    std::vector<DeviceMemory> rooms;
+    std::vector<DeviceMemory> buffers;
     std::vector<std::pair<ConvShape, std::shared_ptr<ConvPlan>>> plans;  ///< made once per shape
   };
   struct Spot {
@@ -177,9 +177,20 @@ class CudaEngine {
     }
   };
 
-  [[nodiscard]] char* room(std::size_t bytes);
+  [[nodiscard]] char* buffer(std::size_t bytes);
   [[nodiscard]] Operand operand(const View<T>& view, const Region& region, bool channels_last,
                                 bool result, bool overwrites, std::size_t& used);
+  /// What a library is called with.
+  struct LibraryCall {
+    void *x, *w, *y;
+    char* workspace;
+    bool adds;  ///< to the result
+  };
+  /// A library's product, with copies before and after where its operands are not dense. `direct`:
+  /// the library may write to the result itself. `run(context, call)` calls it.
+  template <class Request, class Run>
+  [[nodiscard]] Action by_library(const Request& request, bool channels_last, bool direct,
+                                  std::int64_t workspace_bytes, Run run);
   /// Copy between an operand's tensor and its dense place in the workspace.
   [[nodiscard]] Action move(const Operand& operand, bool into_workspace, Move how) const;
 

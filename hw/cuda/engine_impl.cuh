@@ -14,7 +14,11 @@ namespace parsim::hw {
 template <class T>
 CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool exact,
                           const CudaEngine* like)
-    : dag_(dag), devices_(devices), exact_(exact), stores_(hw::stores(dag)) {
+    : dag_(dag),
+      devices_(devices),
+      exact_(exact),
+      stores_(hw::stores(dag)),
+      received_(received_gradients(dag)) {
   samples_ = dag.batch / stores_.micro_batches;
   std::erase_if(stores_.all, [&](const auto& entry) { return !runs(entry.first.device); });
   per_device_.resize(static_cast<std::size_t>(stores_.devices));
@@ -42,15 +46,6 @@ CudaEngine<T>::CudaEngine(const ExecDag& dag, const CudaDevices& devices, bool e
     cublas_check(cublasLtCreate(&device.blas), "cublasLtCreate");
     if (like != nullptr) device.plans = like->per_device_[d].plans;
   }
-  for (std::size_t i = 0; i < dag.size(); ++i) {
-    const Op op = dag.op(OpId{i});
-    const auto* transfer = std::get_if<Transfer>(&op);
-    if (transfer == nullptr || !transfer->add) continue;
-    for (const Place& place : places(dag, transfer->to, transfer->target)) {
-      if (place.key.role == Role::weight_gradient) received_.push_back(place.key);
-    }
-  }
-  std::sort(received_.begin(), received_.end());
 }
 
 template <class T>
@@ -82,13 +77,13 @@ View<T> CudaEngine<T>::view(const StoreKey& key) {
 }
 
 template <class T>
-View<T> CudaEngine<T>::view_of(const Place& place) {
+View<T> CudaEngine<T>::view_of(const TensorSlice& slice) {
   for (const Mirror& mirror : mirrors_) {
-    if (mirror.place.key == place.key && mirror.place.region.contains(place.region)) {
+    if (mirror.slice.key == slice.key && mirror.slice.region.contains(slice.region)) {
       return mirror.view;
     }
   }
-  return view(place.key);
+  return view(slice.key);
 }
 
 template <class T>
@@ -100,10 +95,10 @@ View<float> CudaEngine<T>::state(const StoreKey& key) {
 }
 
 template <class T>
-char* CudaEngine<T>::room(std::size_t bytes) {
-  std::vector<DeviceMemory>& rooms = per_device_[current_.index()].rooms;
-  rooms.emplace_back(bytes);
-  return rooms.back().get();
+char* CudaEngine<T>::buffer(std::size_t bytes) {
+  std::vector<DeviceMemory>& buffers = per_device_[current_.index()].buffers;
+  buffers.emplace_back(bytes);
+  return buffers.back().get();
 }
 
 template <class T>
@@ -234,33 +229,11 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const Conv
   }
   const std::shared_ptr<ConvPlan> plan = known->second;
   if (!plan) return std::nullopt;
-  std::size_t used = 0;
-  const auto part = [&](const View<T>& view, const Region& region, Product product) {
-    return operand(view, region, true, r.product == product, r.overwrites, used);
-  };
-  const Operand x = part(r.x_view, r.x, Product::data);
-  const Operand w = part(r.w_view, r.w, Product::weights);
-  const Operand y = part(r.y_view, r.y, Product::forward);
-  const Operand& result = r.product == Product::forward ? y : r.product == Product::data ? x : w;
-  Action unpack;
-  if (!result.direct) {
-    unpack = move(result, false,
-                  r.overwrites ? Move::copy
-                  : r.atomic   ? Move::atomic_add
-                               : Move::add);
-  }
-  const std::size_t workspace = used;
-  used += aligned(static_cast<std::size_t>(plan->workspace_bytes()));
-  device.workspace_need = std::max(device.workspace_need, used);
-  return [=](const CudaContext& context) {
-    for (const Operand* input : {&x, &w, &y}) {
-      if (input->pack) input->pack(context);
-    }
-    cudnn_check(cudnnSetStream(context.dnn, context.stream), "cudnnSetStream");
-    plan->run(context.dnn, x.at(context), w.at(context), y.at(context),
-              context.workspace + workspace);
-    if (unpack) unpack(context);
-  };
+  return by_library(r, true, r.overwrites, plan->workspace_bytes(),
+                    [plan](const CudaContext& context, const LibraryCall& call) {
+                      cudnn_check(cudnnSetStream(context.dnn, context.stream), "cudnnSetStream");
+                      plan->run(context.dnn, call.x, call.w, call.y, call.workspace);
+                    });
 }
 
 template <class T>
@@ -273,10 +246,23 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
   std::shared_ptr<MatrixPlan> plan =
       MatrixPlan::make(device.blas, shape, devices_.all()[current_.index()].multiprocessors);
   if (!plan) return std::nullopt;
+  // cuBLASLt adds, too, where no other kernel adds concurrently.
+  return by_library(r, false, r.overwrites || !r.atomic, plan->workspace_bytes(),
+                    [plan](const CudaContext& context, const LibraryCall& call) {
+                      plan->run(context.blas, call.x, call.w, call.y, call.adds, call.workspace,
+                                context.stream);
+                    });
+}
+
+template <class T>
+template <class Request, class Run>
+typename CudaEngine<T>::Action CudaEngine<T>::by_library(const Request& r, bool channels_last,
+                                                         bool direct, std::int64_t workspace_bytes,
+                                                         Run run) {
+  PerDevice& device = per_device_[current_.index()];
   std::size_t used = 0;
   const auto part = [&](const View<T>& view, const Region& region, Product product) {
-    // cuBLASLt adds, too, where no other kernel adds concurrently.
-    return operand(view, region, false, r.product == product, r.overwrites || !r.atomic, used);
+    return operand(view, region, channels_last, r.product == product, direct, used);
   };
   const Operand x = part(r.x_view, r.x, Product::data);
   const Operand w = part(r.w_view, r.w, Product::weights);
@@ -291,14 +277,14 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const Dens
                                : Move::add);
   }
   const std::size_t workspace = used;
-  used += aligned(static_cast<std::size_t>(plan->workspace_bytes()));
+  used += aligned(static_cast<std::size_t>(workspace_bytes));
   device.workspace_need = std::max(device.workspace_need, used);
   return [=](const CudaContext& context) {
     for (const Operand* input : {&x, &w, &y}) {
       if (input->pack) input->pack(context);
     }
-    plan->run(context.blas, x.at(context), w.at(context), y.at(context), adds,
-              context.workspace + workspace, context.stream);
+    run(context, LibraryCall{x.at(context), w.at(context), y.at(context),
+                             context.workspace + workspace, adds});
     if (unpack) unpack(context);
   };
 }

@@ -105,7 +105,7 @@ template <class T>
 std::vector<std::vector<Beside>> time_together(const CudaDevices& devices, const ExecDag& dag,
                                                const std::vector<std::vector<Neighbour>>& groups,
                                                int samples) {
-  constexpr int most_repeats = 250;  // more do not go on a lane that is held
+  constexpr int most_repeats = 250;  // more do not go on a stream that is held
   CudaStep<T> step(devices, dag, false);
   step.issue_all();
   step.synchronize();

@@ -1,12 +1,12 @@
-// A DAG on streams: lanes, events, collectives; replayed as a graph or issued with timed events.
+// A DAG on streams: events, collectives; replayed as a graph or issued with timed events.
 #pragma once
 
 #include <algorithm>
 
 #include "hw/cuda/communicators.hpp"
 #include "hw/cuda/engine.cuh"
-#include "hw/cuda/lanes.cuh"
 #include "hw/cuda/messages.cuh"
+#include "hw/cuda/streams.cuh"
 #include "hw/cuda/sums.cuh"
 #include "hw/dispatch.hpp"
 #include "hw/processes.hpp"
@@ -34,20 +34,21 @@ class CudaStep {
         order_(devices.mine() ? dispatch(dag, *devices.mine()) : dispatch(dag)),
         engine_(dag, devices, exact, like == nullptr ? nullptr : &like->engine_),
         sums_(engine_, devices, dag, order_),
-        lanes_(devices, order_, like == nullptr ? nullptr : &like->lanes_) {
+        streams_(devices, order_, like == nullptr ? nullptr : &like->streams_) {
     if (devices.mine()) messages_.emplace(engine_, devices, dag, order_, sums_);
     OpKernels<CudaEngine<T>> maker(engine_, dag);
     for (std::size_t i = 0; i < dag.size(); ++i) {
-      const std::span<const Turn> turns = order_.turns_of(OpId{i});
+      const std::span<const StreamOp> stream_ops = order_.stream_ops_of(OpId{i});
       kernels_.emplace_back();
-      if (turns.empty() || sums_.does(OpId{i})) continue;  // another process's, or NCCL's
-      // A kernel is made for, and its rooms lie on, the device of its first turn.
-      engine_.use(lanes_.device(turns[0].lane));
-      if (messages_) messages_->prepare(OpId{i}, turns[0]);
+      if (stream_ops.empty() || sums_.does(OpId{i})) continue;  // another process's, or NCCL's
+      // A kernel is made for, and its buffers lie on, the device of its first stream operation.
+      engine_.use(streams_.device(stream_ops[0].stream));
+      if (messages_) messages_->prepare(OpId{i}, stream_ops[0]);
       kernels_.back() = maker.of(OpId{i});
     }
     engine_.allocate_workspaces();
-    for (const Turn& turn : order_.turns) turn_ends_.push_back(lanes_.event(turn.lane, false));
+    for (const StreamOp& stream_op : order_.stream_ops)
+      ends_of_stream_ops_.push_back(streams_.event(stream_op.stream, false));
     if (devices_.throttled()) {
       const Machine machine = devices_.machine();
       for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -56,8 +57,8 @@ class CudaStep {
                               dag.record(OpId{i}).device != dag.record(OpId{i}).to);
         holds_.push_back(message ? modelled_duration(dag, OpId{i}, machine) : Seconds{});
       }
-      for (std::size_t lane = 0; lane < order_.lanes.size(); ++lane) {
-        lanes_.make_current(static_cast<std::int32_t>(lane));
+      for (std::size_t stream = 0; stream < order_.streams.size(); ++stream) {
+        streams_.make_current(static_cast<std::int32_t>(stream));
         starts_.emplace_back(sizeof(unsigned long long));
       }
     }
@@ -67,29 +68,33 @@ class CudaStep {
   CudaStep& operator=(const CudaStep&) = delete;
 
   // The backend of issue().
-  void wait(std::int32_t lane, std::uint32_t turn) { lanes_.wait(lane, turn_ends_[turn]); }
-  void record(std::uint32_t turn) { lanes_.record(turn_ends_[turn], order_.turns[turn].lane); }
-  void run(OpId op, std::span<const Turn> turns) {
-    mark(begins_, op, turns);
+  void wait(std::int32_t stream, std::uint32_t stream_op) {
+    streams_.wait(stream, ends_of_stream_ops_[stream_op]);
+  }
+  void record(std::uint32_t stream_op) {
+    streams_.record(ends_of_stream_ops_[stream_op], order_.stream_ops[stream_op].stream);
+  }
+  void run(OpId op, std::span<const StreamOp> stream_ops) {
+    mark(begins_, op, stream_ops);
     const Seconds hold = holds_.empty() ? Seconds{} : holds_[op.index()];
-    if (hold > Seconds{}) note_begin(turns);
+    if (hold > Seconds{}) note_begin(stream_ops);
     if (sums_.does(op)) {
-      sums_.run(op, lanes_.streams());
+      sums_.run(op, streams_.handles());
     } else if (messages_) {
-      if (!turns.empty()) run_apart(op, turns[0]);
+      if (!stream_ops.empty()) run_apart(op, stream_ops[0]);
     } else {
-      const bool several = turns.size() > 1;
-      if (several) lanes_.barrier(turns);
-      for (std::size_t m = 0; m < turns.size(); ++m) {
-        lanes_.make_current(turns[m].lane);
-        const CudaContext context =
-            engine_.context(lanes_.device(turns[m].lane), lanes_.stream(turns[m].lane));
+      const bool several = stream_ops.size() > 1;
+      if (several) streams_.barrier(stream_ops);
+      for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+        streams_.make_current(stream_ops[m].stream);
+        const CudaContext context = engine_.context(streams_.device(stream_ops[m].stream),
+                                                    streams_.handle(stream_ops[m].stream));
         for (const auto& action : kernels_[op.index()][m]) action(context);
       }
-      if (several) lanes_.barrier(turns);
+      if (several) streams_.barrier(stream_ops);
     }
-    if (hold > Seconds{}) hold_back(turns, hold);
-    mark(ends_, op, turns);
+    if (hold > Seconds{}) hold_back(stream_ops, hold);
+    mark(ends_, op, stream_ops);
   }
 
   /// Processes connect for the DAG's operations; all of them do, before one issues a step.
@@ -100,12 +105,12 @@ class CudaStep {
   /// A step by streams, in order.
   void issue_all() { issue(dag_, order_, *this); }
 
-  /// Time of what `work` puts on the lanes: from a graph if the libraries allow, else from streams.
+  /// Time of what `work` puts on the streams: as a graph if the libraries allow, else call by call.
   /// repeats   times that one sample does it, divided out
   std::vector<Seconds> timed(const std::function<void()>& work, int samples, int repeats) {
-    const Event begin = lanes_.event(0, true);
-    const Event end = lanes_.event(0, true);
-    const auto graph = lanes_.captured([&] {
+    const Event begin = streams_.event(0, true);
+    const Event end = streams_.event(0, true);
+    const auto graph = streams_.captured([&] {
       for (int r = 0; r < repeats; ++r) work();
     });
     std::vector<Seconds> times;
@@ -113,18 +118,18 @@ class CudaStep {
     for (int s = -2; s < samples; ++s) {  // two to warm up
       engine_.zero();
       hold_first(hold);
-      lanes_.line_up();
-      lanes_.make_current(0);
-      lanes_.record(begin, 0);
+      streams_.line_up();
+      streams_.make_current(0);
+      streams_.record(begin, 0);
       if (graph->get() != nullptr) {
-        cuda_check(cudaGraphLaunch(graph->get(), lanes_.stream(0)), "cudaGraphLaunch");
+        cuda_check(cudaGraphLaunch(graph->get(), streams_.handle(0)), "cudaGraphLaunch");
       } else {
-        lanes_.fork();
+        streams_.fork();
         for (int r = 0; r < repeats; ++r) work();
-        lanes_.join();
+        streams_.join();
       }
-      lanes_.record(end, 0);
-      lanes_.synchronize();
+      streams_.record(end, 0);
+      streams_.synchronize();
       const Seconds all = between(begin, end);
       if (s >= 0) times.push_back(all / static_cast<double>(repeats));
       // A graph, and an operation that is repeated, is there when it begins; a step without a graph
@@ -136,7 +141,7 @@ class CudaStep {
     return times;
   }
 
-  /// One step with an event before and after every operation. From the second time on its lanes
+  /// One step with an event before and after every operation. From the second time on its streams
   /// begin when it has been issued, or as much of it as they take (about a thousand kernels each).
   Timeline with_events() {
     const bool first = issue_time_ == Seconds{};
@@ -148,18 +153,18 @@ class CudaStep {
     }
     engine_.zero();
     hold_first(issue_time_);
-    lanes_.line_up();
-    lanes_.fork();
-    const std::map<DeviceId, Event> origins = lanes_.origins();
+    streams_.line_up();
+    streams_.fork();
+    const std::map<DeviceId, Event> origins = streams_.origins();
     issue_all();
-    lanes_.join();
-    lanes_.synchronize();
+    streams_.join();
+    streams_.synchronize();
     Timeline timeline;
     for (std::size_t i = 0; i < dag_.size(); ++i) {
       Span span;
       for (std::size_t m = 0; m < begins_[i].size(); ++m) {
         // A collective begins when its last member comes.
-        const Event& origin = origins.at(lanes_.device(order_.turns_of(OpId{i})[m].lane));
+        const Event& origin = origins.at(streams_.device(order_.stream_ops_of(OpId{i})[m].stream));
         span.start = std::max(span.start, between(origin, begins_[i][m]));
         span.end = std::max(span.end, between(origin, ends_[i][m]));
       }
@@ -179,8 +184,8 @@ class CudaStep {
     Seconds time{};
     int count = 0;
   };
-  /// Operations over and over, each on its own lanes. By operation, the spans of its member on the
-  /// device, or of its first turn if it has none there.
+  /// Operations over and over, each on its own streams. By operation, the spans of its member on
+  /// the device, or of its first stream operation if it has none there.
   std::vector<std::vector<Span>> repeated(const std::vector<Repeats>& all) {
     Seconds last{};
     for (const std::vector<Span>& spans : repeated_once(all, {})) {
@@ -189,26 +194,26 @@ class CudaStep {
     return repeated_once(all, hold_margin * last);
   }
 
-  /// A kernel of one thread that does nothing, on the first lane.
+  /// A kernel of one thread that does nothing, on the first stream.
   void nothing() {
-    lanes_.make_current(0);
-    engine_.for_each(1, Nothing{})(engine_.context(lanes_.device(0), lanes_.stream(0)));
+    streams_.make_current(0);
+    engine_.for_each(1, Nothing{})(engine_.context(streams_.device(0), streams_.handle(0)));
   }
 
-  void one_op(OpId op) { run(op, order_.turns_of(op)); }
+  void one_op(OpId op) { run(op, order_.stream_ops_of(op)); }
   CudaEngine<T>& engine() { return engine_; }
   [[nodiscard]] const Dispatch& order() const { return order_; }
-  void synchronize() { lanes_.synchronize(); }
+  void synchronize() { streams_.synchronize(); }
 
  private:
   static constexpr double hold_margin = 1.2;
   static constexpr Seconds least_hold{100e-6};
   static constexpr Seconds longest_hold{20e-3};  // graphs of thousands of kernels launch in less
 
-  /// The first lane waits so long, and what is forked from it too.
+  /// The first stream waits so long, and what is forked from it too.
   void hold_first(Seconds hold) {
     if (hold == Seconds{}) return;
-    lanes_.make_current(0);
+    streams_.make_current(0);
     if (hold_start_.get() == nullptr) hold_start_ = DeviceMemory(sizeof(unsigned long long));
     note_start(0, hold_start_);
     hold_since(hold_start_, 0, hold);
@@ -221,11 +226,11 @@ class CudaStep {
     ends_.resize(dag_.size());
     engine_.zero();
     hold_first(hold);
-    lanes_.fork();
-    const std::map<DeviceId, Event> origins = lanes_.origins();
+    streams_.fork();
+    const std::map<DeviceId, Event> origins = streams_.origins();
     std::vector<int> done(all.size());
     while (true) {
-      // Whose turn is earliest, if all keep to their times.
+      // Whichever is due first, if all keep to their times.
       std::size_t next = all.size();
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (done[i] == all[i].count) continue;
@@ -235,20 +240,20 @@ class CudaStep {
       one_op(all[next].what.op);
       ++done[next];
     }
-    lanes_.join();
-    lanes_.synchronize();
+    streams_.join();
+    streams_.synchronize();
     std::vector<std::vector<Span>> lists;
     for (const Repeats& one : all) {
       const std::size_t op = one.what.op.index();
-      const std::span<const Turn> turns = order_.turns_of(one.what.op);
+      const std::span<const StreamOp> stream_ops = order_.stream_ops_of(one.what.op);
       std::size_t member = 0;
-      for (std::size_t m = 0; m < turns.size(); ++m) {
-        if (lanes_.device(turns[m].lane) == one.what.device) member = m;
+      for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+        if (streams_.device(stream_ops[m].stream) == one.what.device) member = m;
       }
-      const Event& origin = origins.at(lanes_.device(turns[member].lane));
+      const Event& origin = origins.at(streams_.device(stream_ops[member].stream));
       std::vector<Span>& list = lists.emplace_back();
       for (int r = 0; r < one.count; ++r) {
-        const std::size_t at = static_cast<std::size_t>(r) * turns.size() + member;
+        const std::size_t at = static_cast<std::size_t>(r) * stream_ops.size() + member;
         list.push_back({between(origin, begins_[op][at]), between(origin, ends_[op][at])});
       }
     }
@@ -257,41 +262,43 @@ class CudaStep {
     return lists;
   }
 
-  void mark(std::vector<std::vector<Event>>& where, OpId op, std::span<const Turn> turns) {
+  void mark(std::vector<std::vector<Event>>& where, OpId op, std::span<const StreamOp> stream_ops) {
     if (where.empty()) return;
-    for (const Turn& turn : turns) {
-      where[op.index()].push_back(lanes_.event(turn.lane, true));
-      lanes_.record(where[op.index()].back(), turn.lane);
+    for (const StreamOp& stream_op : stream_ops) {
+      where[op.index()].push_back(streams_.event(stream_op.stream, true));
+      streams_.record(where[op.index()].back(), stream_op.stream);
     }
   }
 
-  void note_start(std::int32_t lane, const DeviceMemory& start) {
-    lanes_.make_current(lane);
-    launch(note_time, 1, 1, lanes_.stream(lane),
+  void note_start(std::int32_t stream, const DeviceMemory& start) {
+    streams_.make_current(stream);
+    launch(note_time, 1, 1, streams_.handle(stream),
            reinterpret_cast<unsigned long long*>(start.get()));
   }
-  void hold_since(const DeviceMemory& start, std::int32_t lane, Seconds hold) {
-    lanes_.make_current(lane);
-    launch(hold_until, 1, 1, lanes_.stream(lane),
+  void hold_since(const DeviceMemory& start, std::int32_t stream, Seconds hold) {
+    streams_.make_current(stream);
+    launch(hold_until, 1, 1, streams_.handle(stream),
            reinterpret_cast<unsigned long long*>(start.get()),
            static_cast<unsigned long long>(1e9 * hold.count()));
   }
-  [[nodiscard]] const DeviceMemory& start_of(const Turn& turn) const {
-    return starts_[static_cast<std::size_t>(turn.lane)];
+  [[nodiscard]] const DeviceMemory& start_of(const StreamOp& stream_op) const {
+    return starts_[static_cast<std::size_t>(stream_op.stream)];
   }
   /// A throttled message begins when all its members have come.
-  void note_begin(std::span<const Turn> turns) {
-    if (turns.size() > 1) lanes_.barrier(turns);
-    for (const Turn& turn : turns) note_start(turn.lane, start_of(turn));
+  void note_begin(std::span<const StreamOp> stream_ops) {
+    if (stream_ops.size() > 1) streams_.barrier(stream_ops);
+    for (const StreamOp& stream_op : stream_ops) note_start(stream_op.stream, start_of(stream_op));
   }
-  void hold_back(std::span<const Turn> turns, Seconds hold) {
-    for (const Turn& turn : turns) hold_since(start_of(turn), turn.lane, hold);
+  void hold_back(std::span<const StreamOp> stream_ops, Seconds hold) {
+    for (const StreamOp& stream_op : stream_ops)
+      hold_since(start_of(stream_op), stream_op.stream, hold);
   }
 
   /// What this process's device does in it: messages, then its own kernels.
-  void run_apart(OpId op, const Turn& turn) {
-    lanes_.make_current(turn.lane);
-    const CudaContext context = engine_.context(lanes_.device(turn.lane), lanes_.stream(turn.lane));
+  void run_apart(OpId op, const StreamOp& stream_op) {
+    streams_.make_current(stream_op.stream);
+    const CudaContext context =
+        engine_.context(streams_.device(stream_op.stream), streams_.handle(stream_op.stream));
     messages_->exchange(op, context);
     for (const auto& member : kernels_[op.index()]) {
       for (const auto& action : member) action(context);
@@ -303,13 +310,13 @@ class CudaStep {
   Dispatch order_;
   CudaEngine<T> engine_;
   CudaSums<T> sums_;
-  Lanes lanes_;
+  CudaStreams streams_;
   std::optional<CudaMessages<T>> messages_;  ///< if each device has a process of its own
   std::vector<Kernels<CudaEngine<T>>> kernels_;
-  std::vector<Event> turn_ends_;
+  std::vector<Event> ends_of_stream_ops_;
   std::vector<std::vector<Event>> begins_, ends_;  ///< by operation, while timed
   std::vector<Seconds> holds_;                     ///< by operation, where links are throttled
-  std::vector<DeviceMemory> starts_;               ///< by lane: when its throttled message began
+  std::vector<DeviceMemory> starts_;               ///< by stream: when its throttled message began
   DeviceMemory hold_start_;
   Seconds issue_time_{};  ///< as long as issuing a step with events takes, or longer
 };

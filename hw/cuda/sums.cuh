@@ -17,7 +17,7 @@ class CudaSums {
            const Dispatch& order)
       : engine_(engine), devices_(devices), dag_(dag), order_(order), boxes_(hw::stores(dag)) {
     for (std::size_t i = 0; i < dag.size(); ++i) {
-      sums_.push_back(order.turns_of(OpId{i}).empty() ? std::vector<Sum>{} : sums_of(OpId{i}));
+      sums_.push_back(order.stream_ops_of(OpId{i}).empty() ? std::vector<Sum>{} : sums_of(OpId{i}));
     }
   }
 
@@ -26,14 +26,14 @@ class CudaSums {
   void run(OpId op, const std::vector<cudaStream_t>& streams) const {
     constexpr ncclDataType_t type = sizeof(T) == 2 ? ncclBfloat16 : ncclFloat32;
     const CommunicatorKey key{static_cast<int>(dag_.stream(op)), group_of(op)};
-    const std::span<const Turn> turns = order_.turns_of(op);
+    const std::span<const StreamOp> stream_ops = order_.stream_ops_of(op);
     CallGroup calls;
-    for (std::size_t m = 0; m < turns.size(); ++m) {
-      const auto lane = static_cast<std::size_t>(turns[m].lane);
-      ncclComm_t communicator = devices_.communicators().of(key, order_.lanes[lane].device);
+    for (std::size_t m = 0; m < stream_ops.size(); ++m) {
+      const auto stream = static_cast<std::size_t>(stream_ops[m].stream);
+      ncclComm_t communicator = devices_.communicators().of(key, order_.streams[stream].device);
       for (const Sum& sum : sums_[op.index()]) {
         nccl_check(ncclAllReduce(sum.from[m], sum.to[m], sum.count, type, ncclSum, communicator,
-                                 streams[lane]),
+                                 streams[stream]),
                    "ncclAllReduce");
       }
     }
@@ -50,11 +50,11 @@ class CudaSums {
     return dag_.group(GroupId{dag_.record(op).device});
   }
 
-  [[nodiscard]] bool is_dense(const Place& place) const {
-    const bool last = engine_.channels_last(place.key);
+  [[nodiscard]] bool is_dense(const TensorSlice& slice) const {
+    const bool last = engine_.channels_last(slice.key);
     T* const nowhere = nullptr;
-    return lies_alike(place.region, dense_view(nowhere, boxes_.all.at(place.key).box, last),
-                      dense_view(nowhere, place.region, last));
+    return lies_alike(slice.region, dense_view(nowhere, boxes_.all.at(slice.key).box, last),
+                      dense_view(nowhere, slice.region, last));
   }
 
   std::vector<Sum> sums_of(OpId id) {
@@ -62,10 +62,10 @@ class CudaSums {
     const auto op = std::get<Collective>(dag_.op(id));
     const std::vector<DeviceId>& group = group_of(id);
     if (op.kind != CollectiveKind::all_reduce || group.size() < 2) return {};
-    std::vector<Sum> sums(places(dag_, group[0], op.slice).size());
+    std::vector<Sum> sums(tensor_slices(dag_, group[0], op.slice).size());
     for (const DeviceId device : group) {
-      const std::vector<Place> from = places(dag_, device, op.slice);
-      const std::vector<Place> to = places(dag_, device, op.target);
+      const std::vector<TensorSlice> from = tensor_slices(dag_, device, op.slice);
+      const std::vector<TensorSlice> to = tensor_slices(dag_, device, op.target);
       for (std::size_t p = 0; p < sums.size(); ++p) {
         // All processes come to the same answer, because they look at all members.
         if (!is_dense(from[p]) || !is_dense(to[p])) return {};

@@ -211,9 +211,9 @@ struct PoolBackward {
         const int a = part.first_axis + s;
         const std::int32_t k = rest % part.kernel[s];
         rest /= part.kernel[s];
-        const std::int32_t place = in.at[a] + part.pad[s] - k * part.dilation[s];
-        inside = inside && place >= 0 && place % part.stride[s] == 0;
-        o.at[a] = place / part.stride[s];
+        const std::int32_t position = in.at[a] + part.pad[s] - k * part.dilation[s];
+        inside = inside && position >= 0 && position % part.stride[s] == 0;
+        o.at[a] = position / part.stride[s];
         inside = inside && o.at[a] >= part.out.begin[a] && o.at[a] < part.out.end[a];
       }
       if (!inside) continue;

@@ -91,9 +91,9 @@ struct ConvData {
         const std::int32_t tap = rest % part.kernel[s];
         rest /= part.kernel[s];
         weight.at[s + 2] = tap;
-        const std::int32_t place = in.at[s + 2] + part.pad[s] - tap * part.dilation[s];
-        inside = inside && place >= 0 && place % part.stride[s] == 0;
-        o.at[s + 2] = place / part.stride[s];
+        const std::int32_t position = in.at[s + 2] + part.pad[s] - tap * part.dilation[s];
+        inside = inside && position >= 0 && position % part.stride[s] == 0;
+        o.at[s + 2] = position / part.stride[s];
         inside =
             inside && o.at[s + 2] >= part.out.begin[s + 2] && o.at[s + 2] < part.out.end[s + 2];
       }

@@ -87,10 +87,7 @@ PricedCommunication CommunicationPricer::ring(CollectiveKind kind, std::span<con
   occupy_all(communication, group);
   if (group.size() < 2) return communication;
   communication.seconds = cost_.collective(kind, group, payload).count();
-  const auto n = static_cast<double>(group.size());
-  const double rounds = kind == CollectiveKind::all_reduce  ? 2 * (n - 1) / n
-                        : kind == CollectiveKind::broadcast ? 1
-                                                            : (n - 1) / n;
+  const double rounds = bus_factor(kind, group.size());
   std::map<std::size_t, double> bytes;
   for (const Share& share : shares(group)) {
     bytes[share.hop] = rounds * share.part * static_cast<double>(payload.value);

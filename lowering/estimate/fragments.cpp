@@ -42,11 +42,7 @@ Structure::Structure(const Network& network)
   }
 }
 
-std::size_t Fragments::Hash::operator()(const Key& key) const noexcept {
-  std::uint64_t hash = key.size();
-  for (const std::int32_t number : key) hash = hash_combine(hash, number);
-  return hash;
-}
+std::size_t Fragments::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
 
 Fragments::Fragments(const StepInput& input, const Structure& structure,
                      CommunicationPricer& communications, std::int64_t samples)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/text.hpp"
+
 namespace parsim {
 
 namespace {
@@ -37,29 +39,7 @@ std::string unbroken(std::string_view text) {
 }  // namespace
 
 std::string html(std::string_view text, std::size_t longest) {
-  std::string out;
-  for (const char c : printable(cut_to(text, longest))) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return xml_escaped(printable(cut_to(text, longest)));
 }
 
 std::string html_name(std::string_view name) {

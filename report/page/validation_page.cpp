@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/text.hpp"
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
 #include "report/page/page.hpp"
@@ -107,10 +108,11 @@ std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
                      x(axes.most()), y(axes.most()));
   for (const Dot& dot : dots) {
     out += fmt::format(
-        "<circle class=s0 cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {:+.1f} "
-        "%</title></circle>",
+        "<circle class=s0 cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {}"
+        "</title></circle>",
         x(dot.expected), y(dot.predicted), html_name(dot.name), three_digits(dot.expected),
-        html_name(dot.unit), three_digits(dot.predicted), html_name(dot.unit), 100 * dot.error);
+        html_name(dot.unit), three_digits(dot.predicted), html_name(dot.unit),
+        signed_percent(dot.error));
   }
   const std::string unit = dots.front().unit.empty() ? "" : fmt::format(" [{}]", dots.front().unit);
   return out + fmt::format(
@@ -148,9 +150,8 @@ Table table_of_classes(const nlohmann::json& classes) {
     predicted.values.push_back(number_of(one["predicted_s"]));
     measured.values.push_back(number_of(one["measured_s"]));
     const double error = predicted.values.back() / measured.values.back() - 1;
-    errors.push_back(std::isfinite(error)
-                         ? TableCell{fmt::format("{:+.1f} %", 100 * error), exact(error)}
-                         : TableCell{"-", ""});
+    errors.push_back(std::isfinite(error) ? TableCell{signed_percent(error), exact(error)}
+                                          : TableCell{"-", ""});
   }
   Table table;
   add_words(table, "network", "set", sets);
@@ -172,7 +173,7 @@ Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& 
       units.push_back(dot.unit);
       expected.values.push_back(dot.expected);
       predicted.values.push_back(dot.predicted);
-      errors.push_back({fmt::format("{:+.1f} %", 100 * dot.error), exact(dot.error)});
+      errors.push_back({signed_percent(dot.error), exact(dot.error)});
     }
   }
   Table table;

@@ -20,12 +20,6 @@ constexpr std::uint64_t restarts = 3;
 constexpr std::size_t most_neighbours = 2048;
 constexpr double crossover_rate = 0.8, reassign_rate = 0.05, swap_rate = 0.2;
 
-std::uint64_t hash(const Genes& genes) {
-  std::uint64_t value = genes.size();
-  for (const std::size_t gene : genes) value = hash_combine(value, gene);
-  return value;
-}
-
 struct Individual {
   Genes genes;
   Fitness fitness;
@@ -74,7 +68,7 @@ class Evolution {
   void add(Genes genes) {
     const Fitness value = fitness(problem_, genes);
     --evaluations_;
-    seen_.insert(hash(genes));
+    seen_.insert(hash_of(genes));
     population_.push_back({std::move(genes), value});
   }
 
@@ -129,7 +123,7 @@ class Evolution {
         std::swap(child[random_.below(child.size())], child[random_.below(child.size())]);
       }
       // Nothing is tried twice, as long as a few more mutations help it.
-      for (int i = 0; i < most_repairs && seen_.contains(hash(child)); ++i) {
+      for (int i = 0; i < most_repairs && seen_.contains(hash_of(child)); ++i) {
         child[random_.below(child.size())] = random_.below(problem_.devices());
       }
       add(std::move(child));

@@ -69,16 +69,16 @@ std::optional<Parts> cheapest_chain(const Hypergraph& graph, const Limits& limit
         until[(i + 1) * nc + c] += graph.weight(v, static_cast<std::int32_t>(c));
     }
   }
-  std::vector<std::int64_t> room((parts + 1) * nc, 0);  // of the parts from p on
+  std::vector<std::int64_t> capacity((parts + 1) * nc, 0);  // of the parts from p on
   for (std::size_t p = parts; p-- > 0;) {
     for (std::size_t c = 0; c < nc; ++c) {
-      room[p * nc + c] = room[(p + 1) * nc + c] +
-                         limits.caps[limits.index(order[p], static_cast<std::int32_t>(c))];
+      capacity[p * nc + c] = capacity[(p + 1) * nc + c] +
+                             limits.caps[limits.index(order[p], static_cast<std::int32_t>(c))];
     }
   }
   const auto rest_fits = [&](std::size_t unit, std::size_t part) {
     for (std::size_t c = 0; c < nc; ++c) {
-      if (until[n * nc + c] - until[unit * nc + c] > room[part * nc + c]) return false;
+      if (until[n * nc + c] - until[unit * nc + c] > capacity[part * nc + c]) return false;
     }
     return true;
   };

@@ -189,6 +189,18 @@ class ListSchedule {
   std::map<DeviceId, double> free_;
 };
 
+/// Micro-batches between their first forward and their last backward slot at a time.
+std::int32_t most_under_way(PipelineSchedule schedule, std::int32_t micro_batches,
+                            std::size_t devices) {
+  switch (schedule) {
+    case PipelineSchedule::gpipe:
+      return micro_batches;
+    case PipelineSchedule::one_f_one_b:
+      return static_cast<std::int32_t>(std::max<std::size_t>(2, devices));
+  }
+  throw BrokenInvariant("a pipeline schedule outside its enum");
+}
+
 }  // namespace
 
 Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& layers,
@@ -206,9 +218,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   schedule.stage_of_layer = stages_of(input.network, layers);
   const std::vector<Stage> stages =
       described(input, layers, schedule.stage_of_layer, input.batch / micro_batches);
-  const auto under_way = input.schedule == PipelineSchedule::gpipe
-                             ? micro_batches
-                             : static_cast<std::int32_t>(std::max<std::size_t>(2, used.size()));
+  const std::int32_t under_way = most_under_way(input.schedule, micro_batches, used.size());
   const std::vector<Slot> order = ListSchedule(stages, micro_batches, under_way).run();
   for (const DeviceId device : used) {
     RankList list{{device}, {}};

@@ -161,13 +161,13 @@ class Partitioner {
   std::vector<Parts> chain_starts() {
     std::vector<std::int32_t> order(at(options_.parts));
     std::iota(order.begin(), order.end(), 0);
-    const auto room = [&](std::int32_t p) { return limits_.caps[limits_.index(p, 0)]; };
+    const auto capacity = [&](std::int32_t p) { return limits_.caps[limits_.index(p, 0)]; };
     std::vector<std::vector<std::int32_t>> orders{order};
-    const bool equal =
-        std::all_of(order.begin(), order.end(), [&](std::int32_t p) { return room(p) == room(0); });
+    const bool equal = std::all_of(order.begin(), order.end(),
+                                   [&](std::int32_t p) { return capacity(p) == capacity(0); });
     if (!equal) {
       std::stable_sort(order.begin(), order.end(),
-                       [&](std::int32_t a, std::int32_t b) { return room(a) < room(b); });
+                       [&](std::int32_t a, std::int32_t b) { return capacity(a) < capacity(b); });
       orders.push_back(order);
       orders.emplace_back(order.rbegin(), order.rend());
       Random dice = random(500);

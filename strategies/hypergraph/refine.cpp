@@ -31,7 +31,7 @@ Move best_move(const Hypergraph& graph, const Assignment& now, const Limits& lim
   now.gains(v, gains);
   for (std::int32_t to = 0; to < limits.parts; ++to) {
     if (to == now.part(v) || gains[at(to)] <= best.gain) continue;
-    if (!now.has_room(v, to, loose) && now.added_overload(v, to) > -noise) continue;
+    if (!now.has_capacity(v, to, loose) && now.added_overload(v, to) > -noise) continue;
     best.gain = gains[at(to)];
     best.to = to;
   }
@@ -113,7 +113,7 @@ bool Assignment::too_heavy(std::int32_t part) const {
   return false;
 }
 
-bool Assignment::has_room(Vertex v, std::int32_t to, bool loose) const {
+bool Assignment::has_capacity(Vertex v, std::int32_t to, bool loose) const {
   for (std::int32_t c = 0; c < limits_.constraints; ++c) {
     const std::int64_t w = graph_.weight(v, c);
     const std::size_t i = limits_.index(to, c);

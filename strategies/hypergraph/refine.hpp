@@ -23,7 +23,7 @@ class Assignment {
   /// What the overload grows by if `v` moves to `to`.
   [[nodiscard]] double added_overload(Vertex v, std::int32_t to) const;
   /// Whether `to` keeps its caps with `v`; loosely: without it.
-  [[nodiscard]] bool has_room(Vertex v, std::int32_t to, bool loose = false) const;
+  [[nodiscard]] bool has_capacity(Vertex v, std::int32_t to, bool loose = false) const;
   /// Whether a part is above one of its caps.
   [[nodiscard]] bool too_heavy(std::int32_t part) const;
   void move(Vertex v, std::int32_t to);

@@ -20,18 +20,18 @@ TEST_CASE("errors: ensure throws a broken invariant with its meaning") {
 
 TEST_CASE("errors: the nearest known word is suggested, the first of equally near ones") {
   const std::vector<std::string> known{"resnet50", "resnet18", "vgg16"};
-  CHECK(did_you_mean("resnet5", known) == " did you mean 'resnet50'?");
-  CHECK(did_you_mean("resnt18", known) == " did you mean 'resnet18'?");
-  CHECK(did_you_mean("resnet", known) == " did you mean 'resnet50'?");  // two letters from both
-  CHECK(did_you_mean("vgg61", known) == " did you mean 'vgg16'?");
+  CHECK(did_you_mean("resnet5", known) == "; did you mean 'resnet50'?");
+  CHECK(did_you_mean("resnt18", known) == "; did you mean 'resnet18'?");
+  CHECK(did_you_mean("resnet", known) == "; did you mean 'resnet50'?");  // two letters from both
+  CHECK(did_you_mean("vgg61", known) == "; did you mean 'vgg16'?");
 }
 
 TEST_CASE("errors: nothing is suggested for a word like no other, or a hostile one") {
   const std::vector<std::string> known{"resnet50", "vgg16"};
   CHECK(did_you_mean("transformer", known).empty());
   const std::vector<std::string> units{"kbit/s", "Mbit/s", "Gbit/s", "kb/s", "Gb/s", "GB/s"};
-  CHECK(did_you_mean("gbit/s", units) == " did you mean 'Gbit/s'?");
-  CHECK(did_you_mean("gbps", units) == " did you mean 'Gb/s'?");
+  CHECK(did_you_mean("gbit/s", units) == "; did you mean 'Gbit/s'?");
+  CHECK(did_you_mean("gbps", units) == "; did you mean 'Gb/s'?");
   CHECK(did_you_mean(std::string(1'000'000, 'v'), known).empty());
   CHECK(did_you_mean("vgg16", std::vector<std::string>{}).empty());
 }

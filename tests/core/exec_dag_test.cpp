@@ -228,3 +228,11 @@ TEST_CASE("exec dag: an operation takes at most 48 bytes") {
   for (int i = 0; i < 1000; ++i) dag.add(Delay{DeviceId{0}, Seconds{1}}, {});
   CHECK(dag.bytes_in_memory() <= 48 * 1000);
 }
+
+TEST_CASE("dag traffic: bus factors of nccl-tests") {
+  CHECK(bus_factor(CollectiveKind::all_reduce, 4) == 1.5);
+  CHECK(bus_factor(CollectiveKind::all_gather, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::reduce_scatter, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::all_to_all, 4) == 0.75);
+  CHECK(bus_factor(CollectiveKind::broadcast, 4) == 1.0);
+}

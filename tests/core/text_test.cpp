@@ -17,6 +17,18 @@ TEST_CASE("text: is split at every separator, or at blanks of any number") {
   CHECK(split_at_blanks(" ").empty());
 }
 
+TEST_CASE("text: a deviation has a sign unless it rounds to zero") {
+  CHECK(signed_percent(0.1234) == "+12.3 %");
+  CHECK(signed_percent(-0.04) == "-4.0 %");
+  CHECK(signed_percent(-0.0006) == "-0.1 %");
+  for (const double small : {0.0, -0.0, 0.0004, -0.0004}) CHECK(signed_percent(small) == "0.0 %");
+}
+
+TEST_CASE("text: nothing of XML's own is left in escaped text, nor control characters") {
+  CHECK(xml_escaped("<b a='\"x'>&\n\x7f") == "&lt;b a=&#39;&quot;x&#39;&gt;&amp;??");
+  CHECK(xml_escaped("µ &amp; 1") == "µ &amp;amp; 1");
+}
+
 TEST_CASE("text: a number is all of its text") {
   CHECK(to_number<int>("-12") == -12);
   CHECK(to_number<double>("1.5e3") == 1500);

@@ -46,7 +46,10 @@ TEST_CASE("units: bytes are whole, whatever the product looks like in binary") {
   CHECK(parse_bytes("1.5 GiB", "") == Bytes{1'610'612'736});
   CHECK(parse_bytes("0.1 GB", "") == Bytes{100'000'000});
   CHECK(parse_bytes("4.35 kB", "") == Bytes{4350});  // 4.35 * 1000 is 4350 - 2^-40 in doubles
+  CHECK(parse_bytes("0.29 kB", "") == Bytes{290});
   CHECK(parse_bytes("0 B", "") == Bytes{0});
+  CHECK(parse_bytes("15.9 GiB", "") == Bytes{17'072'495'002});  // 15.9 * 2^30 = ...001.6
+  CHECK(unit_refusal(parse_bytes, "0.0105 kB").find("not a whole number") != std::string::npos);
   CHECK(unit_refusal(parse_bytes, "0.3 B") ==
         "box.toml:3:rate: '0.3 B' is not a whole number of bytes; write for example '16 GiB' or "
         "'100 MB'");

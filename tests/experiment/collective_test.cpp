@@ -14,14 +14,6 @@ namespace {
 
 const std::vector<DeviceId> four = {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
 
-TEST_CASE("collective: bus factors of nccl-tests") {
-  CHECK(bus_factor(CollectiveKind::all_reduce, 4) == 1.5);
-  CHECK(bus_factor(CollectiveKind::all_gather, 4) == 0.75);
-  CHECK(bus_factor(CollectiveKind::reduce_scatter, 4) == 0.75);
-  CHECK(bus_factor(CollectiveKind::all_to_all, 4) == 0.75);
-  CHECK(bus_factor(CollectiveKind::broadcast, 4) == 1.0);
-}
-
 TEST_CASE("collective: bytes received, by hand for four devices and 1600 bytes") {
   const auto received = [](CollectiveKind kind) {
     return bytes_moved(collective_dag(kind, four, Bytes{1600})).value;

@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
-TEST_CASE("disturb: devices for a while, devices for good, and links") {
+TEST_CASE("perturbation: devices for a while, devices for good, and links") {
   const Cluster cluster = star_of(3, "1 GB/s", "1 us");
   const std::string device = cluster.devices[1].name, link = cluster.links[2].name;
   CHECK(parse_stragglers(cluster, {}).factors.empty());
@@ -31,7 +31,7 @@ TEST_CASE("disturb: devices for a while, devices for good, and links") {
         std::vector<std::string>{device + "=3@4ms", device + "=2@1e-3s-2ms", link + "=4"});
 }
 
-TEST_CASE("disturb: factors given by hand replace those of a profile, pair by pair") {
+TEST_CASE("perturbation: factors given by hand replace those of a profile, pair by pair") {
   Interference measured;
   measured.set(Activity::tensor, Activity::communication, 1.5);
   measured.set(Activity::communication, Activity::memory, 1.25);
@@ -48,7 +48,7 @@ TEST_CASE("disturb: factors given by hand replace those of a profile, pair by pa
                   InputError);
 }
 
-TEST_CASE("disturb: a name that is a device and a link is refused") {
+TEST_CASE("perturbation: a name that is a device and a link is refused") {
   Cluster cluster = star_of(2, "1 GB/s", "1 us");
   cluster.links[1].name = cluster.devices[0].name;
   CHECK_THROWS_AS((void)parse_stragglers(cluster, {cluster.devices[0].name + "=2"}), InputError);
@@ -74,7 +74,7 @@ json disturbed_result(const std::vector<std::string>& words) {
   return json::parse(finished.out);
 }
 
-TEST_CASE("disturb: what is slow for a while costs less than what is slow throughout") {
+TEST_CASE("perturbation: what is slow for a while costs less than what is slow throughout") {
   const auto with_slow = [](const std::string& text) {
     return disturbed_result(and_with(quiet_step, {"--straggler", text}));
   };
@@ -99,7 +99,7 @@ TEST_CASE("disturb: what is slow for a while costs less than what is slow throug
   CHECK(slow["inputs"]["straggler"] == json{"gpu0-switch=5"});
 }
 
-TEST_CASE("disturb: kernels and messages that hold each other up") {
+TEST_CASE("perturbation: kernels and messages that hold each other up") {
   // Gradients travel layer by layer, beside the backward pass.
   const std::vector<std::string> simulate = and_with(quiet_step, {"--bucket", "0B"});
   const json plain = disturbed_result(simulate);

@@ -5,7 +5,7 @@
 #include "core/errors.hpp"
 #include "hw/hardware.hpp"
 #include "hw/links.hpp"
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"

@@ -21,23 +21,23 @@ class Recording {
  public:
   Recording(const ExecDag& dag, const hw::Dispatch& order) : dag_(dag), order_(order) {}
 
-  void wait(std::int32_t lane, std::uint32_t turn) {
-    REQUIRE(recorded_.contains(turn));  // else a stream would wait for nothing
-    REQUIRE(order_.turns[turn].lane != lane);
-    behind_[lane].push_back(order_.turns[turn].op);
+  void wait(std::int32_t stream, std::uint32_t stream_op) {
+    REQUIRE(recorded_.contains(stream_op));  // else a stream would wait for nothing
+    REQUIRE(order_.stream_ops[stream_op].stream != stream);
+    behind_[stream].push_back(order_.stream_ops[stream_op].op);
   }
-  void run(OpId op, std::span<const hw::Turn> turns) {
+  void run(OpId op, std::span<const hw::StreamOp> stream_ops) {
     std::vector<OpId>& before = before_[op];
-    for (const hw::Turn& turn : turns) {
-      const std::vector<OpId>& lane = behind_[turn.lane];
-      before.insert(before.end(), lane.begin(), lane.end());
+    for (const hw::StreamOp& stream_op : stream_ops) {
+      const std::vector<OpId>& stream = behind_[stream_op.stream];
+      before.insert(before.end(), stream.begin(), stream.end());
     }
-    for (const hw::Turn& turn : turns) {
-      behind_[turn.lane].push_back(op);
-      if (dag_.kind(op) == OpKind::collective) collectives_[turn.lane].push_back(op);
+    for (const hw::StreamOp& stream_op : stream_ops) {
+      behind_[stream_op.stream].push_back(op);
+      if (dag_.kind(op) == OpKind::collective) collectives_[stream_op.stream].push_back(op);
     }
   }
-  void record(std::uint32_t turn) { recorded_[turn] = true; }
+  void record(std::uint32_t stream_op) { recorded_[stream_op] = true; }
 
   [[nodiscard]] const std::map<OpId, std::vector<OpId>>& before() const { return before_; }
   [[nodiscard]] const std::map<std::int32_t, std::vector<OpId>>& collectives() const {
@@ -85,7 +85,7 @@ std::vector<std::vector<bool>> closure(const ExecDag& dag,
   return all;
 }
 
-/// The first pair of operations that the DAG orders and the lanes do not, or "".
+/// The first pair of operations that the DAG orders and the streams do not, or "".
 std::string uncovered(const ExecDag& dag, const std::vector<hw::Dispatch>& orders) {
   const auto before = closure(dag, orders);
   std::map<Queue, OpId> last;
@@ -109,29 +109,31 @@ std::string uncovered(const ExecDag& dag, const std::vector<hw::Dispatch>& order
 
 }  // namespace
 
-TEST_CASE("dispatch: a kernel and what follows on its lane need no event, a transfer does") {
+TEST_CASE("dispatch: a kernel and what follows on its stream need no event, a transfer does") {
   const NotedDag noted = dag_of(
       "a: compute d0 3us; b: compute d0 2us after a; c: transfer d0->d1 1MB after b;"
       "d: compute d1 1us after c");
   const hw::Dispatch order = hw::dispatch(noted.dag);
-  CHECK(order.lanes.size() == 3);  // two devices compute, one sends
-  const auto waits = [&](std::string_view name) { return order.turns_of(noted[name])[0].waits; };
+  CHECK(order.streams.size() == 3);  // two devices compute, one sends
+  const auto waits = [&](std::string_view name) {
+    return order.stream_ops_of(noted[name])[0].waits;
+  };
   CHECK(waits("b") == 0);
   CHECK(waits("c") == 1);
   CHECK(waits("d") == 1);
-  CHECK(order.turns_of(noted["a"])[0].recorded == false);
-  CHECK(order.turns_of(noted["b"])[0].recorded == true);
+  CHECK(order.stream_ops_of(noted["a"])[0].recorded == false);
+  CHECK(order.stream_ops_of(noted["b"])[0].recorded == true);
 }
 
 TEST_CASE("dispatch: a wait that an earlier one implies is not repeated") {
   const NotedDag noted = dag_of(
       "a: compute d0 1us; b: compute d0 1us; x: compute d1 1us after b; y: compute d1 1us after a");
   const hw::Dispatch order = hw::dispatch(noted.dag);
-  CHECK(order.turns_of(noted["x"])[0].waits == 1);
-  CHECK(order.turns_of(noted["y"])[0].waits == 0);
+  CHECK(order.stream_ops_of(noted["x"])[0].waits == 1);
+  CHECK(order.stream_ops_of(noted["y"])[0].waits == 0);
 }
 
-TEST_CASE("dispatch: waits and lanes cover every edge and every queue of random plans") {
+TEST_CASE("dispatch: waits and streams cover every edge and every queue of random plans") {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     const ExecDag dag = random_dag(seed);
     const hw::Dispatch order = hw::dispatch(dag);
@@ -139,7 +141,7 @@ TEST_CASE("dispatch: waits and lanes cover every edge and every queue of random 
     CHECK(uncovered(dag, {order}) == "");
     // Without its events the order would not be covered, so the check can fail.
     hw::Dispatch bare = order;
-    for (hw::Turn& turn : bare.turns) turn.waits = 0;
+    for (hw::StreamOp& stream_op : bare.stream_ops) stream_op.waits = 0;
     if (!order.waits.empty()) CHECK(uncovered(dag, {bare}) != "");
   }
 }
@@ -148,17 +150,17 @@ TEST_CASE("dispatch: processes with a device each cover every edge and queue amo
   for (std::uint64_t seed = 16; seed < 24; ++seed) {
     const ExecDag dag = random_dag(seed);
     std::vector<hw::Dispatch> own;
-    std::size_t turns = 0;
+    std::size_t stream_ops = 0;
     for (std::size_t d = 0; d < 2 + seed % 4 + 1; ++d) {
       own.push_back(hw::dispatch(dag, DeviceId{d}));
-      turns += own.back().turns.size();
-      for (const Queue& lane : own.back().lanes) CHECK(lane.device == DeviceId{d});
+      stream_ops += own.back().stream_ops.size();
+      for (const Queue& stream : own.back().streams) CHECK(stream.device == DeviceId{d});
     }
     CAPTURE(seed);
-    CHECK(turns >= dag.size());
+    CHECK(stream_ops >= dag.size());
     CHECK(uncovered(dag, own) == "");
     for (hw::Dispatch& order : own) {
-      for (hw::Turn& turn : order.turns) turn.waits = 0;
+      for (hw::StreamOp& stream_op : order.stream_ops) stream_op.waits = 0;
     }
     CHECK(uncovered(dag, own) != "");
   }
@@ -170,27 +172,27 @@ TEST_CASE("dispatch: a process is not told what happens on devices that are not 
       "d: compute d0 1us after a");
   const hw::Dispatch sender = hw::dispatch(noted.dag, DeviceId{0});
   const hw::Dispatch receiver = hw::dispatch(noted.dag, DeviceId{1});
-  CHECK(sender.turns.size() == 3);
-  CHECK(receiver.turns.size() == 2);
-  CHECK(sender.turns_of(noted["b"]).size() == 1);
-  CHECK(receiver.turns_of(noted["b"]).size() == 1);
-  CHECK(receiver.turns_of(noted["a"]).empty());
-  CHECK(receiver.turns_of(noted["c"])[0].waits == 1);  // for its own end of the transfer
+  CHECK(sender.stream_ops.size() == 3);
+  CHECK(receiver.stream_ops.size() == 2);
+  CHECK(sender.stream_ops_of(noted["b"]).size() == 1);
+  CHECK(receiver.stream_ops_of(noted["b"]).size() == 1);
+  CHECK(receiver.stream_ops_of(noted["a"]).empty());
+  CHECK(receiver.stream_ops_of(noted["c"])[0].waits == 1);  // for its own end of the transfer
   const NotedDag blind = dag_of("a: compute d0 1us; b: compute d1 1us after a");
   CHECK_THROWS_WITH_AS((void)hw::dispatch(blind.dag, DeviceId{1}),
                        doctest::Contains("operation 1 comes after 0, which is other devices' "),
                        InputError);
 }
 
-TEST_CASE("dispatch: collectives meet in one order on all lanes that share two of them") {
+TEST_CASE("dispatch: collectives meet in one order on all streams that share two of them") {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     const ExecDag dag = random_dag(seed);
     const hw::Dispatch order = hw::dispatch(dag);
     Recording recording(dag, order);
     hw::issue(dag, order, recording);
-    for (const auto& [lane, ops] : recording.collectives()) {
+    for (const auto& [stream, ops] : recording.collectives()) {
       CAPTURE(seed);
-      CAPTURE(lane);
+      CAPTURE(stream);
       CHECK(std::is_sorted(ops.begin(), ops.end()));
     }
   }

@@ -3,7 +3,7 @@
 
 #include "core/errors.hpp"
 #include "core/network.hpp"
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::testing {
 

@@ -91,7 +91,7 @@ TEST_CASE("strategies: an unknown name is refused with the nearest one") {
   std::vector<std::string> names;
   for (const Strategy& row : strategies()) names.push_back(row.name);
   const std::string message =
-      "--strategy: unknown strategy 'dta'; known: " + join(names) + ". did you mean 'data'?";
+      "--strategy: unknown strategy 'dta'; accepted: " + join(names) + "; did you mean 'data'?";
   CHECK_THROWS_WITH_AS((void)strategy("dta", "--strategy"), message.c_str(), InputError);
 }
 

@@ -32,10 +32,11 @@ std::optional<Imported> import_cluster(std::string_view text, const std::string&
     const Element root = parse_xml(text, file);
     if (root.tag == "system") return import_nccl(root, file, options);
     if (root.tag == "platform") return import_simgrid(root, file, options);
-    throw InputError(fmt::format("{}:{}:{}", file, root.line, root.tag),
-                     fmt::format("the root tag is <{}>", root.tag),
-                     fmt::format("accepted: system (NCCL's topology), platform (SimGrid's){}",
-                                 suggestion(root.tag, {"system", "platform"})));
+    throw InputError(
+        fmt::format("{}:{}:{}", file, root.line, root.tag),
+        fmt::format("the root tag is <{}>", root.tag),
+        fmt::format("accepted: system (NCCL's topology), platform (SimGrid's){}",
+                    did_you_mean(root.tag, std::vector<std::string>{"system", "platform"})));
   }
   if (has_smi_header(text)) return import_nvidia_smi(text, file, options);
   return std::nullopt;

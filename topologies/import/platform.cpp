@@ -143,7 +143,7 @@ class PlatformReader {
     const std::vector<std::string> known{"SHARED", "SPLITDUPLEX", "FATPIPE"};
     if (std::find(known.begin(), known.end(), policy) == known.end()) {
       throw InputError(tag.where(attribute), fmt::format("'{}'", policy),
-                       fmt::format("accepted: {}{}", join(known), suggestion(policy, known)));
+                       fmt::format("accepted: {}{}", join(known), did_you_mean(policy, known)));
     }
     return policy;
   }
@@ -154,7 +154,7 @@ class PlatformReader {
     const std::vector<std::string> known{"Full", "Floyd", "Dijkstra", "DijkstraCache", "None"};
     if (std::find(known.begin(), known.end(), routing) == known.end()) {
       throw InputError(zone.where("routing"), fmt::format("'{}'", routing),
-                       fmt::format("accepted: {}{}", join(known), suggestion(routing, known)));
+                       fmt::format("accepted: {}{}", join(known), did_you_mean(routing, known)));
     }
     const bool forwards = routing != "Full" && routing != "None";
     Props props;
@@ -282,7 +282,7 @@ class PlatformReader {
     if (found != points_.end()) return found->second;
     throw InputError(
         tag.where(attribute), fmt::format("no host or router '{}'", name),
-        fmt::format("accepted: one defined before{}", suggestion(name, names_of(points_))));
+        fmt::format("accepted: one defined before{}", did_you_mean(name, names_of(points_))));
   }
   static std::vector<std::string> names_of(const std::map<std::string, std::size_t>& map) {
     constexpr std::size_t most_compared = 1000;  // enough for a hint
@@ -305,7 +305,7 @@ class PlatformReader {
       if (found == links_.end()) {
         throw InputError(
             hop.where("id"), fmt::format("no link '{}'", name),
-            fmt::format("accepted: one defined before{}", suggestion(name, names_of(links_))));
+            fmt::format("accepted: one defined before{}", did_you_mean(name, names_of(links_))));
       }
       const std::string direction = hop.text_or("direction", "NONE");
       if (direction != "NONE" && direction != "UP" && direction != "DOWN") {

@@ -40,7 +40,7 @@ double platform_quantity(const XmlTag& tag, std::string_view attribute,
     throw InputError(tag.where(attribute), fmt::format("'{}'", text),
                      fmt::format("accepted: a {} number with one of {}{}",
                                  may_be_zero ? "non-negative" : "positive", join(words),
-                                 factor == 0 && !unit.empty() ? suggestion(unit, words) : ""));
+                                 factor == 0 && !unit.empty() ? did_you_mean(unit, words) : ""));
   }
   return value;
 }

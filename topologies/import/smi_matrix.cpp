@@ -163,7 +163,7 @@ class MatrixReader {
     const std::vector<std::string> known{"X", "NV1", "NV2", "PIX", "PXB", "PHB", "NODE", "SYS"};
     throw InputError(where, fmt::format("'{}'", word),
                      fmt::format("accepted: X, NV# (1 to {}), PIX, PXB, PHB, NODE, SYS{}", most,
-                                 suggestion(word, known)));
+                                 did_you_mean(word, known)));
   }
 
   /// The matrix is symmetric, with X on its diagonal, and NVLinks join GPUs only.

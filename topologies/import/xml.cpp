@@ -135,11 +135,11 @@ std::vector<XmlTag> XmlTag::children(std::initializer_list<std::string_view> kno
   for (const Element& child : element_->children) {
     if (std::find(known.begin(), known.end(), child.tag) == known.end()) {
       const std::vector<std::string> names(known.begin(), known.end());
-      throw InputError(
-          fmt::format("{}:{}:{}", *file_, child.line, child.tag),
-          fmt::format("<{}> inside <{}>", child.tag, element_->tag),
-          names.empty() ? fmt::format("accepted: no tags inside <{}>", element_->tag)
-                        : fmt::format("accepted: {}{}", join(names), suggestion(child.tag, names)));
+      throw InputError(fmt::format("{}:{}:{}", *file_, child.line, child.tag),
+                       fmt::format("<{}> inside <{}>", child.tag, element_->tag),
+                       names.empty() ? fmt::format("accepted: no tags inside <{}>", element_->tag)
+                                     : fmt::format("accepted: {}{}", join(names),
+                                                   did_you_mean(child.tag, names)));
     }
     found.emplace_back(child, *file_);
   }

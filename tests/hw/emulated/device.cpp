@@ -80,7 +80,7 @@ namespace {
 /// The number of a resource's first multiprocessor, at an offset that nothing here reads.
 unsigned& first_of(CUdevResource& resource) { return resource.sm.minSmPartitionSize; }
 
-/// Marks, in another such place, what has not been split.
+/// The same of a resource that has not been split.
 constexpr unsigned whole = 0;
 
 // The driver's functions, which the program asks for by name.

@@ -1,5 +1,5 @@
 // Kernels on the emulated GPUs: blocks one after another; the threads of a block in a loop, or, if
-// they wait for each other, as contexts that take turns.
+// they wait for each other, as coroutines.
 #include <cuda_runtime.h>
 #include <ucontext.h>
 
@@ -18,7 +18,7 @@ namespace {
 Nanoseconds clock_now = 0;
 unsigned first_multiprocessor = 0, on_multiprocessors = multiprocessors;
 const std::function<void()>* body = nullptr;
-ucontext_t turns;                   ///< where threads come back to
+ucontext_t scheduler;               ///< where threads come back to
 ucontext_t* this_thread = nullptr;  ///< null: threads run in a loop
 bool came_to_barrier = false;
 
@@ -29,12 +29,12 @@ void begin_thread(ucontext_t& context, char* stack, std::size_t bytes) {
   getcontext(&context);
   context.uc_stack.ss_sp = stack;
   context.uc_stack.ss_size = bytes;
-  context.uc_link = &turns;
+  context.uc_link = &scheduler;
   makecontext(&context, thread_main, 0);
 }
 
 /// All threads up to their next barrier, again and again. Returns whether there was one.
-bool run_in_turns(unsigned threads) {
+bool run_as_coroutines(unsigned threads) {
   constexpr std::size_t stack_bytes = std::size_t{128} << 10;
   static std::vector<std::vector<char>> stacks;
   while (stacks.size() < threads) stacks.emplace_back(stack_bytes);
@@ -50,7 +50,7 @@ bool run_in_turns(unsigned threads) {
       threadIdx = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y);
       this_thread = &contexts[t];
       came_to_barrier = false;
-      swapcontext(&turns, &contexts[t]);
+      swapcontext(&scheduler, &contexts[t]);
       any = any || came_to_barrier;
       if (came_to_barrier) continue;
       over[t] = true;
@@ -71,7 +71,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 block, const std::function<voi
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
         const auto known = has_barriers.find(kernel);
         if (known == has_barriers.end() || known->second) {
-          has_barriers[kernel] = run_in_turns(block.x * block.y * block.z);
+          has_barriers[kernel] = run_as_coroutines(block.x * block.y * block.z);
           continue;
         }
         for (threadIdx.z = 0; threadIdx.z < block.z; ++threadIdx.z) {
@@ -96,7 +96,7 @@ void __syncthreads() {
     std::abort();
   }
   came_to_barrier = true;
-  swapcontext(this_thread, &turns);
+  swapcontext(this_thread, &scheduler);
 }
 void __nanosleep(unsigned nanoseconds) { clock_now += nanoseconds; }
 unsigned emulated_multiprocessor() {

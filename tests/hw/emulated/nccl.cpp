@@ -20,7 +20,7 @@
 #include "tests/hw/emulated/machine.hpp"
 
 struct ncclComm {
-  std::string place;
+  std::string folder;
   int rank = 0, size = 1, device = 0;
   bool outside = false;  ///< has ranks in other processes
   bool aborted = false;
@@ -52,7 +52,7 @@ struct Batch {
 std::vector<Batch> group;
 int depth = 0;
 
-std::string new_place() {
+std::string new_folder() {
   std::string name = (fs::temp_directory_path() / "emulated-nccl-XXXXXX").string();
   return ::mkdtemp(name.data()) == nullptr ? "" : name;
 }
@@ -69,7 +69,7 @@ std::string content(const std::string& path) {
 }
 
 std::string letter(const ncclComm& c, int from, int to, std::uint64_t number) {
-  return c.place + "/" + std::to_string(from) + "-" + std::to_string(to) + "-" +
+  return c.folder + "/" + std::to_string(from) + "-" + std::to_string(to) + "-" +
          std::to_string(number);
 }
 
@@ -170,7 +170,7 @@ std::vector<ncclComm*> joining;  ///< made in this group
 
 /// What a rank says of itself when it comes.
 std::string greeting(const ncclComm& c, int rank) {
-  return c.place + "/rank" + std::to_string(rank);
+  return c.folder + "/rank" + std::to_string(rank);
 }
 
 /// All ranks of the communicators that are being made have come; two on one GPU only if allowed.
@@ -183,7 +183,7 @@ ncclResult_t meet_ranks() {
   const std::vector<ncclComm*> fresh = std::exchange(joining, {});
   for (ncclComm* c : fresh) {
     const auto here = std::count_if(fresh.begin(), fresh.end(),
-                                    [&](const ncclComm* one) { return one->place == c->place; });
+                                    [&](const ncclComm* one) { return one->folder == c->folder; });
     c->outside = here < c->size;
     for (int other = 0; other < c->size; ++other) {
       while (!fs::exists(greeting(*c, other))) {
@@ -229,9 +229,9 @@ ncclResult_t call(const Call& what, ncclComm* communicator, cudaStream_t stream)
   return depth > 0 ? ncclSuccess : flush();
 }
 
-ncclComm* make(const std::string& place, int rank, int size, bool outside) {
+ncclComm* make(const std::string& folder, int rank, int size, bool outside) {
   const auto ranks = static_cast<std::size_t>(size);
-  return new ncclComm{place,
+  return new ncclComm{folder,
                       rank,
                       size,
                       current_device(),
@@ -255,21 +255,21 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const std::string place = new_place();
-  if (place.empty() || place.size() >= sizeof id->internal) return ncclSystemError;
+  const std::string folder = new_folder();
+  if (folder.empty() || folder.size() >= sizeof id->internal) return ncclSystemError;
   *id = {};
-  std::memcpy(id->internal, place.c_str(), place.size());
+  std::memcpy(id->internal, folder.c_str(), folder.size());
   return ncclSuccess;
 }
 ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* devices) {
   const std::set<int> different(devices, devices + count);
   if (static_cast<int>(different.size()) < count) return ncclInvalidUsage;  // two ranks on one GPU
-  const std::string place = new_place();
-  if (place.empty()) return ncclSystemError;
+  const std::string folder = new_folder();
+  if (folder.empty()) return ncclSystemError;
   const int before = current_device();
   for (int rank = 0; rank < count; ++rank) {
     if (cudaSetDevice(devices[rank]) != cudaSuccess) return ncclUnhandledCudaError;
-    communicators[rank] = make(place, rank, count, false);
+    communicators[rank] = make(folder, rank, count, false);
   }
   static_cast<void>(cudaSetDevice(before));
   return ncclSuccess;
@@ -288,7 +288,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   // Who reads what a rank has left does so before it goes; the last one finds an empty folder.
   std::error_code ignored;
   fs::remove(greeting(*communicator, communicator->rank), ignored);
-  fs::remove(communicator->place, ignored);
+  fs::remove(communicator->folder, ignored);
   delete communicator;
   return ncclSuccess;
 }
@@ -296,7 +296,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   communicator->aborted = true;
   work_until(nullptr);
   std::error_code ignored;
-  fs::remove_all(communicator->place, ignored);
+  fs::remove_all(communicator->folder, ignored);
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {

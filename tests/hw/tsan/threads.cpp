@@ -46,16 +46,17 @@ int main(int count, char** arguments) try {
     Seconds busy{};
     for (int run = 0; run < 5; ++run) busy += makespan(numbers.run(order));
     hw::Clock clock(hw::ClockKind::virtual_time);
-    hw::MemoryContention memory(std::vector<BytesPerSecond>(order.lanes.size(), {1e9}), {1.5e9},
+    hw::MemoryContention memory(std::vector<BytesPerSecond>(order.streams.size(), {1e9}), {1.5e9},
                                 clock);
     const auto sleep = [&](OpId op) {
-      const hw::Turn turn = order.turns_of(op).front();
-      memory.sleep(std::array{DeviceId{turn.lane}}, std::chrono::microseconds(20), Bytes{20'000});
+      const hw::StreamOp stream_op = order.stream_ops_of(op).front();
+      memory.sleep(std::array{DeviceId{stream_op.stream}}, std::chrono::microseconds(20),
+                   Bytes{20'000});
     };
     busy += makespan(hw::run_on_threads(dag, order, sleep, clock));
     in_processes(dag);
     std::printf("%s: %zu operations on %zu threads, %.3f s\n", arguments[a], dag.size(),
-                order.lanes.size(), busy.count());
+                order.streams.size(), busy.count());
   }
   return count > 1 ? 0 : 1;
 } catch (const std::exception& error) {

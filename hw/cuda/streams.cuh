@@ -1,4 +1,4 @@
-// The streams of a step's lanes and what orders them among each other: events, forks and joins,
+// A step's CUDA streams and what orders them among each other: events, forks and joins,
 // graphs, the beginning of a step in several processes.
 #pragma once
 
@@ -31,39 +31,39 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-class Lanes {
+class CudaStreams {
  public:
   /// like   others of the same order, whose streams these are, too, and which outlive these
-  Lanes(const CudaDevices& devices, const Dispatch& order, const Lanes* like);
-  ~Lanes();
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
+  CudaStreams(const CudaDevices& devices, const Dispatch& order, const CudaStreams* like);
+  ~CudaStreams();
+  CudaStreams(const CudaStreams&) = delete;
+  CudaStreams& operator=(const CudaStreams&) = delete;
 
-  [[nodiscard]] const std::vector<cudaStream_t>& streams() const { return streams_; }
-  [[nodiscard]] cudaStream_t stream(std::int32_t lane) const {
-    return streams_[static_cast<std::size_t>(lane)];
+  [[nodiscard]] const std::vector<cudaStream_t>& handles() const { return streams_; }
+  [[nodiscard]] cudaStream_t handle(std::int32_t stream) const {
+    return streams_[static_cast<std::size_t>(stream)];
   }
-  /// Of the lanes; a device that the plan leaves out has one stream all the same.
-  [[nodiscard]] DeviceId device(std::int32_t lane) const {
-    return homes_[static_cast<std::size_t>(lane)];
+  /// Of a stream; a device that the plan leaves out has one stream all the same.
+  [[nodiscard]] DeviceId device(std::int32_t stream) const {
+    return homes_[static_cast<std::size_t>(stream)];
   }
-  void make_current(std::int32_t lane) const;
-  /// An event for this lane: events and streams belong to one device.
-  [[nodiscard]] Event event(std::int32_t lane, bool timed) const;
-  void record(const Event& event, std::int32_t lane) const;
-  void wait(std::int32_t lane, const Event& event) const;
+  void make_current(std::int32_t stream) const;
+  /// An event for this stream: events and streams belong to one device.
+  [[nodiscard]] Event event(std::int32_t stream, bool timed) const;
+  void record(const Event& event, std::int32_t stream) const;
+  void wait(std::int32_t stream, const Event& event) const;
   /// Events of different devices have no common clock: each has an origin of its own, recorded now.
   [[nodiscard]] std::map<DeviceId, Event> origins() const;
 
-  /// Every lane of the turns waits for all the others.
-  void barrier(std::span<const Turn> turns);
-  /// All lanes begin after, and are over before, what is on the first one.
+  /// The streams of the operations wait for each other.
+  void barrier(std::span<const StreamOp> stream_ops);
+  /// All streams begin after, and are over before, what is on the first one.
   void fork();
   void join();
-  /// What the work puts on the lanes. Empty if a call cannot be captured, in whatever process.
+  /// What the work puts on the streams. Empty if a call cannot be captured, in whatever process.
   [[nodiscard]] std::unique_ptr<Graph> captured(const std::function<void()>& work);
 
-  /// The first lane goes on when all processes' first lanes have come here.
+  /// The first stream goes on when all processes' first streams have come here.
   void line_up() const;
   /// Returns when all streams are done. In several processes: throws LaunchError, and gives up what
   /// is under way, when another one is gone or nothing comes for too long.
@@ -75,8 +75,8 @@ class Lanes {
   const CudaDevices& devices_;
   bool owns_ = true;
   std::vector<cudaStream_t> streams_;
-  std::vector<DeviceId> homes_;         ///< by lane
-  std::vector<Event> rendezvous_, joins_;  ///< by lane
+  std::vector<DeviceId> homes_;            ///< by stream
+  std::vector<Event> rendezvous_, joins_;  ///< by stream
   std::unique_ptr<Event> fork_;
 };
 

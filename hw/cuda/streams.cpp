@@ -1,4 +1,4 @@
-#include "hw/cuda/lanes.cuh"
+#include "hw/cuda/streams.cuh"
 
 #include <algorithm>
 #include <chrono>
@@ -10,78 +10,78 @@
 
 namespace parsim::hw {
 
-Lanes::Lanes(const CudaDevices& devices, const Dispatch& order, const Lanes* like)
+CudaStreams::CudaStreams(const CudaDevices& devices, const Dispatch& order, const CudaStreams* like)
     : devices_(devices), owns_(like == nullptr) {
-  for (const Queue& lane : order.lanes) homes_.push_back(lane.device);
+  for (const Queue& stream : order.streams) homes_.push_back(stream.device);
   if (homes_.empty()) homes_.push_back(devices.mine().value_or(DeviceId{0}));
   if (like != nullptr) streams_ = like->streams_;
   for (const DeviceId home : homes_) {
     if (owns_) streams_.push_back(devices.make_stream(devices.all()[home.index()]));
   }
-  for (std::int32_t lane = 0; lane < count(); ++lane) {
-    rendezvous_.push_back(event(lane, false));
-    joins_.push_back(event(lane, false));
+  for (std::int32_t stream = 0; stream < count(); ++stream) {
+    rendezvous_.push_back(event(stream, false));
+    joins_.push_back(event(stream, false));
   }
   fork_ = std::make_unique<Event>(event(0, false));
 }
 
-Lanes::~Lanes() {
+CudaStreams::~CudaStreams() {
   if (!owns_) return;
   for (cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
 }
 
-void Lanes::make_current(std::int32_t lane) const {
-  devices_.make_current(devices_.all()[device(lane).index()]);
+void CudaStreams::make_current(std::int32_t stream) const {
+  devices_.make_current(devices_.all()[device(stream).index()]);
 }
 
-Event Lanes::event(std::int32_t lane, bool timed) const {
-  make_current(lane);
+Event CudaStreams::event(std::int32_t stream, bool timed) const {
+  make_current(stream);
   return Event(timed);
 }
 
-void Lanes::record(const Event& event, std::int32_t lane) const {
-  cuda_check(cudaEventRecord(event.get(), stream(lane)), "cudaEventRecord");
+void CudaStreams::record(const Event& event, std::int32_t stream) const {
+  cuda_check(cudaEventRecord(event.get(), handle(stream)), "cudaEventRecord");
 }
 
-void Lanes::wait(std::int32_t lane, const Event& event) const {
-  cuda_check(cudaStreamWaitEvent(stream(lane), event.get(), 0), "cudaStreamWaitEvent");
+void CudaStreams::wait(std::int32_t stream, const Event& event) const {
+  cuda_check(cudaStreamWaitEvent(handle(stream), event.get(), 0), "cudaStreamWaitEvent");
 }
 
-std::map<DeviceId, Event> Lanes::origins() const {
+std::map<DeviceId, Event> CudaStreams::origins() const {
   std::map<DeviceId, Event> origins;
-  for (std::int32_t lane = 0; lane < count(); ++lane) {
-    if (origins.contains(device(lane))) continue;
-    const auto entry = origins.emplace(device(lane), event(lane, true)).first;
+  for (std::int32_t stream = 0; stream < count(); ++stream) {
+    if (origins.contains(device(stream))) continue;
+    const auto entry = origins.emplace(device(stream), event(stream, true)).first;
     // Partitions of one GPU have one clock, and begin together.
-    record(entry->second, devices_.partitioned() ? 0 : lane);
+    record(entry->second, devices_.partitioned() ? 0 : stream);
   }
   return origins;
 }
 
-void Lanes::barrier(std::span<const Turn> turns) {
-  for (const Turn& turn : turns)
-    record(rendezvous_[static_cast<std::size_t>(turn.lane)], turn.lane);
-  for (const Turn& turn : turns) {
-    for (const Turn& other : turns) {
-      if (other.lane == turn.lane) continue;
-      wait(turn.lane, rendezvous_[static_cast<std::size_t>(other.lane)]);
+void CudaStreams::barrier(std::span<const StreamOp> stream_ops) {
+  for (const StreamOp& stream_op : stream_ops)
+    record(rendezvous_[static_cast<std::size_t>(stream_op.stream)], stream_op.stream);
+  for (const StreamOp& stream_op : stream_ops) {
+    for (const StreamOp& other : stream_ops) {
+      if (other.stream == stream_op.stream) continue;
+      wait(stream_op.stream, rendezvous_[static_cast<std::size_t>(other.stream)]);
     }
   }
 }
 
-void Lanes::fork() {
+void CudaStreams::fork() {
   record(*fork_, 0);
-  for (std::int32_t lane = 1; lane < count(); ++lane) wait(lane, *fork_);
+  for (std::int32_t stream = 1; stream < count(); ++stream) wait(stream, *fork_);
 }
 
-void Lanes::join() {
-  for (std::int32_t lane = 1; lane < count(); ++lane) {
-    record(joins_[static_cast<std::size_t>(lane)], lane);
-    wait(0, joins_[static_cast<std::size_t>(lane)]);
+void CudaStreams::join() {
+  for (std::int32_t stream = 1; stream < count(); ++stream) {
+    record(joins_[static_cast<std::size_t>(stream)], stream);
+    wait(0, joins_[static_cast<std::size_t>(stream)]);
   }
 }
 
-std::unique_ptr<Graph> Lanes::captured(const std::function<void()>& work) {
+std::unique_ptr<Graph> CudaStreams::captured(const std::function<void()>& work) {
   if (!devices_.has_graphs()) return std::make_unique<Graph>();
   make_current(0);
   cuda_check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeRelaxed),
@@ -111,17 +111,17 @@ std::unique_ptr<Graph> Lanes::captured(const std::function<void()>& work) {
   return whole;
 }
 
-void Lanes::line_up() const {
+void CudaStreams::line_up() const {
   if (devices_.rendezvous() == nullptr) return;
   make_current(0);
   devices_.communicators().line_up(devices_, streams_[0]);
 }
 
-void Lanes::synchronize() const {
+void CudaStreams::synchronize() const {
   Rendezvous* rendezvous = devices_.rendezvous();
   if (rendezvous == nullptr) {
-    for (std::int32_t lane = 0; lane < count(); ++lane) {
-      make_current(lane);
+    for (std::int32_t stream = 0; stream < count(); ++stream) {
+      make_current(stream);
       cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
     return;

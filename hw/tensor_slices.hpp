@@ -24,27 +24,28 @@ struct StoreKey {
 /// Optimizer states of a weight, by StoreKey::micro_batch.
 enum class StateKind : std::uint8_t { first, second, master };
 
-struct Place {
+struct TensorSlice {
   StoreKey key;
   Region region;
 };
-/// Where a slice lies on a device: one place, or the parts of a bucket. `narrowed` replaces the
-/// slice's region (shares of collectives).
-[[nodiscard]] std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
-                                        std::optional<RegionId> narrowed = {});
+/// Where a slice of the DAG lies on a device: in one tensor, or the parts of a bucket. `narrowed`
+/// replaces the slice's region (shares of collectives).
+[[nodiscard]] std::vector<TensorSlice> tensor_slices(const ExecDag& dag, DeviceId device,
+                                                     const Slice& slice,
+                                                     std::optional<RegionId> narrowed = {});
 
 /// What a Compute touches. Gradients that no parameter needs have an empty region.
-struct ComputePlaces {
-  std::vector<Place> inputs, parameters;   ///< by operand, by parameter
-  Place out;                               ///< activation or partial sum
-  Place out_gradient;                      ///< empty region for a Loss
-  std::vector<Place> input_gradients;      ///< by operand
-  std::vector<Place> parameter_gradients;  ///< by parameter
-  bool adds = false;                       ///< to a partial sum; else forward overwrites its output
+struct ComputeSlices {
+  std::vector<TensorSlice> inputs, parameters;   ///< by operand, by parameter
+  TensorSlice out;                               ///< activation or partial sum
+  TensorSlice out_gradient;                      ///< empty region for a Loss
+  std::vector<TensorSlice> input_gradients;      ///< by operand
+  std::vector<TensorSlice> parameter_gradients;  ///< by parameter
+  bool adds = false;  ///< to a partial sum; else forward overwrites its output
 };
 /// By layer: true if its output depends on a parameter.
 [[nodiscard]] std::vector<bool> trained_layers(const Network& network);
-[[nodiscard]] ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
+[[nodiscard]] ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
                                            const std::vector<bool>& trained);
 
 /// A tensor on a device.
@@ -61,6 +62,9 @@ struct Stores {
   std::int32_t devices = 0;  ///< one more than the largest id
 };
 [[nodiscard]] Stores stores(const ExecDag& dag);
+
+/// Weight gradients that messages add to, in order.
+[[nodiscard]] std::vector<StoreKey> received_gradients(const ExecDag& dag);
 
 /// Bytes by device: elements in the DAG's precisions, optimizer states in four bytes.
 [[nodiscard]] std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores);

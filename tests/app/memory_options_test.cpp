@@ -37,7 +37,7 @@ std::string advice_in(const std::string& text) {
   return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
 }
 
-TEST_CASE("savings: advice fits, and the next larger batch does not") {
+TEST_CASE("memory options: advice fits, and the next larger batch does not") {
   const std::string first = advice_in(step("--batch 16").out);
   CHECK(first == "data would fit with --zero 1, or with --batch 8");
   CHECK(json::parse(step("--batch 16 --json").out)["advice"] == first);
@@ -56,12 +56,12 @@ TEST_CASE("savings: advice fits, and the next larger batch does not") {
   CHECK(step(options(batch + gpus)).exit_code == 5);
 }
 
-TEST_CASE("savings: where data fits but the strategy asked for does not, advice says so") {
+TEST_CASE("memory options: where data fits but the strategy asked for does not, advice says so") {
   CHECK(advice_in(step("--batch 16 --zero 3", "simulate --strategy owt").out) ==
         "data would fit as asked");
 }
 
-TEST_CASE("savings: notes tell what is split and what is not") {
+TEST_CASE("memory options: notes tell what is split and what is not") {
   const auto note = [](const std::string& options, const std::string& how) {
     const json result = json::parse(step("--json --batch 16 " + options, how).out);
     for (const json& one : result["notes"]) {
@@ -78,7 +78,7 @@ TEST_CASE("savings: notes tell what is split and what is not") {
             .starts_with("zero: replicas shard optimizer states; applies to "));
 }
 
-TEST_CASE("savings: where nothing helps the advice says so") {
+TEST_CASE("memory options: where nothing helps the advice says so") {
   std::string small;
   for (int d = 0; d < gpus; ++d) {
     small += " --override devices.dgx.gpu" + std::to_string(d) + ".memory=1GiB";
@@ -89,7 +89,7 @@ TEST_CASE("savings: where nothing helps the advice says so") {
         "data would not fit even with --recompute optimal --batch 8");
 }
 
-TEST_CASE("savings: recomputing takes about a third longer, splitting states no time") {
+TEST_CASE("memory options: recomputing takes about a third longer, splitting states no time") {
   const auto result = [](const std::string& options) {
     return json::parse(step("--json --batch 8 " + options).out);
   };
@@ -106,7 +106,7 @@ TEST_CASE("savings: recomputing takes about a third longer, splitting states no 
   CHECK(peak(split) < 0.8 * peak(plain));
 }
 
-TEST_CASE("savings: memory that is kept free decides what fits, and reports say it") {
+TEST_CASE("memory options: memory that is kept free decides what fits, and reports say it") {
   const auto result = [](const std::string& options) {
     return json::parse(step("--json --batch 8 " + options).out);
   };
@@ -134,7 +134,7 @@ TEST_CASE("savings: memory that is kept free decides what fits, and reports say 
   CHECK(step("--headroom 2").exit_code == 2);
 }
 
-TEST_CASE("savings: gradients travel in the precision that they are summed in") {
+TEST_CASE("memory options: gradients travel in the precision that they are summed in") {
   const auto moved = [](const std::string& options) {
     const json result = json::parse(step("--json --batch 8 " + options).out);
     return std::pair{result["bytes_moved"].get<std::int64_t>(),
@@ -149,7 +149,7 @@ TEST_CASE("savings: gradients travel in the precision that they are summed in") 
   CHECK(step("--reduce-precision tf32").exit_code == 2);
 }
 
-TEST_CASE("savings: best is no slower than the others, and fits if one of them does") {
+TEST_CASE("memory options: best is no slower than the others, and fits if one of them does") {
   const Finished all =
       step("--batch 64 --json --budget 50 --zero 1 --recompute optimal",
            "compare --strategy data --strategy owt --strategy pipeline --strategy best",

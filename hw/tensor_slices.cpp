@@ -1,4 +1,4 @@
-#include "hw/places.hpp"
+#include "hw/tensor_slices.hpp"
 
 #include <fmt/format.h>
 
@@ -41,20 +41,20 @@ class Collector {
 
  private:
   void note(DeviceId device) { out_.devices = std::max(out_.devices, device.value + 1); }
-  void touch(const Place& place, bool writes = false) {
-    note(place.key.device);
-    if (place.region.empty()) return;
-    Store& store = out_.all[place.key];
-    store.box = hull(store.box, place.region);
+  void touch(const TensorSlice& slice, bool writes = false) {
+    note(slice.key.device);
+    if (slice.region.empty()) return;
+    Store& store = out_.all[slice.key];
+    store.box = hull(store.box, slice.region);
     store.writers += writes ? 1 : 0;
   }
-  void touch(const std::vector<Place>& list, bool writes = false) {
-    for (const Place& place : list) touch(place, writes);
+  void touch(const std::vector<TensorSlice>& list, bool writes = false) {
+    for (const TensorSlice& slice : list) touch(slice, writes);
   }
 
   void visit(const Compute& op, const Shares&) {
     out_.micro_batches = std::max(out_.micro_batches, op.micro_batch + 1);
-    const ComputePlaces p = compute_places(dag_, op, trained_);
+    const ComputeSlices p = compute_slices(dag_, op, trained_);
     touch(p.inputs);
     touch(p.parameters);
     if (op.pass == Pass::forward || op.pass == Pass::recompute) {
@@ -66,54 +66,54 @@ class Collector {
     if (op.pass != Pass::backward_data) touch(p.parameter_gradients, true);
   }
   void visit(const Update& op, const Shares&) {
-    for (Place place : places(dag_, op.device, op.slice)) {
-      touch(place);
+    for (TensorSlice slice : tensor_slices(dag_, op.device, op.slice)) {
+      touch(slice);
       for (const StateKind state : states(dag_.optimizer, dag_.precision)) {
-        Place kept = place;
+        TensorSlice kept = slice;
         kept.key.role = Role::optimizer_state;
         kept.key.micro_batch = static_cast<std::int32_t>(state);
         touch(kept);
       }
-      place.key.role = Role::weight_gradient;
-      touch(place);
+      slice.key.role = Role::weight_gradient;
+      touch(slice);
     }
   }
   void visit(const Local& op, const Shares&) {
     const bool reads = op.kind == LocalKind::copy || op.kind == LocalKind::add;
-    if (reads) touch(places(dag_, op.device, op.from));
-    touch(places(dag_, op.device, op.to), true);
+    if (reads) touch(tensor_slices(dag_, op.device, op.from));
+    touch(tensor_slices(dag_, op.device, op.to), true);
   }
   void visit(const Transfer& op, const Shares&) {
-    touch(places(dag_, op.from, op.slice));
-    touch(places(dag_, op.to, op.target), true);
+    touch(tensor_slices(dag_, op.from, op.slice));
+    touch(tensor_slices(dag_, op.to, op.target), true);
     // A server that receives gradients has the weights.
-    for (Place place : places(dag_, op.to, op.target)) {
-      if (place.key.role != Role::weight_gradient) continue;
-      place.key.role = Role::weight;
-      touch(place);
+    for (TensorSlice slice : tensor_slices(dag_, op.to, op.target)) {
+      if (slice.key.role != Role::weight_gradient) continue;
+      slice.key.role = Role::weight;
+      touch(slice);
     }
   }
   void visit(const Collective& op, const Shares& shares) {
     const std::vector<DeviceId>& group = dag_.group(op.group);
     for (std::size_t m = 0; m < group.size(); ++m) {
       if (shares.regions.empty()) {
-        touch(places(dag_, group[m], op.slice));
-        touch(places(dag_, group[m], op.target), !(op.slice == op.target));
+        touch(tensor_slices(dag_, group[m], op.slice));
+        touch(tensor_slices(dag_, group[m], op.target), !(op.slice == op.target));
         continue;
       }
       // Twice as a writer: a collective writes by shares, so that overwriting would not do.
       const bool reads_all = op.kind == CollectiveKind::reduce_scatter;
       const bool writes_all = op.kind == CollectiveKind::all_gather;
       for (std::size_t s = 0; s < group.size(); ++s) {
-        if (reads_all || s == m) touch(places(dag_, group[m], op.slice, shares.regions[s]));
+        if (reads_all || s == m) touch(tensor_slices(dag_, group[m], op.slice, shares.regions[s]));
         if (writes_all || (reads_all && s == m)) {
-          touch(places(dag_, group[m], op.target, shares.regions[s]), true);
-          touch(places(dag_, group[m], op.target, shares.regions[s]), true);
+          touch(tensor_slices(dag_, group[m], op.target, shares.regions[s]), true);
+          touch(tensor_slices(dag_, group[m], op.target, shares.regions[s]), true);
         }
       }
       if (op.kind == CollectiveKind::all_to_all) {
-        touch(places(dag_, group[m], op.target, shares.needs[m]), true);
-        touch(places(dag_, group[m], op.target, shares.needs[m]), true);
+        touch(tensor_slices(dag_, group[m], op.target, shares.needs[m]), true);
+        touch(tensor_slices(dag_, group[m], op.target, shares.needs[m]), true);
       }
     }
   }
@@ -126,14 +126,14 @@ class Collector {
 
 }  // namespace
 
-std::vector<Place> places(const ExecDag& dag, DeviceId device, const Slice& slice,
-                          std::optional<RegionId> narrowed) {
+std::vector<TensorSlice> tensor_slices(const ExecDag& dag, DeviceId device, const Slice& slice,
+                                       std::optional<RegionId> narrowed) {
   const Tensor& tensor = dag.tensor(slice.tensor);
   if (tensor.kind != Tensor::Kind::bucket) {
     return {{{device, tensor, slice.role, slice.micro_batch},
              dag.region(narrowed.value_or(slice.region))}};
   }
-  std::vector<Place> all;
+  std::vector<TensorSlice> all;
   for (const auto& [parameter, region] :
        dag.bucket_parts(tensor.index, narrowed.value_or(slice.region))) {
     all.push_back({{device, parameter_tensor(parameter), slice.role, slice.micro_batch}, region});
@@ -151,13 +151,13 @@ std::vector<bool> trained_layers(const Network& network) {
   return trained;
 }
 
-ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
+ComputeSlices compute_slices(const ExecDag& dag, const Compute& op,
                              const std::vector<bool>& trained) {
   const Work work = dag.work(op.work);
   const Layer& layer = dag.network[work.layer];
   const std::vector<Shape> shapes = input_shapes(dag.network, work.layer);
   const Part part = dag.part(op.work);
-  ComputePlaces p;
+  ComputeSlices p;
   const bool partial = work.contraction_end > work.contraction_begin;
   p.adds = partial && op.pass == Pass::forward;
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
@@ -186,6 +186,20 @@ ComputePlaces compute_places(const ExecDag& dag, const Compute& op,
 }
 
 Stores stores(const ExecDag& dag) { return Collector(dag).run(); }
+
+std::vector<StoreKey> received_gradients(const ExecDag& dag) {
+  std::vector<StoreKey> all;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr || !transfer->add) continue;
+    for (const TensorSlice& slice : tensor_slices(dag, transfer->to, transfer->target)) {
+      if (slice.key.role == Role::weight_gradient) all.push_back(slice.key);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
 
 std::vector<Bytes> bytes_held(const ExecDag& dag, const Stores& stores) {
   std::vector<Bytes> held(static_cast<std::size_t>(stores.devices));
