@@ -13,14 +13,14 @@
 #include "experiment/files.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
 constexpr std::string_view command_line = "command line";  ///< the place of messages
 
 /// What works on one plan refuses a second strategy in its own words.
-bool repeats(const Verb& verb, const Option& option) {
+bool repeats(const Verb& verb, const experiment::Option& option) {
   const bool one_plan = verb.name == "simulate" || verb.name == "plan" || verb.name == "explain";
   return option.rules.repeats && !(one_plan && option.flag == "--strategy");
 }
@@ -56,7 +56,7 @@ void declare(CLI::App& program, VerbParser& parser) {
         ->type_name("");
   }
   parser.app->set_help_flag();
-  for (const Option* option : options_of(verb)) {
+  for (const experiment::Option* option : options_of(verb)) {
     const std::string flag(option->flag), group(to_text(option->group));
     const std::string names = option->rules.long_name.empty()
                                   ? flag
@@ -75,7 +75,7 @@ void declare(CLI::App& program, VerbParser& parser) {
         ->group(group);
   }
   parser.app->set_help_flag("-h,--help", "print this help and exit")
-      ->group(std::string(to_text(OptionGroup::output)));
+      ->group(std::string(to_text(experiment::OptionGroup::output)));
 }
 
 [[noreturn]] void refuse_extra(const Verb& verb, const std::string& extra) {
@@ -84,18 +84,20 @@ void declare(CLI::App& program, VerbParser& parser) {
                      fmt::format("accepted: options, see 'parsim {} --help'", verb.name));
   }
   const std::string flag = extra.substr(0, extra.find('='));
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     if (!option.rules.old_name.empty() && option.rules.old_name == flag) {
       throw InputError(flag, "renamed", fmt::format("use {}", option.flag));
     }
   }
   std::vector<std::string> known, elsewhere;
-  for (const Option* option : options_of(verb)) known.emplace_back(option->flag);
-  const auto named = std::find_if(options().begin(), options().end(), [&](const Option& option) {
-    return option.flag == flag || option.rules.long_name == flag;
-  });
+  for (const experiment::Option* option : options_of(verb)) known.emplace_back(option->flag);
+  const auto named = std::find_if(experiment::options().begin(), experiment::options().end(),
+                                  [&](const experiment::Option& option) {
+                                    return option.flag == flag || option.rules.long_name == flag;
+                                  });
   for (const Verb& other : verbs()) {
-    if (named != options().end() && named->is_for(other.name)) elsewhere.emplace_back(other.name);
+    if (named != experiment::options().end() && named->is_for(other.name))
+      elsewhere.emplace_back(other.name);
   }
   if (!elsewhere.empty()) {
     throw InputError(verb.name, fmt::format("option {} is not used by '{}'", flag, verb.name),
@@ -122,14 +124,14 @@ void declare(CLI::App& program, VerbParser& parser) {
                    fmt::format("accepted: {}{}", join(known), hint));
 }
 
-Arguments arguments_of(const VerbParser& parser) {
+experiment::Arguments arguments_of(const VerbParser& parser) {
   const Verb& verb = *parser.verb;
   const std::vector<std::string> extras = parser.app->remaining();
   // An unknown option explains the word behind it, so it is named first.
   const auto unknown = std::find_if(extras.begin(), extras.end(),
                                     [](const std::string& word) { return word.starts_with("-"); });
   if (!extras.empty()) refuse_extra(verb, unknown != extras.end() ? *unknown : extras.front());
-  Arguments arguments{std::string(verb.name), {}, {}};
+  experiment::Arguments arguments{std::string(verb.name), {}, {}};
   for (std::size_t i = 0; i < verb.words.size(); ++i) {
     if (parser.words[i].empty()) {
       throw InputError(verb.name, fmt::format("{} is missing", verb.words[i].name),
@@ -139,8 +141,9 @@ Arguments arguments_of(const VerbParser& parser) {
   }
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;
-    const auto option = std::find_if(options().begin(), options().end(),
-                                     [&](const Option& one) { return one.flag == flag; });
+    const auto option =
+        std::find_if(experiment::options().begin(), experiment::options().end(),
+                     [&](const experiment::Option& one) { return one.flag == flag; });
     if (texts.size() > 1 && !option->rules.repeats) {
       throw InputError(flag, fmt::format("given {} times", texts.size()), "accepted: once");
     }
@@ -154,15 +157,15 @@ Arguments arguments_of(const VerbParser& parser) {
 
 }  // namespace
 
-std::vector<const Option*> options_of(const Verb& verb) {
-  std::vector<const Option*> taken;
-  for (const Option& option : options()) {
+std::vector<const experiment::Option*> options_of(const Verb& verb) {
+  std::vector<const experiment::Option*> taken;
+  for (const experiment::Option& option : experiment::options()) {
     if (option.is_for(verb.name)) taken.push_back(&option);
   }
   return taken;
 }
 
-std::string verbs_of(const Option& option) {
+std::string verbs_of(const experiment::Option& option) {
   if (option.verbs.empty()) return "every verb";
   std::vector<std::string> names;
   for (const Verb& verb : verbs()) {
@@ -178,7 +181,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
   program.footer("Example: parsim compare --network resnet50 --cluster mixed-p100-v100");
   program.allow_extras();
   program.require_subcommand(0, 1);
-  program.set_version_flag("--version", version());
+  program.set_version_flag("--version", report::version());
   std::list<VerbParser> parsers;  // a list: CLI11 keeps addresses
   for (const Verb& verb : verbs()) {
     VerbParser& parser = parsers.emplace_back();
@@ -193,7 +196,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
     if (chosen.empty() && !words.front().starts_with("-")) refuse_verb(words.front());
     return {nullptr, {}, chosen.empty() ? program.help() : chosen.front()->help("parsim")};
   } catch (const CLI::CallForVersion&) {
-    return {nullptr, {}, fmt::format("parsim {}\n", version())};
+    return {nullptr, {}, fmt::format("parsim {}\n", report::version())};
   } catch (const CLI::ParseError& error) {
     throw InputError(command_line, error.what(), "accepted: see 'parsim --help'");
   }
@@ -207,7 +210,7 @@ CommandLine parse_command_line(const std::vector<std::string>& words) {
   throw InputError(command_line, "no verb", "accepted: see 'parsim --help'");
 }
 
-const Format& chosen_format(const Arguments& arguments) {
+const report::Format& chosen_format(const experiment::Arguments& arguments) {
   std::vector<std::string> known;
   const std::optional<std::string> name = arguments.text("--format");
   if (name && arguments.has("--json") && *name != "json") {
@@ -215,7 +218,7 @@ const Format& chosen_format(const Arguments& arguments) {
                      "accepted: one of the two");
   }
   const std::string wanted = name.value_or(arguments.has("--json") ? "json" : "table");
-  for (const Format& format : formats()) {
+  for (const report::Format& format : report::formats()) {
     const bool here = !format.is_drawing || arguments.verb == "show";
     if (format.name == wanted && here) return format;
     if (format.name == wanted) {
@@ -224,13 +227,14 @@ const Format& chosen_format(const Arguments& arguments) {
     }
     if (here) known.emplace_back(format.name);
   }
-  refuse_word(wanted, "--format", known);
+  experiment::refuse_word(wanted, "--format", known);
 }
 
-bool writes_to_standard_output(const Arguments& arguments) {
+bool writes_to_standard_output(const experiment::Arguments& arguments) {
   std::string_view before;
-  for (const Option& option : options()) {
-    if (!option.writes_file() || arguments.text(option.flag) != standard_output) continue;
+  for (const experiment::Option& option : experiment::options()) {
+    if (!option.writes_file() || arguments.text(option.flag) != experiment::standard_output)
+      continue;
     if (!before.empty()) {
       throw InputError(option.flag, fmt::format("'-' is standard output, as with {}", before),
                        "accepted: the name of a file for one of them");
@@ -240,11 +244,12 @@ bool writes_to_standard_output(const Arguments& arguments) {
   return !before.empty();
 }
 
-bool use_color(const Arguments& arguments, bool is_terminal) {
+bool use_color(const experiment::Arguments& arguments, bool is_terminal) {
   enum class When : std::uint8_t { automatic, always, never };
   constexpr std::pair<std::string_view, When> words[] = {
       {"auto", When::automatic}, {"always", When::always}, {"never", When::never}};
-  const When when = parse_word(arguments.text("--color").value_or("auto"), "--color", words);
+  const When when =
+      experiment::parse_word(arguments.text("--color").value_or("auto"), "--color", words);
   if (when != When::automatic) return when == When::always;
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
@@ -252,4 +257,4 @@ bool use_color(const Arguments& arguments, bool is_terminal) {
          (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

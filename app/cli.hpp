@@ -7,12 +7,12 @@
 #include "app/verbs.hpp"
 #include "experiment/options.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 /// What the command line asks for: a verb to run, or a text (help, version) to print.
 struct CommandLine {
   const Verb* verb = nullptr;
-  Arguments arguments;
+  experiment::Arguments arguments;
   std::string text;  ///< to print if there is no verb
 };
 
@@ -21,20 +21,20 @@ struct CommandLine {
 [[nodiscard]] CommandLine parse_command_line(const std::vector<std::string>& words);
 
 /// The options that the verb takes, in the order of the table.
-[[nodiscard]] std::vector<const Option*> options_of(const Verb& verb);
+[[nodiscard]] std::vector<const experiment::Option*> options_of(const Verb& verb);
 
 /// "compare, simulate", or "every verb".
-[[nodiscard]] std::string verbs_of(const Option& option);
+[[nodiscard]] std::string verbs_of(const experiment::Option& option);
 
 /// The report's form: --format, --json, table. Throws InputError if they contradict each other.
-[[nodiscard]] const Format& chosen_format(const Arguments& arguments);
+[[nodiscard]] const report::Format& chosen_format(const experiment::Arguments& arguments);
 
 /// True if one of the files to write is "-", standard output, which then holds nothing else. Throws
 /// InputError if two are.
-[[nodiscard]] bool writes_to_standard_output(const Arguments& arguments);
+[[nodiscard]] bool writes_to_standard_output(const experiment::Arguments& arguments);
 
 /// Whether to colour: --color; if that is auto, `is_terminal` and neither NO_COLOR nor TERM=dumb.
 /// Source of NO_COLOR: no-color.org.
-[[nodiscard]] bool use_color(const Arguments& arguments, bool is_terminal);
+[[nodiscard]] bool use_color(const experiment::Arguments& arguments, bool is_terminal);
 
-}  // namespace parsim
+}  // namespace parsim::app

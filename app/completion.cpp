@@ -13,7 +13,7 @@
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -25,19 +25,19 @@ std::vector<std::string> catalogue_names(const Catalogue& catalogue) {
 }
 
 std::vector<std::string> network_names() {
-  std::vector<std::string> names = catalogue_names(networks());
-  for (std::string& formula : catalogue_names(network_formulas())) {
+  std::vector<std::string> names = catalogue_names(networks::all());
+  for (std::string& formula : catalogue_names(networks::network_formulas())) {
     names.push_back(std::move(formula));
   }
   return names;
 }
 
 /// What an option's value may be, beside files.
-std::vector<std::string> values_of(const Option& option) {
+std::vector<std::string> values_of(const experiment::Option& option) {
   if (option.flag == "--network") return network_names();
-  if (option.flag == "--cluster") return catalogue_names(clusters());
-  if (option.flag == "--strategy") return catalogue_names(strategies());
-  if (option.flag == "--costs") return catalogue_names(cost_sources());
+  if (option.flag == "--cluster") return catalogue_names(topologies::clusters());
+  if (option.flag == "--strategy") return catalogue_names(strategies::all());
+  if (option.flag == "--costs") return catalogue_names(sim::cost_sources());
   return option.words();
 }
 
@@ -47,7 +47,8 @@ struct NamesAfter {
   std::vector<std::string> names;
 };
 std::vector<NamesAfter> names_after_words() {
-  return {{"show", "network", network_names()}, {"show", "cluster", catalogue_names(clusters())}};
+  return {{"show", "network", network_names()},
+          {"show", "cluster", catalogue_names(topologies::clusters())}};
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::string bash_completion() {
       "  fi\n"
       "  case $before in\n",
       join(names, " "));
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     if (option.placeholder().empty()) continue;
     const bool files = option.value.find("FILE") != std::string_view::npos;
     out += fmt::format(
@@ -88,7 +89,7 @@ std::string bash_completion() {
   for (const Verb& verb : verbs()) {
     std::vector<std::string> words;
     if (!verb.words.empty()) words = verb.words.front().choices;
-    for (const Option* option : options_of(verb)) {
+    for (const experiment::Option* option : options_of(verb)) {
       words.emplace_back(option->flag);
       if (!option->rules.long_name.empty()) words.emplace_back(option->rules.long_name);
     }
@@ -121,7 +122,7 @@ std::string manual_page() {
   std::string out = fmt::format(
       ".TH PARSIM 1 \"\" \"parsim {}\"\n.SH NAME\nparsim \\- how to train a neural network on a "
       "cluster, and how long a step takes\n.SH SYNOPSIS\n",
-      version());
+      report::version());
   for (const Verb& verb : verbs()) {
     out += fmt::format(".B parsim {}\n", verb.name);
     for (const Word& word : verb.words) out += fmt::format(".I {}\n", word.name);
@@ -136,7 +137,7 @@ std::string manual_page() {
     out += fmt::format(".br\nExample:\n.B {}\n", roff(verb.example));
   }
   out += ".SH OPTIONS\n";
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     const std::string placeholder = option.placeholder();
     out += fmt::format(".TP\n.B {}{}{}\n{} ({}).\n", roff(option.flag),
                        option.rules.long_name.empty() ? "" : ", " + roff(option.rules.long_name),
@@ -149,4 +150,4 @@ std::string manual_page() {
          ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nif set, no colour unless\n.B \\-\\-color always\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-namespace parsim {
+namespace parsim::app {
 
 /// Completion of verbs, options and their values, for `. <(parsim completion bash)`.
 [[nodiscard]] std::string bash_completion();
 /// The manual page in roff(7).
 [[nodiscard]] std::string manual_page();
 
-}  // namespace parsim
+}  // namespace parsim::app

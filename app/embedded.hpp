@@ -5,8 +5,8 @@
 
 #include "core/embedded.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 [[nodiscard]] std::span<const EmbeddedFile> app_files();
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -20,7 +20,8 @@ using parsim::ExitCode;
 void complain(std::string_view kind, std::string_view message) {
   std::string text;
   // A message may have several lines, but nothing else that a terminal would obey.
-  for (const char c : message) text += c == '\n' ? std::string("\n") : parsim::printable({&c, 1});
+  for (const char c : message)
+    text += c == '\n' ? std::string("\n") : parsim::report::printable({&c, 1});
   fmt::print(stderr, "parsim: {}{}\n", kind, text);
 }
 
@@ -39,21 +40,22 @@ void print(const std::string& text, std::FILE* stream = stdout) {
 }
 
 int run(const std::vector<std::string>& words) {
-  const parsim::CommandLine command = parsim::parse_command_line(words);
+  const parsim::app::CommandLine command = parsim::app::parse_command_line(words);
   if (command.verb == nullptr) {
     print(command.text);
     return ExitCode::ok;
   }
   // Both are read before the work starts: a typo must not cost a long simulation.
-  const parsim::Format& format = parsim::chosen_format(command.arguments);
+  const parsim::report::Format& format = parsim::app::chosen_format(command.arguments);
   // Where a file goes to standard output, the report makes room.
-  std::FILE* const stream = parsim::writes_to_standard_output(command.arguments) ? stderr : stdout;
-  const bool color = parsim::use_color(command.arguments, ::isatty(::fileno(stream)) == 1);
-  const parsim::Outcome outcome = command.verb->run(command.arguments);
+  std::FILE* const stream =
+      parsim::app::writes_to_standard_output(command.arguments) ? stderr : stdout;
+  const bool color = parsim::app::use_color(command.arguments, ::isatty(::fileno(stream)) == 1);
+  const parsim::app::Outcome outcome = command.verb->run(command.arguments);
   if (!command.arguments.has("--quiet")) {
     for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
   }
-  const parsim::Format& form = outcome.format == nullptr ? format : *outcome.format;
+  const parsim::report::Format& form = outcome.format == nullptr ? format : *outcome.format;
   print(form.render(outcome.document, color), stream);
   return outcome.exit_code;
 }

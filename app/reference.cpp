@@ -18,7 +18,7 @@
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -67,11 +67,11 @@ void add_command_line(std::string& out) {
     }
   }
   out += "## Options\n\n";
-  for (std::size_t g = 0; g < spellings<OptionGroup>().size(); ++g) {
-    out += fmt::format("### {}\n\n", spellings<OptionGroup>()[g]);
+  for (std::size_t g = 0; g < spellings_of<experiment::OptionGroup>().size(); ++g) {
+    out += fmt::format("### {}\n\n", spellings_of<experiment::OptionGroup>()[g]);
     Rows rows(out, {"option", "meaning", "with"});
-    for (const Option& option : options()) {
-      if (option.group != static_cast<OptionGroup>(g)) continue;
+    for (const experiment::Option& option : experiment::options()) {
+      if (option.group != static_cast<experiment::OptionGroup>(g)) continue;
       std::string name(option.flag);
       if (!option.rules.long_name.empty()) name += fmt::format(", {}", option.rules.long_name);
       const std::string placeholder = option.placeholder();
@@ -83,7 +83,7 @@ void add_command_line(std::string& out) {
   }
   out += "## Output formats\n\n";
   Rows rows(out, {"`--format`", "what it is"});
-  for (const Format& format : formats()) {
+  for (const report::Format& format : report::formats()) {
     rows.row({code(format.name),
               fmt::format("{}{}", format.summary, format.is_drawing ? " (show only)" : "")});
   }
@@ -106,9 +106,9 @@ void add_exit_codes(std::string& out) {
 void add_strategies(std::string& out) {
   out += "## Strategies\n\n";
   Rows rows(out, {"strategy", "what it does", "options of its own"});
-  for (const Strategy& one : strategies()) {
+  for (const strategies::Strategy& one : strategies::all()) {
     std::vector<std::string> own;
-    for (const Option& option : options()) {
+    for (const experiment::Option& option : experiment::options()) {
       const bool reads = !option.rules.strategies.empty() && option.is_read_by(one.name);
       if (reads) own.push_back(code(option.flag));
     }
@@ -122,7 +122,7 @@ void add_networks(std::string& out) {
       "products, for one sample forward.\n\n";
   {
     Rows rows(out, {"network", "what it is", "layers", "parameters", "GMAC"});
-    for (const NetworkEntry& entry : networks()) {
+    for (const networks::NetworkEntry& entry : networks::all()) {
       const Network network = entry.build();
       rows.row({code(entry.name), entry.summary, fmt::format("{}", network.layers.size()),
                 fmt::format("{}", parameter_count(network)),
@@ -131,7 +131,7 @@ void add_networks(std::string& out) {
   }
   out += "By formula, of any size:\n\n";
   Rows formulas(out, {"network", "what it is"});
-  for (const NetworkFormula& formula : network_formulas()) {
+  for (const networks::NetworkFormula& formula : networks::network_formulas()) {
     formulas.row({code(formula.name), formula.summary});
   }
 }
@@ -139,7 +139,8 @@ void add_networks(std::string& out) {
 void add_clusters(std::string& out) {
   out += "## Clusters\n\nMachines by name, then generators, which take options.\n\n";
   Rows rows(out, {"cluster", "what it is"});
-  for (const ClusterEntry& entry : clusters()) rows.row({code(entry.name), entry.summary});
+  for (const topologies::ClusterEntry& entry : topologies::clusters())
+    rows.row({code(entry.name), entry.summary});
 }
 
 void add_devices(std::string& out) {
@@ -147,7 +148,7 @@ void add_devices(std::string& out) {
       "## Devices\n\nDense peaks. The label is that of the worst-founded number; `parsim show "
       "cluster` names every source.\n\n";
   Rows rows(out, {"device", "fp32", "tf32", "fp16", "bf16", "memory", "memory rate", "numbers"});
-  for (const DeviceModel& model : device_models()) {
+  for (const DeviceModel& model : topologies::device_models()) {
     Label worst = Label::measured;
     for (const Provenance& one : model.provenance) worst = std::max(worst, one.label);
     const auto peak = [&](Precision precision) { return to_text(model.peak_at(precision)); };
@@ -176,18 +177,19 @@ std::string reference_markdown() {
   out += "## Cost sources\n\n";
   {
     Rows rows(out, {"`--costs`", "what it is"});
-    for (const CostSource& source : cost_sources()) rows.row({code(source.name), source.summary});
+    for (const sim::CostSource& source : sim::cost_sources())
+      rows.row({code(source.name), source.summary});
   }
   out += "## JSON Schemas\n\n";
   for (const std::string& name : schema_names()) out += fmt::format("`parsim schema {}`\n", name);
   return out;
 }
 
-Outcome run_reference(const Arguments& /*arguments*/) {
+Outcome run_reference(const experiment::Arguments& /*arguments*/) {
   Outcome outcome;
   outcome.document.plain = reference_markdown();
   outcome.document.json = nlohmann::json{{"text", outcome.document.plain}}.dump(2);
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace parsim {
+namespace parsim::app {
 
 /// docs/cli.md. A test says whether that file is up to date.
 [[nodiscard]] std::string reference_markdown();
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -15,23 +15,24 @@
 #include "sim/nccl.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
 constexpr std::string_view send_receive = "send-receive";
 
-std::vector<Bytes> chosen_sizes(const Arguments& arguments) {
+std::vector<Bytes> chosen_sizes(const experiment::Arguments& arguments) {
   const std::optional<std::string> range = arguments.text("--sizes");
   const std::optional<std::string> one = arguments.text("--size");
   if (range && one) {
     throw InputError("--sizes", "given together with --size", "accepted: one of the two");
   }
-  if (range) return parse_sizes(*range);
+  if (range) return experiment::parse_sizes(*range);
   return {parse_bytes(one.value_or("100MiB"), "--size")};
 }
 
-std::vector<DeviceId> chosen_devices(const Arguments& arguments, const Cluster& cluster) {
+std::vector<DeviceId> chosen_devices(const experiment::Arguments& arguments,
+                                     const Cluster& cluster) {
   std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
   const auto count = static_cast<std::int64_t>(gpus.size());
   if (count < 2) {
@@ -43,16 +44,18 @@ std::vector<DeviceId> chosen_devices(const Arguments& arguments, const Cluster& 
   return gpus;
 }
 
-TableCell scaled(double value, double unit) { return {three_digits(value / unit), exact(value)}; }
+report::TableCell scaled(double value, double unit) {
+  return {three_digits(value / unit), report::exact(value)};
+}
 
 /// A time and how the collective ran.
 struct CollectiveRow {
-  CollectiveTime time;
-  CollectiveRun run;
+  experiment::CollectiveTime time;
+  sim::CollectiveRun run;
 };
 
-Document report(std::string_view kind, const Cluster& cluster, std::size_t devices,
-                const SimOptions& options, const std::vector<CollectiveRow>& rows) {
+report::Document report(std::string_view kind, const Cluster& cluster, std::size_t devices,
+                        const sim::SimOptions& options, const std::vector<CollectiveRow>& rows) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const auto& [row, run] : rows) {
     json.push_back({{"size_bytes", row.size.value},
@@ -62,29 +65,30 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
                     {"algorithm", run.algorithm},
                     {"protocol", run.protocol}});
   }
-  Document document;
+  report::Document document;
   document.head = {fmt::format("{} over {} devices of {}: {}", kind, devices, cluster.name,
-                               communication_model(options))};
+                               experiment::communication_model(options))};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
-  Table table;
-  std::vector<TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;
+  report::Table table;
+  std::vector<report::TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;
   for (const auto& [row, run] : rows) {
-    sizes.push_back(TableCell::word(fmt::format("{}", row.size.value)));
+    sizes.push_back(report::TableCell::word(fmt::format("{}", row.size.value)));
     times.push_back(scaled(row.time.count(), 1e-6));
     algorithm_rates.push_back(scaled(row.algorithm_rate.value, 1e9));
     bus_rates.push_back(scaled(row.bus_rate.value, 1e9));
-    algorithms.push_back(TableCell::word(run.algorithm));
-    protocols.push_back(TableCell::word(run.protocol));
+    algorithms.push_back(report::TableCell::word(run.algorithm));
+    protocols.push_back(report::TableCell::word(run.protocol));
   }
-  add_column(table, {"size [B]", "size_bytes"}, std::move(sizes));
-  add_column(table, {"time [us]", "time_s"}, std::move(times));
-  add_column(table, {"algbw [GB/s]", "algbw_bytes_per_s"}, std::move(algorithm_rates));
-  add_column(table, {"busbw [GB/s]", "busbw_bytes_per_s"}, std::move(bus_rates));
-  add_column(table, {"algorithm", "algorithm", false}, std::move(algorithms));
-  add_column(table, {"protocol", "protocol", false}, std::move(protocols));
+  report::add_column(table, {"size [B]", "size_bytes"}, std::move(sizes));
+  report::add_column(table, {"time [us]", "time_s"}, std::move(times));
+  report::add_column(table, {"algbw [GB/s]", "algbw_bytes_per_s"}, std::move(algorithm_rates));
+  report::add_column(table, {"busbw [GB/s]", "busbw_bytes_per_s"}, std::move(bus_rates));
+  report::add_column(table, {"algorithm", "algorithm", false}, std::move(algorithms));
+  report::add_column(table, {"protocol", "protocol", false}, std::move(protocols));
   document.tables = {std::move(table)};
   document.notes = {"self-checks passed at every size"};
-  if (options.collectives == CollectiveCost::measured && rows.front().run.algorithm != "measured") {
+  if (options.collectives == sim::CollectiveCost::measured &&
+      rows.front().run.algorithm != "measured") {
     document.warnings = {
         fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices)};
   }
@@ -93,12 +97,12 @@ Document report(std::string_view kind, const Cluster& cluster, std::size_t devic
 }
 
 /// A message has no algorithm; its protocol follows from its size.
-CollectiveRun message_run(Bytes size, const SimOptions& options) {
-  const bool ideal = options.collectives == CollectiveCost::ideal;
-  return {"message", ideal ? "ideal" : std::string(to_text(message_protocol(size)))};
+sim::CollectiveRun message_run(Bytes size, const sim::SimOptions& options) {
+  const bool ideal = options.collectives == sim::CollectiveCost::ideal;
+  return {"message", ideal ? "ideal" : std::string(to_text(sim::message_protocol(size)))};
 }
 
-void check_messages(const SimOptions& options) {
+void check_messages(const sim::SimOptions& options) {
   if (!options.algorithm && !options.protocol) return;
   throw InputError(options.algorithm ? "--algorithm" : "--protocol",
                    "unused by send-receive, whose protocol follows from the size",
@@ -109,7 +113,7 @@ void check_messages(const SimOptions& options) {
 
 const std::vector<std::string>& collective_words() {
   static const std::vector<std::string> words = [] {
-    const auto kinds = spellings<CollectiveKind>();
+    const auto kinds = spellings_of<CollectiveKind>();
     std::vector<std::string> all(kinds.begin(), kinds.end());
     all.emplace_back(send_receive);
     return all;
@@ -117,37 +121,39 @@ const std::vector<std::string>& collective_words() {
   return words;
 }
 
-Outcome run_collective(const Arguments& arguments) {
+Outcome run_collective(const experiment::Arguments& arguments) {
   const std::string& word = arguments.words.at(0);
   const std::optional<CollectiveKind> kind = from_text<CollectiveKind>(word);
-  if (!kind && word != send_receive) refuse_word(word, "collective", collective_words());
+  if (!kind && word != send_receive)
+    experiment::refuse_word(word, "collective", collective_words());
   const std::vector<Bytes> sizes = chosen_sizes(arguments);
-  const Request request = read_options(arguments);
-  SimOptions options = request.sim;
-  if (options.engine == Engine::automatic) options.engine = Engine::simgrid;
+  const experiment::Request request = experiment::read_options(arguments);
+  sim::SimOptions options = request.sim;
+  if (options.engine == sim::Engine::automatic) options.engine = sim::Engine::simgrid;
   if (request.cluster.empty()) {
     throw InputError("--cluster", "missing",
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
-  const Cluster cluster = load_cluster_with(request.cluster, request.overrides, "--cluster");
+  const Cluster cluster =
+      experiment::load_cluster_with(request.cluster, request.overrides, "--cluster");
   const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
   if (kind) {
-    check_collective(*kind, devices, cluster, options);
+    sim::check_collective(*kind, devices, cluster, options);
   } else {
     check_messages(options);
   }
-  const std::unique_ptr<CostModel> cost = make_tile_costs(cluster, options);
-  const std::unique_ptr<Executor> executor = make_simulator(cluster, *cost, options);
+  const std::unique_ptr<CostModel> cost = sim::make_tile_costs(cluster, options);
+  const std::unique_ptr<Executor> executor = sim::make_simulator(cluster, *cost, options);
   std::vector<CollectiveRow> rows;
   for (const Bytes size : sizes) {
-    const ExecDag dag =
-        kind ? collective_dag(*kind, devices, size) : send_receive_dag(devices, size);
+    const ExecDag dag = kind ? experiment::collective_dag(*kind, devices, size)
+                             : experiment::send_receive_dag(devices, size);
     const double factor = kind ? bus_factor(*kind, devices.size()) : 1;
-    rows.push_back({time_collective(dag, size, factor, {cluster, *cost, *executor}),
-                    kind ? collective_run(*kind, devices, size, cluster, options)
+    rows.push_back({experiment::time_collective(dag, size, factor, {cluster, *cost, *executor}),
+                    kind ? sim::collective_run(*kind, devices, size, cluster, options)
                          : message_run(size, options)});
   }
   return {report(word, cluster, devices.size(), options, rows), ExitCode::ok};
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

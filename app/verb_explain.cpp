@@ -14,7 +14,7 @@
 #include "experiment/run.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -54,11 +54,13 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
 constexpr std::size_t most_searching = 32;   ///< devices, for strategies that search
 constexpr std::size_t most_pairs = 400'000;  ///< layers x devices², for other splits of layers
 
-bool searches(const Strategy& strategy) {
-  return std::any_of(options().begin(), options().end(), [&](const Option& option) {
-    const bool of_searches = option.flag == "--budget" || option.flag == "--search-costs";
-    return of_searches && option.is_read_by(strategy.name);
-  });
+bool searches(const strategies::Strategy& strategy) {
+  return std::any_of(experiment::options().begin(), experiment::options().end(),
+                     [&](const experiment::Option& option) {
+                       const bool of_searches =
+                           option.flag == "--budget" || option.flag == "--search-costs";
+                       return of_searches && option.is_read_by(strategy.name);
+                     });
 }
 
 struct Share {
@@ -68,7 +70,7 @@ struct Share {
 };
 
 /// The chain's time by kind of work, longest first; what the operations leave is waiting.
-std::vector<Share> shares_of_chain(const Run& run, const Cluster& cluster) {
+std::vector<Share> shares_of_chain(const experiment::Run& run, const Cluster& cluster) {
   std::map<std::string, Share> by_work;
   Seconds filled{};
   for (const OpId id : critical_chain(run.dag, run.timeline, cluster.devices.size())) {
@@ -88,54 +90,56 @@ std::vector<Share> shares_of_chain(const Run& run, const Cluster& cluster) {
   return shares;
 }
 
-Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
+report::Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
   std::vector<std::string> words;
   std::vector<double> times;
-  std::vector<TableCell> parts;
+  std::vector<report::TableCell> parts;
   for (const Share& share : shares) {
     words.push_back(share.what);
     times.push_back(share.time.count());
     const double part = share.time / step;
-    parts.push_back({fmt::format("{:.1f} %", 100 * part), exact(part)});
+    parts.push_back({fmt::format("{:.1f} %", 100 * part), report::exact(part)});
   }
-  Table table;
+  report::Table table;
   table.title = "what bounds the step: the operations that followed one another to its end";
-  add_words(table, "work", "work", words);
-  add_numbers(table, "s", {{"time", "time_s", times}});
-  add_column(table, {"share", "share"}, std::move(parts));
+  report::add_words(table, "work", "work", words);
+  report::add_numbers(table, "s", {{"time", "time_s", times}});
+  report::add_column(table, {"share", "share"}, std::move(parts));
   return table;
 }
 
-Table table_of_layers(const Experiment& experiment, const Plan& plan,
-                      const Explanation& explanation) {
+report::Table table_of_layers(const experiment::Experiment& experiment, const Plan& plan,
+                              const experiment::Explanation& explanation) {
   std::vector<std::string> names, splits, devices, alternatives;
   std::vector<double> work;
-  std::vector<TableCell> changes;
-  for (const LayerReason& reason : explanation.layers) {
+  std::vector<report::TableCell> changes;
+  for (const experiment::LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
     names.push_back(experiment.network[reason.layer].name);
-    splits.push_back(split_text(layer));
-    devices.push_back(devices_text(layer, experiment.cluster));
+    splits.push_back(experiment::split_text(layer));
+    devices.push_back(report::devices_text(layer, experiment.cluster));
     work.push_back(reason.work.count());
     const bool none = reason.alternative.empty();
     alternatives.push_back(none ? "-" : reason.alternative);
     const double change = none ? 0 : reason.alternative_step / explanation.step - 1;
-    changes.push_back(none ? TableCell{"-", ""}
-                           : TableCell{fmt::format("{:+.2f} %", 100 * change), exact(change)});
+    changes.push_back(
+        none ? report::TableCell{"-", ""}
+             : report::TableCell{fmt::format("{:+.2f} %", 100 * change), report::exact(change)});
   }
-  Table table;
+  report::Table table;
   table.title = "layers";
-  add_words(table, "layer", "layer", names);
-  add_words(table, "split", "split", splits);
-  add_words(table, "devices", "devices", devices);
-  add_numbers(table, "s", {{"work", "work_s", work}});
-  add_words(table, "best alternative", "alternative", alternatives);
-  add_column(table, {"step with it", "alternative_change"}, std::move(changes));
+  report::add_words(table, "layer", "layer", names);
+  report::add_words(table, "split", "split", splits);
+  report::add_words(table, "devices", "devices", devices);
+  report::add_numbers(table, "s", {{"work", "work_s", work}});
+  report::add_words(table, "best alternative", "alternative", alternatives);
+  report::add_column(table, {"step with it", "alternative_change"}, std::move(changes));
   return table;
 }
 
-std::string json_of(const Experiment& experiment, const Plan& plan, const Run& run,
-                    const std::vector<Share>& shares, const Explanation& explanation,
+std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
+                    const experiment::Run& run, const std::vector<Share>& shares,
+                    const experiment::Explanation& explanation,
                     std::optional<Seconds> on_faster_links) {
   using Json = nlohmann::ordered_json;
   Json json{
@@ -153,12 +157,12 @@ std::string json_of(const Experiment& experiment, const Plan& plan, const Run& r
     json["chain"].push_back(
         {{"work", share.what}, {"time_s", share.time.count()}, {"operations", share.operations}});
   }
-  for (const LayerReason& reason : explanation.layers) {
+  for (const experiment::LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
     Json devices = Json::array();
     for (const DeviceId device : layer.devices) devices.push_back(experiment.cluster[device].name);
     Json row{{"layer", experiment.network[reason.layer].name},
-             {"split", split_text(layer)},
+             {"split", experiment::split_text(layer)},
              {"devices", devices},
              {"work_s", reason.work.count()}};
     const bool none = reason.alternative.empty();
@@ -166,73 +170,79 @@ std::string json_of(const Experiment& experiment, const Plan& plan, const Run& r
     row["alternative_step_s"] = none ? Json(nullptr) : Json(reason.alternative_step.count());
     json["layers"].push_back(std::move(row));
   }
-  json["version"] = version();
-  json["inputs"] = Json::parse(inputs_json(experiment));
+  json["version"] = report::version();
+  json["inputs"] = Json::parse(report::inputs_json(experiment));
   return json.dump(2);
 }
 
 /// Leaves the layers with the most work, in their order; ties go to earlier ones.
-void keep_top(std::vector<LayerReason>& layers, std::size_t top) {
-  std::vector<LayerReason> by_work = layers;
+void keep_top(std::vector<experiment::LayerReason>& layers, std::size_t top) {
+  std::vector<experiment::LayerReason> by_work = layers;
   std::stable_sort(by_work.begin(), by_work.end(),
-                   [](const LayerReason& a, const LayerReason& b) { return a.work > b.work; });
+                   [](const experiment::LayerReason& a, const experiment::LayerReason& b) {
+                     return a.work > b.work;
+                   });
   std::set<LayerId> kept;
   for (std::size_t i = 0; i < std::min(top, by_work.size()); ++i) kept.insert(by_work[i].layer);
-  std::erase_if(layers, [&](const LayerReason& layer) { return !kept.contains(layer.layer); });
+  std::erase_if(layers,
+                [&](const experiment::LayerReason& layer) { return !kept.contains(layer.layer); });
 }
 
 }  // namespace
 
-Outcome run_explain(const Arguments& arguments) {
-  const Request request = make_request(arguments);
+Outcome run_explain(const experiment::Arguments& arguments) {
+  const experiment::Request request = experiment::make_request(arguments);
   if (request.strategies.size() > 1) {
     throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
                      "accepted: one name");
   }
   const std::string name = request.strategies.empty() ? "best" : request.strategies.front();
-  const Strategy* chosen = !request.layout_file.empty() ? &layout_strategy()
-                           : request.plan_file.empty()  ? &strategy(name, "--strategy")
-                                                        : nullptr;
-  const Experiment experiment(request);
+  const strategies::Strategy* chosen = !request.layout_file.empty() ? &experiment::layout_strategy()
+                                       : request.plan_file.empty()
+                                           ? &strategies::strategy(name, "--strategy")
+                                           : nullptr;
+  const experiment::Experiment experiment(request);
   std::vector<Plan> others;
-  Progress progress(strategies().size(), arguments.has("--quiet"));
+  experiment::Progress progress(strategies::all().size(), arguments.has("--quiet"));
   const std::size_t devices = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
   constexpr std::int64_t most_layers = 1'000'000;
   const auto top =
       static_cast<std::size_t>(arguments.number("--top", 1, most_layers).value_or(most_layers));
   // The strategy 'best' starts from all others, however long their searches take.
-  const bool all = devices <= most_searching || (chosen != nullptr && chosen->plan == plan_best);
+  const bool all =
+      devices <= most_searching || (chosen != nullptr && chosen->plan == strategies::plan_best);
   std::vector<std::string> left_out;
-  for (const Strategy& row : strategies()) {
-    if (&row == chosen || row.plan == plan_best) continue;
+  for (const strategies::Strategy& row : strategies::all()) {
+    if (&row == chosen || row.plan == strategies::plan_best) continue;
     if (!all && (layers == 0 || searches(row))) {
       left_out.push_back(row.name);
       continue;
     }
     progress.next(row.name);
     try {
-      others.push_back(make_plan(experiment, row, {}, &progress).plan);
+      others.push_back(experiment::make_plan(experiment, row, {}, &progress).plan);
     } catch (const InputError&) {  // no plan for this input
     }
   }
   if (chosen != nullptr) progress.next(chosen->name);
-  const Planned planned = chosen == nullptr ? Planned{*experiment.plan, experiment.preparation, {}}
-                                            : make_plan(experiment, *chosen, others, &progress);
-  if (chosen != nullptr) check_used(request, experiment.network, {planned.plan});
-  const Run run = run_plan(experiment, planned);
+  const experiment::Planned planned =
+      chosen == nullptr ? experiment::Planned{*experiment.plan, experiment.preparation, {}}
+                        : experiment::make_plan(experiment, *chosen, others, &progress);
+  if (chosen != nullptr) experiment::check_used(request, experiment.network, {planned.plan});
+  const experiment::Run run = experiment::run_plan(experiment, planned);
   const std::vector<Share> shares = shares_of_chain(run, experiment.cluster);
-  Explanation explanation =
-      explain(experiment.strategy_input(), planned.plan, others, std::min(layers, top));
+  experiment::Explanation explanation =
+      experiment::explain(experiment.strategy_input(), planned.plan, others, std::min(layers, top));
   keep_top(explanation.layers, top);
 
-  Document document = report_simulation(experiment, run.result);
+  report::Document document = report::report_simulation(experiment, run.result);
   document.tables = {table_of_chain(shares, run.result.step_time),
                      table_of_layers(experiment, planned.plan, explanation)};
   document.head.push_back(fmt::format(
       "{}: step {:.4g} ms {}, {:.4g} ms estimated", planned.plan.strategy,
       run.result.step_time.count() * 1e3,
-      experiment.request.sim.fidelity == Fidelity::analytic ? "in closed form" : "simulated",
+      experiment.request.sim.fidelity == sim::Fidelity::analytic ? "in closed form" : "simulated",
       explanation.step.count() * 1e3));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
@@ -262,14 +272,14 @@ Outcome run_explain(const Arguments& arguments) {
         "{} operations, of which {} were simulated: each of the others is equal to one of them",
         run.result.operations, run.result.simulated_operations));
   }
-  const std::optional<Seconds> on_faster_links = step_on_faster_links(experiment, run);
+  const std::optional<Seconds> on_faster_links = experiment::step_on_faster_links(experiment, run);
   // A step that they slow down says so already.
-  if (on_faster_links && links_anomaly(experiment, run).empty()) {
-    document.notes.push_back(faster_links_text(run.result.step_time, *on_faster_links));
+  if (on_faster_links && experiment::links_anomaly(experiment, run).empty()) {
+    document.notes.push_back(experiment::faster_links_text(run.result.step_time, *on_faster_links));
   }
   document.csv_table = 1;
   document.json = json_of(experiment, planned.plan, run, shares, explanation, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

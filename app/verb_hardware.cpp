@@ -24,7 +24,10 @@
 #include "validation/class_times.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::app {
+
+using experiment::Answer;
+using experiment::Arguments;
 
 namespace {
 
@@ -33,8 +36,8 @@ using Json = nlohmann::ordered_json;
 /// A network and strategy on the machine, planned.
 struct HardwareCase {
   std::string network, strategy;
-  Planned planned;
-  Run run;  ///< predicted
+  experiment::Planned planned;
+  experiment::Run run;  ///< predicted
 };
 
 /// The networks asked for; without any, a small one on the slow host.
@@ -47,45 +50,46 @@ std::vector<std::string> networks_for(const Arguments& arguments, const Machine&
 std::vector<std::string> strategies_for(const Arguments& arguments) {
   std::vector<std::string> named = arguments.texts("--strategy");
   if (named.empty()) {
-    for (const Strategy& entry : strategies()) {
+    for (const strategies::Strategy& entry : strategies::all()) {
       if (entry.name != "best") named.push_back(entry.name);  // one of the others, with changes
     }
   }
-  for (const std::string& name : named) static_cast<void>(strategy(name, "--strategy"));
+  for (const std::string& name : named) static_cast<void>(strategies::strategy(name, "--strategy"));
   return named;
 }
 
 /// Options that say how the plans of the cases are made.
-bool is_of_cases(const Option& option) {
+bool is_of_cases(const experiment::Option& option) {
   return option.is_for("simulate") && option.is_for("validate") && !option.key.empty() &&
-         option.group != OptionGroup::hardware && option.flag != "--network" &&
+         option.group != experiment::OptionGroup::hardware && option.flag != "--network" &&
          option.flag != "--strategy";
 }
 
 /// The request of some strategies on a network; the machine found is its cluster.
-Request request_of(const Arguments& arguments, const std::string& network,
-                   const std::vector<std::string>& strategies, const Machine& machine) {
+experiment::Request request_of(const Arguments& arguments, const std::string& network,
+                               const std::vector<std::string>& strategies, const Machine& machine) {
   Arguments asked{"simulate", {}, {}};
   asked.values["--network"] = {network};
   asked.values["--strategy"] = strategies;
   asked.values["--hw"] = {""};
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     if (is_of_cases(option) && arguments.has(option.flag)) {
       asked.values[std::string(option.flag)] = arguments.texts(option.flag);
     }
   }
-  Request request = make_request(asked);
+  experiment::Request request = experiment::make_request(asked);
   request.machine = machine;
   return request;
 }
 
 /// The request of one case: without what only other strategies read.
-Request case_request(Arguments arguments, const std::string& network, const std::string& name,
-                     const Machine& machine) {
+experiment::Request case_request(Arguments arguments, const std::string& network,
+                                 const std::string& name, const Machine& machine) {
   std::erase_if(arguments.values, [&](const auto& given) {
-    return std::any_of(options().begin(), options().end(), [&](const Option& option) {
-      return option.flag == given.first && !option.is_read_by(name);
-    });
+    return std::any_of(experiment::options().begin(), experiment::options().end(),
+                       [&](const experiment::Option& option) {
+                         return option.flag == given.first && !option.is_read_by(name);
+                       });
   });
   return request_of(arguments, network, {name}, machine);
 }
@@ -93,31 +97,33 @@ Request case_request(Arguments arguments, const std::string& network, const std:
 /// Plans and predicts; a strategy without a plan for a network is left out with its reason.
 std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machine& machine,
                                         const std::string& profile,
-                                        std::vector<Unresolved>& unresolved) {
+                                        std::vector<validation::Unresolved>& unresolved) {
   std::vector<HardwareCase> cases;
   const std::vector<std::string> networks = networks_for(arguments, machine);
   const std::vector<std::string> names = strategies_for(arguments);
-  Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
+  experiment::Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
   for (const std::string& network : networks) {
-    const Request all = request_of(arguments, network, names, machine);
+    const experiment::Request all = request_of(arguments, network, names, machine);
     std::vector<Plan> plans;
     Network planned_for;
     for (const std::string& name : names) {
       progress.next(name);
-      Request request = case_request(arguments, network, name, machine);
+      experiment::Request request = case_request(arguments, network, name, machine);
       if (!profile.empty()) request.profile = profile;
-      const Experiment experiment(request);
+      const experiment::Experiment experiment(request);
       planned_for = experiment.network;
       try {
-        const Planned planned = make_plan(experiment, strategy(name, "--strategy"));
-        cases.push_back({experiment.network.name, name, planned, run_plan(experiment, planned)});
+        const experiment::Planned planned =
+            experiment::make_plan(experiment, strategies::strategy(name, "--strategy"));
+        cases.push_back(
+            {experiment.network.name, name, planned, experiment::run_plan(experiment, planned)});
         plans.push_back(planned.plan);
       } catch (const InputError& error) {
         unresolved.push_back({experiment.network.name, name, error.what()});
       }
     }
     if (plans.size() == names.size()) {
-      check_used(all, planned_for, plans);
+      experiment::check_used(all, planned_for, plans);
     }
   }
   return cases;
@@ -151,41 +157,42 @@ struct Calibrated {
   std::vector<HardwareCase> cases;
   Answer<Profile> profile;
 };
-Calibrated calibrated_cases(const Arguments& arguments, const HardwareRequest& hardware,
-                            const Machine& machine, std::vector<Unresolved>& unresolved) {
-  std::vector<Unresolved> ignored;
+Calibrated calibrated_cases(const Arguments& arguments, const experiment::HardwareRequest& hardware,
+                            const Machine& machine,
+                            std::vector<validation::Unresolved>& unresolved) {
+  std::vector<validation::Unresolved> ignored;
   Calibrated out;
   std::vector<ExecDag> dags = dags_of(predict_cases(arguments, machine, {}, ignored));
-  out.profile = calibrate_hardware(hardware, dags);
+  out.profile = experiment::calibrate_hardware(hardware, dags);
   if (!out.profile.value) return out;
   {
     const ProfileFile first(*out.profile.value);
     out.cases = predict_cases(arguments, machine, first.path, unresolved);
   }
   for (const HardwareCase& one : out.cases) dags.push_back(one.run.dag);
-  out.profile = calibrate_hardware(hardware, dags);
+  out.profile = experiment::calibrate_hardware(hardware, dags);
   if (!out.profile.value) return out;
   const ProfileFile second(*out.profile.value);
   for (HardwareCase& one : out.cases) {
-    Request request = case_request(arguments, one.network, one.strategy, machine);
+    experiment::Request request = case_request(arguments, one.network, one.strategy, machine);
     request.profile = second.path;
-    one.run = run_plan(Experiment(request), one.planned);
+    one.run = experiment::run_plan(experiment::Experiment(request), one.planned);
   }
   return out;
 }
 
 struct Measured {
-  Validation validation;
+  validation::Validation validation;
   Json classes = Json::array(), probes = Json::array();
-  Table rows;
+  report::Table rows;
 };
 
 Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurements& measurements,
-                       std::vector<Unresolved> unresolved) {
+                       std::vector<validation::Unresolved> unresolved) {
   Measured out;
-  std::vector<Claim> claims;
+  std::vector<validation::Claim> claims;
   std::map<std::pair<std::string, std::string>, double> predictions;
-  std::vector<std::vector<TableCell>> cells(8);
+  std::vector<std::vector<report::TableCell>> cells(8);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const HardwareCase& one = cases[i];
     const Measurement& run = measurements.runs.at(i);
@@ -193,16 +200,17 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
       unresolved.push_back({one.network, one.strategy, run.error});
       continue;
     }
-    Claim claim;
+    validation::Claim claim;
     claim.set = one.network;
     claim.name = one.strategy;
     claim.unit = "s";
     claim.expected = run.step.median.count();
-    claim.source = machine_line(measurements.machine);
+    claim.source = report::machine_line(measurements.machine);
     const double predicted = one.run.result.step_time.count();
     predictions[{claim.set, claim.name}] = predicted;
-    const ClassTimes times = class_times(one.run.dag, one.run.timeline, run.timeline);
-    claim.reason = largest_gap(times);
+    const validation::ClassTimes times =
+        validation::class_times(one.run.dag, one.run.timeline, run.timeline);
+    claim.reason = validation::largest_gap(times);
     for (const auto& [name, both] : times) {
       out.classes.push_back({{"set", one.network},
                              {"case", one.strategy},
@@ -218,57 +226,34 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
                           {"with_events_s", run.step_with_events.median.count()}});
     claims.push_back(std::move(claim));
   }
-  out.validation = validate_claims(claims, [&](const Claim& claim) -> Prediction {
-    return {predictions.at({claim.set, claim.name}), std::nullopt, {}};
-  });
+  out.validation = validation::validate_claims(
+      claims, [&](const validation::Claim& claim) -> validation::Prediction {
+        return {predictions.at({claim.set, claim.name}), std::nullopt, {}};
+      });
   out.validation.unresolved = std::move(unresolved);
   return out;
 }
 
 /// What was measured, beside its prediction.
-std::vector<BothTimelines> both_timelines(const std::vector<HardwareCase>& cases,
-                                          const Measurements& measurements) {
-  std::vector<BothTimelines> steps;
+std::vector<report::BothTimelines> both_timelines(const std::vector<HardwareCase>& cases,
+                                                  const Measurements& measurements) {
+  std::vector<report::BothTimelines> steps;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const Run& run = cases[i].run;
+    const experiment::Run& run = cases[i].run;
     const Measurement& measured = measurements.runs.at(i);
     if (!measured.error.empty() || measured.timeline.spans.size() != run.dag.size()) continue;
     const Cluster& cluster = measurements.machine.cluster;
     steps.push_back({fmt::format("{}: {}", cases[i].network, cases[i].strategy),
-                     side_by_side(bars_of(run.dag, run.timeline, cluster),
-                                  bars_of(run.dag, measured.timeline, cluster))});
+                     report::side_by_side(report::bars_of(run.dag, run.timeline, cluster),
+                                          report::bars_of(run.dag, measured.timeline, cluster))});
   }
   return steps;
-}
-
-Table row_table(const Measured& measured) {
-  Table table;
-  std::vector<std::string> sets;
-  std::vector<std::string> names;
-  std::vector<std::string> reasons;
-  Numbers predicted{"predicted step", "predicted", {}};
-  Numbers expected{"measured step", "expected", {}};
-  std::vector<TableCell> errors;
-  for (const ValidationRow& row : measured.validation.rows) {
-    sets.push_back(row.claim.set);
-    names.push_back(row.claim.name);
-    predicted.values.push_back(row.predicted);
-    expected.values.push_back(row.claim.expected);
-    errors.push_back({signed_percent(row.error()), exact(row.error())});
-    reasons.push_back(row.claim.reason);
-  }
-  add_words(table, "network", "set", sets);
-  add_words(table, "strategy", "case", names);
-  add_numbers(table, "s", {predicted, expected});
-  add_column(table, {"error", "error"}, std::move(errors));
-  add_words(table, "largest difference", "reason", reasons);
-  return table;
 }
 
 std::string hardware_json(const Measured& measured, const Machine& machine,
                           const std::string& refusal) {
   Json json = {{"sets", Json::array()}, {"rows", Json::array()}, {"unresolved", Json::array()}};
-  for (const ValidationSet& set : measured.validation.sets) {
+  for (const validation::ValidationSet& set : measured.validation.sets) {
     json["sets"].push_back({{"name", set.name},
                             {"rows", set.rows},
                             {"mean_error", set.mean_error},
@@ -278,7 +263,7 @@ std::string hardware_json(const Measured& measured, const Machine& machine,
                             {"spearman", set.spearman ? Json(*set.spearman) : Json(nullptr)}});
   }
   for (std::size_t i = 0; i < measured.validation.rows.size(); ++i) {
-    const ValidationRow& row = measured.validation.rows[i];
+    const validation::ValidationRow& row = measured.validation.rows[i];
     Json entry = {{"set", row.claim.set},
                   {"case", row.claim.name},
                   {"expected", row.claim.expected},
@@ -289,7 +274,7 @@ std::string hardware_json(const Measured& measured, const Machine& machine,
     entry.update(measured.probes[i]);
     json["rows"].push_back(std::move(entry));
   }
-  for (const Unresolved& item : measured.validation.unresolved) {
+  for (const validation::Unresolved& item : measured.validation.unresolved) {
     json["unresolved"].push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
   }
   json["classes"] = measured.classes;
@@ -312,7 +297,7 @@ Outcome refused(const Arguments& arguments, const Answer<Value>& answer) {
   }
   Outcome outcome;
   outcome.document.head = {"nothing was measured: " + reason};
-  outcome.document.tables = {row_table(nothing)};
+  outcome.document.tables = {report::measured_rows({})};
   outcome.document.json = hardware_json(nothing, {}, reason);
   outcome.exit_code = answer.exit_code;
   return outcome;
@@ -331,11 +316,11 @@ void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) 
                                 to_text(link.rate), 100 * link.largest_error));
   }
   for (const CommonMemory& memory : profile.common_memory) {
-    lines.push_back(to_text(memory, profile.machine.cluster) +
+    lines.push_back(experiment::common_memory_text(memory, profile.machine.cluster) +
                     (memory.limits() ? "" : ": enough for all"));
   }
   if (profile.interference_samples.empty()) return;
-  const std::vector<std::string> texts = interference_texts(profile.interference);
+  const std::vector<std::string> texts = experiment::interference_texts(profile.interference);
   lines.push_back(texts.empty() ? "kernels and communication do not slow each other down"
                                 : "slowdown by interference: " + join(texts));
 }
@@ -348,10 +333,11 @@ Outcome run_validate_hardware(const Arguments& arguments) {
     throw InputError("--hw", fmt::format("given together with {}", flag),
                      "accepted: one of the two");
   }
-  const HardwareRequest hardware = hardware_request(read_options(arguments));
-  const Answer<Machine> here = probe_hardware(hardware);
+  const experiment::HardwareRequest hardware =
+      experiment::hardware_request(experiment::read_options(arguments));
+  const Answer<Machine> here = experiment::probe_hardware(hardware);
   if (!here.value) return refused(arguments, here);
-  std::vector<Unresolved> unresolved;
+  std::vector<validation::Unresolved> unresolved;
   std::vector<HardwareCase> cases;
   if (arguments.has("--profile")) {
     cases = predict_cases(arguments, *here.value, {}, unresolved);
@@ -360,24 +346,25 @@ Outcome run_validate_hardware(const Arguments& arguments) {
     if (!calibrated.profile.value) return refused(arguments, calibrated.profile);
     cases = std::move(calibrated.cases);
   }
-  const Answer<Measurements> measurements = measure_on_hardware(hardware, dags_of(cases));
+  const Answer<Measurements> measurements =
+      experiment::measure_on_hardware(hardware, dags_of(cases));
   if (!measurements.value) return refused(arguments, measurements);
   const Measured measured = compare_cases(cases, *measurements.value, unresolved);
 
   Outcome outcome;
-  Document& document = outcome.document;
-  document.head = {"measured on " + machine_line(measurements.value->machine),
+  report::Document& document = outcome.document;
+  document.head = {"measured on " + report::machine_line(measurements.value->machine),
                    "predicted with " + (arguments.has("--profile")
                                             ? "the profile " + *arguments.text("--profile")
                                             : std::string("a calibration made just before"))};
-  document.tables = {row_table(measured)};
-  for (const ValidationSet& set : measured.validation.sets) {
+  document.tables = {report::measured_rows(measured.validation.rows)};
+  for (const validation::ValidationSet& set : measured.validation.sets) {
     document.notes.push_back(
         fmt::format("{}: error mean {:.1f} %, largest {:.1f} %; rank correlation of strategies {}",
                     set.name, 100 * set.mean_error, 100 * set.max_error,
                     set.spearman ? three_digits(*set.spearman) : "-"));
   }
-  for (const Unresolved& item : measured.validation.unresolved) {
+  for (const validation::Unresolved& item : measured.validation.unresolved) {
     document.notes.push_back(
         fmt::format("not measured: {}: {}: {}", item.set, item.name, item.reason));
   }
@@ -386,8 +373,8 @@ Outcome run_validate_hardware(const Arguments& arguments) {
       "most");
   document.json = hardware_json(measured, measurements.value->machine, {});
   if (arguments.has("--report")) {
-    outcome.timelines =
-        draw_both(both_timelines(cases, *measurements.value), measurements.value->machine.cluster);
+    outcome.timelines = report::draw_both(both_timelines(cases, *measurements.value),
+                                          measurements.value->machine.cluster);
   }
   const bool any = !measured.validation.rows.empty();
   const bool lacks_memory =
@@ -403,21 +390,22 @@ Outcome run_calibrate(const Arguments& arguments) {
     throw InputError("-o", arguments.has("-o") ? "the name is empty" : "missing",
                      "accepted: the name of a file to write");
   }
-  const HardwareRequest hardware = hardware_request(read_options(arguments));
-  OutputFile file(path, "-o");
+  const experiment::HardwareRequest hardware =
+      experiment::hardware_request(experiment::read_options(arguments));
+  experiment::OutputFile file(path, "-o");
   Outcome outcome;
-  Document& document = outcome.document;
+  report::Document& document = outcome.document;
   const auto refuse = [&](const auto& answer) {
     document.head = {"nothing was measured: " + answer.refusal};
     document.json = Json{{"profile", nullptr}, {"kernels", 0}, {"reason", answer.refusal}}.dump(2);
     outcome.exit_code = answer.exit_code;
   };
-  const Answer<Machine> here = probe_hardware(hardware);
+  const Answer<Machine> here = experiment::probe_hardware(hardware);
   if (!here.value) {
     refuse(here);
     return outcome;
   }
-  std::vector<Unresolved> unresolved;
+  std::vector<validation::Unresolved> unresolved;
   const Answer<Profile> profile =
       calibrated_cases(arguments, hardware, *here.value, unresolved).profile;
   if (!profile.value) {
@@ -425,12 +413,12 @@ Outcome run_calibrate(const Arguments& arguments) {
     return outcome;
   }
   file.commit(to_json(*profile.value));
-  document.head = {"measured on " + machine_line(profile.value->machine),
+  document.head = {"measured on " + report::machine_line(profile.value->machine),
                    fmt::format("{} kernels, {} copies and updates, {} messages written to {}",
                                profile.value->kernels.size(), profile.value->memory.size(),
-                               profile.value->messages.size(), shown_path(path))};
+                               profile.value->messages.size(), experiment::shown_path(path))};
   add_machine_facts(*profile.value, document.head);
-  for (const Unresolved& item : unresolved) {
+  for (const validation::Unresolved& item : unresolved) {
     document.notes.push_back(
         fmt::format("not planned: {}: {}: {}", item.set, item.name, item.reason));
   }
@@ -444,4 +432,4 @@ Outcome run_calibrate(const Arguments& arguments) {
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

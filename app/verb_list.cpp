@@ -8,7 +8,7 @@
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -24,14 +24,14 @@ std::vector<Entry> entries(const Catalogue& catalogue) {
 }
 
 std::vector<Entry> network_entries() {
-  std::vector<Entry> list = entries(networks());
-  for (Entry& formula : entries(network_formulas())) list.push_back(std::move(formula));
+  std::vector<Entry> list = entries(networks::all());
+  for (Entry& formula : entries(networks::network_formulas())) list.push_back(std::move(formula));
   return list;
 }
 
 std::vector<Entry> device_entries() {
   std::vector<Entry> list;
-  for (const DeviceModel& model : device_models()) {
+  for (const DeviceModel& model : topologies::device_models()) {
     list.push_back({model.name, fmt::format("{}, {} fp32, memory {} at {}",
                                             model.kind == DeviceKind::gpu ? "GPU" : "CPU",
                                             to_text(model.peak_at(Precision::fp32)),
@@ -42,14 +42,14 @@ std::vector<Entry> device_entries() {
 
 }  // namespace
 
-Outcome run_list(const Arguments& arguments) {
+Outcome run_list(const experiment::Arguments& arguments) {
   using List = std::vector<Entry> (*)();
   const std::pair<std::string_view, List> lists[] = {
-      {"strategies", [] { return entries(strategies()); }}, {"networks", network_entries},
-      {"clusters", [] { return entries(clusters()); }},     {"devices", device_entries},
-      {"costs", [] { return entries(cost_sources()); }},
+      {"strategies", [] { return entries(strategies::all()); }},    {"networks", network_entries},
+      {"clusters", [] { return entries(topologies::clusters()); }}, {"devices", device_entries},
+      {"costs", [] { return entries(sim::cost_sources()); }},
   };
-  const std::vector<Entry> list = parse_word(arguments.words.at(0), "list", lists)();
+  const std::vector<Entry> list = experiment::parse_word(arguments.words.at(0), "list", lists)();
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   std::vector<std::string> names;
   std::vector<std::string> summaries;
@@ -59,12 +59,12 @@ Outcome run_list(const Arguments& arguments) {
     summaries.push_back(entry.summary);
   }
   Outcome outcome;
-  Table table;
-  add_words(table, "name", "name", names);
-  add_words(table, "summary", "summary", summaries);
+  report::Table table;
+  report::add_words(table, "name", "name", names);
+  report::add_words(table, "summary", "summary", summaries);
   outcome.document.tables = {std::move(table)};
   outcome.document.json = json.dump(2);
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

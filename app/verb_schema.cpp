@@ -8,7 +8,7 @@
 #include "app/verbs.hpp"
 #include "report/embedded.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -25,7 +25,7 @@ std::string_view name_of_schema(std::string_view path) {
 }
 
 Json schema_file(std::string_view name) {
-  for (const EmbeddedFile& file : report_files()) {
+  for (const EmbeddedFile& file : report::report_files()) {
     if (name_of_schema(file.path) == name) return Json::parse(file.text);
   }
   throw BrokenInvariant("every name of a schema has a file");
@@ -45,7 +45,7 @@ void collect_references(const Json& schema, std::set<std::string>& names) {
 
 /// Adds to the definition of `inputs` what it does not describe itself: a property for each option.
 void add_options(Json& inputs) {
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     if (option.key.empty()) continue;
     const std::string key(option.key);
     if (!inputs["properties"].contains(key)) {
@@ -79,7 +79,7 @@ Json whole_schema(std::string_view name) {
 const std::vector<std::string>& schema_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> found;
-    for (const EmbeddedFile& file : report_files()) {
+    for (const EmbeddedFile& file : report::report_files()) {
       const std::string_view name = name_of_schema(file.path);
       if (!name.empty() && name != schema_shared) found.emplace_back(name);
     }
@@ -88,11 +88,11 @@ const std::vector<std::string>& schema_names() {
   return names;
 }
 
-Outcome run_schema(const Arguments& arguments) {
+Outcome run_schema(const experiment::Arguments& arguments) {
   const std::string& name = arguments.words.at(0);
   const std::vector<std::string>& known = schema_names();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    refuse_word(name, "schema", known);
+    experiment::refuse_word(name, "schema", known);
   }
   Outcome outcome;
   outcome.document.json = whole_schema(name).dump(2);
@@ -100,4 +100,4 @@ Outcome run_schema(const Arguments& arguments) {
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -12,7 +12,7 @@
 #include "report/dot.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -22,19 +22,20 @@ std::string json_text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-void refuse_unused(const Arguments& arguments, std::string_view flag, std::string_view where) {
+void refuse_unused(const experiment::Arguments& arguments, std::string_view flag,
+                   std::string_view where) {
   if (!arguments.has(flag)) return;
   throw InputError(flag, fmt::format("unused by 'show {}'", arguments.words.at(0)),
                    fmt::format("accepted: with 'show {}'", where));
 }
 
-Document show_network(const Arguments& arguments) {
+report::Document show_network(const experiment::Arguments& arguments) {
   refuse_unused(arguments, "--override", "cluster");
-  const Network network = load_network_with(arguments.words.at(1),
-                                            parse_dims(arguments.texts("--dim")), "show network");
-  Document document;
+  const Network network = experiment::load_network_with(
+      arguments.words.at(1), experiment::parse_dims(arguments.texts("--dim")), "show network");
+  report::Document document;
   const std::string form = arguments.text("--format").value_or("");
-  if (form == "dot") document.drawing = dot_of(network);
+  if (form == "dot") document.drawing = report::dot_of(network);
   if (form == "simgrid") {
     throw InputError("--format", "'simgrid' of a network", "accepted: with show cluster");
   }
@@ -54,12 +55,12 @@ Document show_network(const Arguments& arguments) {
     const std::vector<Shape> inputs = input_shapes(network, LayerId{i});
     flops.push_back(forward_flops(layer.kind, inputs, layer.out, {whole(layer.out, 1), {}}).value);
   }
-  Table table;
-  add_words(table, "layer", "layer", names);
-  add_words(table, "kind", "kind", kinds);
-  add_words(table, "output", "output", shapes);
-  add_numbers(table, "", {{"parameters", "parameters", parameters}});
-  add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
+  report::Table table;
+  report::add_words(table, "layer", "layer", names);
+  report::add_words(table, "kind", "kind", kinds);
+  report::add_words(table, "output", "output", shapes);
+  report::add_numbers(table, "", {{"parameters", "parameters", parameters}});
+  report::add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
   document.warnings = network.warnings;
   document.json = json_text({{"name", network.name},
@@ -99,8 +100,8 @@ Json device_json(const Cluster& cluster, DeviceId id) {
 Json link_json(const Cluster& cluster, const Link& link) {
   Json json;
   json["name"] = link.name;
-  json["a"] = port_name(cluster, link.a);
-  json["b"] = port_name(cluster, link.b);
+  json["a"] = experiment::port_name(cluster, link.a);
+  json["b"] = experiment::port_name(cluster, link.b);
   json["rate_bytes_per_s"] = link.rate.value;
   json["latency_s"] = link.latency.count();
   json["source"] =
@@ -117,7 +118,7 @@ std::string worst_label(const DeviceModel& model) {
   return std::string(to_text(model.provenance.empty() ? Label::guessed : worst));
 }
 
-Table device_table(const Cluster& cluster) {
+report::Table device_table(const Cluster& cluster) {
   std::vector<std::string> names, models, nodes, labels;
   std::vector<double> memory, memory_rate, fp32, fp16;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
@@ -132,25 +133,25 @@ Table device_table(const Cluster& cluster) {
     fp16.push_back(model.peak_at(Precision::fp16).value);
     labels.push_back(worst_label(model));
   }
-  Table table;
-  add_words(table, "device", "name", names);
-  add_words(table, "model", "model", models);
-  add_words(table, "node", "node", nodes);
-  add_numbers(table, "B", {{"memory", "memory_bytes", memory}});
-  add_numbers(table, "B/s", {{"memory rate", "memory_bytes_per_s", memory_rate}});
-  add_numbers(table, "FLOP/s", {{"fp32", "fp32_flops_per_s", fp32}});
-  add_numbers(table, "FLOP/s", {{"fp16", "fp16_flops_per_s", fp16}});
-  add_words(table, "numbers", "label", labels);
+  report::Table table;
+  report::add_words(table, "device", "name", names);
+  report::add_words(table, "model", "model", models);
+  report::add_words(table, "node", "node", nodes);
+  report::add_numbers(table, "B", {{"memory", "memory_bytes", memory}});
+  report::add_numbers(table, "B/s", {{"memory rate", "memory_bytes_per_s", memory_rate}});
+  report::add_numbers(table, "FLOP/s", {{"fp32", "fp32_flops_per_s", fp32}});
+  report::add_numbers(table, "FLOP/s", {{"fp16", "fp16_flops_per_s", fp16}});
+  report::add_words(table, "numbers", "label", labels);
   return table;
 }
 
-Table link_table(const Cluster& cluster) {
+report::Table link_table(const Cluster& cluster) {
   std::vector<std::string> names, from, to, labels;
   std::vector<double> rates, latencies;
   for (const Link& link : cluster.links) {
     names.push_back(link.name);
-    from.push_back(port_name(cluster, link.a));
-    to.push_back(port_name(cluster, link.b));
+    from.push_back(experiment::port_name(cluster, link.a));
+    to.push_back(experiment::port_name(cluster, link.b));
     rates.push_back(link.rate.value);
     latencies.push_back(link.latency.count());
     labels.emplace_back(
@@ -158,26 +159,26 @@ Table link_table(const Cluster& cluster) {
             ? "-"
             : to_text(cluster.provenances[static_cast<std::size_t>(link.provenance)].label));
   }
-  Table table;
-  add_words(table, "link", "name", names);
-  add_words(table, "a", "a", from);
-  add_words(table, "b", "b", to);
-  add_numbers(table, "B/s", {{"rate each way", "rate_bytes_per_s", rates}});
-  add_numbers(table, "s", {{"latency", "latency_s", latencies}});
-  add_words(table, "numbers", "label", labels);
+  report::Table table;
+  report::add_words(table, "link", "name", names);
+  report::add_words(table, "a", "a", from);
+  report::add_words(table, "b", "b", to);
+  report::add_numbers(table, "B/s", {{"rate each way", "rate_bytes_per_s", rates}});
+  report::add_numbers(table, "s", {{"latency", "latency_s", latencies}});
+  report::add_words(table, "numbers", "label", labels);
   return table;
 }
 
 /// What one looks for in `nvidia-smi topo -m`: how every two GPUs meet.
-Table ways_table(const Cluster& cluster) {
+report::Table ways_table(const Cluster& cluster) {
   const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
   Routes routes(cluster);
-  Table table;
+  report::Table table;
   table.title =
       "between GPUs: cables x GB/s each where they are joined, else GB/s over so many links";
   std::vector<std::string> names;
   for (const DeviceId gpu : gpus) names.push_back(cluster[gpu].name);
-  add_words(table, "", "from", names);
+  report::add_words(table, "", "from", names);
   for (const DeviceId to : gpus) {
     std::vector<std::string> cells;
     for (const DeviceId from : gpus) {
@@ -191,22 +192,22 @@ Table ways_table(const Cluster& cluster) {
                       : cables > 0 ? fmt::format("{} x {}", cables, rate)
                                    : fmt::format("{} over {}", rate, way.hops.size()));
     }
-    add_words(table, cluster[to].name, cluster[to].name, cells);
+    report::add_words(table, cluster[to].name, cluster[to].name, cells);
   }
   return table;
 }
 
-Document show_cluster(const Arguments& arguments) {
+report::Document show_cluster(const experiment::Arguments& arguments) {
   refuse_unused(arguments, "--dim", "network");
   std::vector<std::string> warnings;
-  const Cluster cluster = load_cluster_with(arguments.words.at(1), arguments.texts("--override"),
-                                            "show cluster", &warnings);
+  const Cluster cluster = experiment::load_cluster_with(
+      arguments.words.at(1), arguments.texts("--override"), "show cluster", &warnings);
   const std::string form = arguments.text("--format").value_or("");
-  const std::optional<BytesPerSecond> bisection = bisection_rate(cluster);
-  Document document;
+  const std::optional<BytesPerSecond> bisection = experiment::bisection_rate(cluster);
+  report::Document document;
   document.warnings = std::move(warnings);
-  if (form == "dot") document.drawing = dot_of(cluster);
-  if (form == "simgrid") document.drawing = simgrid_xml(cluster, "show cluster");
+  if (form == "dot") document.drawing = report::dot_of(cluster);
+  if (form == "simgrid") document.drawing = topologies::simgrid_xml(cluster, "show cluster");
   document.head = {fmt::format("{}: {} devices, {} switches, {} links, bisection {}", cluster.name,
                                cluster.devices.size(), cluster.switches.size(),
                                cluster.links.size(), bisection ? to_text(*bisection) : "none")};
@@ -228,11 +229,11 @@ Document show_cluster(const Arguments& arguments) {
 
 }  // namespace
 
-Outcome run_show(const Arguments& arguments) {
-  using Show = Document (*)(const Arguments&);
+Outcome run_show(const experiment::Arguments& arguments) {
+  using Show = report::Document (*)(const experiment::Arguments&);
   const std::pair<std::string_view, Show> kinds[] = {{"network", show_network},
                                                      {"cluster", show_cluster}};
-  return {parse_word(arguments.words.at(0), "show", kinds)(arguments), ExitCode::ok};
+  return {experiment::parse_word(arguments.words.at(0), "show", kinds)(arguments), ExitCode::ok};
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

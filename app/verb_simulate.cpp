@@ -17,13 +17,13 @@
 #include "report/runs.hpp"
 #include "report/trace.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
 /// The one strategy that simulate and plan want.
-const Strategy& only_strategy(const Request& request) {
-  if (!request.layout_file.empty()) return layout_strategy();
+const strategies::Strategy& only_strategy(const experiment::Request& request) {
+  if (!request.layout_file.empty()) return experiment::layout_strategy();
   if (request.strategies.size() != 1) {
     throw InputError("--strategy",
                      request.strategies.empty()
@@ -32,25 +32,27 @@ const Strategy& only_strategy(const Request& request) {
                      fmt::format("accepted: one name (see 'parsim list strategies'); 'parsim "
                                  "compare' takes several"));
   }
-  return strategy(request.strategies.front(), "--strategy");
+  return strategies::strategy(request.strategies.front(), "--strategy");
 }
 
-Planned chosen_plan(const Experiment& experiment, const Strategy* strategy, bool quiet) {
+experiment::Planned chosen_plan(const experiment::Experiment& experiment,
+                                const strategies::Strategy* strategy, bool quiet) {
   if (strategy == nullptr) return {*experiment.plan, experiment.preparation};
-  Progress progress(1, quiet);
+  experiment::Progress progress(1, quiet);
   progress.next(strategy->name);
-  Planned planned = make_plan(experiment, *strategy, {}, &progress);
-  check_used(experiment.request, experiment.network, {planned.plan});
+  experiment::Planned planned = experiment::make_plan(experiment, *strategy, {}, &progress);
+  experiment::check_used(experiment.request, experiment.network, {planned.plan});
   return planned;
 }
 
 }  // namespace
 
-Outcome run_simulate(const Arguments& arguments) {
-  Request request = make_request(arguments);
-  const HardwareRequest hardware = hardware_request(request);
-  const Strategy* strategy = request.plan_file.empty() ? &only_strategy(request) : nullptr;
-  std::optional<OutputFile> trace;
+Outcome run_simulate(const experiment::Arguments& arguments) {
+  experiment::Request request = experiment::make_request(arguments);
+  const experiment::HardwareRequest hardware = experiment::hardware_request(request);
+  const strategies::Strategy* strategy =
+      request.plan_file.empty() ? &only_strategy(request) : nullptr;
+  std::optional<experiment::OutputFile> trace;
   const std::string path = arguments.text("--trace").value_or("");
   if (arguments.has("--trace")) trace.emplace(path, "--trace");
 
@@ -58,32 +60,33 @@ Outcome run_simulate(const Arguments& arguments) {
     throw InputError("--report", fmt::format("'{}' is also the file of --trace", path),
                      "accepted: another name");
   }
-  std::optional<ReportFile> report = report_file(arguments);
+  std::optional<report::ReportFile> report = report::report_file(arguments);
 
-  const Answer<Machine> here = request.hardware ? probe_hardware(hardware) : Answer<Machine>{};
+  const experiment::Answer<Machine> here =
+      request.hardware ? experiment::probe_hardware(hardware) : experiment::Answer<Machine>{};
   request.machine = here.value;
   if (request.hardware && !here.value && request.cluster.empty() && request.profile.empty() &&
       request.plan_file.empty()) {
-    return {report_no_hardware(here.refusal), ExitCode::hardware};
+    return {report::report_no_hardware(here.refusal), ExitCode::hardware};
   }
-  const Experiment experiment(request);
-  const Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
-  Run run = run_plan(experiment, planned);
-  check_algorithm_used(experiment.request, {&run.result, 1});
-  std::optional<HardwareRows> rows;
+  const experiment::Experiment experiment(request);
+  const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
+  experiment::Run run = experiment::run_plan(experiment, planned);
+  experiment::check_algorithm_used(experiment.request, {&run.result, 1});
+  std::optional<experiment::HardwareRows> rows;
   if (request.hardware) {
-    std::vector<RunResult> results{run.result};
-    rows = measure_rows(hardware, here, results, {run.dag});
+    std::vector<experiment::RunResult> results{run.result};
+    rows = experiment::measure_rows(hardware, here, results, {run.dag});
     run.result = results[0];
   }
-  Document document = report_simulation(experiment, run.result);
-  if (rows) add_hardware(document, {run.result}, *rows);
+  report::Document document = report::report_simulation(experiment, run.result);
+  if (rows) report::add_hardware(document, {run.result}, *rows);
   if (trace) {
     const bool measured = rows && !rows->timelines.empty() && run.result.measured;
-    const std::string text = chrome_trace(run.dag, experiment.cluster, run.timeline,
-                                          measured ? &rows->timelines.front() : nullptr);
-    trace->commit(path.ends_with(".gz") ? gzip(text) : text);
-    document.notes.push_back(fmt::format("trace written to {}", shown_path(path)));
+    const std::string text = report::chrome_trace(run.dag, experiment.cluster, run.timeline,
+                                                  measured ? &rows->timelines.front() : nullptr);
+    trace->commit(path.ends_with(".gz") ? experiment::gzip(text) : text);
+    document.notes.push_back(fmt::format("trace written to {}", experiment::shown_path(path)));
   }
   if (report) {
     report->write(experiment, document, {run.result},
@@ -93,9 +96,9 @@ Outcome run_simulate(const Arguments& arguments) {
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 
-Outcome run_plan_verb(const Arguments& arguments) {
-  const Request request = make_request(arguments);
-  const Strategy& strategy = only_strategy(request);
+Outcome run_plan_verb(const experiment::Arguments& arguments) {
+  const experiment::Request request = experiment::make_request(arguments);
+  const strategies::Strategy& strategy = only_strategy(request);
   const std::string plan_path = arguments.text("-o").value_or("");
   const std::string dag_path = arguments.text("--dag").value_or("");
   for (const std::string_view flag : {"-o", "--dag"}) {
@@ -107,23 +110,23 @@ Outcome run_plan_verb(const Arguments& arguments) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", dag_path),
                      "accepted: another name");
   }
-  std::optional<OutputFile> plan_file;
-  std::optional<OutputFile> dag_file;
+  std::optional<experiment::OutputFile> plan_file;
+  std::optional<experiment::OutputFile> dag_file;
   if (arguments.has("-o")) plan_file.emplace(plan_path, "-o");
   if (arguments.has("--dag")) dag_file.emplace(dag_path, "--dag");
 
-  const Experiment experiment(request);
-  const Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
+  const experiment::Experiment experiment(request);
+  const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
   std::string dag_text;
   if (dag_file) {
-    const ExecDag dag = lower(experiment.network, experiment.cluster, planned.plan);
-    dag_text = dag_path.ends_with(".dot") ? dot_of(dag, experiment.cluster) : to_json(dag);
+    const ExecDag dag = lowering::lower(experiment.network, experiment.cluster, planned.plan);
+    dag_text = dag_path.ends_with(".dot") ? report::dot_of(dag, experiment.cluster) : to_json(dag);
   }
   const std::string plan_text = to_json(planned.plan);
   // Both texts exist before the first file appears.
   if (plan_file) plan_file->commit(plan_text);
   if (dag_file) dag_file->commit(dag_text);
-  return {report_plan(experiment, planned, plan_path, dag_path), ExitCode::ok};
+  return {report::report_plan(experiment, planned, plan_path, dag_path), ExitCode::ok};
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -15,7 +15,7 @@
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
@@ -50,10 +50,10 @@ struct Finding {
 std::vector<Finding> package_findings() {
   const std::string status_file = "/var/lib/dpkg/status";
   std::vector<Finding> findings;
-  if (!file_exists(status_file)) {
+  if (!experiment::file_exists(status_file)) {
     return {{"packages", "unknown", "building", "not a Debian system: see cmake/packages.txt"}};
   }
-  const std::string list = read_file(status_file, status_file);
+  const std::string list = experiment::read_file(status_file, status_file);
   std::string_view wanted;
   for (const EmbeddedFile& file : app_files()) {
     if (file.path.ends_with("packages.txt")) wanted = file.text;
@@ -74,10 +74,11 @@ std::vector<Finding> package_findings() {
 
 std::vector<Finding> findings() {
   std::vector<Finding> all = {
-      {"parsim", version(), "", ""},
-      {"SimGrid", simgrid_version(), "simulating", "libsimgrid-dev"},
-      {"NVIDIA driver", file_exists("/proc/driver/nvidia/version") ? "installed" : "missing",
-       "--hw", ""},
+      {"parsim", report::version(), "", ""},
+      {"SimGrid", sim::simgrid_version(), "simulating", "libsimgrid-dev"},
+      {"NVIDIA driver",
+       experiment::file_exists("/proc/driver/nvidia/version") ? "installed" : "missing", "--hw",
+       ""},
       {"man", on_path("man") ? "installed" : "missing", "parsim completion man | man -l -",
        "man-db"},
   };
@@ -107,8 +108,10 @@ void check_unchanged(const Json& inputs, const std::string& path) {
   for (const Json& source : sources) {
     if (!source.is_object() || !source.contains("given") || !source["given"].is_string()) continue;
     if (!source.contains("fnv1a64") || !source["fnv1a64"].is_string()) continue;
-    const std::string given = source["given"], was = source["fnv1a64"], file = file_of(given);
-    const std::string now = fnv1a64(read_file(file.empty() ? given : file, path));
+    const std::string given = source["given"], was = source["fnv1a64"],
+                      file = experiment::file_of(given);
+    const std::string now =
+        experiment::fnv1a64(experiment::read_file(file.empty() ? given : file, path));
     if (now != was) {
       throw InputError(path,
                        fmt::format("'{}' has changed since: {} then, {} now", given, was, now),
@@ -119,19 +122,19 @@ void check_unchanged(const Json& inputs, const std::string& path) {
 
 }  // namespace
 
-Outcome run_completion(const Arguments& arguments) {
+Outcome run_completion(const experiment::Arguments& arguments) {
   using Script = std::string (*)();
   const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion},
                                                          {"man", manual_page}};
   Outcome outcome;
-  outcome.document.plain = parse_word(arguments.words.at(0), "completion", scripts)();
+  outcome.document.plain = experiment::parse_word(arguments.words.at(0), "completion", scripts)();
   outcome.document.tables.emplace_back();
   outcome.document.json =
       Json{{"for", arguments.words.at(0)}, {"text", outcome.document.plain}}.dump(2);
   return outcome;
 }
 
-Outcome run_doctor(const Arguments& /*arguments*/) {
+Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
   Json json = Json::array();
   std::vector<std::string> what, state, needed, package, missing;
   for (const Finding& finding : findings()) {
@@ -145,11 +148,11 @@ Outcome run_doctor(const Arguments& /*arguments*/) {
                     {"package", finding.package}});
     if (finding.state == "missing" && !finding.package.empty()) missing.push_back(finding.package);
   }
-  Table table;
-  add_words(table, "what", "what", what);
-  add_words(table, "state", "state", state);
-  add_words(table, "needed for", "needed_for", needed);
-  add_words(table, "package", "package", package);
+  report::Table table;
+  report::add_words(table, "what", "what", what);
+  report::add_words(table, "state", "state", state);
+  report::add_words(table, "needed for", "needed_for", needed);
+  report::add_words(table, "package", "package", package);
   Outcome outcome;
   outcome.document.tables = {std::move(table)};
   outcome.document.notes = {missing.empty() ? "no package is missing"
@@ -159,11 +162,11 @@ Outcome run_doctor(const Arguments& /*arguments*/) {
   return outcome;
 }
 
-Outcome run_rerun(const Arguments& arguments) {
+Outcome run_rerun(const experiment::Arguments& arguments) {
   const std::string& path = arguments.words.at(0);
   constexpr std::string_view accepted =
       "accepted: what simulate, compare or explain printed with --json";
-  const Json result = Json::parse(read_file(path, "rerun"), nullptr, false);
+  const Json result = Json::parse(experiment::read_file(path, "rerun"), nullptr, false);
   if (result.is_discarded()) throw InputError(path, "is not JSON", accepted);
   const Json* inputs = inputs_of(result);
   if (inputs == nullptr || !inputs->contains("command") || !(*inputs)["command"].is_array()) {
@@ -186,11 +189,11 @@ Outcome run_rerun(const Arguments& arguments) {
   outcome.format = &chosen_format(other_form ? arguments : line.arguments);
   const Json& row = result.contains("results") ? result["results"].front() : result;
   const std::string made_by = row.value("version", std::string());
-  if (made_by != version()) {
+  if (made_by != report::version()) {
     outcome.document.warnings.push_back(
-        fmt::format("{} was made by parsim {}, this is {}", path, made_by, version()));
+        fmt::format("{} was made by parsim {}, this is {}", path, made_by, report::version()));
   }
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -18,79 +18,86 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 namespace {
 
-Validation predicted(const std::vector<Claim>& claims, bool quiet, const Predict& predict) {
-  Progress progress(claims.size(), quiet);
-  std::vector<PlanRun> runs;
-  Validation validation = validate_claims(claims, [&](const Claim& claim) -> Prediction {
-    progress.next(claim.set);
-    try {
-      Prediction prediction = predict(claim);
-      if (std::optional<PlanRun> run = plan_run(claim, prediction)) runs.push_back(std::move(*run));
-      return prediction;
-    } catch (const InputError& error) {
-      return {std::nullopt, std::nullopt, error.what()};
-    }
-  });
-  validation.groups = plan_groups(runs);
+validation::Validation predicted(const std::vector<validation::Claim>& claims, bool quiet,
+                                 const validation::Predict& predict) {
+  experiment::Progress progress(claims.size(), quiet);
+  std::vector<validation::PlanRun> runs;
+  validation::Validation validation = validation::validate_claims(
+      claims, [&](const validation::Claim& claim) -> validation::Prediction {
+        progress.next(claim.set);
+        try {
+          validation::Prediction prediction = predict(claim);
+          if (std::optional<validation::PlanRun> run = validation::plan_run(claim, prediction))
+            runs.push_back(std::move(*run));
+          return prediction;
+        } catch (const InputError& error) {
+          return {std::nullopt, std::nullopt, error.what()};
+        }
+      });
+  validation.groups = validation::plan_groups(runs);
   return validation;
 }
 
 /// Files that rows name are looked up in the table's folder.
-void find_files_of_rows(const std::string& folder, std::vector<Claim>& claims) {
-  for (Claim& claim : claims) {
+void find_files_of_rows(const std::string& folder, std::vector<validation::Claim>& claims) {
+  for (validation::Claim& claim : claims) {
     for (const char* name : {"network", "layout_file", "cluster", "profile"}) {
       const auto found = claim.what.find(name);
       if (found == claim.what.end() || found->second.starts_with('/')) continue;
-      if (file_exists(folder + found->second)) found->second = folder + found->second;
+      if (experiment::file_exists(folder + found->second)) found->second = folder + found->second;
     }
   }
 }
 
 /// The rows of a file, as one set of its name.
-std::vector<Claim> measurements_of(const std::string& path) {
+std::vector<validation::Claim> measurements_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
   if (set.ends_with(".csv")) set.resize(set.size() - 4);
-  std::vector<Claim> claims = read_measurements(read_file(path, "--data"), path, set);
+  std::vector<validation::Claim> claims =
+      validation::read_measurements(experiment::read_file(path, "--data"), path, set);
   find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
   return claims;
 }
 
 /// Large collectives once more, as a set of their own, without what is fitted on their system.
-std::vector<Claim> uncalibrated_collectives(const std::vector<Claim>& claims) {
+std::vector<validation::Claim> uncalibrated_collectives(
+    const std::vector<validation::Claim>& claims) {
   constexpr std::int64_t least_bytes = 64 * 1024 * 1024;
-  std::vector<Claim> rows;
-  for (const Claim& claim : claims) {
-    if (claim.quantity != "collective-time" || split_of(claim) != Split::validate) continue;
-    if (count_column(claim, "size_bytes", 1) < least_bytes) continue;
-    Claim again = claim;
+  std::vector<validation::Claim> rows;
+  for (const validation::Claim& claim : claims) {
+    if (claim.quantity != "collective-time" ||
+        validation::split_of(claim) != validation::Split::validate)
+      continue;
+    if (validation::count_column(claim, "size_bytes", 1) < least_bytes) continue;
+    validation::Claim again = claim;
     again.set += "_uncalibrated";
-    again.what[std::string(uncalibrated)] = "yes";
+    again.what[std::string(validation::uncalibrated)] = "yes";
     rows.push_back(std::move(again));
   }
   return rows;
 }
 
 /// Rows to be scored or named; those that calibrate are neither.
-std::vector<Claim> rows_to_predict(const std::vector<Claim>& claims) {
-  std::vector<Claim> rows;
-  for (const Claim& claim : claims) {
-    if (split_of(claim) != Split::calibrate) rows.push_back(claim);
+std::vector<validation::Claim> rows_to_predict(const std::vector<validation::Claim>& claims) {
+  std::vector<validation::Claim> rows;
+  for (const validation::Claim& claim : claims) {
+    if (validation::split_of(claim) != validation::Split::calibrate) rows.push_back(claim);
   }
   return rows;
 }
 
 /// Every row of the files, or those that are built in. Files of one name are two sets.
-std::vector<Claim> rows_of(const std::vector<std::string>& files) {
-  if (files.empty()) return published_measurements();
-  std::vector<Claim> all;
+std::vector<validation::Claim> rows_of(const std::vector<std::string>& files) {
+  if (files.empty()) return validation::published_measurements();
+  std::vector<validation::Claim> all;
   std::set<std::string> sets;
   for (const std::string& file : files) {
-    std::vector<Claim> rows = measurements_of(file);
+    std::vector<validation::Claim> rows = measurements_of(file);
     if (!rows.empty() && !sets.insert(rows.front().set).second) {
       throw InputError("--data", fmt::format("two files named '{}'", rows.front().set),
                        "accepted: different names, which become names of sets");
@@ -101,13 +108,15 @@ std::vector<Claim> rows_of(const std::vector<std::string>& files) {
 }
 
 /// Of every set, how many rows there are, and how many could be predicted, scored or not.
-void count_rows(const std::vector<Claim>& claims, std::vector<ValidationSet>& sets) {
-  for (const Claim& claim : claims) {
-    const auto set = std::find_if(sets.begin(), sets.end(),
-                                  [&](const ValidationSet& s) { return s.name == claim.set; });
+void count_rows(const std::vector<validation::Claim>& claims,
+                std::vector<validation::ValidationSet>& sets) {
+  for (const validation::Claim& claim : claims) {
+    const auto set =
+        std::find_if(sets.begin(), sets.end(),
+                     [&](const validation::ValidationSet& s) { return s.name == claim.set; });
     if (set == sets.end()) continue;  // every row of it calibrates
     ++set->all;
-    set->expressible += PublishedPredictor::not_expressible(claim).empty() ? 1 : 0;
+    set->expressible += validation::PublishedPredictor::not_expressible(claim).empty() ? 1 : 0;
   }
 }
 
@@ -116,34 +125,37 @@ constexpr double notable_error = 0.1;
 /// Longer simulations are left out by --quick: about a second.
 constexpr double quick_length = 3e5;
 
-Validation validate_published(const Arguments& arguments) {
+validation::Validation validate_published(const experiment::Arguments& arguments) {
   const std::vector<std::string> files = arguments.texts("--data");
-  std::vector<Claim> claims = rows_of(files);
-  const PublishedPredictor predictor(
-      claims, files.empty() ? std::vector<Claim>{} : published_measurements());
+  std::vector<validation::Claim> claims = rows_of(files);
+  const validation::PublishedPredictor predictor(
+      claims,
+      files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements());
   if (files.empty()) {
-    const std::vector<Claim> again = uncalibrated_collectives(claims);
+    const std::vector<validation::Claim> again = uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
   }
   const bool quick = arguments.has("--quick");
-  const auto predict = [&](const Claim& claim) -> Prediction {
-    if (quick && split_of(claim) == Split::validate && simulation_length(claim) > quick_length) {
+  const auto predict = [&](const validation::Claim& claim) -> validation::Prediction {
+    if (quick && validation::split_of(claim) == validation::Split::validate &&
+        validation::simulation_length(claim) > quick_length) {
       return {std::nullopt, std::nullopt, "a long simulation, left out by --quick"};
     }
     return predictor(claim);
   };
-  Validation validation = predicted(rows_to_predict(claims), arguments.has("--quiet"), predict);
+  validation::Validation validation =
+      predicted(rows_to_predict(claims), arguments.has("--quiet"), predict);
   count_rows(claims, validation.sets);
-  for (ValidationRow& row : validation.rows) {
+  for (validation::ValidationRow& row : validation.rows) {
     if (std::abs(row.error()) < notable_error) continue;
-    row.claim.reason = suspected_reason(row.claim, row.error(), row.baseline);
+    row.claim.reason = validation::suspected_reason(row.claim, row.error(), row.baseline);
   }
   return validation;
 }
 
-Outcome validated(const Arguments& arguments) {
+Outcome validated(const experiment::Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     const bool of_hardware = option.is_for("validate") && !option.key.empty();
     if (of_hardware && arguments.has(option.flag)) {
       throw InputError(option.flag, "unused without --hw", "accepted: together with --hw");
@@ -163,21 +175,25 @@ Outcome validated(const Arguments& arguments) {
   }
   Outcome outcome;
   outcome.document =
-      published ? report_published(validate_published(arguments))
-                : report_papers(predicted(paper_claims(), arguments.has("--quiet"), predict_claim));
+      published
+          ? report::report_published(validate_published(arguments))
+          : report::report_papers(predicted(validation::paper_claims(), arguments.has("--quiet"),
+                                            validation::predict_claim));
   return outcome;
 }
 
 }  // namespace
 
-Outcome run_validate(const Arguments& arguments) {
+Outcome run_validate(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   if (!path) return validated(arguments);
-  OutputFile file(*path, "--report");
+  experiment::OutputFile file(*path, "--report");
   Outcome outcome = validated(arguments);
-  file.commit(render_validation_page(outcome.document, outcome.timelines, arguments.command));
-  outcome.document.notes.push_back(fmt::format("report written to {}", shown_path(*path)));
+  file.commit(
+      report::render_validation_page(outcome.document, outcome.timelines, arguments.command));
+  outcome.document.notes.push_back(
+      fmt::format("report written to {}", experiment::shown_path(*path)));
   return outcome;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -2,7 +2,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 std::span<const Verb> verbs() {
   static const std::vector<Verb> table = {
@@ -80,4 +80,4 @@ std::span<const Verb> verbs() {
   return table;
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -10,14 +10,14 @@
 #include "experiment/options.hpp"
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 /// What a verb hands back: printed in the form asked for, then the program ends with `exit_code`.
 struct Outcome {
-  Document document;
+  report::Document document;
   int exit_code = ExitCode::ok;
-  const Format* format = nullptr;  ///< instead of the one asked for
-  std::string timelines{};         ///< HTML, of validate's page
+  const report::Format* format = nullptr;  ///< instead of the one asked for
+  std::string timelines{};                 ///< HTML, of validate's page
 };
 
 /// A positional argument.
@@ -31,29 +31,29 @@ struct Verb {
   std::string_view name, summary;
   std::vector<Word> words;   ///< all required
   std::string_view example;  ///< a command that runs as it stands
-  Outcome (*run)(const Arguments& arguments);
+  Outcome (*run)(const experiment::Arguments& arguments);
 };
 [[nodiscard]] std::span<const Verb> verbs();
 
-[[nodiscard]] Outcome run_simulate(const Arguments& arguments);
-[[nodiscard]] Outcome run_compare(const Arguments& arguments);
-[[nodiscard]] Outcome run_plan_verb(const Arguments& arguments);
-[[nodiscard]] Outcome run_explain(const Arguments& arguments);
-[[nodiscard]] Outcome run_collective(const Arguments& arguments);
-[[nodiscard]] Outcome run_list(const Arguments& arguments);
-[[nodiscard]] Outcome run_show(const Arguments& arguments);
-[[nodiscard]] Outcome run_validate(const Arguments& arguments);
+[[nodiscard]] Outcome run_simulate(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_compare(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_plan_verb(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_explain(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_collective(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_list(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_show(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_validate(const experiment::Arguments& arguments);
 /// validate --hw
-[[nodiscard]] Outcome run_validate_hardware(const Arguments& arguments);
-[[nodiscard]] Outcome run_calibrate(const Arguments& arguments);
-[[nodiscard]] Outcome run_completion(const Arguments& arguments);
-[[nodiscard]] Outcome run_doctor(const Arguments& arguments);
-[[nodiscard]] Outcome run_rerun(const Arguments& arguments);
-[[nodiscard]] Outcome run_reference(const Arguments& arguments);
-[[nodiscard]] Outcome run_schema(const Arguments& arguments);
+[[nodiscard]] Outcome run_validate_hardware(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_calibrate(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_completion(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_doctor(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_rerun(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_reference(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_schema(const experiment::Arguments& arguments);
 /// What 'schema' can print.
 [[nodiscard]] const std::vector<std::string>& schema_names();
 /// What 'collective' can time.
 [[nodiscard]] const std::vector<std::string>& collective_words();
 
-}  // namespace parsim
+}  // namespace parsim::app

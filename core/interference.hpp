@@ -23,7 +23,7 @@ enum class Activity : std::uint8_t { tensor, memory, communication };
 constexpr std::array<std::string_view, 3> spellings(Activity) {
   return {"tensor", "memory", "communication"};
 }
-inline constexpr std::size_t activity_count = spellings<Activity>().size();
+inline constexpr std::size_t activity_count = spellings_of<Activity>().size();
 /// What a device does in an operation of its own; nothing for messages and delays. Products that
 /// reuse no operand (a filter per channel) are as fast as memory, and count as that.
 [[nodiscard]] std::optional<Activity> kernel_activity(const ExecDag& dag, OpId id);

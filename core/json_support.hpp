@@ -162,7 +162,7 @@ void put(Writer& out, const T& value) {
   } else if constexpr (std::same_as<T, std::string>) {
     out.text(value);
   } else if constexpr (std::is_enum_v<T>) {
-    out.text(spellings<T>()[static_cast<std::size_t>(value)]);
+    out.text(spellings_of<T>()[static_cast<std::size_t>(value)]);
   } else if constexpr (is_id<T>) {
     out.integer(value.value);
   } else if constexpr (is_vector<T>) {
@@ -194,7 +194,7 @@ void get(const Node& node, T& value, Limits limits) {
   } else if constexpr (std::same_as<T, std::string>) {
     value = node.text();
   } else if constexpr (std::is_enum_v<T>) {
-    value = node.word_as<T>(spellings<T>());
+    value = node.word_as<T>(spellings_of<T>());
   } else if constexpr (is_id<T>) {
     value = T{static_cast<std::int32_t>(node.integer(limits))};
   } else if constexpr (is_vector<T>) {

@@ -187,6 +187,6 @@ enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, pipeline
 constexpr std::array<std::string_view, 5> spellings(Stream) {
   return {"compute", "gradient", "tensor", "pipeline", "pipeline_back"};
 }
-inline constexpr std::size_t stream_count = spellings<Stream>().size();
+inline constexpr std::size_t stream_count = spellings_of<Stream>().size();
 
 }  // namespace parsim

@@ -16,19 +16,19 @@ concept Spelled = std::is_enum_v<Enum> && requires { spellings(Enum{}); };
 
 /// All spellings of an enum, by value.
 template <Spelled Enum>
-[[nodiscard]] constexpr auto spellings() {
+[[nodiscard]] constexpr auto spellings_of() {
   return spellings(Enum{});
 }
 
 template <Spelled Enum>
 [[nodiscard]] constexpr std::string_view to_text(Enum value) {
-  return spellings<Enum>().at(static_cast<std::size_t>(value));
+  return spellings_of<Enum>().at(static_cast<std::size_t>(value));
 }
 
 /// Inverse of to_text; nothing for another text.
 template <Spelled Enum>
 [[nodiscard]] constexpr std::optional<Enum> from_text(std::string_view text) {
-  constexpr auto known = spellings<Enum>();
+  constexpr auto known = spellings_of<Enum>();
   for (std::size_t i = 0; i < known.size(); ++i) {
     if (known[i] == text) return static_cast<Enum>(i);
   }

@@ -6,7 +6,7 @@
 #include "lowering/recompute.hpp"
 #include "networks/networks.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 const DeviceModel* too_old_for_fused_attention(const Cluster& cluster) {
   constexpr double least = 7.5;
@@ -24,7 +24,7 @@ NetworkOnDevices on_devices(Network network, const std::string& name,
   NetworkOnDevices result{std::move(network), false, nullptr};
   const std::size_t fused_layers = result.network.layers.size();
   if (attention_of(result.network) != "fused") return result;
-  Network eager = load_network(name, dims, "--network", {.fused_attention = false});
+  Network eager = networks::load_network(name, dims, "--network", {.fused_attention = false});
   result.by_default = eager.layers.size() != fused_layers;
   if (!result.by_default) return result;
   const DeviceModel* const old = too_old_for_fused_attention(cluster);
@@ -36,11 +36,11 @@ NetworkOnDevices on_devices(Network network, const std::string& name,
 }
 
 std::optional<std::string> attention_of(const Network& network) {
-  if (!attention_scores(network).empty()) return "eager";
+  if (!lowering::attention_scores(network).empty()) return "eager";
   const bool fused = std::any_of(network.layers.begin(), network.layers.end(),
                                  [](const Layer& l) { return l.kind.as<Attention>() != nullptr; });
   if (fused) return "fused";
   return std::nullopt;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

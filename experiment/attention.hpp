@@ -10,7 +10,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// The cluster's first type of GPU that is too old for fused attention, or null: below compute
 /// capability 7.5. FlashAttention 1 needs Turing (7.5), FlashAttention 2, PyTorch's flash kernels
@@ -38,4 +38,4 @@ struct NetworkOnDevices {
 /// "fused" or "eager"; nothing for a network without attention.
 [[nodiscard]] std::optional<std::string> attention_of(const Network& network);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

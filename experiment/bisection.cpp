@@ -4,7 +4,7 @@
 
 #include "core/graph.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 std::optional<BytesPerSecond> bisection_rate(const Cluster& cluster) {
   const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
@@ -34,4 +34,4 @@ std::optional<BytesPerSecond> bisection_rate(const Cluster& cluster) {
   return BytesPerSecond{maximum_flow(second + 1, links, first, second)};
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -5,7 +5,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// Rate at which the first half of the GPUs, in id order, can send to the second half, all at once:
 /// the maximum flow between the two sets over all links, one direction. Devices forward nothing. An
@@ -15,4 +15,4 @@ namespace parsim {
 /// generator and preset, so that the halves in id order are the natural ones.
 [[nodiscard]] std::optional<BytesPerSecond> bisection_rate(const Cluster& cluster);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

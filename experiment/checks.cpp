@@ -11,7 +11,7 @@
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -111,7 +111,7 @@ Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel&
 }
 
 Bounds bounds_of(const ExecDag& dag, const Cluster& cluster, const std::vector<Seconds>& times,
-                 const Timeline& timeline, const Slowdowns& slowdowns) {
+                 const Timeline& timeline, const sim::Slowdowns& slowdowns) {
   Bounds bounds;
   const CriticalPath path = critical_path(dag, times);
   bounds.critical_path = path.length;
@@ -185,4 +185,4 @@ std::string check_bounds(const Bounds& bounds, Seconds makespan, bool contention
       bytes);
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

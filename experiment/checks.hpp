@@ -11,7 +11,7 @@
 #include "core/timeline.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// Time of every operation on idle hardware, by OpId, with the origin of device times.
 struct Durations {
@@ -45,7 +45,7 @@ struct Bounds {
 };
 [[nodiscard]] Bounds bounds_of(const ExecDag& dag, const Cluster& cluster,
                                const std::vector<Seconds>& times, const Timeline& timeline,
-                               const Slowdowns& slowdowns = {});
+                               const sim::Slowdowns& slowdowns = {});
 
 /// Throws BrokenInvariant, naming both numbers, if the makespan is below a bound or bytes got lost.
 /// Tolerance: 1 ns for every operation on the longest chain (the simulator merges events closer
@@ -54,4 +54,4 @@ struct Bounds {
 [[nodiscard]] std::string check_bounds(const Bounds& bounds, Seconds makespan,
                                        bool contention = true);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

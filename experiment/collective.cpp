@@ -5,7 +5,7 @@
 #include "core/errors.hpp"
 #include "experiment/checks.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -108,4 +108,4 @@ std::vector<Bytes> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

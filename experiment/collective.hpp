@@ -9,7 +9,7 @@
 #include "core/cost_model.hpp"
 #include "core/executor.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// One row of an nccl-tests table.
 struct CollectiveTime {
@@ -46,4 +46,4 @@ struct Laboratory {
 /// Throws InputError for an empty or descending range.
 [[nodiscard]] std::vector<Bytes> parse_sizes(const std::string& text);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -6,7 +6,7 @@
 #include "experiment/files.hpp"
 #include "sim/nccl.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 CollectiveFile collective_file(const std::string& given) {
   constexpr std::string_view where = "--collective-times";
@@ -24,19 +24,19 @@ CollectiveFile collective_file(const std::string& given) {
   return file;
 }
 
-std::vector<CollectiveTable> read_collective_times(const std::vector<std::string>& given) {
-  std::vector<CollectiveTable> all;
+std::vector<sim::CollectiveTable> read_collective_times(const std::vector<std::string>& given) {
+  std::vector<sim::CollectiveTable> all;
   for (const std::string& text : given) {
     const CollectiveFile file = collective_file(text);
     const std::string content = read_file(file.path, "--collective-times");
-    add_tables(all, read_collective_tables(content, file.path, file.hint));
+    sim::add_tables(all, sim::read_collective_tables(content, file.path, file.hint));
   }
   return all;
 }
 
 std::vector<std::string> communication_warnings(const RunResult& result) {
   if (!result.communication) return {};
-  const CommunicationSources& sources = *result.communication;
+  const sim::CommunicationSources& sources = *result.communication;
   std::vector<std::string> warnings;
   if (!sources.lacking.empty()) {
     warnings.push_back(fmt::format("{}: no measured times of {}: NCCL's model instead",
@@ -50,34 +50,35 @@ std::vector<std::string> communication_warnings(const RunResult& result) {
   return warnings;
 }
 
-std::string communication_model(const SimOptions& options) {
+std::string communication_model(const sim::SimOptions& options) {
   const auto collectives = [&]() -> std::string {
     // NCCL's cost model prices whole collectives, not their messages.
-    if (options.fidelity == Fidelity::p2p) return "point-to-point messages without NCCL's costs";
+    if (options.fidelity == sim::Fidelity::p2p)
+      return "point-to-point messages without NCCL's costs";
     const std::string version =
-        options.nccl_version ? " " + to_text(*options.nccl_version) : std::string();
+        options.nccl_version ? " " + sim::to_text(*options.nccl_version) : std::string();
     switch (options.collectives) {
-      case CollectiveCost::ideal:
+      case sim::CollectiveCost::ideal:
         return "ideal collectives";
-      case CollectiveCost::nccl:
+      case sim::CollectiveCost::nccl:
         return fmt::format("NCCL{} collectives", version);
-      case CollectiveCost::measured:
+      case sim::CollectiveCost::measured:
         return fmt::format("measured collectives, others by NCCL{}", version);
     }
     return {};
   };
-  const std::string_view detail = options.fidelity == Fidelity::hops    ? " hop by hop"
-                                  : options.fidelity == Fidelity::macro ? " as one flow each"
-                                                                        : "";
-  return fmt::format("{}{}, {}", collectives(), detail, simulated_by(options));
+  const std::string_view detail = options.fidelity == sim::Fidelity::hops    ? " hop by hop"
+                                  : options.fidelity == sim::Fidelity::macro ? " as one flow each"
+                                                                             : "";
+  return fmt::format("{}{}, {}", collectives(), detail, sim::simulated_by(options));
 }
 
 std::string communication_line(const Experiment& experiment, std::span<const RunResult> results) {
-  if (experiment.request.sim.collectives != CollectiveCost::measured) return {};
+  if (experiment.request.sim.collectives != sim::CollectiveCost::measured) return {};
   std::vector<std::string> strategies;
   for (const RunResult& result : results) {
     if (!result.communication) continue;
-    const CommunicationSources& sources = *result.communication;
+    const sim::CommunicationSources& sources = *result.communication;
     std::vector<std::string> parts;
     for (const auto& [share, origin] :
          {std::pair{sources.measured, "measured"}, std::pair{sources.library, "NCCL's model"},
@@ -92,7 +93,7 @@ std::string communication_line(const Experiment& experiment, std::span<const Run
 
 void check_algorithm_used(const Request& request, std::span<const RunResult> results) {
   if (!request.sim.algorithm && !request.sim.protocol) return;
-  const CommunicationSources* refused = nullptr;
+  const sim::CommunicationSources* refused = nullptr;
   for (const RunResult& result : results) {
     if (!result.communication) continue;
     if (result.communication->refused < result.communication->collectives) return;
@@ -104,4 +105,4 @@ void check_algorithm_used(const Request& request, std::span<const RunResult> res
                    "accepted: with a strategy and a cluster that need collectives");
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -10,20 +10,20 @@
 #include "sim/collective_tables.hpp"
 #include "sim/communication_sources.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// "FILE", "KIND:FILE" or "KIND,RANKS:FILE" of --collective-times.
 struct CollectiveFile {
   std::string path;
-  CollectiveHint hint;
+  sim::CollectiveHint hint;
 };
 [[nodiscard]] CollectiveFile collective_file(const std::string& given);
 /// The tables of all files together. Throws InputError for what cannot be read or is there twice.
-[[nodiscard]] std::vector<CollectiveTable> read_collective_times(
+[[nodiscard]] std::vector<sim::CollectiveTable> read_collective_times(
     const std::vector<std::string>& given);
 
 /// "NCCL collectives hop by hop, simulated by SimGrid 3.32": the network model of a report.
-[[nodiscard]] std::string communication_model(const SimOptions& options);
+[[nodiscard]] std::string communication_model(const sim::SimOptions& options);
 /// What a report says of the run beyond its experiment's warnings: collectives without a table, or
 /// that cannot run as --algorithm and --protocol ask.
 [[nodiscard]] std::vector<std::string> communication_warnings(const RunResult& result);
@@ -33,4 +33,4 @@ struct CollectiveFile {
 /// Throws InputError if --algorithm or --protocol made no difference to any collective.
 void check_algorithm_used(const Request& request, std::span<const RunResult> results);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

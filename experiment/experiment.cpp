@@ -18,7 +18,7 @@
 #include "strategies/blocks.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -54,12 +54,15 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
 }
 
 /// Throws InputError if the network has nothing that this would drop.
-void check_recompute(const Network& network, Recompute recompute, const std::string& where) {
+void check_recompute(const Network& network, strategies::Recompute recompute,
+                     const std::string& where) {
   std::string lacks;
-  if (recompute == Recompute::selective && attention_scores(network).empty()) {
+  if (recompute == strategies::Recompute::selective &&
+      lowering::attention_scores(network).empty()) {
     lacks = "attention scores to drop (a fused kernel keeps none)";
   }
-  if (recompute == Recompute::full && first_layers_of_blocks(network).empty()) {
+  if (recompute == strategies::Recompute::full &&
+      strategies::first_layers_of_blocks(network).empty()) {
     lacks = "transformer blocks";
   }
   if (lacks.empty()) return;
@@ -91,19 +94,20 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
 
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
                           std::string_view where) {
-  const std::vector<NetworkEntry>& known = networks();
-  const bool built_in = std::any_of(known.begin(), known.end(),
-                                    [&](const NetworkEntry& entry) { return entry.name == name; });
+  const std::vector<networks::NetworkEntry>& known = networks::all();
+  const bool built_in =
+      std::any_of(known.begin(), known.end(),
+                  [&](const networks::NetworkEntry& entry) { return entry.name == name; });
   if (built_in && !dims.empty()) {
     throw InputError("--dim", fmt::format("unused: network '{}' has no symbolic dimensions", name),
                      "accepted: with an ONNX file or a config.json");
   }
-  return load_network(name, dims, where);
+  return networks::load_network(name, dims, where);
 }
 
 Cluster load_cluster_with(const std::string& name, const std::vector<std::string>& overrides,
                           std::string_view where, std::vector<std::string>* notes) {
-  Cluster cluster = load_cluster(name, where, notes);
+  Cluster cluster = topologies::load_cluster(name, where, notes);
   for (const std::string& text : overrides) apply_override(cluster, text);
   return cluster;
 }
@@ -156,7 +160,7 @@ Experiment::Experiment(const Request& asked)
     cluster = load_cluster_with(request.cluster, request.overrides, "--cluster", &warnings);
   }
   if (request.first_gpus) {
-    cluster = first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
+    cluster = topologies::first_gpus(std::move(cluster), *request.first_gpus, "--scaling");
   }
   NetworkOnDevices chosen =
       on_devices(std::move(network), request.network, request.dims, cluster, plan);
@@ -164,7 +168,7 @@ Experiment::Experiment(const Request& asked)
   attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
   check_recompute(network, request.recompute, "--recompute");
-  if (!attention_scores(network).empty()) {
+  if (!lowering::attention_scores(network).empty()) {
     warnings.push_back(fmt::format(
         "attention is eager{}: its scores are written, read and kept for the backward pass "
         "(unless --recompute drops them), which takes more time and memory than a fused kernel",
@@ -214,26 +218,26 @@ Experiment::Experiment(const Request& asked)
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
   const auto start = std::chrono::steady_clock::now();
-  Slowdowns& slowdowns = request.sim.slowdowns;
+  sim::Slowdowns& slowdowns = request.sim.slowdowns;
   slowdowns.interference =
       parse_interference(request.interference, profile ? profile->interference : Interference{});
-  if (profile) slowdowns.common_memory = common_memory_of(*profile, cluster);
+  if (profile) slowdowns.common_memory = sim::common_memory_of(*profile, cluster);
   if (profile && profile->launch.samples > 0) {
     request.sim.launch_interval = profile->launch.median;
   }
-  cost = cost_source(request.costs, "--costs").make(cluster, request.sim);
+  cost = sim::cost_source(request.costs, "--costs").make(cluster, request.sim);
   if (of_layers) {
     const std::vector<LayerTime> times =
         read_layer_times(read_file(request.profile, "--profile"), request.profile);
     const Profile kernels =
         profile_of(times, network, cluster, *cost, request.sim, request.profile);
-    cost = make_profiled(cluster, std::move(cost), kernels, "--profile");
+    cost = sim::make_profiled(cluster, std::move(cost), kernels, "--profile");
   }
-  if (profile) cost = make_profiled(cluster, std::move(cost), *profile, "--profile");
+  if (profile) cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_stragglers(cluster, request.stragglers);
-  if (!stragglers.factors.empty()) slowed = make_slowed(*cost, stragglers.factors);
-  if (!stragglers.links.empty() && request.sim.fidelity == Fidelity::analytic) {
+  if (!stragglers.factors.empty()) slowed = sim::make_slowed(*cost, stragglers.factors);
+  if (!stragglers.links.empty() && request.sim.fidelity == sim::Fidelity::analytic) {
     throw InputError("--straggler", "a link, which formulas cannot slow down",
                      "accepted: with --fidelity p2p, hops or macro");
   }
@@ -244,7 +248,8 @@ void Experiment::read_layout_file() {
                        cluster);
   check_decided_once(request, *layout);
   const std::string& file = request.layout_file;
-  check_recompute(network, layout->recompute.value_or(Recompute::none), file + ":recompute");
+  check_recompute(network, layout->recompute.value_or(strategies::Recompute::none),
+                  file + ":recompute");
   if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {
     throw InputError(file + ":zero", "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
@@ -269,8 +274,8 @@ void Experiment::read_layout_file() {
   }
 }
 
-SimOptions Experiment::step_options() const {
-  SimOptions options = request.sim;
+sim::SimOptions Experiment::step_options() const {
+  sim::SimOptions options = request.sim;
   options.slowdowns.devices = stragglers.devices;
   options.slowdowns.links = stragglers.links;
   return options;
@@ -279,12 +284,12 @@ SimOptions Experiment::step_options() const {
 std::string Experiment::step_summary() const {
   std::string summary = step_cost().summary();
   if (!stragglers.others.empty()) summary += "; slowed down: " + join(stragglers.others);
-  const Slowdowns& slowdowns = request.sim.slowdowns;
+  const sim::Slowdowns& slowdowns = request.sim.slowdowns;
   if (slowdowns.interference.any()) {
     summary += "; interference: " + join(interference_texts(slowdowns.interference));
   }
   for (const CommonMemory& memory : slowdowns.common_memory) {
-    summary += "; " + to_text(memory, cluster);
+    summary += "; " + common_memory_text(memory, cluster);
   }
   if (request.sim.launch_interval > Seconds{0}) {
     summary += "; a launch every " + to_text(request.sim.launch_interval);
@@ -292,11 +297,11 @@ std::string Experiment::step_summary() const {
   return summary;
 }
 
-StrategyInput Experiment::strategy_input() const {
-  StrategyInput input{network, cluster, *cost, request};
+strategies::StrategyInput Experiment::strategy_input() const {
+  strategies::StrategyInput input{network, cluster, *cost, request};
   input.batch = batch;
   input.server = server;
   return input;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

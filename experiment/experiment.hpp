@@ -14,7 +14,7 @@
 #include "core/plan.hpp"
 #include "experiment/request.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// Everything a plan is made from and simulated on. Holds references into itself: never moves.
 class Experiment {
@@ -25,11 +25,11 @@ class Experiment {
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
 
-  [[nodiscard]] StrategyInput strategy_input() const;
+  [[nodiscard]] strategies::StrategyInput strategy_input() const;
   /// What the step costs: stragglers included, which strategies do not know of.
   [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
   /// How the step is simulated: with what is slow for a while, which strategies do not know either.
-  [[nodiscard]] SimOptions step_options() const;
+  [[nodiscard]] sim::SimOptions step_options() const;
   /// One line on costs and disturbances, for reports.
   [[nodiscard]] std::string step_summary() const;
 
@@ -51,4 +51,4 @@ class Experiment {
   void read_layout_file();
 };
 
-}  // namespace parsim
+}  // namespace parsim::experiment

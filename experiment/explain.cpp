@@ -11,7 +11,7 @@
 #include "lowering/estimate.hpp"
 #include "lowering/gradient_flow.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -80,8 +80,8 @@ std::vector<DeviceId> devices_of_stage(const Network& network, const Plan& plan,
   return {devices.begin(), devices.end()};
 }
 
-std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& plan, LayerId layer,
-                                      std::span<const Plan> others,
+std::vector<Alternative> alternatives(const strategies::StrategyInput& input, const Plan& plan,
+                                      LayerId layer, std::span<const Plan> others,
                                       const std::vector<std::vector<Consumer>>& readers) {
   const LayerPlan& chosen = plan.layers[layer.index()];
   std::vector<Alternative> list;
@@ -147,9 +147,9 @@ std::vector<Alternative> alternatives(const StrategyInput& input, const Plan& pl
   return list;
 }
 
-Seconds work_of(const StrategyInput& input, const Plan& plan, const GradientFlow& flow,
-                LayerId layer) {
-  const std::vector<Pass> passes = passes_of(input.network, flow, layer);
+Seconds work_of(const strategies::StrategyInput& input, const Plan& plan,
+                const lowering::GradientFlow& flow, LayerId layer) {
+  const std::vector<Pass> passes = lowering::passes_of(input.network, flow, layer);
   const std::int64_t micro = plan.schedule.micro_batches;
   std::map<DeviceId, Seconds> by_device;
   for (const Cell& cell :
@@ -190,15 +190,15 @@ std::string split_text(const LayerPlan& layer) {
   return words.empty() ? "whole" : join(words, " x ");
 }
 
-Explanation explain(const StrategyInput& input, const Plan& plan, std::span<const Plan> others,
-                    std::size_t layers) {
-  StrategyInput same = input;
+Explanation explain(const strategies::StrategyInput& input, const Plan& plan,
+                    std::span<const Plan> others, std::size_t layers) {
+  strategies::StrategyInput same = input;
   same.precision = plan.precision;
   same.reduce_precision = plan.reduce_precision;
   same.optimizer = plan.optimizer;
-  Estimator estimator(same.step());
+  lowering::Estimator estimator(same.step());
   const auto readers = consumers(input.network);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   Explanation explanation{estimator.step_time(plan), {}};
   std::vector<LayerReason>& reasons = explanation.layers;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
@@ -230,4 +230,4 @@ Explanation explain(const StrategyInput& input, const Plan& plan, std::span<cons
   return explanation;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

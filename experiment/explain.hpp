@@ -9,7 +9,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// A layer of a plan and its best alternative.
 struct LayerReason {
@@ -33,11 +33,11 @@ struct Explanation {
 ///          others are ignored
 /// layers   only so many are tried, those with the most work: an estimate with a layer that all
 ///          devices exchange costs the square of their number
-[[nodiscard]] Explanation explain(const StrategyInput& input, const Plan& plan,
+[[nodiscard]] Explanation explain(const strategies::StrategyInput& input, const Plan& plan,
                                   std::span<const Plan> others,
                                   std::size_t layers = std::numeric_limits<std::size_t>::max());
 
 /// "sample 4 x channel 2", "sample 42,42,22,22", or "whole".
 [[nodiscard]] std::string split_text(const LayerPlan& layer);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -5,13 +5,13 @@
 #include "core/timeline.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster, const CostModel& cost,
-                             const SimOptions& options) {
+                             const sim::SimOptions& options) {
   Cluster faster = cluster;
   for (Link& link : faster.links) link.rate = 2.0 * link.rate;
-  return makespan(make_simulator(faster, cost, options)->run(dag));
+  return makespan(sim::make_simulator(faster, cost, options)->run(dag));
 }
 
 std::optional<Seconds> step_on_faster_links(const Experiment& experiment, const Run& run) {
@@ -22,14 +22,14 @@ std::optional<Seconds> step_on_faster_links(const Experiment& experiment, const 
 
 std::string links_anomaly(const Experiment& experiment, const Run& run) {
   constexpr std::int64_t most_operations = 300'000, most_simulated = 100'000;
-  const SimOptions asked = experiment.step_options();
+  const sim::SimOptions asked = experiment.step_options();
   if (run.result.operations > most_operations || run.result.simulated_operations > most_simulated ||
       run.timeline.hop_bytes.empty() || run.result.messages == 0 ||
-      asked.fidelity == Fidelity::analytic) {
+      asked.fidelity == sim::Fidelity::analytic) {
     return {};
   }
-  SimOptions options = asked;
-  options.engine = Engine::fast;  // equal to SimGrid up to 1e-6
+  sim::SimOptions options = asked;
+  options.engine = sim::Engine::fast;  // equal to SimGrid up to 1e-6
   const Seconds faster =
       step_on_faster_links(run.dag, experiment.cluster, experiment.step_cost(), options);
   constexpr double worth_telling = 1e-3;
@@ -51,4 +51,4 @@ std::string faster_links_text(Seconds step, Seconds on_faster_links) {
       to_text(on_faster_links), 100 * change);
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

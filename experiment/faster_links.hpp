@@ -7,7 +7,7 @@
 
 #include "experiment/run.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// How long the same operations would take if every link carried twice as much.
 ///
@@ -15,7 +15,7 @@ namespace parsim {
 /// (checked: tests/property/laws_test.cpp). If they do, it can be: what comes earlier takes a share
 /// of links from what matters more (checked: tests/experiment/faster_links_test.cpp).
 [[nodiscard]] Seconds step_on_faster_links(const ExecDag& dag, const Cluster& cluster,
-                                           const CostModel& cost, const SimOptions& options);
+                                           const CostModel& cost, const sim::SimOptions& options);
 /// The same of a run; nothing where links do not tell how long messages take, or there are none.
 [[nodiscard]] std::optional<Seconds> step_on_faster_links(const Experiment& experiment,
                                                           const Run& run);
@@ -27,4 +27,4 @@ namespace parsim {
 /// operations that asking costs more than a tenth of a second.
 [[nodiscard]] std::string links_anomaly(const Experiment& experiment, const Run& run);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -12,7 +12,7 @@
 #include "core/errors.hpp"
 #include "core/hash.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -143,4 +143,4 @@ void OutputFile::refuse(const std::string& reason) const {
                    "accepted: a file name in a folder that can be written");
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// The content of a file. Throws InputError naming `where` and the path if it cannot be read
 /// or is larger than 256 MiB.
@@ -54,4 +54,4 @@ class OutputFile {
   std::FILE* file_ = nullptr;  ///< closed here unless it is standard output
 };
 
-}  // namespace parsim
+}  // namespace parsim::experiment

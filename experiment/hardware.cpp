@@ -18,7 +18,7 @@
 #include "core/text.hpp"
 #include "experiment/files.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -242,4 +242,4 @@ HardwareRows measure_rows(const HardwareRequest& request, const Answer<Machine>&
   return {{}, measured.value->machine, std::move(timelines)};
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

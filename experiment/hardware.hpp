@@ -11,7 +11,7 @@
 #include "experiment/options.hpp"
 #include "experiment/run.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// What runs the plans; with --hw-measured nothing runs.
 struct HardwareRequest {
@@ -51,4 +51,4 @@ struct HardwareRows {
                                         std::vector<RunResult>& results,
                                         const std::vector<ExecDag>& dags);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -19,7 +19,7 @@
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -65,17 +65,19 @@ struct Modelled {
 class GroupStep {
  public:
   GroupStep(const Network& network, const Cluster& cluster, const CostModel& model,
-            const SimOptions& options, const LayerTime& setting, std::vector<DeviceId> group)
-      : model_(model), first_(group[0]), blocks_(blocks_of(network)) {
+            const sim::SimOptions& options, const LayerTime& setting, std::vector<DeviceId> group)
+      : model_(model), first_(group[0]), blocks_(strategies::blocks_of(network)) {
     count_ = *std::max_element(blocks_.begin(), blocks_.end());
     for (std::size_t l = 0; l < network.layers.size(); ++l) {
-      if (const auto block = block_of(network, LayerId{l})) count_ = std::max(count_, *block + 1);
+      if (const auto block = strategies::block_of(network, LayerId{l}))
+        count_ = std::max(count_, *block + 1);
     }
-    StrategyInput input{network, cluster, model};
+    strategies::StrategyInput input{network, cluster, model};
     input.batch = setting.samples;
     input.precision = setting.precision;
-    dag_ = lower(network, cluster, plan_layout(input, {{{0, {std::move(group)}, {}}}}));
-    timeline_ = make_simulator(cluster, model, options)->run(dag_);
+    dag_ = lowering::lower(network, cluster,
+                           strategies::plan_layout(input, {{{0, {std::move(group)}, {}}}}));
+    timeline_ = sim::make_simulator(cluster, model, options)->run(dag_);
     measure();
   }
 
@@ -184,14 +186,14 @@ std::vector<LayerTime> read_layer_times(std::string_view text, const std::string
 }
 
 Profile profile_of(const std::vector<LayerTime>& times, const Network& network,
-                   const Cluster& cluster, const CostModel& model, SimOptions options,
+                   const Cluster& cluster, const CostModel& model, sim::SimOptions options,
                    const std::string& file) {
-  if (first_layers_of_blocks(network).empty()) {
+  if (strategies::first_layers_of_blocks(network).empty()) {
     throw InputError(file,
                      fmt::format("times of blocks for network '{}', which has none", network.name),
                      "accepted: with a network made of blocks");
   }
-  options.engine = Engine::fast;
+  options.engine = sim::Engine::fast;
   Profile profile;
   profile.machine.name = file;
   profile.machine.backend = "times of layers";
@@ -220,4 +222,4 @@ Profile profile_of(const std::vector<LayerTime>& times, const Network& network,
   return profile;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

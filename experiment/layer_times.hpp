@@ -12,7 +12,7 @@
 #include "core/profile.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// A part of a network on one device of a tensor-parallel group, with what the group exchanges.
 struct LayerTime {
@@ -45,7 +45,7 @@ struct LayerTime {
 ///
 /// Throws InputError if the network has no blocks.
 [[nodiscard]] Profile profile_of(const std::vector<LayerTime>& times, const Network& network,
-                                 const Cluster& cluster, const CostModel& model, SimOptions options,
-                                 const std::string& file);
+                                 const Cluster& cluster, const CostModel& model,
+                                 sim::SimOptions options, const std::string& file);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -14,7 +14,7 @@
 #include "strategies/blocks.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -28,13 +28,14 @@ struct LayerRange {
 
 class LayoutReader {
  public:
-  LayoutReader(const Value& root, std::string file, const Network& network, const Cluster& cluster)
+  LayoutReader(const topologies::Value& root, std::string file, const Network& network,
+               const Cluster& cluster)
       : file_(std::move(file)),
         top_(root, file_, "",
              {"micro_batches", "schedule", "zero", "recompute", "shares", "sends", "stages"}),
         network_(network),
         cluster_(cluster),
-        blocks_(first_layers_of_blocks(network)) {}
+        blocks_(strategies::first_layers_of_blocks(network)) {}
 
   LayoutFile read() && {
     LayoutFile result;
@@ -45,28 +46,29 @@ class LayoutReader {
       result.zero_stage = static_cast<std::int32_t>(*number);
     }
     if (const auto word = top_.maybe_text("schedule")) {
-      result.schedule = parse_spelling<PipelineSchedule>(*word, top_.where("schedule"));
+      result.schedule = parse_spelling<strategies::PipelineSchedule>(*word, top_.where("schedule"));
     }
     if (const auto word = top_.maybe_text("recompute")) {
-      result.recompute = parse_spelling<Recompute>(*word, top_.where("recompute"));
+      result.recompute = parse_spelling<strategies::Recompute>(*word, top_.where("recompute"));
     }
     if (const auto word = top_.maybe_text("shares")) {
-      result.shares = parse_spelling<ShareRule>(*word, top_.where("shares"));
+      result.shares = parse_spelling<strategies::ShareRule>(*word, top_.where("shares"));
     }
     if (const auto word = top_.maybe_text("sends")) {
       constexpr std::pair<std::string_view, bool> words[] = {{"overlapped", false},
                                                              {"blocking", true}};
       result.layout.blocking_sends = parse_word(*word, top_.where("sends"), words);
     }
-    const std::vector<Value>& stages = top_.list("stages");
+    const std::vector<topologies::Value>& stages = top_.list("stages");
     if (stages.empty()) {
       throw InputError(top_.where("stages"), "no stage", "accepted: one [[stages]] or more");
     }
     std::size_t next = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
       const bool last = s + 1 == stages.size();
-      const Fields fields(stages[s], file_, "stages", {"blocks", "layers", "groups", "samples"});
-      LayoutStage& stage = result.layout.stages.emplace_back();
+      const topologies::Fields fields(stages[s], file_, "stages",
+                                      {"blocks", "layers", "groups", "samples"});
+      strategies::LayoutStage& stage = result.layout.stages.emplace_back();
       stage.first = next;
       next = end_of(fields, next, last);
       read_groups(fields, stage);
@@ -76,14 +78,14 @@ class LayoutReader {
   }
 
  private:
-  static std::optional<std::int64_t> whole(const Fields& fields, std::string_view key,
+  static std::optional<std::int64_t> whole(const topologies::Fields& fields, std::string_view key,
                                            std::int64_t least, std::int64_t most) {
     if (fields.find(key) == nullptr) return std::nullopt;
     return fields.integer_or(key, least, least, most);
   }
 
   /// Where the next stage begins, for a stage that begins at `begin`.
-  std::size_t end_of(const Fields& fields, std::size_t begin, bool last) const {
+  std::size_t end_of(const topologies::Fields& fields, std::size_t begin, bool last) const {
     const bool by_block = fields.find("blocks") != nullptr;
     if (by_block == (fields.find("layers") != nullptr)) {
       throw InputError(fields.where(by_block ? "layers" : "blocks"),
@@ -124,7 +126,7 @@ class LayoutReader {
     return fmt::format("block {}", after - blocks_.begin() - 1);
   }
 
-  [[nodiscard]] LayerRange blocks_named(const Fields& fields) const {
+  [[nodiscard]] LayerRange blocks_named(const topologies::Fields& fields) const {
     const std::string text = fields.text("blocks");
     if (blocks_.empty()) {
       throw InputError(fields.where("blocks"),
@@ -157,7 +159,7 @@ class LayoutReader {
   }
 
   /// "first-last" or one name; names may have dashes themselves.
-  [[nodiscard]] LayerRange layers_named(const Fields& fields) const {
+  [[nodiscard]] LayerRange layers_named(const topologies::Fields& fields) const {
     const std::string text = fields.text("layers");
     if (const auto only = layer_named(text)) return {*only, *only};
     for (std::size_t dash = text.find('-'); dash != std::string::npos;
@@ -180,8 +182,8 @@ class LayoutReader {
                     network_.name, did_you_mean(wrong, names)));
   }
 
-  DeviceId device(const Value& item, const std::string& where) {
-    if (item.kind != Value::Kind::text) {
+  DeviceId device(const topologies::Value& item, const std::string& where) {
+    if (item.kind != topologies::Value::Kind::text) {
       throw InputError(where, fmt::format("{} instead of a device", item.described()),
                        "accepted: names of devices in quotes");
     }
@@ -194,18 +196,18 @@ class LayoutReader {
     return found;
   }
 
-  void read_groups(const Fields& fields, LayoutStage& stage) {
-    for (const Value& item : fields.list("groups")) {
+  void read_groups(const topologies::Fields& fields, strategies::LayoutStage& stage) {
+    for (const topologies::Value& item : fields.list("groups")) {
       const std::string where = fmt::format("{}:{}:stages.groups", file_, item.line);
-      if (item.kind != Value::Kind::list || item.items.empty()) {
+      if (item.kind != topologies::Value::Kind::list || item.items.empty()) {
         throw InputError(
             where,
-            item.kind == Value::Kind::list ? "a group without devices"
-                                           : item.described() + " instead of a group",
+            item.kind == topologies::Value::Kind::list ? "a group without devices"
+                                                       : item.described() + " instead of a group",
             "accepted: a list of devices for each replica: [[\"gpu0\", \"gpu1\"], [\"gpu2\"]]");
       }
       std::vector<DeviceId>& group = stage.groups.emplace_back();
-      for (const Value& one : item.items) {
+      for (const topologies::Value& one : item.items) {
         group.push_back(device(one, fmt::format("{}:{}:stages.groups", file_, one.line)));
       }
     }
@@ -216,12 +218,13 @@ class LayoutReader {
     }
   }
 
-  void read_samples(const Fields& fields, LayoutStage& stage, LayoutFile& result) const {
+  void read_samples(const topologies::Fields& fields, strategies::LayoutStage& stage,
+                    LayoutFile& result) const {
     if (fields.find("samples") == nullptr) return;
     const std::string where = fields.where("samples");
-    for (const Value& item : fields.list("samples")) {
-      const bool good =
-          item.kind == Value::Kind::integer && item.integer >= 0 && item.integer <= most_samples;
+    for (const topologies::Value& item : fields.list("samples")) {
+      const bool good = item.kind == topologies::Value::Kind::integer && item.integer >= 0 &&
+                        item.integer <= most_samples;
       if (!good) {
         throw InputError(where, item.described(),
                          fmt::format("accepted: whole numbers of 0 to {}", most_samples));
@@ -245,7 +248,7 @@ class LayoutReader {
   }
 
   std::string file_;
-  Fields top_;
+  topologies::Fields top_;
   const Network& network_;
   const Cluster& cluster_;
   std::vector<std::size_t> blocks_;  ///< by block its first layer
@@ -256,11 +259,11 @@ class LayoutReader {
 
 LayoutFile read_layout(std::string_view text, const std::string& file, const Network& network,
                        const Cluster& cluster) {
-  const Value root = parse_toml(text, file);
+  const topologies::Value root = topologies::parse_toml(text, file);
   return LayoutReader(root, file, network, cluster).read();
 }
 
-void take_decisions(const LayoutFile& file, StrategyInput& input) {
+void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;
@@ -268,4 +271,4 @@ void take_decisions(const LayoutFile& file, StrategyInput& input) {
   if (file.shares) input.shares = *file.shares;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

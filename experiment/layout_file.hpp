@@ -8,15 +8,15 @@
 
 #include "strategies/layout.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// A file with what it decides beyond the layout; what it leaves open, options decide.
 struct LayoutFile {
-  Layout layout;
+  strategies::Layout layout;
   std::optional<std::int32_t> micro_batches, zero_stage;
-  std::optional<PipelineSchedule> schedule;
-  std::optional<Recompute> recompute;
-  std::optional<ShareRule> shares;
+  std::optional<strategies::PipelineSchedule> schedule;
+  std::optional<strategies::Recompute> recompute;
+  std::optional<strategies::ShareRule> shares;
   /// Of a micro-batch, if a stage names samples.
   std::optional<std::int64_t> samples;
   std::string samples_at;  ///< where it does, for messages
@@ -43,6 +43,6 @@ struct LayoutFile {
                                      const Network& network, const Cluster& cluster);
 
 /// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`.
-void take_decisions(const LayoutFile& file, StrategyInput& input);
+void take_decisions(const LayoutFile& file, strategies::StrategyInput& input);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

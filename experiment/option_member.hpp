@@ -16,7 +16,7 @@
 #include "experiment/options.hpp"
 #include "sim/nccl.hpp"
 
-namespace parsim::option_member {
+namespace parsim::experiment::option_member {
 
 using Json = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
@@ -24,7 +24,7 @@ using Texts = std::vector<std::string>;
 /// A name and, if it is a file, the hash of its content; null if nothing was given.
 [[nodiscard]] Json source(const std::string& given, const std::string& name);
 /// A size has a unit, a share is a bare number or in percent.
-[[nodiscard]] Headroom parse_headroom(const std::string& text, std::string_view flag);
+[[nodiscard]] lowering::Headroom parse_headroom(const std::string& text, std::string_view flag);
 
 /// Throws InputError if the option accepts a closed set of words and this is none of them.
 void check_word(const std::string& text, const Option& option);
@@ -50,9 +50,9 @@ T parse(const std::string& text, const Option& option) {
     return parse_share(text, option.flag, least, most);
   } else if constexpr (std::is_same_v<T, Bytes>) {
     return parse_bytes(text, std::string(option.flag));
-  } else if constexpr (std::is_same_v<T, Headroom>) {
+  } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return parse_headroom(text, option.flag);
-  } else if constexpr (std::is_same_v<T, NcclVersion>) {
+  } else if constexpr (std::is_same_v<T, sim::NcclVersion>) {
     return parse_nccl_version(text, option.flag);
   } else {
     static_assert(std::is_same_v<T, std::string>);
@@ -80,13 +80,13 @@ template <class T>
 Json json_of(const T& value) {
   if constexpr (is_optional<T>) {
     return value ? json_of(*value) : Json(nullptr);
-  } else if constexpr (std::is_enum_v<T> || std::is_same_v<T, NcclVersion>) {
+  } else if constexpr (std::is_enum_v<T> || std::is_same_v<T, sim::NcclVersion>) {
     return std::string(to_text(value));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value.empty() ? Json(nullptr) : Json(value);
   } else if constexpr (std::is_same_v<T, Bytes>) {
     return value.value;
-  } else if constexpr (std::is_same_v<T, Headroom>) {
+  } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return {{"share", value.bytes ? Json(nullptr) : Json(value.share)},
             {"bytes", json_of(value.bytes)}};
   } else {
@@ -100,7 +100,7 @@ std::string text_of(const T& value) {
     return std::string(to_text(value));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value;
-  } else if constexpr (std::is_same_v<T, Headroom>) {
+  } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return fmt::format("{:g}%", 100 * value.share);
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     return fmt::format("{}", value);
@@ -165,7 +165,7 @@ struct Access {
   template <class T>
   static Texts spelled_by() {
     if constexpr (Spelled<T>) {
-      const auto words = spellings<T>();
+      const auto words = spellings_of<T>();
       return {words.begin(), words.end()};
     } else {
       return {};
@@ -190,4 +190,4 @@ constexpr OptionMember recorded(OptionMember of, Json (*json)(const Experiment&)
 template <auto part>
 constexpr OptionMember simulated = member<&Request::sim, part>;
 
-}  // namespace parsim::option_member
+}  // namespace parsim::experiment::option_member

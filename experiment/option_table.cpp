@@ -8,7 +8,7 @@
 #include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace option_member {
 
@@ -20,9 +20,9 @@ Json source(const std::string& given, const std::string& name) {
   return json;
 }
 
-Headroom parse_headroom(const std::string& text, std::string_view flag) {
+lowering::Headroom parse_headroom(const std::string& text, std::string_view flag) {
   constexpr double most = 0.9;
-  Headroom headroom;
+  lowering::Headroom headroom;
   if (text.ends_with('B')) {
     headroom.bytes = parse_bytes(text, std::string(flag));
   } else {
@@ -182,29 +182,29 @@ constexpr Option table[] = {
     {"--fidelity", "", model, times,
      "a collective is one flow per hop, with p2p each of its messages (--collectives ideal only), "
      "with macro a single flow; analytic uses formulas without contention",
-     "fidelity", simulated<&SimOptions::fidelity>},
+     "fidelity", simulated<&sim::SimOptions::fidelity>},
     {"--engine", "", model, times,
      "SimGrid, a faster implementation of its flow model, or SimGrid unless that would be slow; "
      "searches always use the fast one",
-     "engine", simulated<&SimOptions::engine>},
+     "engine", simulated<&sim::SimOptions::engine>},
     {"--no-symmetry", "", model, plans,
      "simulate every rank instead of one of each class of equal ranks; the result is the same",
-     "symmetry", simulated<&SimOptions::merge>, {.old_name = "--every-rank"}},
+     "symmetry", simulated<&sim::SimOptions::merge>, {.old_name = "--every-rank"}},
     {"--collectives", "", model, times,
      "cost of collectives and messages on top of the links': none, NCCL's protocols and "
      "launches, or from --collective-times (default: nccl)",
-     "collectives", simulated<&SimOptions::collectives>},
+     "collectives", simulated<&sim::SimOptions::collectives>},
     {"--collective-times", "[KIND[,RANKS]:]FILE", model, times,
      "output of nccl-tests or CSV, with --collectives measured",
      "collective_times", recorded(member<&Request::collective_times>, collective_files),
      {.repeats = true}},
     {"--algorithm", "", model, times, "NCCL's algorithm (default: the fastest)",
-     "algorithm", simulated<&SimOptions::algorithm>},
+     "algorithm", simulated<&sim::SimOptions::algorithm>},
     {"--protocol", "", model, times, "NCCL's protocol (default: the fastest)",
-     "protocol", simulated<&SimOptions::protocol>},
+     "protocol", simulated<&sim::SimOptions::protocol>},
     {"--nccl-version", "MAJOR.MINOR", model, times,
      "the NCCL release whose algorithms and latencies apply (default: 2.28)",
-     "nccl_version", simulated<&SimOptions::nccl_version>},
+     "nccl_version", simulated<&sim::SimOptions::nccl_version>},
 
     {"--jitter", "SHARE", variation, runs,
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",
@@ -345,4 +345,4 @@ bool Option::is_recorded_with_plan() const {
   return !key.empty() && (group == OptionGroup::question || !is_in_plan_file());
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

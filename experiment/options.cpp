@@ -4,7 +4,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 std::optional<std::string> Arguments::text(std::string_view flag) const {
   const auto found = values.find(flag);
@@ -30,4 +30,4 @@ void refuse_word(std::string_view text, std::string_view where,
                    fmt::format("accepted: {}{}", join(accepted), did_you_mean(text, accepted)));
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

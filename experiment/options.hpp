@@ -17,7 +17,7 @@
 #include "core/errors.hpp"
 #include "core/spelling.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 struct Option;
 struct Request;
@@ -131,8 +131,8 @@ template <Spelled Enum>
       }
     }
   }
-  constexpr auto known = spellings<Enum>();
+  constexpr auto known = spellings_of<Enum>();
   refuse_word(text, where, {known.begin(), known.end()});
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

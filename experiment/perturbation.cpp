@@ -11,7 +11,7 @@
 #include "experiment/options.hpp"
 #include "experiment/request.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -99,7 +99,7 @@ std::vector<std::string> interference_texts(const Interference& interference) {
   return texts;
 }
 
-std::string to_text(const CommonMemory& memory, const Cluster& cluster) {
+std::string common_memory_text(const CommonMemory& memory, const Cluster& cluster) {
   std::vector<std::string> names;
   for (const MemoryPart& part : memory.parts) {
     names.push_back(cluster.devices.at(part.device.index()).name);
@@ -143,4 +143,4 @@ Stragglers parse_stragglers(const Cluster& cluster, const std::vector<std::strin
   return stragglers;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

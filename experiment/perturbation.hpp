@@ -7,7 +7,7 @@
 #include "core/cluster.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// What --straggler asks for.
 struct Stragglers {
@@ -27,6 +27,6 @@ struct Stragglers {
 /// "tensor/communication=1.2" of each pair that holds something up.
 [[nodiscard]] std::vector<std::string> interference_texts(const Interference& interference);
 /// "gpu0, gpu1 share 4.10 TB/s of memory".
-[[nodiscard]] std::string to_text(const CommonMemory& memory, const Cluster& cluster);
+[[nodiscard]] std::string common_memory_text(const CommonMemory& memory, const Cluster& cluster);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

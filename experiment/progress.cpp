@@ -7,7 +7,7 @@
 
 #include "core/units.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 constexpr std::string_view erase_line = "\r\x1b[K";
@@ -59,4 +59,4 @@ void Progress::within(double share) {
   printed_ = true;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

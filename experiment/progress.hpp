@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace parsim {
+namespace parsim::experiment {
 
 class Progress {
  public:
@@ -29,4 +29,4 @@ class Progress {
   std::chrono::steady_clock::time_point start_, step_start_, last_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -9,7 +9,7 @@
 #include "experiment/communication.hpp"
 #include "experiment/layer_times.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -118,7 +118,7 @@ void check_strategy_options(const Request& request) {
       continue;
     }
     std::vector<std::string> readers;
-    for (const Strategy& entry : strategies()) {
+    for (const strategies::Strategy& entry : strategies::all()) {
       if (option.is_read_by(entry.name)) readers.push_back(entry.name);
     }
     const std::string_view hint =
@@ -131,31 +131,32 @@ void check_strategy_options(const Request& request) {
 /// Options of the simulator that exclude or need each other.
 void complete_sim_options(Request& request) {
   const auto given = [&](std::string_view flag) { return request.given.contains(flag); };
-  SimOptions& sim = request.sim;
-  if (given("--engine") && sim.fidelity == Fidelity::analytic) {
+  sim::SimOptions& sim = request.sim;
+  if (given("--engine") && sim.fidelity == sim::Fidelity::analytic) {
     throw InputError("--engine", "unused by formulas",
                      "accepted: with --fidelity p2p, hops or macro");
   }
-  if (!sim.merge && (sim.fidelity == Fidelity::p2p || sim.fidelity == Fidelity::analytic)) {
+  if (!sim.merge &&
+      (sim.fidelity == sim::Fidelity::p2p || sim.fidelity == sim::Fidelity::analytic)) {
     throw InputError("--no-symmetry", "every rank is simulated anyway",
                      "accepted: with --fidelity hops or macro");
   }
   // Message by message there is no library: its costs are those of whole collectives.
-  if (sim.fidelity == Fidelity::p2p) {
-    if (given("--collectives") && sim.collectives != CollectiveCost::ideal) {
+  if (sim.fidelity == sim::Fidelity::p2p) {
+    if (given("--collectives") && sim.collectives != sim::CollectiveCost::ideal) {
       throw InputError("--collectives",
                        fmt::format("'{}' with --fidelity p2p", to_text(sim.collectives)),
                        "accepted: ideal");
     }
-    sim.collectives = CollectiveCost::ideal;
+    sim.collectives = sim::CollectiveCost::ideal;
   }
   for (const std::string_view flag : {"--algorithm", "--protocol", "--nccl-version"}) {
-    if (given(flag) && sim.collectives != CollectiveCost::nccl) {
+    if (given(flag) && sim.collectives != sim::CollectiveCost::nccl) {
       throw InputError(flag, fmt::format("unused by {} collectives", to_text(sim.collectives)),
                        "accepted: with --collectives nccl");
     }
   }
-  const bool measured = sim.collectives == CollectiveCost::measured;
+  const bool measured = sim.collectives == sim::CollectiveCost::measured;
   if (request.collective_times.empty() == measured) {
     throw InputError("--collective-times",
                      measured ? "missing" : "unused unless collectives are measured",
@@ -210,7 +211,7 @@ std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& t
   return dims;
 }
 
-NcclVersion parse_nccl_version(std::string_view text, std::string_view where) {
+sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view where) {
   const std::size_t dot = text.find('.');
   const std::size_t end = dot == text.npos ? dot : text.find('.', dot + 1);
   if (dot == text.npos || text.substr(0, dot) != "2") {
@@ -252,4 +253,4 @@ void check_used(const Request& request, const Network& network, const std::vecto
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

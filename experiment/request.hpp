@@ -20,7 +20,7 @@
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// --hw-backend, --hw-partition and --hw-measured, as given.
 struct HardwareOptions {
@@ -29,7 +29,7 @@ struct HardwareOptions {
 
 /// What the user asked for; the table of options says which member belongs to which option. Absent
 /// optionals and empty texts were not given.
-struct Request : StrategyOptions {
+struct Request : strategies::StrategyOptions {
   std::string verb;
   std::vector<std::string> command;  ///< as typed, without the program
   std::set<std::string_view> given;  ///< flags
@@ -41,9 +41,9 @@ struct Request : StrategyOptions {
   std::optional<std::int64_t> batch;
   std::string scaling;  ///< "1,2,4"
   std::string server;
-  std::string costs = cost_sources().front().name;  ///< of kernels
+  std::string costs = sim::cost_sources().front().name;  ///< of kernels
   std::string profile;
-  SimOptions sim{.collectives = CollectiveCost::nccl, .engine = Engine::automatic};
+  sim::SimOptions sim{.collectives = sim::CollectiveCost::nccl, .engine = sim::Engine::automatic};
   std::vector<std::string> collective_times;
   double jitter = 0;                      ///< of kernel times: standard deviation over mean
   std::int64_t runs = 20;                 ///< with jitter
@@ -71,7 +71,7 @@ struct Request : StrategyOptions {
                                         const std::map<std::string, std::int64_t>& dims,
                                         std::string_view where);
 /// "2.18" or "2.18.6". Throws InputError for anything but a version of NCCL 2.
-[[nodiscard]] NcclVersion parse_nccl_version(std::string_view text, std::string_view where);
+[[nodiscard]] sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view where);
 /// "NAME=NUMBER" texts of --dim. Throws InputError for anything else or a name given twice.
 [[nodiscard]] std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& texts);
 /// `load_cluster` with its overrides applied. `notes` receives what a foreign file left open.
@@ -94,4 +94,4 @@ void apply_override(Cluster& cluster, const std::string& text);
 /// without effect is a misunderstanding. `plans` are those of the strategies that could make one.
 void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -12,7 +12,7 @@
 #include "lowering/lower.hpp"
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 /// By Hop::index(): bytes / what the link could have carried during the step.
 std::vector<double> link_use(const Cluster& cluster, const Timeline& timeline,
-                             const Slowdowns& slowdowns) {
+                             const sim::Slowdowns& slowdowns) {
   const Seconds step = makespan(timeline);
   if (timeline.hop_bytes.empty() || step <= Seconds{}) return {};
   std::vector<double> use;
@@ -66,7 +66,8 @@ std::vector<DeviceResult> device_results(const Experiment& experiment, const Pla
                                          const Run& run) {
   const Cluster& cluster = experiment.cluster;
   const std::vector<DeviceUse> use = device_use(run.dag, run.timeline, cluster.devices.size());
-  const std::vector<MemoryUse> memory = memory_use(experiment.network, cluster, plan);
+  const std::vector<lowering::MemoryUse> memory =
+      lowering::memory_use(experiment.network, cluster, plan);
   std::vector<DeviceResult> devices;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
     const DeviceModel& model = cluster.model(DeviceId{i});
@@ -85,22 +86,22 @@ bool has_server(const Plan& plan) {
 Spread jittered_steps(const Experiment& experiment, const ExecDag& dag) {
   std::vector<Seconds> steps;
   for (std::int64_t run = 0; run < experiment.request.runs; ++run) {
-    SimOptions options = experiment.step_options();
+    sim::SimOptions options = experiment.step_options();
     options.slowdowns.jitter = {
         experiment.request.jitter,
         experiment.request.seed + static_cast<std::uint64_t>(run) * 0x100000000ULL};
-    steps.push_back(
-        makespan(make_simulator(experiment.cluster, experiment.step_cost(), options)->run(dag)));
+    steps.push_back(makespan(
+        sim::make_simulator(experiment.cluster, experiment.step_cost(), options)->run(dag)));
   }
   return spread_of(std::move(steps));
 }
 
 }  // namespace
 
-bool RunResult::fits() const { return verdict() != Verdict::over; }
+bool RunResult::fits() const { return verdict() != lowering::Verdict::over; }
 
-Verdict RunResult::verdict() const {
-  Verdict worst = error.empty() ? Verdict::fits : Verdict::over;
+lowering::Verdict RunResult::verdict() const {
+  lowering::Verdict worst = error.empty() ? lowering::Verdict::fits : lowering::Verdict::over;
   for (const DeviceResult& device : devices) worst = std::max(worst, device.verdict());
   return worst;
 }
@@ -117,22 +118,23 @@ const DeviceResult* RunResult::fullest() const {
   return most == devices.end() ? nullptr : &*most;
 }
 
-const Strategy& layout_strategy() {
-  static const Strategy strategy{"layout", "the stages, groups and samples of --layout", nullptr};
+const strategies::Strategy& layout_strategy() {
+  static const strategies::Strategy strategy{"layout", "the stages, groups and samples of --layout",
+                                             nullptr};
   return strategy;
 }
 
-Planned make_plan(const Experiment& experiment, const Strategy& strategy,
+Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
                   std::span<const Plan> known, Progress* progress) {
   const Clock::time_point start = Clock::now();
   // A search simulates a hundred plans: with our own engine, equal but for SimGrid's nanosecond, in
   // a tenth of the time. The plan that it finds is simulated as the user asked.
-  SimOptions searching = experiment.request.sim;
-  searching.engine = Engine::fast;
-  const auto simulator = make_simulator(experiment.cluster, *experiment.cost, searching);
-  const auto simulate = simulation(experiment.network, experiment.cluster, *simulator);
+  sim::SimOptions searching = experiment.request.sim;
+  searching.engine = sim::Engine::fast;
+  const auto simulator = sim::make_simulator(experiment.cluster, *experiment.cost, searching);
+  const auto simulate = strategies::simulation(experiment.network, experiment.cluster, *simulator);
   Seconds simulating{};
-  StrategyInput input = experiment.strategy_input();
+  strategies::StrategyInput input = experiment.strategy_input();
   input.simulate = [&](const Plan& plan) {
     const Clock::time_point before = Clock::now();
     const Seconds step = simulate(plan);
@@ -143,8 +145,9 @@ Planned make_plan(const Experiment& experiment, const Strategy& strategy,
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out) take_decisions(*experiment.layout, input);
-  Plan plan = with_memory_options(
-      input, laid_out ? plan_layout(input, experiment.layout->layout) : strategy.plan(input));
+  Plan plan = strategies::with_memory_options(
+      input,
+      laid_out ? strategies::plan_layout(input, experiment.layout->layout) : strategy.plan(input));
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
@@ -154,10 +157,10 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   const Clock::time_point start = Clock::now();
   const Plan& plan = planned.plan;
   Run run;
-  run.dag = lower(experiment.network, experiment.cluster, plan);
+  run.dag = lowering::lower(experiment.network, experiment.cluster, plan);
   const CostModel& cost = experiment.step_cost();
-  const SimOptions options = experiment.step_options();
-  run.timeline = make_simulator(experiment.cluster, cost, options)->run(run.dag);
+  const sim::SimOptions options = experiment.step_options();
+  run.timeline = sim::make_simulator(experiment.cluster, cost, options)->run(run.dag);
   if (run.timeline.hop_bytes.empty() && !options.slowdowns.links.empty()) {
     throw InputError("--straggler", "a link, but measured messages have times of their own",
                      "accepted: a device, or without measured messages");
@@ -175,9 +178,9 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
   result.operations = static_cast<std::int64_t>(run.dag.size());
-  if (options.fidelity != Fidelity::analytic) {
-    const bool fast = options.engine == Engine::fast || run.timeline.chose_fast_engine;
-    result.engine = fast ? Engine::fast : Engine::simgrid;
+  if (options.fidelity != sim::Fidelity::analytic) {
+    const bool fast = options.engine == sim::Engine::fast || run.timeline.chose_fast_engine;
+    result.engine = fast ? sim::Engine::fast : sim::Engine::simgrid;
   }
   result.simulated_operations = result.operations - run.timeline.merged_operations;
   result.devices = device_results(experiment, plan, run);
@@ -186,17 +189,17 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   result.cost_shares = cost_shares(times, run.dag);
   result.cost_summary = experiment.step_summary();
   result.cost_accuracy = experiment.step_cost().accuracy(experiment.request.precision);
-  const SimOptions& sim = experiment.request.sim;
-  if (sim.collectives == CollectiveCost::measured || sim.algorithm || sim.protocol) {
+  const sim::SimOptions& sim = experiment.request.sim;
+  if (sim.collectives == sim::CollectiveCost::measured || sim.algorithm || sim.protocol) {
     result.communication =
-        communication_sources(run.dag, times.times, experiment.cluster, cost, sim);
+        sim::communication_sources(run.dag, times.times, experiment.cluster, cost, sim);
   }
   result.bounds =
       bounds_of(run.dag, experiment.cluster, times.times, run.timeline, options.slowdowns);
   result.checks = check_bounds(result.bounds, result.step_time,
-                               experiment.request.sim.fidelity != Fidelity::analytic);
+                               experiment.request.sim.fidelity != sim::Fidelity::analytic);
   result.notes = plan.notes;
-  for (std::string& note : memory_option_notes(experiment.network, plan)) {
+  for (std::string& note : strategies::memory_option_notes(experiment.network, plan)) {
     result.notes.push_back(std::move(note));
   }
   if (const std::string anomaly = links_anomaly(experiment, run); !anomaly.empty()) {
@@ -250,4 +253,4 @@ std::string port_name(const Cluster& cluster, const Port& port) {
                                          : cluster.switches[index].name;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -15,7 +15,7 @@
 #include "lowering/memory.hpp"
 #include "sim/communication_sources.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 class Progress;
 
@@ -23,15 +23,15 @@ struct DeviceResult {
   std::string name, model;
   DeviceKind kind = DeviceKind::gpu;
   DeviceUse use;
-  MemoryUse memory;
+  lowering::MemoryUse memory;
   Bytes capacity{};
-  Headroom headroom{};
+  lowering::Headroom headroom{};
 
   [[nodiscard]] Bytes peak() const { return memory.total(); }
-  [[nodiscard]] Verdict verdict() const { return headroom.verdict(peak(), capacity); }
+  [[nodiscard]] lowering::Verdict verdict() const { return headroom.verdict(peak(), capacity); }
   /// What is missing; 0 if the plan fits.
   [[nodiscard]] Bytes lacking() const {
-    return verdict() == Verdict::over ? peak() - headroom.usable(capacity) : Bytes{};
+    return verdict() == lowering::Verdict::over ? peak() - headroom.usable(capacity) : Bytes{};
   }
 };
 
@@ -49,14 +49,14 @@ struct RunResult {
   Bytes moved{};
   std::int64_t messages = 0;
   std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them
-  std::optional<Engine> engine;                         ///< that simulated it; nothing for formulas
+  std::optional<sim::Engine> engine;                    ///< that simulated it; nothing for formulas
   std::vector<DeviceResult> devices;                    ///< by DeviceId
   std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
   std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
   std::string cost_summary, cost_accuracy;
   /// With --collectives measured, --algorithm or --protocol only.
-  std::optional<CommunicationSources> communication;
+  std::optional<sim::CommunicationSources> communication;
   Bounds bounds;
   std::string checks;              ///< one line
   std::vector<std::string> notes;  ///< of the plan
@@ -67,7 +67,7 @@ struct RunResult {
 
   [[nodiscard]] bool fits() const;
   /// Of the device that is worst off; `over` if there is no plan.
-  [[nodiscard]] Verdict verdict() const;
+  [[nodiscard]] lowering::Verdict verdict() const;
   /// The device that uses the largest part of what it may fill, ties to the lower id; null if there
   /// is none.
   [[nodiscard]] const DeviceResult* fullest() const;
@@ -88,10 +88,10 @@ struct Planned {
   Seconds search_time{}, simulation_time{};
 };
 /// The strategy that the experiment's layout file stands for: it is not in the table.
-[[nodiscard]] const Strategy& layout_strategy();
+[[nodiscard]] const strategies::Strategy& layout_strategy();
 /// Asks a strategy. `known` are plans of other strategies for the same experiment. Throws
 /// InputError if it has no plan for the input.
-[[nodiscard]] Planned make_plan(const Experiment& experiment, const Strategy& strategy,
+[[nodiscard]] Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
                                 std::span<const Plan> known = {}, Progress* progress = nullptr);
 
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
@@ -109,4 +109,4 @@ struct Planned {
 /// Name of the device or switch at one end of a link.
 [[nodiscard]] std::string port_name(const Cluster& cluster, const Port& port);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

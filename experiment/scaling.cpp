@@ -9,7 +9,7 @@
 #include "core/text.hpp"
 #include "experiment/progress.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpus) {
   std::vector<std::int64_t> counts;
@@ -23,7 +23,8 @@ std::vector<std::int64_t> parse_scaling(const std::string& text, std::size_t gpu
   return counts;
 }
 
-Scaling scale(const Experiment& experiment, const std::vector<const Strategy*>& strategies,
+Scaling scale(const Experiment& experiment,
+              const std::vector<const strategies::Strategy*>& strategies,
               const std::vector<std::int64_t>& counts, bool quiet) {
   const auto gpus =
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
@@ -44,13 +45,13 @@ Scaling scale(const Experiment& experiment, const std::vector<const Strategy*>& 
     request.jitter = 0;
     const Experiment smaller(request);
     std::vector<Plan> known;
-    for (const Strategy* strategy : strategies) {
+    for (const strategies::Strategy* strategy : strategies) {
       progress.next(fmt::format("{} on {}", strategy->name, count));
       ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
       try {
-        const Planned planned =
-            make_plan(smaller, *strategy, strategy->plan == plan_best ? known : std::vector<Plan>{},
-                      &progress);
+        const Planned planned = make_plan(
+            smaller, *strategy,
+            strategy->plan == strategies::plan_best ? known : std::vector<Plan>{}, &progress);
         const RunResult result = run_plan(smaller, planned).result;
         point.samples_per_second = result.samples_per_second;
         point.fits = result.fits();
@@ -73,4 +74,4 @@ Scaling scale(const Experiment& experiment, const std::vector<const Strategy*>& 
   return scaling;
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

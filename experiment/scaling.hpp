@@ -10,7 +10,7 @@
 #include "experiment/experiment.hpp"
 #include "experiment/run.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// One strategy on the first `gpus` GPUs. Without a plan there are only the names.
 struct ScalingPoint {
@@ -33,7 +33,7 @@ struct Scaling {
 /// Weak scaling: every GPU has as many samples as in the experiment itself, so that a count is
 /// refused if that is no whole number. Each count is searched anew.
 [[nodiscard]] Scaling scale(const Experiment& experiment,
-                            const std::vector<const Strategy*>& strategies,
+                            const std::vector<const strategies::Strategy*>& strategies,
                             const std::vector<std::int64_t>& counts, bool quiet);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

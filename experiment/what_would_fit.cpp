@@ -10,21 +10,24 @@
 #include "lowering/recompute.hpp"
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 namespace {
 
 struct Saving {
   std::int32_t zero_stage = 0;
-  Recompute recompute = Recompute::none;
+  strategies::Recompute recompute = strategies::Recompute::none;
 };
 
 /// Sharding costs messages, dropping attention scores some kernels, the lowest peak a third of the
 /// step.
 std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits) {
   std::vector<Saving> savings;
-  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::optimal}) {
-    if (recompute < now.recompute || (recompute == Recompute::selective && !attention)) continue;
+  for (const strategies::Recompute recompute :
+       {strategies::Recompute::none, strategies::Recompute::selective,
+        strategies::Recompute::optimal}) {
+    if (recompute < now.recompute || (recompute == strategies::Recompute::selective && !attention))
+      continue;
     for (std::int32_t stage = now.zero_stage; stage <= (splits ? 3 : now.zero_stage); ++stage) {
       if (recompute != now.recompute || stage != now.zero_stage)
         savings.push_back({stage, recompute});
@@ -36,22 +39,22 @@ std::vector<Saving> savings_from(const Saving& now, bool attention, bool splits)
 std::string options_of(const Saving& saving) {
   std::vector<std::string> options;
   if (saving.zero_stage > 0) options.push_back(fmt::format("--zero {}", saving.zero_stage));
-  if (saving.recompute != Recompute::none) {
+  if (saving.recompute != strategies::Recompute::none) {
     options.push_back(fmt::format("--recompute {}", to_text(saving.recompute)));
   }
   return fmt::format("{}", fmt::join(options, " "));
 }
 
-bool data_fits(StrategyInput input, const Saving& saving, std::int64_t batch) {
+bool data_fits(strategies::StrategyInput input, const Saving& saving, std::int64_t batch) {
   input.zero_stage = saving.zero_stage;
   input.recompute = saving.recompute;
   input.batch = batch;
-  return fits(input, plan_data(input));
+  return strategies::fits(input, strategies::plan_data(input));
 }
 
 /// The largest multiple of the GPUs below the input's batch with which it fits.
-std::optional<std::int64_t> largest_batch(const StrategyInput& input, const Saving& saving,
-                                          std::int64_t gpus) {
+std::optional<std::int64_t> largest_batch(const strategies::StrategyInput& input,
+                                          const Saving& saving, std::int64_t gpus) {
   std::int64_t fitting = 0, beyond = (input.batch + gpus - 1) / gpus;  // in samples for each GPU
   while (beyond - fitting > 1) {
     const std::int64_t middle = (fitting + beyond) / 2;
@@ -65,13 +68,13 @@ std::optional<std::int64_t> largest_batch(const StrategyInput& input, const Savi
 
 std::string what_would_fit(const Experiment& experiment) {
   if (experiment.plan) return {};
-  const StrategyInput input = experiment.strategy_input();
+  const strategies::StrategyInput input = experiment.strategy_input();
   const auto gpus =
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
   const Saving now{input.zero_stage, input.recompute};
   if (data_fits(input, now, experiment.batch)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
-  const bool attention = !attention_scores(experiment.network).empty();
+  const bool attention = !lowering::attention_scores(experiment.network).empty();
   std::vector<std::string> ways;
   Saving most = now;
   for (const Saving& saving : savings_from(now, attention, splits)) {
@@ -95,4 +98,4 @@ std::string what_would_fit(const Experiment& experiment) {
                      std::min(gpus, experiment.batch));
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

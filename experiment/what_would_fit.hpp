@@ -5,7 +5,7 @@
 
 #include "experiment/experiment.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 /// "data would fit with --zero 1, or with --batch 96": the first options that save memory, least
 /// costly first, with which data parallelism fits, and the largest batch (a multiple of the GPUs)
@@ -14,4 +14,4 @@ namespace parsim {
 /// if a plan file has decided already.
 [[nodiscard]] std::string what_would_fit(const Experiment& experiment);
 
-}  // namespace parsim
+}  // namespace parsim::experiment

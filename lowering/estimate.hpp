@@ -7,7 +7,7 @@
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// How an estimate treats communications that share a link.
 enum class LinkSharing : std::uint8_t {
@@ -52,4 +52,4 @@ class Estimator {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace parsim {
+namespace parsim::lowering {
 
 GradientFlow gradient_flow(const Network& network) {
   const std::size_t count = network.layers.size();
@@ -41,4 +41,4 @@ std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow, La
   return passes;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -7,7 +7,7 @@
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// By layer.
 struct GradientFlow {
@@ -26,4 +26,4 @@ struct GradientFlow {
 [[nodiscard]] std::vector<Pass> passes_of(const Network& network, const GradientFlow& flow,
                                           LayerId layer);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace parsim {
+namespace parsim::lowering {
 
 Bytes Headroom::of(Bytes memory) const {
   if (bytes) return std::min(*bytes, memory);
@@ -18,4 +18,4 @@ Verdict Headroom::verdict(Bytes needed, Bytes memory) const {
   return needed.value > 0 && part > nearly_full ? Verdict::tight : Verdict::fits;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -7,7 +7,7 @@
 #include "core/spelling.hpp"
 #include "core/units.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// Whether a device can hold its part of a plan: easily, with little left, or not.
 enum class Verdict : std::uint8_t { fits, tight, over };
@@ -32,4 +32,4 @@ struct Headroom {
   friend bool operator==(const Headroom&, const Headroom&) = default;
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -7,7 +7,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -136,4 +136,4 @@ std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) 
   return order;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

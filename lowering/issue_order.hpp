@@ -6,7 +6,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// Every slot of the schedule once, each after the slots it depends on: forward after the forward
 /// of the stages it reads, backward after its own forward and the backward of the stages that read
@@ -15,4 +15,4 @@ namespace parsim {
 /// naming the rank list that waits for ever if there is no such order.
 [[nodiscard]] std::vector<Slot> issue_order(const Network& network, const Schedule& schedule);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -5,7 +5,7 @@
 
 #include "lowering/memory.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t elemen
   return bytes;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -8,7 +8,7 @@
 #include "lowering/issue_order.hpp"
 #include "lowering/lowering.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) {
   validate(plan, network, cluster, fmt::format("plan of strategy '{}'", plan.strategy));
@@ -202,4 +202,4 @@ void Lowering::emit(const Slot& slot) {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

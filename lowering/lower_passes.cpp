@@ -3,7 +3,7 @@
 
 #include "lowering/lowering.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -260,4 +260,4 @@ void Lowering::emit_backward(LayerId id, std::int32_t m) {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

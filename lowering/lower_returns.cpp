@@ -3,7 +3,7 @@
 
 #include "lowering/lowering.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 void Lowering::emit_received(LayerId id, std::size_t cell, std::int32_t m) {
   MicroBatchState& now = at(id, m);
@@ -194,4 +194,4 @@ void Lowering::emit_movements(LayerId id, EdgeId edge, const GradientReturn& bac
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

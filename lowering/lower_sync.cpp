@@ -3,7 +3,7 @@
 
 #include "lowering/lowering.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -252,4 +252,4 @@ void Lowering::finish() {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

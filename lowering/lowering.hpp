@@ -15,7 +15,7 @@
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// How one operand of a layer reaches it and how the gradient returns; the same for every
 /// micro-batch.
@@ -190,4 +190,4 @@ class Lowering {
   std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

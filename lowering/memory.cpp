@@ -9,7 +9,7 @@
 #include "lowering/sync.hpp"
 #include "lowering/zero_schedule.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -305,4 +305,4 @@ std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster
   return Accounting(network, cluster, plan).run();
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -7,7 +7,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// Peak memory of one device and what it is made of.
 struct MemoryUse {
@@ -56,4 +56,4 @@ struct MemoryUse {
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

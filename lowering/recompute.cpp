@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -235,4 +235,4 @@ void recompute_attention(const Network& network, Plan& plan) {
   for (const LayerId id : attention_scores(network)) plan.layers[id.index()].recompute = true;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

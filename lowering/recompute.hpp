@@ -8,7 +8,7 @@
 #include "core/plan.hpp"
 #include "lowering/gradient_flow.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// By layer: whether its output is dropped after forward. An output that another stage reads is
 /// kept even if the plan marks its layer for recomputation.
@@ -60,4 +60,4 @@ void recompute_segments(const Network& network, Plan& plan);
 /// section 5: selective recomputation). Fused attention kernels do the same.
 void recompute_attention(const Network& network, Plan& plan);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "lowering/reshard_support.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -325,4 +325,4 @@ void TensorLayout::bring_component(std::vector<Missing> missing, std::span<const
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -11,7 +11,7 @@
 #include "core/cluster.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// The pattern of a movement.
 enum class Pattern : std::uint8_t {
@@ -153,4 +153,4 @@ struct JointReturn {
 /// devices return separately.
 [[nodiscard]] JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> readers);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -11,7 +11,7 @@
 #include "core/ids.hpp"
 #include "core/region.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// The box that several boxes fill exactly, or nothing if their hull has holes or they overlap.
 [[nodiscard]] inline std::optional<Region> exact_union(std::span<const Region> boxes) {
@@ -104,4 +104,4 @@ template <class Item, class Key>
   return groups;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -5,7 +5,7 @@
 #include "lowering/reshard.hpp"
 #include "lowering/reshard_support.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -331,4 +331,4 @@ JointReturn joint_return(TensorLayout& tensor, std::span<const Returning> reader
   return joint;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -9,7 +9,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -284,4 +284,4 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
   return groups;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

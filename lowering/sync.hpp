@@ -11,7 +11,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// Parameters whose gradients are summed together over the same devices, and updated together.
 struct SyncGroup {
@@ -65,4 +65,4 @@ struct SyncGroup {
     const Network& network, const Plan& plan,
     const std::vector<std::span<const Cell>>& cells_of_layer);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -153,4 +153,4 @@ std::int64_t most_filled(const UnitsByVisit& filled, const std::vector<std::int6
   return most;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

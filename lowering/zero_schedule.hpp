@@ -12,7 +12,7 @@
 #include "lowering/recompute.hpp"
 #include "lowering/sync.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// The units that each layer visit uses, each once.
 using UnitsByVisit = std::vector<std::vector<std::size_t>>;
@@ -83,4 +83,4 @@ struct GradientBufferReuse {
 [[nodiscard]] std::int64_t most_filled(const UnitsByVisit& filled,
                                        const std::vector<std::int64_t>& bytes);
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -2,7 +2,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -88,4 +88,4 @@ Network overfeat() {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 Window window(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
   return {.kernel = kernel, .stride = stride, .pad_begin = padding, .pad_end = padding};
@@ -82,4 +82,4 @@ void finish(Network& network, LayerId from, std::int64_t classes, std::string na
   add_layer(network, "loss", Loss{}, {logits});
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

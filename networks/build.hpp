@@ -7,7 +7,7 @@
 
 #include "core/network.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 /// A window of `kernel`, padded alike at both ends.
 [[nodiscard]] Window window(std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
@@ -50,4 +50,4 @@ void pool_and_classify(Network& network, LayerId from, std::int64_t classes, dou
 /// A dense layer called `name` that makes the logits, then the loss, called "loss".
 void finish(Network& network, LayerId from, std::int64_t classes, std::string name = "fc");
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

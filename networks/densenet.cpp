@@ -5,7 +5,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -62,4 +62,4 @@ Network densenet121() {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

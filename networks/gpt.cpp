@@ -8,7 +8,7 @@
 #include "networks/transformer_blocks.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -88,4 +88,4 @@ Network gpt(const std::string& call, const std::string& where, const NetworkDefa
   return network;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

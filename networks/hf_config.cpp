@@ -8,7 +8,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::hugging_face {
+namespace parsim::networks::hugging_face {
 
 struct Config::Values {
   nlohmann::json json;
@@ -196,4 +196,4 @@ std::vector<std::string> Config::unread_shapes() const {
   return keys;
 }
 
-}  // namespace parsim::hugging_face
+}  // namespace parsim::networks::hugging_face

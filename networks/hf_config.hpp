@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace parsim::hugging_face {
+namespace parsim::networks::hugging_face {
 
 class Config {
  public:
@@ -48,4 +48,4 @@ class Config {
   std::unique_ptr<Values> values_;
 };
 
-}  // namespace parsim::hugging_face
+}  // namespace parsim::networks::hugging_face

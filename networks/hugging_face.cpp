@@ -14,7 +14,7 @@
 #include "networks/networks.hpp"
 #include "networks/transformer_blocks.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 
 namespace {
 
@@ -334,4 +334,4 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
                    fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
 }
 
-}  // namespace parsim
+}  // namespace parsim::networks

@@ -2,7 +2,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 // LeCun et al. 1998, with rectifiers and max pooling instead of squashing and trainable
 // subsampling, and conv2 connected to every map. Parameters: 156 + 2,416 + 48,120 + 10,164 + 850.
@@ -31,4 +31,4 @@ Network mlp() {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

@@ -9,9 +9,9 @@
 #include "core/errors.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 
-const std::vector<NetworkEntry>& networks() {
+const std::vector<NetworkEntry>& all() {
   using namespace zoo;
   static const std::vector<NetworkEntry> table{
       {"lenet5", "LeNet-5 on 32x32 digits", lenet5},
@@ -142,7 +142,7 @@ bool is_json(const std::string& path) {
 
 [[noreturn]] void refuse_unknown(const std::string& text, std::string_view where) {
   std::vector<std::string> names, formulas;
-  for (const NetworkEntry& entry : networks()) names.push_back(entry.name);
+  for (const NetworkEntry& entry : all()) names.push_back(entry.name);
   for (const NetworkFormula& entry : network_formulas()) formulas.push_back(entry.name);
   const std::string word = text.substr(0, text.find(':'));
   // A text with options is a formula: of equally near names formulas come first.
@@ -166,7 +166,7 @@ auto find_named(const Table& table, std::string_view name) {
 Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where,
                      const NetworkDefaults& defaults) {
-  if (const auto built_in = find_named(networks(), name_or_path); built_in != networks().end()) {
+  if (const auto built_in = find_named(all(), name_or_path); built_in != all().end()) {
     if (!dims.empty()) refuse_dims(dims, "built-in network", built_in->name);
     return built_in->build();
   }
@@ -190,4 +190,4 @@ Network load_network(const std::string& name_or_path,
   refuse_unknown(name_or_path, where);
 }
 
-}  // namespace parsim
+}  // namespace parsim::networks

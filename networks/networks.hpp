@@ -10,14 +10,14 @@
 
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 
 struct NetworkEntry {
   std::string name, summary;
   Network (*build)();
 };
 
-[[nodiscard]] const std::vector<NetworkEntry>& networks();
+[[nodiscard]] const std::vector<NetworkEntry>& all();
 
 /// What holds where neither the call nor the config.json says otherwise.
 struct NetworkDefaults {
@@ -59,4 +59,4 @@ struct NetworkFormula {
                                         const std::map<std::string, std::int64_t>& dims,
                                         const NetworkDefaults& defaults = {});
 
-}  // namespace parsim
+}  // namespace parsim::networks

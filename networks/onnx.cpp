@@ -9,7 +9,7 @@
 #include "networks/networks.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 
 namespace {
 
@@ -118,4 +118,4 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   return std::move(network);
 }
 
-}  // namespace parsim
+}  // namespace parsim::networks

@@ -8,7 +8,7 @@
 #include "core/errors.hpp"
 #include "networks/onnx_roles.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -244,4 +244,4 @@ std::vector<Dim> Builder::roles(const Value& value) const {
   return out;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -17,7 +17,7 @@
 #include "networks/onnx_graph.hpp"
 #include "networks/onnx_tensor.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 /// Where a tensor has its samples: its axis `axis` has outer × batch × inner indices. Windowed
 /// attention merges windows into the batch axis (inner > 1), and sequence-first code has the batch
@@ -141,4 +141,4 @@ class Builder {
                              << 22;  ///< elements of constants that may still be kept
 };
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -8,7 +8,7 @@
 #include "networks/onnx_builder.hpp"
 #include "networks/onnx_roles.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 Batch Builder::common_batch(std::span<const Value> values, std::size_t rank) const {
   for (const Value& value : values) {
@@ -212,4 +212,4 @@ Value Builder::from_map(const Node& node, const Value& map, const Batch& batch) 
   return rearrange(node, "transpose", map, dims, batch, kept);
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -9,7 +9,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 using onnx::TensorProto;
 
@@ -183,4 +183,4 @@ std::optional<AttributeValue> to_value(const onnx::AttributeProto& proto,
   }
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

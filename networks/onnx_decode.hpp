@@ -12,7 +12,7 @@ class AttributeProto;
 class TensorProto;
 }  // namespace onnx
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 /// The kind of elements behind ONNX's number for a type. Throws InputError for what is no number.
 [[nodiscard]] Element element_of(int type, const std::string& where);
@@ -23,4 +23,4 @@ namespace parsim::onnx_reader {
 [[nodiscard]] std::optional<AttributeValue> to_value(const onnx::AttributeProto& proto,
                                                      const std::string& where);
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

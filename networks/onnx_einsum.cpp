@@ -7,7 +7,7 @@
 
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -114,4 +114,4 @@ void einsum(Builder& builder, const Node& node) {
   builder.output(node, 0, ordered(builder, node, out, shared + rows + columns, eq.out));
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

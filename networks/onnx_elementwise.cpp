@@ -7,7 +7,7 @@
 #include "networks/onnx_fold.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -218,4 +218,4 @@ Value elementwise(Builder& builder, const Node& node, const std::string& functio
   return out.dims() == dims ? out : builder.expand(node, out, dims);
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

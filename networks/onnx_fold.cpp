@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -248,4 +248,4 @@ std::vector<std::int64_t> pads_of(const Node& node, Operands in, std::size_t ran
   return out;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -10,7 +10,7 @@
 
 #include "networks/onnx_tensor.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 /// A node that asks for something impossible; the caller adds the location and makes it an
 /// InputError.
@@ -62,4 +62,4 @@ struct AxisSlice {
 /// Paddings before and after each axis (2 x rank numbers). Throws FoldError.
 [[nodiscard]] std::vector<std::int64_t> pads_of(const Node& node, Operands in, std::size_t rank);
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

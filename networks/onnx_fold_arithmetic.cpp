@@ -9,7 +9,7 @@
 
 #include "networks/onnx_fold.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -313,4 +313,4 @@ std::optional<std::vector<Tensor>> fold_arithmetic(const Node& node, Operands in
   return std::nullopt;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

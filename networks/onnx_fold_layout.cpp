@@ -9,7 +9,7 @@
 
 #include "networks/onnx_fold.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -351,4 +351,4 @@ Results fold_layout(const Node& node, Operands in) {
   return std::nullopt;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

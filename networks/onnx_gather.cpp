@@ -7,7 +7,7 @@
 #include "networks/onnx_fold.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -103,7 +103,7 @@ void expand(Builder& builder, const Node& node) {
   const Value& value = builder.operand(node, 0);
   const auto in = constants(builder, node);
   const Extents dims =
-      broadcast(value.dims(), integers(parsim::onnx_reader::operand(in, 1), "sizes"));
+      broadcast(value.dims(), integers(parsim::networks::onnx_reader::operand(in, 1), "sizes"));
   if (!value.is(Kind::weight)) {
     return builder.output(node, 0, builder.expand(node, builder.activation(node, value), dims));
   }
@@ -235,4 +235,4 @@ constexpr Operator gather_table[] = {
 
 std::span<const Operator> gather_operators() { return gather_table; }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

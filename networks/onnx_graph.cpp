@@ -16,7 +16,7 @@
 #include "core/graph.hpp"
 #include "networks/onnx_decode.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -251,4 +251,4 @@ Graph load_graph(const std::string& path, const std::map<std::string, std::int64
   return graph;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -9,7 +9,7 @@
 
 #include "networks/onnx_tensor.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 struct GraphInput {
   std::string name;
@@ -42,4 +42,4 @@ struct Graph {
 [[nodiscard]] Graph load_graph(const std::string& path,
                                const std::map<std::string, std::int64_t>& dims);
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

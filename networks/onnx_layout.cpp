@@ -7,7 +7,7 @@
 #include "networks/onnx_fold.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -201,4 +201,4 @@ Value permuted(Builder& builder, const Node& node, const Value& value,
   return builder.rearrange(node, "transpose", value, dims, batch, roles, moves);
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -6,7 +6,7 @@
 #include "networks/onnx_fold.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -115,4 +115,4 @@ constexpr Operator norms_table[] = {
 
 std::span<const Operator> norm_operators() { return norms_table; }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

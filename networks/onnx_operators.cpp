@@ -10,7 +10,7 @@
 #include "core/errors.hpp"
 #include "networks/onnx_fold.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::vector<const Tensor*> constants(const Builder& builder, const Node& node) {
   return out;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -10,7 +10,7 @@
 
 #include "networks/onnx_builder.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 struct Operator {
   std::string_view name;
@@ -49,4 +49,4 @@ void apply(Builder& builder, const Node& node);
 /// Einsum of two operands.
 void einsum(Builder& builder, const Node& node);
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -7,7 +7,7 @@
 
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -179,4 +179,4 @@ Value batched_matmul(Builder& builder, const Node& node, Value left, Value right
   return builder.emit(node, MatMul{}, builder.aligned(node, {left, right}, batch, rank), batch);
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

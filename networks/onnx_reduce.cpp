@@ -7,7 +7,7 @@
 #include "networks/onnx_fold.hpp"
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -120,4 +120,4 @@ constexpr Operator reduce_table[] = {
 
 std::span<const Operator> reduce_operators() { return reduce_table; }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

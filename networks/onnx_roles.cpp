@@ -4,7 +4,7 @@
 #include <iterator>
 #include <set>
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 std::vector<Dim> map_roles(std::size_t rank) {
   std::vector<Dim> roles(rank, Dim::other);
@@ -94,4 +94,4 @@ Shape shape_of(const Extents& extents, const std::vector<Dim>& roles) {
   return shape;
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

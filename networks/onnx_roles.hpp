@@ -8,7 +8,7 @@
 #include "core/layers.hpp"
 #include "networks/onnx_tensor.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 /// Roles of the axes of one sample of a graph input: integers are tokens; real numbers are
 /// channel, token × channel, channel × height × width, channel × depth × height × width.
@@ -25,4 +25,4 @@ namespace parsim::onnx_reader {
 /// A shape from extents and roles; a role that comes twice is `other` the second time.
 [[nodiscard]] Shape shape_of(const Extents& extents, const std::vector<Dim>& roles);
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 std::optional<std::int64_t> elements(std::span<const std::int64_t> dims) {
   bool empty = false;
@@ -37,4 +37,4 @@ Tensor Tensor::unknown(Element element, Extents dims) {
   return {element, std::move(dims), false, {}, {}};
 }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

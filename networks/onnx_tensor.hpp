@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 using Extents = std::vector<std::int64_t>;
 
@@ -83,4 +83,4 @@ struct Node {
   }
 };
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

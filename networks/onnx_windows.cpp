@@ -3,7 +3,7 @@
 
 #include "networks/onnx_operators.hpp"
 
-namespace parsim::onnx_reader {
+namespace parsim::networks::onnx_reader {
 
 namespace {
 
@@ -157,4 +157,4 @@ constexpr Operator windows_table[] = {
 
 std::span<const Operator> window_operators() { return windows_table; }
 
-}  // namespace parsim::onnx_reader
+}  // namespace parsim::networks::onnx_reader

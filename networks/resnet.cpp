@@ -6,7 +6,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -83,4 +83,4 @@ Network resnet(const ResNet& design) {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

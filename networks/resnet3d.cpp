@@ -4,7 +4,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -97,4 +97,4 @@ Network resattnet3d(std::string name, const std::array<int, 4>& blocks) {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

@@ -1,6 +1,6 @@
 #include "networks/transformer.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -111,4 +111,4 @@ LayerId first_token(Network& network, const std::string& name, LayerId from) {
   return add_layer(network, name + ".vector", Flatten{}, {first});
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

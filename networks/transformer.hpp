@@ -6,7 +6,7 @@
 
 #include "core/network.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 /// Root-mean-square norms have a scale and no shift.
 enum class TransformerNorm : std::uint8_t { layer, root_mean_square };
@@ -48,4 +48,4 @@ LayerId positions(Network& network, const std::string& name, std::int64_t rows,
 /// The first token as a vector.
 LayerId first_token(Network& network, const std::string& name, LayerId from);
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

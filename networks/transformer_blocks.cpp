@@ -4,7 +4,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 namespace {
 
@@ -99,4 +99,4 @@ void add_gpt(Network& network, const Gpt& design, const std::string& where) {
                         design.tied);
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

@@ -8,7 +8,7 @@
 #include "core/network.hpp"
 #include "networks/transformer.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 // Far above any existing model. What grows with the square of the sequence has its own bound.
 inline constexpr std::int64_t most_hidden = 1 << 18, most_ffn_hidden = 1 << 22, most_blocks = 4096,
@@ -56,4 +56,4 @@ struct Gpt {
 /// Adds it to a network without layers.
 void add_gpt(Network& network, const Gpt& design, const std::string& where);
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

@@ -5,7 +5,7 @@
 #include "networks/build.hpp"
 #include "networks/zoo.hpp"
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 Network vgg(std::string name, const std::array<int, 5>& convolutions) {
   constexpr std::array<std::int64_t, 5> filters{64, 128, 256, 512, 512};
@@ -27,4 +27,4 @@ Network vgg(std::string name, const std::array<int, 5>& convolutions) {
   return net;
 }
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

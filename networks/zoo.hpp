@@ -7,11 +7,11 @@
 
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 struct NetworkDefaults;
 }
 
-namespace parsim::zoo {
+namespace parsim::networks::zoo {
 
 /// LeNet-5, a multilayer perceptron: lenet.cpp.
 [[nodiscard]] Network lenet5();
@@ -65,4 +65,4 @@ LayerId basic_block(Network& network, const std::string& name, LayerId from, std
                           const NetworkDefaults& defaults);
 [[nodiscard]] std::string gpt_summary();
 
-}  // namespace parsim::zoo
+}  // namespace parsim::networks::zoo

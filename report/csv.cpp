@@ -1,6 +1,6 @@
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -32,4 +32,4 @@ std::string render_csv(const Document& document, bool /*color*/) {
   return out;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -7,7 +7,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -116,4 +116,4 @@ void add_words(Table& table, const std::string& title, const std::string& key,
   add_column(table, {title, key, false, audience}, std::move(cells));
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -11,7 +11,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// One entry of a table: rounded for people, exact in SI base units for programs.
 struct TableCell {
@@ -90,4 +90,4 @@ void add_words(Table& table, const std::string& title, const std::string& key,
 /// The shortest decimal text that reads back as the same number.
 [[nodiscard]] std::string exact(double value);
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -13,7 +13,7 @@
 #include "report/document.hpp"
 #include "report/trace.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -264,4 +264,4 @@ std::string dot_of(const ExecDag& dag, const Cluster& cluster) {
   return std::move(graph).take();
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -10,7 +10,7 @@
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// Boxes above which a graph is drawn collapsed.
 inline constexpr std::size_t most_dot_nodes = 1000;
@@ -28,4 +28,4 @@ inline constexpr std::size_t most_dot_nodes = 1000;
 /// Operations, each after those it waits for; collapsed by what they do on which device.
 [[nodiscard]] std::string dot_of(const ExecDag& dag, const Cluster& cluster);
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -5,10 +5,10 @@
 
 #include "core/embedded.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// style.css, table.js, what only pages with timelines have (timeline.css, timeline.js), and the
 /// schemas.
 [[nodiscard]] std::span<const EmbeddedFile> report_files();
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -7,13 +7,13 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json machine_json(const HardwareRows& rows) {
+Json machine_json(const experiment::HardwareRows& rows) {
   Json json = {{"backend", nullptr},
                {"name", nullptr},
                {"versions", Json::object()},
@@ -33,11 +33,12 @@ Json machine_json(const HardwareRows& rows) {
 }
 
 /// (predicted − measured) / measured.
-double error_of(const RunResult& result) {
+double error_of(const experiment::RunResult& result) {
   return (result.step_time - result.measured->median) / result.measured->median;
 }
 
-void add_row(Json& json, const RunResult& result, const HardwareRows& rows) {
+void add_row(Json& json, const experiment::RunResult& result,
+             const experiment::HardwareRows& rows) {
   for (const char* key : {"measured_step_time_s", "measured_low_s", "measured_high_s",
                           "measured_samples", "measured_error"}) {
     json[key] = nullptr;
@@ -62,11 +63,11 @@ std::string machine_line(const Machine& machine) {
                      machine.clocks);
 }
 
-void add_hardware(Document& document, const std::vector<RunResult>& results,
-                  const HardwareRows& rows) {
+void add_hardware(Document& document, const std::vector<experiment::RunResult>& results,
+                  const experiment::HardwareRows& rows) {
   Numbers measured{"measured", "measured_step_time_s", {}};
   std::vector<TableCell> errors;
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     const bool known = result.measured.has_value();
     measured.values.push_back(known ? result.measured->median.count()
                                     : std::numeric_limits<double>::quiet_NaN());
@@ -78,7 +79,7 @@ void add_hardware(Document& document, const std::vector<RunResult>& results,
   add_column(table, {"error", "measured_error"}, std::move(errors));
   if (rows.refusal.empty()) {
     document.head.push_back("measured on " + machine_line(rows.machine));
-    for (const RunResult& result : results) {
+    for (const experiment::RunResult& result : results) {
       if (result.measured_note.empty()) continue;
       document.notes.push_back(
           fmt::format("{}: not measured: {}", result.strategy, result.measured_note));
@@ -106,4 +107,28 @@ Document report_no_hardware(const std::string& refusal) {
   return document;
 }
 
-}  // namespace parsim
+Table measured_rows(const std::vector<validation::ValidationRow>& rows) {
+  Table table;
+  std::vector<std::string> sets;
+  std::vector<std::string> names;
+  std::vector<std::string> reasons;
+  Numbers predicted{"predicted step", "predicted", {}};
+  Numbers expected{"measured step", "expected", {}};
+  std::vector<TableCell> errors;
+  for (const validation::ValidationRow& row : rows) {
+    sets.push_back(row.claim.set);
+    names.push_back(row.claim.name);
+    predicted.values.push_back(row.predicted);
+    expected.values.push_back(row.claim.expected);
+    errors.push_back({signed_percent(row.error()), exact(row.error())});
+    reasons.push_back(row.claim.reason);
+  }
+  add_words(table, "network", "set", sets);
+  add_words(table, "strategy", "case", names);
+  add_numbers(table, "s", {predicted, expected});
+  add_column(table, {"error", "error"}, std::move(errors));
+  add_words(table, "largest difference", "reason", reasons);
+  return table;
+}
+
+}  // namespace parsim::report

@@ -6,13 +6,14 @@
 
 #include "experiment/hardware.hpp"
 #include "report/document.hpp"
+#include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// Appends the measured step and the prediction's error to the first table and to the JSON of
 /// simulate or compare. Without a measurement both are null and a note says why.
-void add_hardware(Document& document, const std::vector<RunResult>& results,
-                  const HardwareRows& rows);
+void add_hardware(Document& document, const std::vector<experiment::RunResult>& results,
+                  const experiment::HardwareRows& rows);
 
 /// The whole result where no hardware was found and no cluster was named.
 [[nodiscard]] Document report_no_hardware(const std::string& refusal);
@@ -20,4 +21,8 @@ void add_hardware(Document& document, const std::vector<RunResult>& results,
 /// "paced host (host): parsim-hw 1; clocks: …".
 [[nodiscard]] std::string machine_line(const Machine& machine);
 
-}  // namespace parsim
+/// Predicted and measured steps of `validate --hw`, a row each; `set` is the network, `name` the
+/// strategy.
+[[nodiscard]] Table measured_rows(const std::vector<validation::ValidationRow>& rows);
+
+}  // namespace parsim::report

@@ -8,7 +8,7 @@
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -28,9 +28,10 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
   std::vector<std::string> kept;
   for (std::size_t i = 0; i < command.size(); ++i) {
     const std::string flag = command[i].substr(0, command[i].find('='));
-    const bool writes = std::any_of(options().begin(), options().end(), [&](const Option& option) {
-      return option.flag == flag && option.writes_file();
-    });
+    const bool writes = std::any_of(experiment::options().begin(), experiment::options().end(),
+                                    [&](const experiment::Option& option) {
+                                      return option.flag == flag && option.writes_file();
+                                    });
     if (writes && flag == command[i]) ++i;  // its value is the next word
     if (!writes && flag != "--no-timeline") kept.push_back(command[i]);
   }
@@ -38,26 +39,26 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
 }
 
 /// What the row of each option records, and what was found out for it.
-Json inputs(const Experiment& experiment) {
-  const Request& request = experiment.request;
+Json inputs(const experiment::Experiment& experiment) {
+  const experiment::Request& request = experiment.request;
   Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     if (option.key.empty() || (experiment.plan && !option.is_recorded_with_plan())) continue;
     json[std::string(option.key)] = option.member.json(experiment);
   }
-  const std::optional<std::string> attention = attention_of(experiment.network);
+  const std::optional<std::string> attention = experiment::attention_of(experiment.network);
   json["attention"] =
       attention ? Json{{"kernels", *attention}, {"by_default", experiment.attention_by_default}}
                 : Json(nullptr);
   json["launch_interval_s"] = request.sim.launch_interval.count();
   json["simgrid"] = nullptr;
-  if (request.sim.fidelity != Fidelity::analytic && request.sim.engine != Engine::fast) {
-    json["simgrid"] = {{"version", simgrid_version()}, {"settings", simgrid_settings()}};
+  if (request.sim.fidelity != sim::Fidelity::analytic && request.sim.engine != sim::Engine::fast) {
+    json["simgrid"] = {{"version", sim::simgrid_version()}, {"settings", sim::simgrid_settings()}};
   }
   return json;
 }
 
-Json device_json(const DeviceResult& device) {
+Json device_json(const experiment::DeviceResult& device) {
   Json json;
   json["name"] = device.name;
   json["model"] = device.model;
@@ -77,7 +78,7 @@ Json device_json(const DeviceResult& device) {
   return json;
 }
 
-Json costs_json(const RunResult& result) {
+Json costs_json(const experiment::RunResult& result) {
   Json json;
   for (const Origin origin :
        {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
@@ -88,14 +89,14 @@ Json costs_json(const RunResult& result) {
   return json;
 }
 
-Json communication_json(const RunResult& result) {
+Json communication_json(const experiment::RunResult& result) {
   if (!result.communication) return nullptr;
-  const CommunicationSources& sources = *result.communication;
+  const sim::CommunicationSources& sources = *result.communication;
   return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
 }
 
 /// A row of a strategy without a plan has the same keys, with null for missing values.
-Json failed_json(const RunResult& result) {
+Json failed_json(const experiment::RunResult& result) {
   Json json = {{"strategy", result.strategy}};
   for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
                           "operations", "simulated_operations", "engine"}) {
@@ -119,7 +120,7 @@ Json spread_json(const Spread& spread) {
           {"samples", spread.samples}};
 }
 
-Json succeeded_json(const RunResult& result) {
+Json succeeded_json(const experiment::RunResult& result) {
   Json json;
   json["strategy"] = result.strategy;
   json["step_time_s"] = result.step_time.count();
@@ -130,13 +131,13 @@ Json succeeded_json(const RunResult& result) {
   json["simulated_operations"] = result.simulated_operations;
   json["engine"] = result.engine ? Json(to_text(*result.engine)) : Json(nullptr);
   json["devices"] = Json::array();
-  for (const DeviceResult& device : result.devices) {
+  for (const experiment::DeviceResult& device : result.devices) {
     json["devices"].push_back(device_json(device));
   }
   json["fits"] = result.fits();
   json["verdict"] = to_text(result.verdict());
   json["headroom_bytes"] = nullptr;
-  if (const DeviceResult* fullest = result.fullest()) {
+  if (const experiment::DeviceResult* fullest = result.fullest()) {
     json["headroom_bytes"] = fullest->headroom.of(fullest->capacity).value;
   }
   json["bottleneck"] = {
@@ -160,9 +161,9 @@ Json succeeded_json(const RunResult& result) {
   return json;
 }
 
-Json scaling_json(const Scaling& scaling) {
+Json scaling_json(const experiment::Scaling& scaling) {
   Json json = Json::array();
-  for (const ScalingPoint& point : scaling.points) {
+  for (const experiment::ScalingPoint& point : scaling.points) {
     Json row;
     row["gpus"] = point.gpus;
     row["batch"] = point.batch;
@@ -176,10 +177,11 @@ Json scaling_json(const Scaling& scaling) {
   return json;
 }
 
-Json result_json(const Experiment& experiment, const RunResult& result, const Json& shared) {
+Json result_json(const experiment::Experiment& experiment, const experiment::RunResult& result,
+                 const Json& shared) {
   Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
   json["warnings"] = experiment.warnings;
-  for (const std::string& warning : communication_warnings(result)) {
+  for (const std::string& warning : experiment::communication_warnings(result)) {
     json["warnings"].push_back(warning);
   }
   json["seed"] = experiment.request.seed;
@@ -192,30 +194,34 @@ Json result_json(const Experiment& experiment, const RunResult& result, const Js
 
 std::string version() { return PARSIM_VERSION; }
 
-std::string inputs_json(const Experiment& experiment) { return text_of(inputs(experiment)); }
+std::string inputs_json(const experiment::Experiment& experiment) {
+  return text_of(inputs(experiment));
+}
 
-std::string simulation_json(const Experiment& experiment, const RunResult& result,
-                            const std::string& advice) {
+std::string simulation_json(const experiment::Experiment& experiment,
+                            const experiment::RunResult& result, const std::string& advice) {
   Json json = result_json(experiment, result, inputs(experiment));
   if (!advice.empty()) json["advice"] = advice;
   return text_of(json);
 }
 
-std::string comparison_json(const Experiment& experiment, const std::vector<RunResult>& results,
-                            const std::string& best, const Scaling* scaling,
+std::string comparison_json(const experiment::Experiment& experiment,
+                            const std::vector<experiment::RunResult>& results,
+                            const std::string& best, const experiment::Scaling* scaling,
                             const std::string& advice) {
   const Json shared = inputs(experiment);
   Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
   if (!advice.empty()) json["advice"] = advice;
   if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     json["results"].push_back(result_json(experiment, result, shared));
   }
   return text_of(json);
 }
 
-std::string plan_summary_json(const Experiment& experiment, const Planned& planned,
-                              const std::string& plan_path, const std::string& dag_path) {
+std::string plan_summary_json(const experiment::Experiment& experiment,
+                              const experiment::Planned& planned, const std::string& plan_path,
+                              const std::string& dag_path) {
   Json json;
   json["strategy"] = planned.plan.strategy;
   json["micro_batches"] = planned.plan.schedule.micro_batches;
@@ -231,4 +237,4 @@ std::string plan_summary_json(const Experiment& experiment, const Planned& plann
   return text_of(json);
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -1,6 +1,6 @@
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -45,4 +45,4 @@ std::string render_md(const Document& document, bool /*color*/) {
   return out;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

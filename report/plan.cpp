@@ -8,7 +8,7 @@
 #include "experiment/files.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
   std::set<DeviceId> seen;
@@ -21,7 +21,7 @@ std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
   return fmt::format("{} … {} ({})", names.front(), names.back(), names.size());
 }
 
-Document report_plan(const Experiment& experiment, const Planned& planned,
+Document report_plan(const experiment::Experiment& experiment, const experiment::Planned& planned,
                      const std::string& plan_path, const std::string& dag_path) {
   const Plan& plan = planned.plan;
   std::vector<std::string> layers;
@@ -30,7 +30,7 @@ Document report_plan(const Experiment& experiment, const Planned& planned,
   std::vector<TableCell> stages;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     layers.push_back(experiment.network.layers[i].name);
-    cuts.push_back(split_text(plan.layers[i]));
+    cuts.push_back(experiment::split_text(plan.layers[i]));
     devices.push_back(devices_text(plan.layers[i], experiment.cluster));
     const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
     stages.push_back(TableCell::word(std::to_string(i < stage.size() ? stage[i] : 0)));
@@ -48,13 +48,14 @@ Document report_plan(const Experiment& experiment, const Planned& planned,
   document.tables = {std::move(table)};
   document.notes = plan.notes;
   document.warnings = experiment.warnings;
-  if (!plan_path.empty()) document.notes.push_back("plan written to " + shown_path(plan_path));
+  if (!plan_path.empty())
+    document.notes.push_back("plan written to " + experiment::shown_path(plan_path));
   if (!dag_path.empty())
-    document.notes.push_back("execution DAG written to " + shown_path(dag_path));
+    document.notes.push_back("execution DAG written to " + experiment::shown_path(dag_path));
   document.json = plan_path.empty() && dag_path.empty()
                       ? to_json(plan)
                       : plan_summary_json(experiment, planned, plan_path, dag_path);
   return document;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

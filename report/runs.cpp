@@ -11,7 +11,7 @@
 #include "experiment/what_would_fit.hpp"
 #include "report/scaling.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -36,14 +36,14 @@ std::string device_mix(const Cluster& cluster) {
 }
 
 /// "fp32", or "bf16 with gradients in fp32".
-std::string arithmetic_of(const Request& request) {
+std::string arithmetic_of(const experiment::Request& request) {
   const std::string_view kernels = to_text(request.precision);
   if (request.reduce_precision == storage_of(request.precision)) return std::string(kernels);
   return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
 }
 
 /// "modelled, not measured on these GPUs", or the shares and where the others come from.
-std::string kernel_times(const RunResult& result) {
+std::string kernel_times(const experiment::RunResult& result) {
   std::vector<std::string> shares;
   bool measured = false;
   for (const Origin origin :
@@ -58,8 +58,9 @@ std::string kernel_times(const RunResult& result) {
   return join(shares) + ", not measured on these GPUs";
 }
 
-std::vector<std::string> head(const Experiment& experiment, const std::vector<RunResult>& results) {
-  const Request& request = experiment.request;
+std::vector<std::string> head(const experiment::Experiment& experiment,
+                              const std::vector<experiment::RunResult>& results) {
+  const experiment::Request& request = experiment.request;
   const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const bool chosen = !request.batch && !experiment.plan;
   std::vector<std::string> lines;
@@ -68,82 +69,86 @@ std::vector<std::string> head(const Experiment& experiment, const std::vector<Ru
                               experiment.batch,
                               chosen ? fmt::format(" (default: 32 x {})", gpus) : "",
                               arithmetic_of(request), to_text(request.optimizer)));
-  const auto made = std::find_if(results.begin(), results.end(),
-                                 [](const RunResult& result) { return result.error.empty(); });
+  const auto made =
+      std::find_if(results.begin(), results.end(),
+                   [](const experiment::RunResult& result) { return result.error.empty(); });
   if (made != results.end()) {
     lines.push_back("kernel times: " + kernel_times(*made));
     if (!made->cost_accuracy.empty()) {
       lines.push_back("expected kernel error: " + made->cost_accuracy);
     }
   }
-  SimOptions sim = request.sim;
-  const auto by = [&](Engine engine) {
-    return std::any_of(results.begin(), results.end(),
-                       [&](const RunResult& result) { return result.engine == engine; });
+  sim::SimOptions sim = request.sim;
+  const auto by = [&](sim::Engine engine) {
+    return std::any_of(results.begin(), results.end(), [&](const experiment::RunResult& result) {
+      return result.engine == engine;
+    });
   };
   // A note names the rows if not all.
-  if (by(Engine::fast) && !by(Engine::simgrid)) sim.engine = Engine::fast;
-  lines.push_back("network: " + communication_model(sim));
-  const std::string communication = communication_line(experiment, results);
+  if (by(sim::Engine::fast) && !by(sim::Engine::simgrid)) sim.engine = sim::Engine::fast;
+  lines.push_back("network: " + experiment::communication_model(sim));
+  const std::string communication = experiment::communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;
 }
 
 /// The largest peak of a device.
-double peak_memory(const RunResult& result) {
+double peak_memory(const experiment::RunResult& result) {
   std::int64_t peak = 0;
-  for (const DeviceResult& device : result.devices) {
+  for (const experiment::DeviceResult& device : result.devices) {
     peak = std::max(peak, device.peak().value);
   }
   return static_cast<double>(peak);
 }
 
-std::string link_text(const RunResult& result) {
+std::string link_text(const experiment::RunResult& result) {
   if (!result.error.empty()) return "-";
   if (!result.bottleneck) return "none";
-  const LinkUse& use = *result.bottleneck;
+  const experiment::LinkUse& use = *result.bottleneck;
   return fmt::format("{} to {} {} %", use.from, use.to, three_digits(100 * use.utilisation));
 }
 
 /// wide   for people, too, all columns, not only those that fit a terminal
-Table result_table(const std::vector<RunResult>& results, bool wide) {
+Table result_table(const std::vector<experiment::RunResult>& results, bool wide) {
   const Audience details = wide ? Audience::everyone : Audience::programs;
   const auto numbers = [&](auto of) {
     std::vector<double> values;
-    for (const RunResult& result : results) {
+    for (const experiment::RunResult& result : results) {
       values.push_back(result.error.empty() ? static_cast<double>(of(result)) : absent);
     }
     return values;
   };
   const auto words = [&](auto of) {
     std::vector<std::string> texts;
-    for (const RunResult& result : results) texts.emplace_back(of(result));
+    for (const experiment::RunResult& result : results) texts.emplace_back(of(result));
     return texts;
   };
-  using R = const RunResult&;
+  using R = const experiment::RunResult&;
   // The fastest step is in its own unit, and not "0.124" where another strategy takes seconds.
   double fastest = absent;
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     if (result.error.empty()) fastest = std::fmin(fastest, result.step_time.count());
   }
   Table table;
   add_words(table, "strategy", "strategy", words([](R r) { return r.strategy; }));
-  add_numbers(
-      table, "s",
-      {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
-       {"compute", "mean_compute_s", numbers([](R r) { return mean_use(r).compute.count(); })},
-       {"exposed comm.", "mean_exposed_communication_s",
-        numbers([](R r) { return mean_use(r).exposed_communication.count(); })},
-       {"idle", "mean_idle_s", numbers([](R r) { return mean_use(r).idle.count(); }), details}},
-      fastest);
+  add_numbers(table, "s",
+              {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
+               {"compute", "mean_compute_s",
+                numbers([](R r) { return experiment::mean_use(r).compute.count(); })},
+               {"exposed comm.", "mean_exposed_communication_s",
+                numbers([](R r) { return experiment::mean_use(r).exposed_communication.count(); })},
+               {"idle", "mean_idle_s",
+                numbers([](R r) { return experiment::mean_use(r).idle.count(); }), details}},
+              fastest);
   add_numbers(table, "", {{"samples/s", "throughput_samples_per_s", numbers([](R r) {
                              return r.samples_per_second;
                            })}});
   add_numbers(table, "B",
               {{"moved", "bytes_moved", numbers([](R r) { return r.moved.value; }), details}});
   add_numbers(table, "B", {{"peak memory", "peak_memory_bytes", numbers(peak_memory)}});
-  add_words(table, "memory", "memory",
-            words([](R r) { return r.error.empty() ? memory_verdict(r) : std::string("-"); }),
+  add_words(table, "memory", "memory", words([](R r) {
+              return r.error.empty() ? experiment::memory_verdict(r) : std::string("-");
+            }),
             Audience::people);
   if (wide) {
     add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
@@ -165,12 +170,12 @@ Table result_table(const std::vector<RunResult>& results, bool wide) {
 
 }  // namespace
 
-std::optional<Table> jitter_table(const Experiment& experiment,
-                                  const std::vector<RunResult>& results) {
+std::optional<Table> jitter_table(const experiment::Experiment& experiment,
+                                  const std::vector<experiment::RunResult>& results) {
   if (experiment.request.jitter <= 0) return std::nullopt;
   std::vector<std::string> names;
   std::vector<double> median, low, high;
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     names.push_back(result.strategy);
     const bool known = result.jittered.has_value();
     median.push_back(known ? result.jittered->median.count() : absent);
@@ -191,20 +196,20 @@ std::optional<Table> jitter_table(const Experiment& experiment,
 
 namespace {
 
-Table device_table(const RunResult& result) {
+Table device_table(const experiment::RunResult& result) {
   const auto numbers = [&](auto of) {
     std::vector<double> values;
-    for (const DeviceResult& device : result.devices) {
+    for (const experiment::DeviceResult& device : result.devices) {
       values.push_back(static_cast<double>(of(device)));
     }
     return values;
   };
   const auto words = [&](auto of) {
     std::vector<std::string> texts;
-    for (const DeviceResult& device : result.devices) texts.push_back(of(device));
+    for (const experiment::DeviceResult& device : result.devices) texts.push_back(of(device));
     return texts;
   };
-  using D = const DeviceResult&;
+  using D = const experiment::DeviceResult&;
   Table table;
   add_words(table, "device", "name", words([](D d) { return d.name; }));
   add_words(table, "model", "model", words([](D d) { return d.model; }));
@@ -231,10 +236,11 @@ Table device_table(const RunResult& result) {
 }
 
 /// Names the rows that the fast engine simulated in place of SimGrid.
-std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& results) {
+std::string engine_note(const sim::SimOptions& sim,
+                        const std::vector<experiment::RunResult>& results) {
   std::vector<std::string> fast;
-  for (const RunResult& result : results) {
-    if (sim.engine == Engine::automatic && result.engine == Engine::fast) {
+  for (const experiment::RunResult& result : results) {
+    if (sim.engine == sim::Engine::automatic && result.engine == sim::Engine::fast) {
       fast.push_back(result.strategy);
     }
   }
@@ -245,9 +251,9 @@ std::string engine_note(const SimOptions& sim, const std::vector<RunResult>& res
       join(fast));
 }
 
-void append_notes(Document& document, const Experiment& experiment,
-                  const std::vector<RunResult>& results) {
-  for (const RunResult& result : results) {
+void append_notes(Document& document, const experiment::Experiment& experiment,
+                  const std::vector<experiment::RunResult>& results) {
+  for (const experiment::RunResult& result : results) {
     const std::string prefix = results.size() > 1 ? result.strategy + ": " : "";
     // Of several strategies only the one without a method of its own explains itself; JSON has all.
     if (results.size() == 1 || result.strategy == "best") {
@@ -258,17 +264,18 @@ void append_notes(Document& document, const Experiment& experiment,
   std::string engines = engine_note(experiment.request.sim, results);
   if (!engines.empty()) document.notes.push_back(std::move(engines));
   document.warnings = experiment.warnings;
-  for (const RunResult& result : results) {
-    for (std::string& warning : communication_warnings(result)) {
+  for (const experiment::RunResult& result : results) {
+    for (std::string& warning : experiment::communication_warnings(result)) {
       document.warnings.push_back(std::move(warning));
     }
   }
 }
 
 /// "fastest that fits: owt", and the fastest of the other strategies if that is `best`.
-std::string winner(const std::vector<RunResult>& sorted, const std::string& best) {
-  const auto first = std::find_if(sorted.begin(), sorted.end(),
-                                  [](const RunResult& result) { return result.fits(); });
+std::string winner(const std::vector<experiment::RunResult>& sorted, const std::string& best) {
+  const auto first =
+      std::find_if(sorted.begin(), sorted.end(),
+                   [](const experiment::RunResult& result) { return result.fits(); });
   if (first == sorted.end()) return "no plan fits in memory";
   const bool other = first->strategy != best && !best.empty();
   return fmt::format("fastest that fits: {}{}", first->strategy,
@@ -276,15 +283,17 @@ std::string winner(const std::vector<RunResult>& sorted, const std::string& best
 }
 
 /// "" if one fits.
-std::string advice_for(const Experiment& experiment, const std::vector<RunResult>& results) {
+std::string advice_for(const experiment::Experiment& experiment,
+                       const std::vector<experiment::RunResult>& results) {
   const bool fits = std::any_of(results.begin(), results.end(),
-                                [](const RunResult& result) { return result.fits(); });
-  return fits ? "" : what_would_fit(experiment);
+                                [](const experiment::RunResult& result) { return result.fits(); });
+  return fits ? "" : experiment::what_would_fit(experiment);
 }
 
 }  // namespace
 
-Document report_simulation(const Experiment& experiment, const RunResult& result) {
+Document report_simulation(const experiment::Experiment& experiment,
+                           const experiment::RunResult& result) {
   Document document;
   document.head = head(experiment, {result});
   document.tables = {result_table({result}, true), device_table(result)};
@@ -298,8 +307,9 @@ Document report_simulation(const Experiment& experiment, const RunResult& result
   return document;
 }
 
-Document report_comparison(const Experiment& experiment, const std::vector<RunResult>& results,
-                           const std::string& best, const Scaling* scaling) {
+Document report_comparison(const experiment::Experiment& experiment,
+                           const std::vector<experiment::RunResult>& results,
+                           const std::string& best, const experiment::Scaling* scaling) {
   Document document;
   document.head = head(experiment, results);
   document.tables = {result_table(results, experiment.request.wide)};
@@ -309,8 +319,9 @@ Document report_comparison(const Experiment& experiment, const std::vector<RunRe
   document.notes.push_back(winner(results, best));
   const std::string advice = advice_for(experiment, results);
   if (!advice.empty()) document.notes.push_back(advice);
-  const auto simulated = std::count_if(results.begin(), results.end(),
-                                       [](const RunResult& r) { return r.error.empty(); });
+  const auto simulated =
+      std::count_if(results.begin(), results.end(),
+                    [](const experiment::RunResult& r) { return r.error.empty(); });
   document.notes.push_back(
       fmt::format("self-checks passed in {} simulation{}", simulated, simulated == 1 ? "" : "s"));
   append_notes(document, experiment, results);
@@ -321,4 +332,4 @@ Document report_comparison(const Experiment& experiment, const std::vector<RunRe
   return document;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -10,42 +10,48 @@
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// "0.1.0".
 [[nodiscard]] std::string version();
 
 /// One strategy in detail: its row, then the devices.
-[[nodiscard]] Document report_simulation(const Experiment& experiment, const RunResult& result);
+[[nodiscard]] Document report_simulation(const experiment::Experiment& experiment,
+                                         const experiment::RunResult& result);
 /// All strategies as rows, in the order given. `best`: name of the fastest that fits, or "";
 /// `scaling`: null without --scaling.
-[[nodiscard]] Document report_comparison(const Experiment& experiment,
-                                         const std::vector<RunResult>& results,
-                                         const std::string& best, const Scaling* scaling);
+[[nodiscard]] Document report_comparison(const experiment::Experiment& experiment,
+                                         const std::vector<experiment::RunResult>& results,
+                                         const std::string& best,
+                                         const experiment::Scaling* scaling);
 
 /// Steps with --jitter, one row per strategy.
-[[nodiscard]] std::optional<Table> jitter_table(const Experiment& experiment,
-                                                const std::vector<RunResult>& results);
+[[nodiscard]] std::optional<Table> jitter_table(const experiment::Experiment& experiment,
+                                                const std::vector<experiment::RunResult>& results);
 
 /// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
 /// nothing does; else "".
-[[nodiscard]] std::string simulation_json(const Experiment& experiment, const RunResult& result,
+[[nodiscard]] std::string simulation_json(const experiment::Experiment& experiment,
+                                          const experiment::RunResult& result,
                                           const std::string& advice);
-[[nodiscard]] std::string comparison_json(const Experiment& experiment,
-                                          const std::vector<RunResult>& results,
-                                          const std::string& best, const Scaling* scaling,
+[[nodiscard]] std::string comparison_json(const experiment::Experiment& experiment,
+                                          const std::vector<experiment::RunResult>& results,
+                                          const std::string& best,
+                                          const experiment::Scaling* scaling,
                                           const std::string& advice);
 /// All inputs of a result, as JSON.
-[[nodiscard]] std::string inputs_json(const Experiment& experiment);
+[[nodiscard]] std::string inputs_json(const experiment::Experiment& experiment);
 /// The plan of a strategy, and the files it was written to ("" if not). Without files the JSON is
 /// the plan itself, else a summary.
-[[nodiscard]] Document report_plan(const Experiment& experiment, const Planned& planned,
-                                   const std::string& plan_path, const std::string& dag_path);
-[[nodiscard]] std::string plan_summary_json(const Experiment& experiment, const Planned& planned,
+[[nodiscard]] Document report_plan(const experiment::Experiment& experiment,
+                                   const experiment::Planned& planned, const std::string& plan_path,
+                                   const std::string& dag_path);
+[[nodiscard]] std::string plan_summary_json(const experiment::Experiment& experiment,
+                                            const experiment::Planned& planned,
                                             const std::string& plan_path,
                                             const std::string& dag_path);
 
 /// "gpu0, gpu1" or "gpu0 … gpu7 (8)": the devices of a layer, each once.
 [[nodiscard]] std::string devices_text(const LayerPlan& layer, const Cluster& cluster);
 
-}  // namespace parsim
+}  // namespace parsim::report

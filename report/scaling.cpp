@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-namespace parsim {
+namespace parsim::report {
 
-Table scaling_table(const Scaling& scaling) {
+Table scaling_table(const experiment::Scaling& scaling) {
   Table table;
   table.title = "weak scaling: speed-up over the fastest strategy on one GPU";
   std::vector<std::string> strategies;
   std::vector<double> counts, batches;
-  for (const ScalingPoint& point : scaling.points) {
+  for (const experiment::ScalingPoint& point : scaling.points) {
     if (std::find(strategies.begin(), strategies.end(), point.strategy) == strategies.end()) {
       strategies.push_back(point.strategy);
     }
@@ -32,7 +32,7 @@ Table scaling_table(const Scaling& scaling) {
   add_column(table, {"batch", "batch"}, std::move(batch));
   for (const std::string& strategy : strategies) {
     std::vector<double> values;
-    for (const ScalingPoint& point : scaling.points) {
+    for (const experiment::ScalingPoint& point : scaling.points) {
       if (point.strategy == strategy) {
         values.push_back(point.speedup.value_or(std::numeric_limits<double>::quiet_NaN()));
       }
@@ -42,4 +42,4 @@ Table scaling_table(const Scaling& scaling) {
   return table;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -4,9 +4,9 @@
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// A row for every number of GPUs, a column of speed-ups for every strategy.
-[[nodiscard]] Table scaling_table(const Scaling& scaling);
+[[nodiscard]] Table scaling_table(const experiment::Scaling& scaling);
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -4,7 +4,7 @@
 
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -67,4 +67,4 @@ std::string render_table(const Document& document, bool color) {
   return out;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

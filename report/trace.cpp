@@ -10,7 +10,7 @@
 
 #include "core/dag_traffic.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -192,4 +192,4 @@ std::string chrome_trace(const ExecDag& dag, const Cluster& cluster, const Timel
   return out + events + "\n]}\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

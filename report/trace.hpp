@@ -7,7 +7,7 @@
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// Trace Event Format: a process per device, a track per stream, sending and receiving apart, so
 /// that no two events of a track overlap. Times are rounded to nanoseconds. Events carry layer,
@@ -24,4 +24,4 @@ namespace parsim {
 /// What an operation is, in words: "conv1 forward, micro-batch 2".
 [[nodiscard]] std::string operation_name(const ExecDag& dag, OpId id);
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -10,7 +10,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -22,9 +22,9 @@ nlohmann::ordered_json optional_text(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
 
-nlohmann::ordered_json json_of(const std::vector<PlanGroup>& groups) {
+nlohmann::ordered_json json_of(const std::vector<validation::PlanGroup>& groups) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const PlanGroup& group : groups) {
+  for (const validation::PlanGroup& group : groups) {
     list.push_back({{"group", group.group},
                     {"plans", group.plans},
                     {"chosen", optional_text(group.chosen)},
@@ -38,9 +38,9 @@ nlohmann::ordered_json json_of(const std::vector<PlanGroup>& groups) {
 }
 
 /// published   with counts of rows, calibration and groups, which only measurements have
-std::string json_of(const Validation& validation, bool published) {
+std::string json_of(const validation::Validation& validation, bool published) {
   nlohmann::ordered_json sets = nlohmann::ordered_json::array();
-  for (const ValidationSet& set : validation.sets) {
+  for (const validation::ValidationSet& set : validation.sets) {
     const auto error = [&](double value) {
       return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
     };
@@ -69,7 +69,7 @@ std::string json_of(const Validation& validation, bool published) {
     sets.back()["uncalibrated"] = set.uncalibrated;
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const ValidationRow& row : validation.rows) {
+  for (const validation::ValidationRow& row : validation.rows) {
     rows.push_back({{"set", row.claim.set},
                     {"case", row.claim.name},
                     {"expected", row.claim.expected},
@@ -84,7 +84,7 @@ std::string json_of(const Validation& validation, bool published) {
                     {"verdict", optional_text(row.verdict)}});
   }
   nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
-  for (const Unresolved& item : validation.unresolved) {
+  for (const validation::Unresolved& item : validation.unresolved) {
     unresolved.push_back({{"set", item.set},
                           {"case", item.name},
                           {"reason", item.reason},
@@ -109,10 +109,10 @@ TableCell maybe(const std::optional<double>& value, std::string (*text)(double))
   return value ? TableCell{text(*value), exact(*value)} : TableCell{"-", ""};
 }
 
-Table table_of_sets(const std::vector<ValidationSet>& sets, bool published) {
+Table table_of_sets(const std::vector<validation::ValidationSet>& sets, bool published) {
   Table table;
   table.title = "errors by set";
-  using S = ValidationSet;
+  using S = validation::ValidationSet;
   const auto error = [&](const char* title, const char* key, double S::*field) {
     add(table, sets, {title, key}, [field](const S& set) {
       return maybe(set.rows > 0 ? std::optional(set.*field) : std::nullopt, magnitude);
@@ -143,10 +143,10 @@ Table table_of_sets(const std::vector<ValidationSet>& sets, bool published) {
   return table;
 }
 
-Table table_of_groups(const std::vector<PlanGroup>& groups) {
+Table table_of_groups(const std::vector<validation::PlanGroup>& groups) {
   Table table;
   table.title = "choice of the best plan";
-  using G = PlanGroup;
+  using G = validation::PlanGroup;
   const auto count = [&](const char* title, const char* key, std::size_t G::*field) {
     add(table, groups, {title, key},
         [field](const G& group) { return TableCell::word(std::to_string(group.*field)); });
@@ -164,9 +164,9 @@ Table table_of_groups(const std::vector<PlanGroup>& groups) {
 }
 
 /// "16 groups: mean regret 3.1 %, mean rank correlation 0.85", or nothing.
-std::vector<std::string> group_lines(const std::vector<PlanGroup>& groups) {
+std::vector<std::string> group_lines(const std::vector<validation::PlanGroup>& groups) {
   std::vector<double> regrets, correlations;
-  for (const PlanGroup& group : groups) {
+  for (const validation::PlanGroup& group : groups) {
     if (group.regret) regrets.push_back(*group.regret);
     if (group.spearman) correlations.push_back(*group.spearman);
   }
@@ -185,10 +185,10 @@ std::vector<std::string> group_lines(const std::vector<PlanGroup>& groups) {
 }
 
 /// A line for every set of training steps or collectives.
-std::vector<std::string> calibration_lines(const std::vector<ValidationSet>& sets) {
+std::vector<std::string> calibration_lines(const std::vector<validation::ValidationSet>& sets) {
   constexpr std::size_t named = 3;
   std::vector<std::string> lines;
-  for (const ValidationSet& set : sets) {
+  for (const validation::ValidationSet& set : sets) {
     if (set.rows == 0) continue;
     if (set.calibrated_by.empty()) {
       lines.push_back(fmt::format("{}: not calibrated", set.name));
@@ -211,10 +211,10 @@ std::vector<std::string> calibration_lines(const std::vector<ValidationSet>& set
   return lines;
 }
 
-Table table_of_rows(const std::vector<ValidationRow>& rows) {
+Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
   Table table;
   table.title = "published and predicted";
-  using R = ValidationRow;
+  using R = validation::ValidationRow;
   add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
   add(table, rows, {"case", "case", false},
       [](const R& r) { return TableCell::word(r.claim.name); });
@@ -240,13 +240,14 @@ Table table_of_rows(const std::vector<ValidationRow>& rows) {
 }
 
 /// The rows with the largest errors, largest first; equal ones in their order.
-std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, std::size_t count) {
+std::vector<validation::ValidationRow> worst_rows(
+    const std::vector<validation::ValidationRow>& rows, std::size_t count) {
   std::vector<std::size_t> order(rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return std::abs(rows[a].error()) > std::abs(rows[b].error());
   });
-  std::vector<ValidationRow> worst;
+  std::vector<validation::ValidationRow> worst;
   for (const std::size_t i : order) {
     if (worst.size() == count) break;
     worst.push_back(rows[i]);
@@ -255,9 +256,9 @@ std::vector<ValidationRow> worst_rows(const std::vector<ValidationRow>& rows, st
 }
 
 /// How many cases have no prediction, by set and reason, in the order of their first.
-std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
+std::vector<std::string> unresolved_lines(const std::vector<validation::Unresolved>& all) {
   std::vector<std::pair<std::string, std::size_t>> counts;
-  for (const Unresolved& item : all) {
+  for (const validation::Unresolved& item : all) {
     // Reasons with a location begin with the set.
     const bool placed = item.reason.starts_with(item.set + ":");
     const std::string line = placed ? item.reason : fmt::format("{}: {}", item.set, item.reason);
@@ -278,7 +279,7 @@ std::vector<std::string> unresolved_lines(const std::vector<Unresolved>& all) {
 
 }  // namespace
 
-Document report_papers(const Validation& validation) {
+Document report_papers(const validation::Validation& validation) {
   Document document;
   document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
   document.tables = {table_of_sets(validation.sets, false), table_of_rows(validation.rows)};
@@ -286,11 +287,11 @@ Document report_papers(const Validation& validation) {
       "error: (predicted − published) / published; mean, median and largest of its magnitude",
       "naive: devices x the rate of one device",
       "promised: largest error that the tests accept; '-': none"};
-  for (const Unresolved& item : validation.unresolved) {
+  for (const validation::Unresolved& item : validation.unresolved) {
     document.notes.push_back(
         fmt::format("{}: {}: not predicted: {}", item.set, item.name, item.reason));
   }
-  for (const ValidationRow& row : validation.rows) {
+  for (const validation::ValidationRow& row : validation.rows) {
     if (row.promise_broken()) {
       document.warnings.push_back(fmt::format("{}: {}: the error of {} is larger than promised",
                                               row.claim.set, row.claim.name,
@@ -301,7 +302,7 @@ Document report_papers(const Validation& validation) {
   return document;
 }
 
-Document report_published(const Validation& validation) {
+Document report_published(const validation::Validation& validation) {
   constexpr std::size_t shown = 10;
   Document document;
   document.head = {"published measurements and predictions"};
@@ -332,4 +333,4 @@ Document report_published(const Validation& validation) {
   return document;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -4,11 +4,11 @@
 #include "report/document.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// Errors by set, then every claim of the papers.
-[[nodiscard]] Document report_papers(const Validation& validation);
+[[nodiscard]] Document report_papers(const validation::Validation& validation);
 /// Errors by set, then the ten worst rows of published measurements; JSON has all.
-[[nodiscard]] Document report_published(const Validation& validation);
+[[nodiscard]] Document report_published(const validation::Validation& validation);
 
-}  // namespace parsim
+}  // namespace parsim::report

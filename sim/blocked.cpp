@@ -9,7 +9,7 @@
 
 #include "core/dag_traffic.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -86,4 +86,4 @@ std::string blocked_operations(const ExecDag& dag, const Cluster& cluster,
                      count > most_named ? fmt::format("; and {} more", count - most_named) : "");
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

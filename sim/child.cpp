@@ -14,7 +14,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -137,4 +137,4 @@ void run_in_child(const std::function<void()>& work,
   if (outcome == Outcome::other_error) throw BrokenInvariant(message);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Calls `work` in a forked child. What it leaves in `results` — memory of plain data that the
 /// caller owns — is then found there in this process too; nothing else it does is seen here.
@@ -21,4 +21,4 @@ template <class T>
   return std::as_writable_bytes(std::span<T>(data));
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

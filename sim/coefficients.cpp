@@ -11,7 +11,7 @@
 #include "core/text.hpp"
 #include "sim/embedded.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -121,4 +121,4 @@ double peak_of(const DeviceModel& model, Precision precision) {
   return std::max(model.peak_at(precision).value, model.peak_at(Precision::fp32).value);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

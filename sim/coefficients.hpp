@@ -8,7 +8,7 @@
 #include "core/cost_model.hpp"
 #include "sim/kernels.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Parts of the peak that kernels reach, by class (of the memory rate for KernelClass::memory), and
 /// seconds that every kernel costs on top. Parts above 1 are possible where less is multiplied than
@@ -62,4 +62,4 @@ struct Borrowed {
 /// A CPU's: a good matrix library, convolutions somewhat worse. A guess.
 inline constexpr Efficiency cpu_efficiency{0.6, 0.5, 0.4, 0.4, 0.6, 2e-6};
 
-}  // namespace parsim
+}  // namespace parsim::sim

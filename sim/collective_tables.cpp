@@ -12,7 +12,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -376,4 +376,4 @@ Bytes table_size(CollectiveKind kind, std::size_t ranks, Bytes payload) {
   return exchange ? Bytes{payload.value / static_cast<std::int64_t>(ranks - 1)} : payload;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "core/exec_dag.hpp"
 #include "sim/size_table.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Times of one kind of collective over so many ranks, alone on its machine.
 struct CollectiveTable {
@@ -59,4 +59,4 @@ void add_tables(std::vector<CollectiveTable>& all, std::vector<CollectiveTable> 
 /// what travels, (ranks−1)/ranks of every buffer.
 [[nodiscard]] Bytes table_size(CollectiveKind kind, std::size_t ranks, Bytes payload);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "sim/coefficients.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -400,4 +400,4 @@ CollectiveRun collective_run(CollectiveKind kind, std::span<const DeviceId> grou
   return {std::string(choice.algorithm), std::string(choice.protocol)};
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

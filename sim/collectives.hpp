@@ -11,7 +11,7 @@
 #include "core/routes.hpp"
 #include "sim/nccl.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// The rings of a group and how a payload is divided among them.
 struct GroupRings {
@@ -149,4 +149,4 @@ struct LoneFlow {
                                       Bytes payload, PathCache& paths,
                                       const SimOptions& options = {});
 
-}  // namespace parsim
+}  // namespace parsim::sim

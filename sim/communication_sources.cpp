@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "sim/collectives.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -96,4 +96,4 @@ CommunicationSources communication_sources(const ExecDag& dag, std::span<const S
   return sources;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -9,7 +9,7 @@
 #include "core/exec_dag.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Throws InputError (naming --algorithm or --protocol) if the options ask of the collective what
 /// NCCL cannot do there.
@@ -32,4 +32,4 @@ struct CommunicationSources {
                                                          const CostModel& cost,
                                                          const SimOptions& options);
 
-}  // namespace parsim
+}  // namespace parsim::sim

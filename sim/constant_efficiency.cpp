@@ -7,7 +7,7 @@
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -102,4 +102,4 @@ std::unique_ptr<CostModel> make_constant_efficiency(const Cluster& cluster,
   return std::make_unique<ConstantEfficiency>(cluster, options);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

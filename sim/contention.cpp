@@ -8,7 +8,7 @@
 #include "core/profile.hpp"
 #include "sim/prepared_dag.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -217,4 +217,4 @@ void Contention::forget_void_ends() {
   std::make_heap(due_.begin(), due_.end(), std::greater<>());
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

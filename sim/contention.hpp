@@ -15,7 +15,7 @@
 #include "core/profile.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// The running operations, and when they end.
 ///
@@ -102,4 +102,4 @@ class Contention {
   std::uint64_t version_ = 0;         ///< of the last end that was scheduled
 };
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -1,7 +1,7 @@
 #include "core/errors.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 const std::vector<CostSource>& cost_sources() {
   static const std::vector<CostSource> all = {
@@ -25,4 +25,4 @@ const CostSource& cost_source(std::string_view name, std::string_view where) {
                    "accepted: " + join(names) + did_you_mean(name, names));
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "sim/flow_engine.hpp"
 #include "sim/op_flows.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -337,4 +337,4 @@ void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cl
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -7,7 +7,7 @@
 #include "sim/prepared_dag.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Where a simulation writes its results.
 struct SimulationOutput {
@@ -25,4 +25,4 @@ struct SimulationOutput {
 void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
               const SimOptions& options, const SimulationOutput& output);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -5,8 +5,8 @@
 
 #include "core/embedded.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 [[nodiscard]] std::span<const EmbeddedFile> sim_files();
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -7,7 +7,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -329,4 +329,4 @@ void FairFlows::forget_void_ends() {
   std::make_heap(ends_.begin(), ends_.end(), std::greater<>());
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "core/routes.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Flows that share the links of a cluster max-min fairly: no flow's rate can rise without lowering
 /// that of a flow that is no faster. A flow whose route crosses a link k times uses k times its
@@ -139,4 +139,4 @@ class FairFlows {
   std::vector<Level> levels_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::sim

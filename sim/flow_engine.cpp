@@ -17,7 +17,7 @@
 #include "core/errors.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -246,4 +246,4 @@ void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
 
 void FlowEngine::run() { impl_->engine.run(); }
 
-}  // namespace parsim
+}  // namespace parsim::sim

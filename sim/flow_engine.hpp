@@ -11,7 +11,7 @@
 #include "core/routes.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Flows that share the links of a cluster max-min fairly. Links have SimGrid latency zero; the
 /// caller waits for a flow's latency before it starts it (wake_at), because SimGrid's TCP models
@@ -48,4 +48,4 @@ class FlowEngine {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -5,7 +5,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -218,4 +218,4 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   return kernels;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

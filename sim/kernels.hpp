@@ -9,7 +9,7 @@
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 enum class KernelClass : std::uint8_t { gemm, forward, backward_data, backward_weights, memory };
 
@@ -60,4 +60,4 @@ struct Kernels {
 [[nodiscard]] Kernels kernels_of(const Network& network, LayerId layer, const Part& part,
                                  Pass pass);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -8,7 +8,7 @@
 #include "core/random.hpp"
 #include "sim/op_flows.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -302,4 +302,4 @@ std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans) {
   return merged;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

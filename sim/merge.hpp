@@ -6,7 +6,7 @@
 #include "core/timeline.hpp"
 #include "sim/dag_run.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Merges equal operations and flows in `prepared`, or returns false and leaves it unchanged where
 /// merging is not exact or few are equal. Adds the bytes of all flows to `output` if it merges.
@@ -36,4 +36,4 @@ bool merge_equals(const ExecDag& dag, const Cluster& cluster, const SimOptions& 
 /// Copies the times of simulated operations to those merged with them, and returns their number.
 std::int64_t unmerge(const PreparedDag& prepared, std::span<Span> spans);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -12,7 +12,7 @@
 #include "core/errors.hpp"
 #include "sim/nccl_tables.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -436,4 +436,4 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
   return best;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -9,7 +9,9 @@
 #include "core/exec_dag.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
+
+using parsim::to_text;  // which the overload below would hide
 
 /// A group of devices as NCCL sees it.
 struct CommShape {
@@ -101,4 +103,4 @@ struct MessagePath {
 /// "2.28".
 [[nodiscard]] std::string to_text(NcclVersion version);
 
-}  // namespace parsim
+}  // namespace parsim::sim

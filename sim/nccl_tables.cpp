@@ -2,7 +2,7 @@
 
 #include <limits>
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -115,4 +115,4 @@ NcclVersion first_with(NcclProtocol protocol) {
   return {2, protocol == NcclProtocol::ll128 ? 5 : 0};
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

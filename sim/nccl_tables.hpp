@@ -5,7 +5,7 @@
 
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Microseconds or GB/s by protocol: LL, LL128, Simple.
 using ByProtocol = std::array<double, 3>;
@@ -37,4 +37,4 @@ struct NcclTables {
 [[nodiscard]] NcclVersion first_with(NcclAlgorithm algorithm, bool one_node);
 [[nodiscard]] NcclVersion first_with(NcclProtocol protocol);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -1,6 +1,6 @@
 #include "sim/network_costs.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
   const Route& route = paths_.between(from, to);
@@ -12,4 +12,4 @@ Seconds NetworkCosts::collective(CollectiveKind kind, std::span<const DeviceId> 
   return group.size() < 2 ? Seconds{0} : collective_time(kind, group, payload, paths_, options_);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

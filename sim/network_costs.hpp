@@ -6,7 +6,7 @@
 #include "core/cost_model.hpp"
 #include "sim/collectives.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Times of messages and collectives on an otherwise idle cluster. Holds a reference to it.
 class NetworkCosts {
@@ -25,4 +25,4 @@ class NetworkCosts {
   mutable PathCache paths_;  ///< found on demand; not part of the value
 };
 
-}  // namespace parsim
+}  // namespace parsim::sim

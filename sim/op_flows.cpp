@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -142,4 +142,4 @@ Seconds time_alone(const ExecDag& dag, const PreparedDag& prepared, OpId op, con
   return time_alone(flows, prepared, cluster);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

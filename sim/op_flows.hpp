@@ -5,7 +5,7 @@
 
 #include "sim/dag_run.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// The flows of an operation, for hops and macro. Adds to `output` the bytes that links carry and
 /// those that are reduced in the network; merge_equals() has counted those of merged operations.
@@ -26,4 +26,4 @@ void flows_of(const ExecDag& dag, const PreparedDag& prepared, OpId op, Fidelity
 /// Payload and shares of a collective, in bytes.
 [[nodiscard]] CollectivePayload payload_of(const ExecDag& dag, OpId op);
 
-}  // namespace parsim
+}  // namespace parsim::sim

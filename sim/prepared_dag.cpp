@@ -8,7 +8,7 @@
 #include "sim/kernels.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -239,4 +239,4 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
   return prepared;
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "core/exec_dag.hpp"
 #include "sim/collectives.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// The successors of every operation: those that may start when it ends.
 ///
@@ -107,4 +107,4 @@ struct PreparedDag {
 [[nodiscard]] PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                                   const SimOptions& options);
 
-}  // namespace parsim
+}  // namespace parsim::sim

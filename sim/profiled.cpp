@@ -13,7 +13,7 @@
 #include "sim/sim.hpp"
 #include "sim/size_table.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -245,4 +245,4 @@ std::unique_ptr<CostModel> make_profiled(const Cluster& cluster, std::unique_ptr
                    fmt::format("accepted: a cluster with {}", join(known, " or ")));
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

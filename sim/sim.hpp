@@ -16,7 +16,7 @@
 #include "sim/collective_tables.hpp"
 #include "sim/slowdowns.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// How transfers and collectives become flows. All-to-alls are pairwise messages at all fidelities.
 ///   p2p       every message of a ring, one after another: the reference, for up to some hundred
@@ -155,4 +155,4 @@ struct CostSource {
 [[nodiscard]] std::vector<CommonMemory> common_memory_of(const Profile& profile,
                                                          const Cluster& cluster);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -10,7 +10,7 @@
 #include "sim/op_flows.hpp"
 #include "sim/sim.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -77,4 +77,4 @@ std::string simulated_by(const SimOptions& options) {
   return "simulated by SimGrid " + simgrid_version();
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iterator>
 
-namespace parsim {
+namespace parsim::sim {
 
 std::optional<Seconds> interpolated(const SizeTable& table, Bytes size) {
   if (table.empty()) return std::nullopt;
@@ -22,4 +22,4 @@ std::optional<Seconds> interpolated(const SizeTable& table, Bytes size) {
   return below->second * std::pow(above->second / below->second, share);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

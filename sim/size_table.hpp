@@ -7,7 +7,7 @@
 
 #include "core/units.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Bytes to seconds.
 using SizeTable = std::map<std::int64_t, Seconds>;
@@ -16,4 +16,4 @@ using SizeTable = std::map<std::int64_t, Seconds>;
 /// last's bandwidth). Nothing if the table is empty.
 [[nodiscard]] std::optional<Seconds> interpolated(const SizeTable& table, Bytes size);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "core/errors.hpp"
 #include "core/random.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -118,4 +118,4 @@ std::unique_ptr<CostModel> make_slowed(const CostModel& base, std::vector<double
   return std::make_unique<Scaled>(base, 1, std::move(factors), std::move(note));
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

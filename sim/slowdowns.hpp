@@ -21,7 +21,7 @@
 #include "core/interference.hpp"
 #include "core/running_work.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Kernel times that vary from operation to operation, for the spread of a step's time.
 struct Jitter {
@@ -67,4 +67,4 @@ struct RateChange {
 [[nodiscard]] std::unique_ptr<CostModel> make_slowed(const CostModel& base,
                                                      std::vector<double> factors);
 
-}  // namespace parsim
+}  // namespace parsim::sim

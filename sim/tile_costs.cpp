@@ -8,7 +8,7 @@
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -145,4 +145,4 @@ std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster, const SimOpti
   return std::make_unique<TileCosts>(cluster, options);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

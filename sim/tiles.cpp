@@ -6,7 +6,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 namespace {
 
@@ -92,4 +92,4 @@ Seconds gemm_time(const Kernel& gemm, const TileRates& rates, std::int64_t eleme
   return std::min(direct, spectral_time(gemm, rates, element_bytes));
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

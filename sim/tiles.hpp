@@ -6,7 +6,7 @@
 #include "sim/coefficients.hpp"
 #include "sim/kernels.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 
 /// Tile sizes of matrix libraries, rows × columns of the result.
 struct Tile {
@@ -51,4 +51,4 @@ struct TileRates {
 [[nodiscard]] Seconds gemm_time(const Kernel& gemm, const TileRates& rates,
                                 std::int64_t element_bytes);
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -11,7 +11,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -51,7 +51,7 @@ std::vector<Finalist> other_strategies(const StrategyInput& input) {
   StrategyInput alone = input;  // as if it ran alone
   alone.known = {};
   alone.progress = {};
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     if (row.plan == plan_best) continue;
     const auto known = std::find_if(input.known.begin(), input.known.end(),
                                     [&](const Plan& plan) { return plan.strategy == row.name; });
@@ -88,13 +88,14 @@ void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
   }
 }
 
-Price estimated_price(const StrategyInput& input, Estimator& estimator, const Plan& plan) {
+Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator,
+                      const Plan& plan) {
   return {overcommit(input, plan), estimator.step_time(plan)};
 }
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns the number
 /// kept. `begin`, `share`: for progress, which part of all searching this is.
-std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& moves,
+std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator, Moves& moves,
                      Finalist& candidate, std::int64_t budget, double begin, double share) {
   std::int64_t kept = 0;
   constexpr std::int64_t pause = 16;
@@ -128,7 +129,7 @@ std::int64_t improve(const StrategyInput& input, Estimator& estimator, Moves& mo
 }
 
 /// The changed copies of the best starts.
-std::vector<Finalist> improved(const StrategyInput& input, Estimator& estimator,
+std::vector<Finalist> improved(const StrategyInput& input, lowering::Estimator& estimator,
                                const std::vector<Finalist>& starts, std::int64_t budget) {
   std::vector<Plan> templates;
   for (const Finalist& start : starts) templates.push_back(start.plan);
@@ -162,7 +163,7 @@ Plan plan_best(const StrategyInput& input) {
                      "a network, cluster and batch that at least one strategy can split");
   }
   add_variants(finalists, input);
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   for (Finalist& start : finalists) {
     start.price = estimated_price(input, estimator, start.plan);
   }
@@ -199,4 +200,4 @@ Plan plan_best(const StrategyInput& input) {
   return plan;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -5,7 +5,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 std::optional<std::int64_t> block_of(const Network& network, LayerId layer) {
   constexpr std::string_view prefix = "block";
@@ -54,4 +54,4 @@ void recompute_blocks(const Network& network, Plan& plan) {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

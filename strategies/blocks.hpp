@@ -8,7 +8,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// The block of a layer, by its name: "block3.mlp.up" is of block 3. Nothing for what is around the
 /// blocks.
@@ -28,4 +28,4 @@ namespace parsim {
 /// kept.
 void recompute_blocks(const Network& network, Plan& plan);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -12,7 +12,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -52,4 +52,4 @@ Plan plan_data(const StrategyInput& input) {
   return plan;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

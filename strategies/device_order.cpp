@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -116,4 +116,4 @@ std::vector<DeviceId> in_chain_order(const StrategyInput& input,
   return result;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

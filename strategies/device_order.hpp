@@ -5,7 +5,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// The devices in the order that minimises communication between neighbours: the sum over
 /// neighbours of the time of a large message alone, in the slower direction.
@@ -18,4 +18,4 @@ namespace parsim {
 [[nodiscard]] std::vector<DeviceId> in_chain_order(const StrategyInput& input,
                                                    const std::vector<DeviceId>& devices);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

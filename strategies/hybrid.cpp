@@ -22,7 +22,7 @@
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -301,8 +301,9 @@ Plan plan_hybrid(const StrategyInput& input) {
   std::vector<Plan> plans;
   const std::size_t most = devices.size() > most_devices_to_search ? 1 : finalists;
   std::size_t on_all = 0, on_fewer = 0;
-  Estimator estimator(input.step(),
-                      LinkSharing::ignored);  // shared links are left to the simulator
+  lowering::Estimator estimator(
+      input.step(),
+      lowering::LinkSharing::ignored);  // shared links are left to the simulator
   for (Choice& choice : choices) {
     const std::size_t parts = choice.first.size();
     const bool fewer = choice.shares.size() < devices.size() / parts;
@@ -336,4 +337,4 @@ Plan plan_hybrid(const StrategyInput& input) {
   return best;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

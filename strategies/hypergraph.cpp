@@ -15,7 +15,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -48,7 +48,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
     Price price;
   };
   constexpr double hopeless = 2;  // times the best; estimates err by some percent
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   std::vector<Ranked> ranked;
   std::vector<std::size_t> by_elements(candidates.size());
   std::iota(by_elements.begin(), by_elements.end(), std::size_t{0});
@@ -159,4 +159,4 @@ Plan plan_hypergraph(const StrategyInput& input) {
   return best;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

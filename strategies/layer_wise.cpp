@@ -20,7 +20,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -168,7 +168,7 @@ bool repair(const StrategyInput& input, const ClusterModel& model, const Tables&
   // Plans whose memory is looked at: a look costs as the layers do.
   const std::size_t most = 500'000 / std::max<std::size_t>(1, input.network.layers.size());
   const auto lacking = [&](const Plan& plan) {
-    const std::vector<MemoryUse> uses = memory_use(input, plan);
+    const std::vector<lowering::MemoryUse> uses = memory_use(input, plan);
     std::int64_t bytes = 0;
     for (std::size_t d = 0; d < uses.size(); ++d) {
       const std::int64_t over = uses[d].total().value - input.usable_memory(DeviceId{d}).value;
@@ -180,7 +180,7 @@ bool repair(const StrategyInput& input, const ClusterModel& model, const Tables&
   // devices together lack much there is nothing to spread, and looking takes minutes.
   constexpr double hopeless = 1.5;
   double used = 0, there = 0;
-  const std::vector<MemoryUse> now = memory_use(input, candidate.plan);
+  const std::vector<lowering::MemoryUse> now = memory_use(input, candidate.plan);
   for (std::size_t d = 0; d < now.size(); ++d) {
     if (input.cluster.model(DeviceId{d}).kind != DeviceKind::gpu) continue;
     used += static_cast<double>(now[d].total().value);
@@ -308,4 +308,4 @@ Plan plan_layer_wise(const StrategyInput& input) {
   return input.search_costs == SearchCosts::own ? plan_by_own(input) : plan_by_paper(input);
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -7,7 +7,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// The paper's sum, equation 1: no overlap, no concurrency between branches.
 ///
@@ -51,4 +51,4 @@ struct PaperVolume {
 /// "n=1" if there is none.
 [[nodiscard]] std::string configuration_text(const LayerPlan& plan);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -18,7 +18,7 @@
 #include "strategies/stages.hpp"
 #include "strategies/tensor/split.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -40,7 +40,7 @@ class LayoutPlanner {
       : input_(input),
         layout_(layout),
         micro_batches_(input.micro_batches.value_or(1)),
-        users_(users_of_parameters(input.network)) {}
+        users_(lowering::users_of_parameters(input.network)) {}
 
   Plan run() {
     expect_whole_micro_batches(input_.batch, micro_batches_, "layout");
@@ -339,7 +339,7 @@ class LayoutPlanner {
   }
 
   const StrategyInput& input_;
-  const GradientFlow flow_ = gradient_flow(input_.network);
+  const lowering::GradientFlow flow_ = lowering::gradient_flow(input_.network);
   const Layout& layout_;
   std::int32_t micro_batches_;
   std::vector<std::vector<LayerId>> users_;                       ///< by parameter
@@ -369,4 +369,4 @@ Plan plan_layout(const StrategyInput& input, const Layout& layout) {
   return LayoutPlanner(input, layout).run();
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -7,7 +7,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// A stage of a pipeline.
 struct LayoutStage {
@@ -41,4 +41,4 @@ struct Layout {
 /// layer to begin with, a device in two groups, and samples that are no micro-batch.
 [[nodiscard]] Plan plan_layout(const StrategyInput& input, const Layout& layout);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

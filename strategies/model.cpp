@@ -18,7 +18,7 @@
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -49,7 +49,7 @@ Part part_with(const StrategyInput& input, const Roles& roles, LayerId id, std::
 UnitShares shares_by_speed(const StrategyInput& input, const Roles& roles,
                            const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   UnitShares shares;
   for (const Group& group : roles.groups) {
     const auto time = [&](std::size_t kind, std::int64_t units) {
@@ -84,7 +84,7 @@ UnitShares equal_shares(const Roles& roles, std::size_t devices) {
 DeviceId last_device(const StrategyInput& input, const Roles& roles,
                      const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   std::vector<Seconds> times(devices.size());
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const auto like = std::find(kinds.begin(), kinds.end(), kinds[d]) - kinds.begin();
@@ -168,7 +168,7 @@ Plan fill(const StrategyInput& input, const Roles& roles, const std::vector<Devi
 std::vector<std::vector<DeviceId>> choices_of_devices(const StrategyInput& input,
                                                       const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   const std::size_t count = *std::max_element(kinds.begin(), kinds.end()) + 1;
   std::vector<std::pair<Seconds, std::size_t>> by_time(count);
   for (std::size_t kind = 0; kind < count; ++kind) {
@@ -219,4 +219,4 @@ Plan plan_model(const StrategyInput& input) {
   return plans[best_by_simulation(input, plans)];
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -4,7 +4,7 @@
 
 #include "strategies/plan_support.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 Plan plan_model_even(const StrategyInput& input) {
   const std::vector<DeviceId> devices = workers(input);
@@ -35,4 +35,4 @@ Plan plan_model_even(const StrategyInput& input) {
   return plan;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

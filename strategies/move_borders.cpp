@@ -5,7 +5,7 @@
 
 #include "strategies/price.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -18,7 +18,7 @@ std::size_t walk_of(const Plan& plan) {
 
 }  // namespace
 
-Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged start,
+Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
                     const std::function<Plan(const std::vector<std::size_t>&)>& make) {
   constexpr std::int64_t farthest = 4;        // layers: a convolution and what follows it
   constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
@@ -64,4 +64,4 @@ Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged sta
   return start;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -8,7 +8,7 @@
 #include "lowering/estimate.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// First layers of stages, and the plan that they make.
 struct Staged {
@@ -22,7 +22,8 @@ struct Staged {
 /// too many operations to look again.
 ///
 /// make   the plan of other first layers; stages stay non-empty and ascending
-[[nodiscard]] Staged move_borders(const StrategyInput& input, Estimator& estimator, Staged start,
+[[nodiscard]] Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator,
+                                  Staged start,
                                   const std::function<Plan(const std::vector<std::size_t>&)>& make);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

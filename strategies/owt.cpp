@@ -2,7 +2,7 @@
 // weights; dense layers by channel, because they have many weights and little work.
 #include "strategies/plan_support.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 Plan plan_owt(const StrategyInput& input) {
   const std::vector<DeviceId> devices = workers(input);
@@ -31,4 +31,4 @@ Plan plan_owt(const StrategyInput& input) {
   return plan;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -18,7 +18,7 @@
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -34,7 +34,7 @@ class Chains {
   Chains(const StrategyInput& input, std::int32_t micro_batches)
       : input_(input),
         micro_batches_(micro_batches),
-        flow_(gradient_flow(input.network)),
+        flow_(lowering::gradient_flow(input.network)),
         boundary_(boundary_bytes(input.network, input.precision)) {}
 
   [[nodiscard]] Pipeline cut(const std::vector<DeviceId>& devices) {
@@ -81,7 +81,7 @@ class Chains {
 
   const StrategyInput& input_;
   std::int32_t micro_batches_;
-  GradientFlow flow_;
+  lowering::GradientFlow flow_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
   std::map<std::int32_t, std::vector<double>> until_;  ///< by model
 };
@@ -221,7 +221,7 @@ Plan plan_pipeline(const StrategyInput& input) {
   const std::vector<std::vector<DeviceId>> chains = orders(input);
   std::vector<Candidate> candidates;
   // Links that several neighbours cross are left to the simulator.
-  Estimator estimator(input.step(), LinkSharing::ignored);
+  lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
   const auto attempt = [&](std::int32_t number) {
     for (Candidate& candidate : fastest_of(input, chains, number)) {
       candidate.price.step = estimator.step_time(with_memory_options(input, candidate.plan));
@@ -267,4 +267,4 @@ Plan plan_pipeline(const StrategyInput& input) {
   return best;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

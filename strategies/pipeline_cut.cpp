@@ -5,7 +5,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -111,4 +111,4 @@ PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches) {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// What a micro-batch costs a chain of stages, in seconds.
 struct ChainCosts {
@@ -32,4 +32,4 @@ struct PipelineCut {
 /// Checked against all cuts: tests/strategies/stages_test.cpp.
 [[nodiscard]] PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -6,7 +6,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 Plan empty_plan(const StrategyInput& input, std::string_view strategy,
                 const std::vector<DeviceId>& devices) {
@@ -79,4 +79,4 @@ void note_idle(Plan& plan, const LayerPlan& layer) {
                                    sizes.size(), plan.batch));
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -5,7 +5,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// A plan with everything but the layers' cuts: names, batch, one stage, one micro-batch, a rank
 /// list of `devices`.
@@ -30,4 +30,4 @@ namespace parsim {
 /// Notes in the plan how many devices of a layer cut by sample get none, if any.
 void note_idle(Plan& plan, const LayerPlan& layer);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

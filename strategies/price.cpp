@@ -13,7 +13,7 @@
 #include "lowering/zero_schedule.hpp"
 #include "strategies/blocks.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage > 0) {
@@ -24,9 +24,9 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
       if (input.zero_stage == 3) layer.weights = sharded;
     }
   }
-  if (input.recompute == Recompute::selective) recompute_attention(input.network, plan);
+  if (input.recompute == Recompute::selective) lowering::recompute_attention(input.network, plan);
   if (input.recompute == Recompute::full) recompute_blocks(input.network, plan);
-  if (input.recompute == Recompute::optimal) recompute_segments(input.network, plan);
+  if (input.recompute == Recompute::optimal) lowering::recompute_segments(input.network, plan);
   return plan;
 }
 
@@ -51,7 +51,8 @@ std::string zero_note(const Network& network, const Plan& plan) {
     all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
   }
   double whole = 0, split = 0;
-  for (const SyncGroup& group : sync_groups(network, plan, {all.begin(), all.end()})) {
+  for (const lowering::SyncGroup& group :
+       lowering::sync_groups(network, plan, {all.begin(), all.end()})) {
     for (const auto& [parameter, region] : group.contents) {
       (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
     }
@@ -60,7 +61,7 @@ std::string zero_note(const Network& network, const Plan& plan) {
   std::vector<std::string> what;
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
-  const bool scatters = scatters_each_micro_batch(plan.schedule);
+  const bool scatters = lowering::scatters_each_micro_batch(plan.schedule);
   if (stage >= 2 && scatters) what.emplace_back("gradients");
   if (stage == 3) what.emplace_back("weights");
   std::string note = what.empty()
@@ -81,7 +82,7 @@ std::string zero_note(const Network& network, const Plan& plan) {
 std::vector<std::string> memory_option_notes(const Network& network, const Plan& plan) {
   std::vector<std::string> notes;
   if (std::string note = zero_note(network, plan); !note.empty()) notes.push_back(std::move(note));
-  const std::vector<bool> dropped = dropped_outputs(network, plan);
+  const std::vector<bool> dropped = lowering::dropped_outputs(network, plan);
   const auto count = std::count(dropped.begin(), dropped.end(), true);
   if (count > 0) {
     notes.push_back(fmt::format("recompute: {} of {} layers are recomputed in the backward pass",
@@ -90,15 +91,15 @@ std::vector<std::string> memory_option_notes(const Network& network, const Plan&
   return notes;
 }
 
-std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
+std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
   if (input.recompute == Recompute::none && input.zero_stage == 0) {
-    return memory_use(input.network, input.cluster, plan);
+    return lowering::memory_use(input.network, input.cluster, plan);
   }
-  return memory_use(input.network, input.cluster, with_memory_options(input, plan));
+  return lowering::memory_use(input.network, input.cluster, with_memory_options(input, plan));
 }
 
 std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
-  const std::vector<MemoryUse> uses = memory_use(input, plan);
+  const std::vector<lowering::MemoryUse> uses = memory_use(input, plan);
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const std::int64_t needed = uses[i].total().value;
@@ -115,7 +116,7 @@ bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(inpu
 std::function<Seconds(const Plan&)> simulation(const Network& network, const Cluster& cluster,
                                                Executor& executor) {
   return [&network, &cluster, &executor](const Plan& plan) {
-    return makespan(executor.run(lower(network, cluster, plan)));
+    return makespan(executor.run(lowering::lower(network, cluster, plan)));
   };
 }
 
@@ -146,4 +147,4 @@ std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan>
   return best;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -7,7 +7,7 @@
 #include "lowering/memory.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// The price of a plan: the plan that over-commits memory less is better, then the shorter step.
 struct Price {
@@ -33,7 +33,8 @@ struct Price {
                                                            const Plan& plan);
 
 /// By device, of the plan with memory options.
-[[nodiscard]] std::vector<MemoryUse> memory_use(const StrategyInput& input, const Plan& plan);
+[[nodiscard]] std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input,
+                                                          const Plan& plan);
 
 /// How much a plan over-commits memory: 0 if every device can hold its part and the headroom, else
 /// the least n such that no device needs more than 2^n times its usable memory. Coarse, so that one
@@ -56,4 +57,4 @@ struct Price {
 [[nodiscard]] std::size_t best_by_simulation(const StrategyInput& input,
                                              std::span<const Plan> plans);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

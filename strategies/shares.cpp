@@ -10,7 +10,7 @@
 #include "lowering/sync.hpp"
 #include "strategies/plan_support.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 std::vector<double> relative_speeds(const std::vector<Seconds>& times) {
   std::vector<double> speeds;
@@ -150,10 +150,10 @@ std::vector<std::size_t> device_kinds(const Cluster& cluster,
   return kinds;
 }
 
-Seconds layer_time(const StrategyInput& input, const GradientFlow& flow, LayerId layer,
+Seconds layer_time(const StrategyInput& input, const lowering::GradientFlow& flow, LayerId layer,
                    const Part& part, DeviceId device) {
   Seconds time{0};
-  for (const Pass pass : passes_of(input.network, flow, layer)) {
+  for (const Pass pass : lowering::passes_of(input.network, flow, layer)) {
     time += kernel_time(input.cost, input.network, layer, part, pass, device, input.precision,
                         input.reduce_precision)
                 .time;
@@ -164,8 +164,8 @@ Seconds layer_time(const StrategyInput& input, const GradientFlow& flow, LayerId
 std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device, std::int64_t ways) {
   const Network& network = input.network;
   std::vector<Seconds> times(network.layers.size());
-  const GradientFlow flow = gradient_flow(network);
-  const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(network);
+  const std::vector<std::vector<LayerId>> users = lowering::users_of_parameters(network);
   for (const std::vector<ParameterId>& bucket : gradient_buckets(input)) {
     bool updated = false;
     std::int64_t elements = 0;
@@ -190,7 +190,7 @@ std::vector<std::int64_t> sample_shares(const StrategyInput& input,
                                         const std::vector<DeviceId>& devices,
                                         std::int64_t samples) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   return finish_together(samples, kinds, [&](std::size_t kind, std::int64_t units) {
     const auto like = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
     Seconds time{0};
@@ -202,4 +202,4 @@ std::vector<std::int64_t> sample_shares(const StrategyInput& input,
   });
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

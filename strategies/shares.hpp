@@ -9,7 +9,7 @@
 #include "lowering/gradient_flow.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// Relative speeds s_p = (1/t_p) / Σ_q (1/t_q) of devices that take t_p for the same work
 /// (Moreno-Alvarez et al. 2021). A device that takes no time at all makes all speeds equal.
@@ -45,7 +45,7 @@ using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
 /// would issue, without what recomputation repeats.
 ///
 /// Checked: tests/strategies/planned_time_test.cpp, against simulated plans of one device.
-[[nodiscard]] Seconds layer_time(const StrategyInput& input, const GradientFlow& flow,
+[[nodiscard]] Seconds layer_time(const StrategyInput& input, const lowering::GradientFlow& flow,
                                  LayerId layer, const Part& part, DeviceId device);
 
 /// By layer: a step's update of its parameters on a device that has one of `ways` equal shares of
@@ -60,4 +60,4 @@ using ShareTime = std::function<Seconds(std::size_t kind, std::int64_t units)>;
                                                       const std::vector<DeviceId>& devices,
                                                       std::int64_t samples);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

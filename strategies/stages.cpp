@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -182,4 +182,4 @@ void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
                    "a number of micro-batches that divides the batch");
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -12,7 +12,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// First element of every stage of a chain cut into contiguous, non-empty stages so that the
 /// largest load is as small as possible; among equals the earlier cut. Dynamic programming over
@@ -66,4 +66,4 @@ constexpr std::int64_t most_micro_batches = 4096;
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,
                                 std::string_view strategy);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

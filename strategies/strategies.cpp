@@ -4,9 +4,9 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
-const std::vector<Strategy>& strategies() {
+const std::vector<Strategy>& all() {
   static const std::vector<Strategy> table{
       {"data",
        "every device all weights and a share of the batch; gradients summed in buckets during "
@@ -38,7 +38,7 @@ const std::vector<Strategy>& strategies() {
 
 const Strategy& strategy(std::string_view name, std::string_view where) {
   std::vector<std::string> names;
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     if (row.name == name) return row;
     names.push_back(row.name);
   }
@@ -46,4 +46,4 @@ const Strategy& strategy(std::string_view name, std::string_view where) {
                    fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

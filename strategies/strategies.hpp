@@ -17,7 +17,7 @@
 #include "lowering/estimate.hpp"
 #include "lowering/headroom.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
 constexpr std::array<std::string_view, 2> spellings(PipelineSchedule) { return {"gpipe", "1f1b"}; }
@@ -74,7 +74,7 @@ struct StrategyOptions {
   std::uint64_t seed = 1;
   std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
   Recompute recompute = Recompute::none;
-  Headroom headroom{};  ///< memory that plans leave free
+  lowering::Headroom headroom{};  ///< memory that plans leave free
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;
@@ -101,7 +101,7 @@ struct StrategyInput : StrategyOptions {
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};
 
-  [[nodiscard]] StepInput step() const {
+  [[nodiscard]] lowering::StepInput step() const {
     return {network, cluster, cost, precision, reduce_precision, optimizer};
   }
   /// Memory of a device that a plan may fill.
@@ -115,7 +115,7 @@ struct Strategy {
   Plan (*plan)(const StrategyInput&);
 };
 
-[[nodiscard]] const std::vector<Strategy>& strategies();
+[[nodiscard]] const std::vector<Strategy>& all();
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const Strategy& strategy(std::string_view name, std::string_view where);
 
@@ -130,4 +130,4 @@ struct Strategy {
 [[nodiscard]] Plan plan_best(const StrategyInput& input);
 [[nodiscard]] Plan plan_hypergraph(const StrategyInput& input);
 
-}  // namespace parsim
+}  // namespace parsim::strategies

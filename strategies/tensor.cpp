@@ -20,7 +20,7 @@
 #include "strategies/stages.hpp"
 #include "strategies/tensor/arrangement.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -147,7 +147,7 @@ std::size_t work_of(const StrategyInput& input, const ParallelDegrees& degrees) 
 
 /// Estimates of the most promising arrangements; of more, until one fits, if none of them does.
 std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arranging,
-                                      Estimator& estimator,
+                                      lowering::Estimator& estimator,
                                       const std::vector<Arrangement>& arrangements) {
   constexpr std::size_t fewest = 4, few = 32, most = 64;
   constexpr std::size_t much_work = 4'000'000;
@@ -181,7 +181,7 @@ Plan plan_tensor(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
   Arranging arranging(input);
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   const std::vector<Estimated> candidates =
       most_promising(input, arranging, estimator,
                      arranged(input, arranging, all_degrees(input, devices), devices));
@@ -228,4 +228,4 @@ Plan plan_tensor(const StrategyInput& input) {
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

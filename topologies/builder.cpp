@@ -6,7 +6,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 ClusterBuilder::ClusterBuilder(std::string name, std::string where) : where_(std::move(where)) {
   cluster_.name = std::move(name);
@@ -87,4 +87,4 @@ Cluster ClusterBuilder::finish() && {
   return std::move(cluster_);
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

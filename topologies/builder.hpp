@@ -8,7 +8,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// Far above any existing machine; keeps a typo ("star:1000000") from exhausting the memory.
 inline constexpr std::int64_t most_devices = 65'536;
@@ -55,4 +55,4 @@ class ClusterBuilder {
   std::unordered_map<std::string, std::int64_t> link_names_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::topologies

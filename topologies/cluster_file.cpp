@@ -15,7 +15,7 @@
 #include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -391,4 +391,4 @@ std::string summary_of(std::string_view text, const std::string& file) {
   return {};
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -7,7 +7,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// The cluster that a text describes. `file` is its name for messages and its format: JSON if it
 /// ends in .json or the text begins with '{', else TOML. `notes`, unless null, receives what was
@@ -22,4 +22,4 @@ namespace parsim {
 /// larger than 64 MiB.
 [[nodiscard]] std::string read_cluster_text(const std::string& path, std::string_view where);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

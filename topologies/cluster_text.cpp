@@ -8,7 +8,7 @@
 #include "topologies/cluster_file.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -53,4 +53,4 @@ std::string read_cluster_text(const std::string& path, std::string_view where) {
   return text;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -78,4 +78,4 @@ Cluster build_cube_mesh(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -11,14 +11,14 @@
 #include "topologies/embedded.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
 /// `before`, then a key for the peak of each precision, then `after`.
 std::vector<std::string_view> with_precisions(std::vector<std::string_view> before,
                                               std::initializer_list<std::string_view> after) {
-  constexpr auto precisions = spellings<Precision>();
+  constexpr auto precisions = spellings_of<Precision>();
   before.insert(before.end(), precisions.begin(), precisions.end());
   before.insert(before.end(), after);
   return before;
@@ -66,7 +66,7 @@ Quantity positive(Quantity value, const std::string& where) {
 
 Label parse_label(const std::string& text, const std::string& where) {
   if (const auto label = from_text<Label>(text)) return *label;
-  const auto known = spellings<Label>();
+  const auto known = spellings_of<Label>();
   const std::vector<std::string> words(known.begin(), known.end());
   throw InputError(where, fmt::format("unknown label '{}'", text),
                    fmt::format("accepted: {}{}", join(words), did_you_mean(text, words)));
@@ -105,7 +105,7 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
   model.multiprocessors = static_cast<std::int32_t>(fields.integer_or(
       "multiprocessors", model.multiprocessors, base ? 0 : 1, most_multiprocessors));
   // fp32 comes first, because the others are emulated at its rate unless given.
-  constexpr auto precisions = spellings<Precision>();
+  constexpr auto precisions = spellings_of<Precision>();
   for (std::size_t i = 0; i < precisions.size(); ++i) {
     const bool required = !base && i == 0;
     const auto text = required ? fields.text(precisions[i]) : fields.maybe_text(precisions[i]);
@@ -142,4 +142,4 @@ const DeviceModel& device_model(std::string_view name, std::string_view where) {
   return find_device_type(device_models(), name, where);
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -6,7 +6,7 @@
 #include "core/cluster.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// Reads one entry. With `base = "…"` it starts from that type of `known` and changes what it
 /// names. Throws InputError with file, line and key.
@@ -20,4 +20,4 @@ namespace parsim {
 /// "measured", "data sheet" or "guessed".
 [[nodiscard]] Label parse_label(const std::string& text, const std::string& where);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -6,7 +6,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 std::string Value::described() const {
   switch (kind) {
@@ -96,4 +96,4 @@ const std::vector<Value>& Fields::list(std::string_view key) const {
                    "accepted: a list [ … ], or one [[…]] per entry");
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// One value of a file.
 struct Value {
@@ -59,4 +59,4 @@ class Fields {
   std::string file_, path_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -4,7 +4,7 @@
 
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 Cluster build_dragonfly(const GeneratorCall& call) {
   const std::vector<std::int64_t> shape = call.shape(3, 3);
@@ -46,4 +46,4 @@ Cluster build_dragonfly(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -5,9 +5,9 @@
 
 #include "core/embedded.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// The device table first, then the machines by name.
 [[nodiscard]] std::span<const EmbeddedFile> topologies_files();
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -5,7 +5,7 @@
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -113,4 +113,4 @@ Cluster build_fat_tree(const GeneratorCall& call) {
   return std::move(tree.builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -6,7 +6,7 @@
 #include "core/errors.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -66,4 +66,4 @@ Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& cou
   return with_devices(std::move(cluster), keep);
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

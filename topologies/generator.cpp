@@ -10,7 +10,7 @@
 #include "topologies/document.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -181,4 +181,4 @@ void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::stri
                    builder.add_provenance(call.provenance("cpu-rate")));
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

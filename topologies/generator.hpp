@@ -12,7 +12,7 @@
 #include "core/cluster.hpp"
 #include "topologies/builder.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 class GeneratorCall;
 
@@ -109,4 +109,4 @@ void add_cpu(ClusterBuilder& builder, const GeneratorCall& call, const std::stri
 [[nodiscard]] Cluster build_star(const GeneratorCall& call);
 [[nodiscard]] Cluster build_torus(const GeneratorCall& call);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

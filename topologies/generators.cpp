@@ -1,6 +1,6 @@
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 const std::vector<Generator>& generators() {
   static const std::vector<Generator> table{
@@ -70,4 +70,4 @@ const std::vector<Generator>& generators() {
   return table;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

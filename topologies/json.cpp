@@ -8,7 +8,7 @@
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -160,4 +160,4 @@ Value parse_json(std::string_view text, const std::string& file) {
   return std::move(builder.root);
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -8,7 +8,7 @@
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -81,4 +81,4 @@ Cluster build_nodes(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

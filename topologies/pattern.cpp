@@ -5,7 +5,7 @@
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0;
@@ -59,4 +59,4 @@ std::vector<Port> PortNames::match(std::string_view pattern, std::string_view wh
   return found;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -9,7 +9,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// True if `*` of the pattern, each standing for any characters or none, can be filled in to give
 /// the name. Takes at most the product of both lengths.
@@ -48,4 +48,4 @@ template <class Named>
   return found;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

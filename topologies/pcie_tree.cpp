@@ -3,7 +3,7 @@
 
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 Cluster build_pcie_tree(const GeneratorCall& call) {
   const std::int64_t count = call.shape(1, 1).front();
@@ -41,4 +41,4 @@ Cluster build_pcie_tree(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

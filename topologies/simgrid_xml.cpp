@@ -12,7 +12,7 @@
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -46,8 +46,7 @@ class PlatformWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
   }
   void prop(int indent, std::string_view id, std::string_view value) {
-    line("{:{}}<prop id=\"{}\" value=\"{}\"/>\n", "", indent, xml_escaped(id),
-         xml_escaped(value));
+    line("{:{}}<prop id=\"{}\" value=\"{}\"/>\n", "", indent, xml_escaped(id), xml_escaped(value));
   }
 
   /// Zones, hosts and routers share their names.
@@ -136,4 +135,4 @@ std::string simgrid_xml(const Cluster& cluster, std::string_view where) {
   return PlatformWriter(cluster).write();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

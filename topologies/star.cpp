@@ -4,7 +4,7 @@
 
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 Cluster build_star(const GeneratorCall& call) {
   const std::int64_t count = call.shape(1, 1).front();
@@ -23,4 +23,4 @@ Cluster build_star(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

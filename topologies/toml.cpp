@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -67,4 +67,4 @@ Value parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

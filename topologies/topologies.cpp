@@ -11,7 +11,7 @@
 #include "topologies/generator.hpp"
 #include "topologies/import/import.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -97,4 +97,4 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
                                fmt::join(endings, ", "), did_you_mean(word, known)));
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -7,7 +7,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 struct ClusterEntry {
   std::string name;     ///< "dgx-v100", or "star" for a generator
@@ -41,4 +41,4 @@ struct ClusterEntry {
 [[nodiscard]] Cluster first_gpus_of_nodes(Cluster cluster, const std::vector<std::size_t>& counts,
                                           const std::string& where);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -4,7 +4,7 @@
 
 #include "topologies/generator.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 Cluster build_torus(const GeneratorCall& call) {
   const bool is_ring = call.text().starts_with("ring:");
@@ -44,4 +44,4 @@ Cluster build_torus(const GeneratorCall& call) {
   return std::move(builder).finish();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

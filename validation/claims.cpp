@@ -6,7 +6,7 @@
 #include "validation/embedded.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -126,4 +126,4 @@ std::vector<Claim> paper_claims() {
   return all;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

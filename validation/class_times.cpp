@@ -6,7 +6,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -54,4 +54,4 @@ std::string largest_gap(const ClassTimes& times) {
   return worst;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -8,7 +8,7 @@
 #include "core/exec_dag.hpp"
 #include "core/timeline.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Predicted and measured time of all operations of a class, added up. Classes: kinds of layers,
 /// "update", "copy", "transfer", collectives, "delay".
@@ -19,4 +19,4 @@ using ClassTimes = std::map<std::string, std::pair<Seconds, Seconds>>;
 /// The class whose sum differs most, and by how much: "conv (+3.1 %)"; empty if none does.
 [[nodiscard]] std::string largest_gap(const ClassTimes& times);
 
-}  // namespace parsim
+}  // namespace parsim::validation

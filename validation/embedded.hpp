@@ -5,9 +5,9 @@
 
 #include "core/embedded.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// By name.
 [[nodiscard]] std::span<const EmbeddedFile> validation_files();
 
-}  // namespace parsim
+}  // namespace parsim::validation

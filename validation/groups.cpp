@@ -6,7 +6,7 @@
 
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::vector<PlanGroup> plan_groups(std::span<const PlanRun> runs, std::size_t le
   return groups;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace parsim {
+namespace parsim::validation {
 
 /// A run of a job under one plan.
 struct PlanRun {
@@ -40,4 +40,4 @@ struct PlanGroup {
 [[nodiscard]] std::vector<PlanGroup> plan_groups(std::span<const PlanRun> runs,
                                                  std::size_t least = 4);
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -12,7 +12,7 @@
 #include "core/text.hpp"
 #include "validation/embedded.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -258,4 +258,4 @@ std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
   return best->to;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

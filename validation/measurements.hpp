@@ -9,7 +9,7 @@
 
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// What a row may be used for.
 enum class Split : std::uint8_t { calibrate, validate, unscored };
@@ -50,4 +50,4 @@ enum class AliasKind : std::uint8_t { network, device, cluster };
 [[nodiscard]] std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
                                                        std::string_view hint = {});
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -17,7 +17,7 @@
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -28,20 +28,21 @@ std::int64_t whole(const Claim& claim, std::string_view key) {
 /// Network, cluster and costs of a claim, with the first `devices` GPUs.
 struct Case {
   Case(const Claim& claim, std::int64_t devices)
-      : network(load_network(claim.at("network"), {}, claim.set)),
-        cluster(load_cluster(claim.at("cluster"), claim.set)) {
-    cluster = first_gpus(std::move(cluster), static_cast<std::size_t>(devices), claim.set);
-    cost = make_constant_efficiency(cluster);
+      : network(networks::load_network(claim.at("network"), {}, claim.set)),
+        cluster(topologies::load_cluster(claim.at("cluster"), claim.set)) {
+    cluster =
+        topologies::first_gpus(std::move(cluster), static_cast<std::size_t>(devices), claim.set);
+    cost = sim::make_constant_efficiency(cluster);
     input.batch = devices * whole(claim, "samples_per_device");
     input.sync = Sync::Kind::ring;
   }
   /// Replaces the cost model.
   void calibrate(double factor) {
     base = std::move(cost);
-    cost = make_scaled(*base, factor);
+    cost = sim::make_scaled(*base, factor);
   }
-  [[nodiscard]] StrategyInput with_costs() const {
-    StrategyInput full{network, cluster, *cost};
+  [[nodiscard]] strategies::StrategyInput with_costs() const {
+    strategies::StrategyInput full{network, cluster, *cost};
     full.batch = input.batch;
     full.sync = input.sync;
     return full;
@@ -63,31 +64,32 @@ struct Case {
 Prediction paper_throughput(const Claim& claim) {
   const double one_device = static_cast<double>(whole(claim, "one_device"));
   const auto paper_input = [](const Case& at) {
-    StrategyInput input = at.with_costs();
-    input.search_costs = SearchCosts::paper;
+    strategies::StrategyInput input = at.with_costs();
+    input.search_costs = strategies::SearchCosts::paper;
     return input;
   };
   const Case alone(claim, 1);
-  const StrategyInput one = paper_input(alone);
-  const double uncalibrated = paper_price(one, plan_data(one)).step().count();
+  const strategies::StrategyInput one = paper_input(alone);
+  const double uncalibrated =
+      strategies::paper_price(one, strategies::plan_data(one)).step().count();
   const double published = static_cast<double>(one.batch) / one_device;
 
   const std::int64_t devices = whole(claim, "devices");
   Case all(claim, devices);
   all.calibrate(published / uncalibrated);
-  const StrategyInput input = paper_input(all);
-  const Plan plan = strategy(claim.at("strategy"), claim.set).plan(input);
-  const double step = paper_price(input, plan).step().count();
+  const strategies::StrategyInput input = paper_input(all);
+  const Plan plan = strategies::strategy(claim.at("strategy"), claim.set).plan(input);
+  const double step = strategies::paper_price(input, plan).step().count();
   return {static_cast<double>(input.batch) / step, static_cast<double>(devices) * one_device, {}};
 }
 
 /// GiB per step as figure 8 counts them.
 Prediction paper_volume_gib(const Claim& claim) {
   const Case all(claim, whole(claim, "devices"));
-  StrategyInput input = all.with_costs();
-  input.search_costs = SearchCosts::paper;
-  const Plan plan = strategy(claim.at("strategy"), claim.set).plan(input);
-  const PaperVolume volume = paper_volume(input, plan);
+  strategies::StrategyInput input = all.with_costs();
+  input.search_costs = strategies::SearchCosts::paper;
+  const Plan plan = strategies::strategy(claim.at("strategy"), claim.set).plan(input);
+  const strategies::PaperVolume volume = strategies::paper_volume(input, plan);
   const bool once = claim.at("accounting") == "each output once";
   const Bytes bytes = once ? volume.activations_once : volume.total();
   return {static_cast<double>(bytes.value) / (1024.0 * 1024.0 * 1024.0), std::nullopt, {}};
@@ -105,34 +107,37 @@ std::vector<double> numbers(const std::string& text) {
 /// Filters of one device by the released code's rounding.
 Prediction filters(const Claim& claim) {
   const std::vector<double> speeds = numbers(claim.at("speeds"));
-  const std::vector<std::int64_t> split = released_split(whole(claim, "filters"), speeds);
+  const std::vector<std::int64_t> split =
+      strategies::released_split(whole(claim, "filters"), speeds);
   const auto device = static_cast<std::size_t>(whole(claim, "device")) - 1;
   if (device >= split.size()) return {std::nullopt, std::nullopt, "no such device"};
   return {static_cast<double>(split[device]), std::nullopt, {}};
 }
 
-Seconds simulated(const StrategyInput& input, const Cluster& cluster, const Plan& plan) {
-  const auto simulator = make_simgrid_executor(cluster, input.cost, {});
-  return simulation(input.network, cluster, *simulator)(plan);
+Seconds simulated(const strategies::StrategyInput& input, const Cluster& cluster,
+                  const Plan& plan) {
+  const auto simulator = sim::make_simgrid_executor(cluster, input.cost, {});
+  return strategies::simulation(input.network, cluster, *simulator)(plan);
 }
 
 /// Plans with a simulator at hand, and simulates.
 Seconds simulated_strategy(const Case& at, const std::string& name, const std::string& where,
-                           ShareRule shares = ShareRule::equal,
+                           strategies::ShareRule shares = strategies::ShareRule::equal,
                            std::optional<std::int32_t> parts = std::nullopt) {
-  StrategyInput input = at.with_costs();
-  const auto simulator = make_simgrid_executor(at.cluster, *at.cost, {});
-  input.simulate = simulation(at.network, at.cluster, *simulator);
+  strategies::StrategyInput input = at.with_costs();
+  const auto simulator = sim::make_simgrid_executor(at.cluster, *at.cost, {});
+  input.simulate = strategies::simulation(at.network, at.cluster, *simulator);
   input.shares = shares;
   input.parts = input.pipeline_parallel = parts;
-  return simulated(input, at.cluster, strategy(name, where).plan(input));
+  return simulated(input, at.cluster, strategies::strategy(name, where).plan(input));
 }
 
 /// How much faster data parallelism is with shares by speed than with equal ones.
 Prediction shares_gain(const Claim& claim) {
   const Case at(claim, whole(claim, "devices"));
   const Seconds equal = simulated_strategy(at, "data", claim.set);
-  const Seconds by_speed = simulated_strategy(at, "data", claim.set, ShareRule::proportional);
+  const Seconds by_speed =
+      simulated_strategy(at, "data", claim.set, strategies::ShareRule::proportional);
   return {equal / by_speed, std::nullopt, {}};
 }
 
@@ -144,7 +149,7 @@ Prediction speed_up(const Claim& claim) {
   const Case one(claim, 1), all(claim, devices);
   const Seconds alone = simulated_strategy(one, claim.at("strategy"), claim.set);
   const Seconds together =
-      simulated_strategy(all, claim.at("strategy"), claim.set, ShareRule::equal,
+      simulated_strategy(all, claim.at("strategy"), claim.set, strategies::ShareRule::equal,
                          static_cast<std::int32_t>(whole(claim, "parts")));
   return {static_cast<double>(devices) * (alone / together), std::nullopt, {}};
 }
@@ -161,29 +166,33 @@ Prediction time_saved(const Claim& claim) {
 
 /// Elements that a partition of model F moves, as counted in the literature.
 std::int64_t filter_elements(const Network& network, std::int64_t samples, std::int64_t parts) {
-  hypergraph::ModelOptions options;
+  strategies::hypergraph::ModelOptions options;
   options.samples = samples;
-  options.detail = hypergraph::Detail::simple;
-  hypergraph::PartitionOptions search;
+  options.detail = strategies::hypergraph::Detail::simple;
+  strategies::hypergraph::PartitionOptions search;
   search.parts = static_cast<std::int32_t>(parts);
-  return hypergraph::partition(hypergraph::model_of(network, options).graph, search).cost;
+  return strategies::hypergraph::partition(strategies::hypergraph::model_of(network, options).graph,
+                                           search)
+      .cost;
 }
 
 /// Elements that the plan of a balanced partition of model U moves.
 std::int64_t unified_elements(const Network& network, std::int64_t batch, std::int64_t parts,
                               const std::string& where) {
-  const Cluster cluster =
-      load_cluster(fmt::format("star:{},device=p100-sxm2,rate=10GB/s,latency=1us", parts), where);
-  const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const Cluster cluster = topologies::load_cluster(
+      fmt::format("star:{},device=p100-sxm2,rate=10GB/s,latency=1us", parts), where);
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = batch;
-  const hypergraph::Recipe recipe{"model U", true};
-  return hypergraph::candidate_of(input, recipe, hypergraph::starts_of(input)).elements;
+  const strategies::hypergraph::Recipe recipe{"model U", true};
+  return strategies::hypergraph::candidate_of(input, recipe,
+                                              strategies::hypergraph::starts_of(input))
+      .elements;
 }
 
 /// 1 − elements / (2 (P−1) W).
 Prediction volume_saved(const Claim& claim) {
-  const Network network = load_network(claim.at("network"), {}, claim.set);
+  const Network network = networks::load_network(claim.at("network"), {}, claim.set);
   const std::int64_t parts = whole(claim, "parts"), batch = whole(claim, "batch");
   const std::int64_t moved = claim.at("model") == "F"
                                  ? filter_elements(network, batch, parts)
@@ -194,7 +203,7 @@ Prediction volume_saved(const Claim& claim) {
 
 /// For one sample, in units of the claim's `elements`.
 Prediction partition_volume(const Claim& claim) {
-  const Network network = load_network(claim.at("network"), {}, claim.set);
+  const Network network = networks::load_network(claim.at("network"), {}, claim.set);
   const auto moved = static_cast<double>(filter_elements(network, 1, whole(claim, "parts")));
   return {moved / static_cast<double>(whole(claim, "elements")), std::nullopt, {}};
 }
@@ -224,4 +233,4 @@ Prediction predict_claim(const Claim& claim) {
   return {std::nullopt, std::nullopt, fmt::format("unknown quantity '{}'", claim.quantity)};
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -3,10 +3,10 @@
 
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Predicts a claim with parsim's networks, clusters, strategies and simulator. An unknown
 /// quantity, or a case that cannot be planned, gives a reason instead of a value.
 [[nodiscard]] Prediction predict_claim(const Claim& claim);
 
-}  // namespace parsim
+}  // namespace parsim::validation

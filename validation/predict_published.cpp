@@ -18,7 +18,7 @@
 #include "validation/published_step.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -197,7 +197,7 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
     if (claim->quantity != "collective-time") continue;
     try {
       const PublishedCollective run(*claim);
-      SimOptions bare = library_options(*claim);
+      sim::SimOptions bare = library_options(*claim);
       bare.terms = {Seconds{0}, Seconds{0}};
       const std::string key = keys_of(*claim).front();
       points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
@@ -300,7 +300,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       return {};
     }
     if (!column(claim, "layer").empty()) return "a single layer, not a network";
-    static_cast<void>(load_network(network_of(claim), {}, claim.set));
+    static_cast<void>(networks::load_network(network_of(claim), {}, claim.set));
     static_cast<void>(precision_of(claim));
     if (claim.quantity == "step-time") {
       static_cast<void>(device_of(claim));
@@ -356,7 +356,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
 
 Prediction PublishedPredictor::collective_time(const Claim& claim) const {
   const PublishedCollective run(claim);
-  SimOptions options = library_options(claim);
+  sim::SimOptions options = library_options(claim);
   std::vector<Calibration> rows;
   for (const Fits& source : sources_) {
     const auto at = source.terms.find(keys_of(claim).front());
@@ -383,4 +383,4 @@ Prediction PublishedPredictor::step_time(const Claim& claim) const {
           calibrated.rows()};
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -11,7 +11,7 @@
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// A column that is not empty in rows to be predicted without anything fitted.
 inline constexpr std::string_view uncalibrated = "uncalibrated";
@@ -59,7 +59,7 @@ class PublishedPredictor {
   struct Fits {
     std::map<std::string, std::vector<Fit>> kernels;  ///< by key, finest and coarser
     std::map<std::string, std::vector<double>> links;
-    std::map<std::string, LibraryTerms> terms;
+    std::map<std::string, sim::LibraryTerms> terms;
     std::map<std::string, std::vector<Calibration>> rows_of_terms;
   };
   /// The fits of the finest key that has any, of the claims' rows, else of the others'.
@@ -91,4 +91,4 @@ class PublishedPredictor {
 [[nodiscard]] std::string suspected_reason(const Claim& claim, double error,
                                            std::optional<double> baseline);
 
-}  // namespace parsim
+}  // namespace parsim::validation

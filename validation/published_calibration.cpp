@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -64,4 +64,4 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
   return terms;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -7,7 +7,7 @@
 
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// The terms that calibrate a step.
 struct StepTerms {
@@ -41,4 +41,4 @@ struct MeasuredStep {
 [[nodiscard]] StepTerms fitted_step_terms(std::span<const MeasuredStep> steps,
                                           std::optional<double> kernels);
 
-}  // namespace parsim
+}  // namespace parsim::validation

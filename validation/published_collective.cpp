@@ -14,7 +14,7 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -30,25 +30,26 @@ constexpr std::pair<std::string_view, CollectiveKind> collective_spellings[] = {
 template <class Enum>
 Enum nccl_value(std::string_view text, const std::string& where) {
   std::vector<std::string> accepted;
-  for (const std::string_view spelled : spellings<Enum>()) {
+  for (const std::string_view spelled : spellings_of<Enum>()) {
     std::string& word = accepted.emplace_back();
     for (const char c : spelled) {
       if (c != '-') word += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     }
     if (word == text) return static_cast<Enum>(accepted.size() - 1);
   }
-  refuse_word(text, where, accepted);
+  experiment::refuse_word(text, where, accepted);
 }
 
 }  // namespace
 
 CollectiveKind collective_of(const Claim& claim) {
-  return parse_word(column(claim, "collective"), claim.set + ":collective", collective_spellings);
+  return experiment::parse_word(column(claim, "collective"), claim.set + ":collective",
+                                collective_spellings);
 }
 
-SimOptions library_options(const Claim& claim) {
+sim::SimOptions library_options(const Claim& claim) {
   const std::string text = column(claim, "settings"), where = claim.set + ":settings";
-  SimOptions options = default_nccl_options(claim);
+  sim::SimOptions options = default_nccl_options(claim);
   for (const std::string_view setting : split_at_blanks(text)) {
     std::string word(setting);
     std::transform(word.begin(), word.end(), word.begin(),
@@ -57,9 +58,9 @@ SimOptions library_options(const Claim& claim) {
     const std::string name = word.substr(0, equal);
     const std::string value = word.substr(std::min(equal + 1, word.size()));
     if (name == "NCCL_ALGO") {
-      options.algorithm = nccl_value<NcclAlgorithm>(value, where);
+      options.algorithm = nccl_value<sim::NcclAlgorithm>(value, where);
     } else if (name == "NCCL_PROTO") {
-      options.protocol = nccl_value<NcclProtocol>(value, where);
+      options.protocol = nccl_value<sim::NcclProtocol>(value, where);
     } else {
       throw InputError(
           where, fmt::format("unknown setting '{}'", word),
@@ -78,11 +79,11 @@ PublishedCollective::PublishedCollective(const Claim& claim)
   size_ = {(count_column(claim, "size_bytes", grain) + grain - 1) / grain * grain};
 }
 
-double PublishedCollective::estimated(const SimOptions& options) const {
+double PublishedCollective::estimated(const sim::SimOptions& options) const {
   // Cost models take the bytes that travel in all, which for an all-to-all are more than its size.
   const auto others = static_cast<std::int64_t>(devices_.size()) - 1;
   const Bytes payload = kind_ == CollectiveKind::all_to_all ? others * size_ : size_;
-  return make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
+  return sim::make_tile_costs(cluster_, options)->collective(kind_, devices_, payload).count();
 }
 
 double PublishedCollective::naive() const {
@@ -91,15 +92,15 @@ double PublishedCollective::naive() const {
   return plain.estimated({});
 }
 
-double PublishedCollective::simulated(const SimOptions& options) const {
-  const auto cost = make_tile_costs(cluster_, options);
-  const auto executor = make_simgrid_executor(cluster_, *cost, options);
-  return makespan(executor->run(collective_dag(kind_, devices_, size_))).count();
+double PublishedCollective::simulated(const sim::SimOptions& options) const {
+  const auto cost = sim::make_tile_costs(cluster_, options);
+  const auto executor = sim::make_simgrid_executor(cluster_, *cost, options);
+  return makespan(executor->run(experiment::collective_dag(kind_, devices_, size_))).count();
 }
 
 double PublishedCollective::root() const { return std::sqrt(static_cast<double>(size_.value)); }
 
-LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
+sim::LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
   double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
   for (const TermPoint& point : points) {
     const double a = 1 / point.measured, r = point.root / point.measured;
@@ -127,4 +128,4 @@ LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
   return {Seconds{offset}, Seconds{root}};
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -8,14 +8,14 @@
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Of the row's column `collective`. Throws InputError for an unknown one.
 [[nodiscard]] CollectiveKind collective_of(const Claim& claim);
 
 /// NCCL with the environment variables of the row's `settings`: "NCCL_ALGO=RING NCCL_PROTO=Simple".
 /// Throws InputError for other variables.
-[[nodiscard]] SimOptions library_options(const Claim& claim);
+[[nodiscard]] sim::SimOptions library_options(const Claim& claim);
 
 /// The collective of a row, in seconds.
 class PublishedCollective {
@@ -24,10 +24,10 @@ class PublishedCollective {
   explicit PublishedCollective(const Claim& claim);
 
   /// By the cost model, on an otherwise idle cluster.
-  [[nodiscard]] double estimated(const SimOptions& options) const;
+  [[nodiscard]] double estimated(const sim::SimOptions& options) const;
   /// Bytes over links, without the latency of library and network.
   [[nodiscard]] double naive() const;
-  [[nodiscard]] double simulated(const SimOptions& options) const;
+  [[nodiscard]] double simulated(const sim::SimOptions& options) const;
   /// Square root of the bytes, which one of the library's terms is proportional to.
   [[nodiscard]] double root() const;
 
@@ -44,6 +44,6 @@ struct TermPoint {
   double modelled = 0, root = 0, measured = 0;
 };
 /// The terms with the least sum of squared relative errors, neither below zero.
-[[nodiscard]] LibraryTerms fitted_terms(const std::vector<TermPoint>& points);
+[[nodiscard]] sim::LibraryTerms fitted_terms(const std::vector<TermPoint>& points);
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -7,7 +7,7 @@
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -76,4 +76,4 @@ std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction
   return run;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -5,7 +5,7 @@
 
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// The row as a run of its job: a network and its sequence length, GPUs by type and number,
 /// machine, global batch, precision and framework make a job; degrees, micro-batches, ZeRO stage,
@@ -13,4 +13,4 @@ namespace parsim {
 /// and for rows without a prediction, unless they failed for lack of memory.
 [[nodiscard]] std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction);
 
-}  // namespace parsim
+}  // namespace parsim::validation

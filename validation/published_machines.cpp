@@ -17,7 +17,7 @@
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -121,7 +121,7 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
 
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
-  const DeviceModel& model = device_model(device, location_of(claim, "gpu"));
+  const DeviceModel& model = topologies::device_model(device, location_of(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   std::int64_t nodes = count_column(claim, "nodes", 1);
   std::int64_t each = count_column(claim, "gpus_per_node", std::max<std::int64_t>(1, gpus / nodes));
@@ -183,13 +183,13 @@ std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_
 
 std::string network_of(const Claim& claim) {
   if (std::string call = column(claim, "network"); !call.empty()) return call;
-  return resolved(AliasKind::network, claim, "model", networks());
+  return resolved(AliasKind::network, claim, "model", networks::all());
 }
 
 std::string device_of(const Claim& claim) {
   // Clusters of several GPU types name the devices themselves.
   if (!column(claim, "layout_file").empty()) return column(claim, "gpu");
-  return resolved(AliasKind::device, claim, "gpu", device_models());
+  return resolved(AliasKind::device, claim, "gpu", topologies::device_models());
 }
 
 std::string cluster_call(const Claim& claim) {
@@ -210,24 +210,25 @@ Cluster cluster_of(const Claim& claim) {
       throw InputError(where, fmt::format("{} GPUs, but n_gpus is {}", sum, gpus),
                        "accepted: GPUs per machine that add up to n_gpus, such as 1+1+4+3");
     }
-    return first_gpus_of_nodes(load_cluster(built_call(claim), where), placed, where);
+    return topologies::first_gpus_of_nodes(topologies::load_cluster(built_call(claim), where),
+                                           placed, where);
   }
   std::string call = cluster_call(claim);
   if (!column(claim, "cluster").empty()) {
-    Cluster named = load_cluster(call, location_of(claim, "cluster"));
+    Cluster named = topologies::load_cluster(call, location_of(claim, "cluster"));
     // A layout file names the devices that it uses.
     if (!column(claim, "layout_file").empty()) return named;
-    return first_gpus(std::move(named), static_cast<std::size_t>(gpus),
-                      location_of(claim, "n_gpus"));
+    return topologies::first_gpus(std::move(named), static_cast<std::size_t>(gpus),
+                                  location_of(claim, "n_gpus"));
   }
-  Cluster cluster = load_cluster(call, location_of(claim, "machine"));
+  Cluster cluster = topologies::load_cluster(call, location_of(claim, "machine"));
   const auto all = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
   if (all != gpus && count_column(claim, "nodes", 1) > 1) {
     call = built_call(claim);  // some GPUs of each machine
-    cluster = load_cluster(call, location_of(claim, "machine"));
+    cluster = topologies::load_cluster(call, location_of(claim, "machine"));
   }
-  return first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
-                    location_of(claim, "n_gpus"));
+  return topologies::first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
+                                location_of(claim, "n_gpus"));
 }
 
 Cluster with_links_between_machines(Cluster cluster, double part) {
@@ -301,4 +302,4 @@ NetworkPorts network_ports(std::string_view interconnect) {
   return ports;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

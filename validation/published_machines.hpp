@@ -8,7 +8,7 @@
 #include "core/cluster.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// parsim's name of the row's network or GPU: column `network`, an alias, or a name of parsim in
 /// another spelling. Throws InputError naming the row for an unknown one.
@@ -45,4 +45,4 @@ struct NetworkPorts {
 };
 [[nodiscard]] NetworkPorts network_ports(std::string_view interconnect);
 
-}  // namespace parsim
+}  // namespace parsim::validation

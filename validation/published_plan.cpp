@@ -17,13 +17,13 @@
 #include "strategies/price.hpp"
 #include "validation/published_machines.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
 /// FSDP units: one per block, last block first, and one for the remaining layers.
 std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
-  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const std::vector<std::int64_t> blocks = strategies::blocks_of(network);
   const std::int64_t count = *std::max_element(blocks.begin(), blocks.end());
   std::vector<std::vector<ParameterId>> units(static_cast<std::size_t>(count) + 1);
   std::vector<bool> placed(network.parameters.size());
@@ -44,7 +44,7 @@ std::vector<std::vector<ParameterId>> unit_buckets(const Network& network) {
 /// blocks is not divisible.
 std::optional<std::vector<std::size_t>> first_layers(const Claim& claim, const Network& network,
                                                      std::int32_t stages) {
-  const std::vector<std::size_t> blocks = first_layers_of_blocks(network);
+  const std::vector<std::size_t> blocks = strategies::first_layers_of_blocks(network);
   const std::string where = location_of(claim, "layout");
   const std::string text = column(claim, "layout").substr(0, column(claim, "layout").find(' '));
   const auto count = static_cast<std::size_t>(stages);
@@ -86,28 +86,30 @@ void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) 
 
 /// Stages of blocks, tensor-parallel groups of neighbours, then replicas; for networks whose blocks
 /// do not divide evenly, the stages that strategy tensor finds.
-Plan plan_of_degrees(const Claim& claim, StrategyInput& input) {
+Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
   const RunLayout layout = layout_of(claim);
   input.batch = layout.batch();
   input.micro_batches = layout.micro_batches;
   input.tensor_parallel = layout.tensor;
   input.pipeline_parallel = layout.pipeline;
   const auto first = first_layers(claim, input.network, layout.pipeline);
-  if (!first) return plan_tensor(input);
-  return plan_layout(input, even_layout(*first, static_cast<std::size_t>(layout.tensor),
-                                        static_cast<std::size_t>(layout.data),
-                                        devices_of(input.cluster, DeviceKind::gpu)));
+  if (!first) return strategies::plan_tensor(input);
+  return strategies::plan_layout(
+      input, strategies::even_layout(*first, static_cast<std::size_t>(layout.tensor),
+                                     static_cast<std::size_t>(layout.data),
+                                     devices_of(input.cluster, DeviceKind::gpu)));
 }
 
-Plan plan_of_file(const Claim& claim, StrategyInput& input) {
+Plan plan_of_file(const Claim& claim, strategies::StrategyInput& input) {
   const std::string path = column(claim, "layout_file");
-  const LayoutFile file = read_layout(read_file(path, location_of(claim, "layout_file")), path,
-                                      input.network, input.cluster);
+  const experiment::LayoutFile file =
+      experiment::read_layout(experiment::read_file(path, location_of(claim, "layout_file")), path,
+                              input.network, input.cluster);
   input.micro_batches = small_column(claim, "grad_accum");
-  take_decisions(file, input);
+  experiment::take_decisions(file, input);
   input.batch = count_column(claim, "global_batch",
                              file.samples.value_or(1) * input.micro_batches.value_or(1));
-  return plan_layout(input, file.layout);
+  return strategies::plan_layout(input, file.layout);
 }
 
 }  // namespace
@@ -137,7 +139,7 @@ RunLayout layout_of(const Claim& claim) {
   return layout;
 }
 
-Plan published_plan(const Claim& claim, StrategyInput& input) {
+Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   input.bucket = Bytes{std::numeric_limits<std::int64_t>::max()};
   const std::string stage = column(claim, "zero_stage");
   if (!stage.empty()) {
@@ -146,9 +148,9 @@ Plan published_plan(const Claim& claim, StrategyInput& input) {
   }
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
-  plan = with_memory_options(input, std::move(plan));
-  if (column(claim, "recompute") == "yes") recompute_blocks(input.network, plan);
+  plan = strategies::with_memory_options(input, std::move(plan));
+  if (column(claim, "recompute") == "yes") strategies::recompute_blocks(input.network, plan);
   return plan;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

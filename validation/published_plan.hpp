@@ -7,7 +7,7 @@
 #include "strategies/strategies.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Columns tp, dp, pp, micro_batch and grad_accum.
 struct RunLayout {
@@ -36,6 +36,6 @@ struct RunLayout {
 /// input   batch, micro_batches, tensor, parts, zero_stage and bucket are set here
 ///
 /// Throws InputError naming the row, or the layout file and its line.
-[[nodiscard]] Plan published_plan(const Claim& claim, StrategyInput& input);
+[[nodiscard]] Plan published_plan(const Claim& claim, strategies::StrategyInput& input);
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -12,7 +12,7 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -28,14 +28,15 @@ bool is_square_convolution(const LayerKind& kind) {
 
 SingleStep single_step(const Claim& claim) {
   const std::string name = network_of(claim);
-  const Cluster cluster = load_cluster("star:1,device=" + device_of(claim), claim.set);
-  const Network network =
-      on_devices(load_network(name, {}, claim.set), name, {}, cluster, std::nullopt).network;
-  const auto cost = make_tile_costs(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
+  const Network network = experiment::on_devices(networks::load_network(name, {}, claim.set), name,
+                                                 {}, cluster, std::nullopt)
+                              .network;
+  const auto cost = sim::make_tile_costs(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = count_column(claim, "batch", 1);
   input.precision = precision_of(claim);
-  const ExecDag dag = lower(network, cluster, plan_data(input));
+  const ExecDag dag = lowering::lower(network, cluster, strategies::plan_data(input));
   SingleStep sum;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
@@ -48,4 +49,4 @@ SingleStep single_step(const Claim& claim) {
   return sum;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

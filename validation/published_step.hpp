@@ -3,7 +3,7 @@
 
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Kernel times by the cost model: forward and backward, no update.
 struct SingleStep {
@@ -15,4 +15,4 @@ struct SingleStep {
 /// Throws InputError for a row that cannot be expressed.
 [[nodiscard]] SingleStep single_step(const Claim& claim);
 
-}  // namespace parsim
+}  // namespace parsim::validation

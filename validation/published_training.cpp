@@ -21,7 +21,7 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -48,8 +48,9 @@ void set_memory(const Claim& claim, Cluster& cluster) {
   }
 }
 
-PeakMemory memory_of(const StrategyInput& input, const Plan& plan) {
-  const std::vector<MemoryUse> uses = memory_use(input.network, input.cluster, plan);
+PeakMemory memory_of(const strategies::StrategyInput& input, const Plan& plan) {
+  const std::vector<lowering::MemoryUse> uses =
+      lowering::memory_use(input.network, input.cluster, plan);
   PeakMemory fullest;
   double most = -1;
   for (const DeviceId gpu : devices_of(input.cluster, DeviceKind::gpu)) {
@@ -69,19 +70,19 @@ Cluster training_cluster(const Claim& claim) {
 }
 
 /// Of texts such as "2.8.3-CUDA-11.0.2" or "NCCL 2.0 MPI"; nothing for another library, or none.
-std::optional<NcclVersion> nccl_version_of(const Claim& claim) {
+std::optional<sim::NcclVersion> nccl_version_of(const Claim& claim) {
   std::string text = column(claim, "nccl_version");
   if (text.starts_with("NCCL ")) text.erase(0, 5);
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return {};
-  return parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
-                            location_of(claim, "nccl_version"));
+  return experiment::parse_nccl_version(text.substr(0, text.find_first_not_of("0123456789.")),
+                                        location_of(claim, "nccl_version"));
 }
 
 }  // namespace
 
-SimOptions default_nccl_options(const Claim& claim) {
-  SimOptions options;
-  options.collectives = CollectiveCost::nccl;
+sim::SimOptions default_nccl_options(const Claim& claim) {
+  sim::SimOptions options;
+  options.collectives = sim::CollectiveCost::nccl;
   options.nccl_version = nccl_version_of(claim);
   return options;
 }
@@ -105,24 +106,27 @@ Precision reduce_precision_of(const Claim& claim) {
       {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
   const std::string text = column(claim, "reduce_precision");
   if (text.empty()) return Precision::fp32;
-  return parse_word(text, location_of(claim, "reduce_precision"), words);
+  return experiment::parse_word(text, location_of(claim, "reduce_precision"), words);
 }
 
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
       options_(default_nccl_options(claim)),
-      tiles_(make_tile_costs(cluster_, options_)) {
+      tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const std::string name = network_of(claim);
-  const Network network =
-      on_devices(load_network(name, {}, claim.set), name, {}, cluster_, std::nullopt).network;
+  const Network network = experiment::on_devices(networks::load_network(name, {}, claim.set), name,
+                                                 {}, cluster_, std::nullopt)
+                              .network;
   if (const std::string file = column(claim, "profile"); !file.empty()) {
     const std::string where = location_of(claim, "profile");
-    const std::vector<LayerTime> times = read_layer_times(read_file(file, where), file);
-    const Profile kernels = profile_of(times, network, cluster_, *tiles_, options_, file);
-    tiles_ = make_profiled(cluster_, std::move(tiles_), kernels, where);
+    const std::vector<experiment::LayerTime> times =
+        experiment::read_layer_times(experiment::read_file(file, where), file);
+    const Profile kernels =
+        experiment::profile_of(times, network, cluster_, *tiles_, options_, file);
+    tiles_ = sim::make_profiled(cluster_, std::move(tiles_), kernels, where);
   }
-  StrategyInput input{network, cluster_, *tiles_};
+  strategies::StrategyInput input{network, cluster_, *tiles_};
   input.precision = precision_of(claim);
   input.reduce_precision = reduce_precision_of(claim);
   input.sync = Sync::Kind::ring;
@@ -131,35 +135,35 @@ Training::Training(const Claim& claim)
     const Plan plan = published_plan(claim, input);
     batch_ = plan.batch;
     memory_ = memory_of(input, plan);
-    dag_ = lower(network, cluster_, plan);
+    dag_ = lowering::lower(network, cluster_, plan);
     return;
   }
   const auto devices = static_cast<std::int64_t>(devices_of(cluster_, DeviceKind::gpu).size());
   batch_ = count_column(claim, "batch_per_gpu", 32) * devices;
   input.batch = batch_;
   if (column_contains(claim, "workload_detail", "SGD")) input.optimizer = Optimizer::sgd;
-  const Plan plan = plan_data(input);
+  const Plan plan = strategies::plan_data(input);
   memory_ = memory_of(input, plan);
-  dag_ = lower(network, cluster_, plan);
+  dag_ = lowering::lower(network, cluster_, plan);
 }
 
 double Training::step(double kernels, double links) const {
-  SimOptions options = options_;
-  options.engine = Engine::automatic;
+  sim::SimOptions options = options_;
+  options.engine = sim::Engine::automatic;
   const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
-    const auto cost = make_scaled(tiles, kernels);
-    return makespan(make_simulator(cluster, *cost, options)->run(dag_)).count();
+    const auto cost = sim::make_scaled(tiles, kernels);
+    return makespan(sim::make_simulator(cluster, *cost, options)->run(dag_)).count();
   };
   if (links == 1) return time(cluster_, *tiles_);
   const Cluster changed = with_links_between_machines(cluster_, links);
-  return time(changed, *make_tile_costs(changed, options_));
+  return time(changed, *sim::make_tile_costs(changed, options_));
 }
 
 double simulation_length(const Claim& claim) {
   if (!has_layout(claim) || has_layout_file(claim)) return 0;
   const RunLayout run = layout_of(claim);
   const auto layers =
-      static_cast<double>(load_network(network_of(claim), {}, claim.set).layers.size());
+      static_cast<double>(networks::load_network(network_of(claim), {}, claim.set).layers.size());
   return layers * static_cast<double>(run.micro_batches) *
          static_cast<double>(run.data * run.tensor);
 }
@@ -182,4 +186,4 @@ double fitted_factor(const Training& training, double wanted) {
   return factor;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -9,10 +9,10 @@
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// Options of NCCL in the version of the row's `nccl_version`, with the default terms of its costs.
-[[nodiscard]] SimOptions default_nccl_options(const Claim& claim);
+[[nodiscard]] sim::SimOptions default_nccl_options(const Claim& claim);
 
 /// Of the row's column `precision`; FP32 if it is empty. Throws InputError for an unknown one.
 [[nodiscard]] Precision precision_of(const Claim& claim);
@@ -24,7 +24,7 @@ namespace parsim {
 /// Peak memory of a device.
 struct PeakMemory {
   Bytes needed{}, memory{};
-  Verdict verdict = Verdict::fits;
+  lowering::Verdict verdict = lowering::Verdict::fits;
 };
 
 /// The training run of a row: network, machine, precisions, batch, optimizer, and either a plan
@@ -47,7 +47,7 @@ class Training {
 
  private:
   Cluster cluster_;
-  SimOptions options_;
+  sim::SimOptions options_;
   std::unique_ptr<CostModel> tiles_;
   std::int64_t batch_ = 0;
   ExecDag dag_;
@@ -70,4 +70,4 @@ inline constexpr double largest_factor = 5;
 /// device the step is linear in it; several devices wait for each other.
 [[nodiscard]] double fitted_factor(const Training& training, double wanted);
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -3,7 +3,7 @@
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -36,4 +36,4 @@ std::string suspected_reason(const Claim& claim, double error, std::optional<dou
   return claim.quantity == "collective-time" ? of_collective(claim) : std::string();
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

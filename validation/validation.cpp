@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 namespace {
 
@@ -155,4 +155,4 @@ Validation validate_claims(const std::vector<Claim>& claims, const Predict& pred
   return result;
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

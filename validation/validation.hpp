@@ -12,7 +12,7 @@
 
 #include "validation/groups.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 
 /// A published number and the case it was measured in.
 struct Claim {
@@ -109,4 +109,4 @@ struct Validation {
 [[nodiscard]] std::optional<double> spearman(const std::vector<double>& a,
                                              const std::vector<double>& b);
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -161,4 +161,4 @@ PricedCommunication CommunicationPricer::local(DeviceId device, Bytes touched) c
   return communication;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -12,7 +12,7 @@
 #include "core/routes.hpp"
 #include "lowering/reshard.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// A directed link and how long a communication keeps it busy.
 struct LinkLoad {
@@ -61,4 +61,4 @@ class CommunicationPricer {
   std::map<std::vector<DeviceId>, std::vector<Share>> shares_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -4,7 +4,7 @@
 #include "lowering/estimate/walk.hpp"
 #include "lowering/issue_order.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -137,4 +137,4 @@ void Estimator::State::collect_sums() {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -5,7 +5,7 @@
 
 #include "core/hash.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 namespace {
 
@@ -190,7 +190,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     joint_readers.push_back(&reader);
     fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
   }
-  const JointReturn joint_return = parsim::joint_return(layout, returning);
+  const JointReturn joint_return = parsim::lowering::joint_return(layout, returning);
   const bool apart = joint_return.given.empty();
   if (apart) fan_out.joint.edges.clear();
   const auto count = [&](const GradientReturn& back) {
@@ -388,4 +388,4 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
   return all;
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -15,7 +15,7 @@
 #include "lowering/reshard.hpp"
 #include "lowering/sync.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// A layer under one layer plan. Times in seconds, by cell.
 struct LayerFragment {
@@ -161,4 +161,4 @@ class Fragments {
   std::unordered_map<Key, std::vector<SumFragment>, Hash> sums_;      ///< looked up only
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

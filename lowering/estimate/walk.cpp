@@ -7,7 +7,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 Estimator::Estimator(const StepInput& input, LinkSharing sharing)
     : state_(std::make_unique<State>(input, sharing)) {}
@@ -373,4 +373,4 @@ void Estimator::State::finish() {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::lowering

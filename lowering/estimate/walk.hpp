@@ -10,7 +10,7 @@
 #include "lowering/estimate/fragments.hpp"
 #include "lowering/recompute.hpp"
 
-namespace parsim {
+namespace parsim::lowering {
 
 /// Contributions on their device that wait to be added.
 struct Waiting {
@@ -116,4 +116,4 @@ struct Estimator::State {
   }
 };
 
-}  // namespace parsim
+}  // namespace parsim::lowering

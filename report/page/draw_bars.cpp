@@ -6,7 +6,7 @@
 #include "report/page/html.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -50,12 +50,12 @@ std::string time_bar(const DeviceUse& use, Seconds full, double width_for_text) 
       width_for_text, cut);
 }
 
-std::string memory_bar(const DeviceResult& device, double full) {
+std::string memory_bar(const experiment::DeviceResult& device, double full) {
   const auto share = [&](Bytes bytes) { return static_cast<double>(bytes.value) / full; };
   const auto segment = [&](std::string_view css, std::string_view word, Bytes bytes) {
     return Segment{css, word, share(bytes), to_text(bytes)};
   };
-  const MemoryUse& use = device.memory;
+  const lowering::MemoryUse& use = device.memory;
   std::vector<Segment> parts{
       segment("m0", "weights", use.weights), segment("m1", "gradients", use.gradients),
       segment("m2", "optimizer state", use.optimizer_state),
@@ -78,23 +78,23 @@ struct Row {
 
 }  // namespace
 
-std::string draw_strategies(const std::vector<RunResult>& results) {
+std::string draw_strategies(const std::vector<experiment::RunResult>& results) {
   constexpr double longest_bar = 4.0;
   Seconds shortest{}, longest{};
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     if (!result.error.empty()) continue;
     if (shortest == Seconds{} || result.step_time < shortest) shortest = result.step_time;
     longest = std::max(longest, result.step_time);
   }
   const Seconds full = std::min(longest, longest_bar * shortest);
   std::string out = "<div class=bars>\n";
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     out += fmt::format("<b>{}</b>", html_name(result.strategy));
     if (!result.error.empty()) {
       out += fmt::format("<span class=none>no plan</span><span></span>\n");
       continue;
     }
-    out += time_bar(mean_use(result), full, 0.09);
+    out += time_bar(experiment::mean_use(result), full, 0.09);
     out += fmt::format("<span class=n>{}{}</span>\n", to_text(result.step_time),
                        result.fits() ? "" : " <em title=\"does not fit in memory\">✗</em>");
   }
@@ -105,16 +105,16 @@ std::string draw_strategies(const std::vector<RunResult>& results) {
   return out + "; ✗ does not fit in memory</p>\n";
 }
 
-std::string draw_devices(const RunResult& result) {
+std::string draw_devices(const experiment::RunResult& result) {
   double full = 0.0;
-  for (const DeviceResult& device : result.devices) {
+  for (const experiment::DeviceResult& device : result.devices) {
     if (device.kind != DeviceKind::gpu) continue;
     full = std::max({full, static_cast<double>(device.capacity.value),
                      static_cast<double>(device.peak().value)});
   }
   std::vector<Row> rows;
   for (std::size_t d = 0; d < result.devices.size(); ++d) {
-    const DeviceResult& device = result.devices[d];
+    const experiment::DeviceResult& device = result.devices[d];
     const bool works = device.peak().value > 0 || device.use.compute > Seconds{};
     if (device.kind != DeviceKind::gpu && !works) continue;
     const std::string cells = fmt::format(
@@ -154,4 +154,4 @@ std::string draw_devices(const RunResult& result) {
   return out + "\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

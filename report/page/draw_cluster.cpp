@@ -8,7 +8,7 @@
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -94,7 +94,7 @@ double use_of(const std::vector<double>& hop_use, LinkId link, bool backwards) {
 std::string link_words(const Cluster& cluster, LinkId id, const std::vector<double>& hop_use) {
   const Link& link = cluster[id];
   return fmt::format("{}, {}: {:.1f} % to {}, {:.1f} % back", link.name, to_text(link.rate),
-                     100 * use_of(hop_use, id, false), port_name(cluster, link.b),
+                     100 * use_of(hop_use, id, false), experiment::port_name(cluster, link.b),
                      100 * use_of(hop_use, id, true));
 }
 
@@ -395,11 +395,12 @@ std::string list_links(const Cluster& cluster, const std::vector<double>& hop_us
   std::string out = "<p>Busiest: ";
   for (std::size_t i = 0; i < shown; ++i) {
     const Link& link = cluster.links[hops[i] / 2];
-    out += fmt::format("{}{:.1f} % of {} on {} to {}", i == 0 ? "" : ", ", 100 * hop_use[hops[i]],
-                       to_text(link.rate), html_name(link.name),
-                       html_name(port_name(cluster, hops[i] % 2 == 1 ? link.a : link.b)));
+    out +=
+        fmt::format("{}{:.1f} % of {} on {} to {}", i == 0 ? "" : ", ", 100 * hop_use[hops[i]],
+                    to_text(link.rate), html_name(link.name),
+                    html_name(experiment::port_name(cluster, hops[i] % 2 == 1 ? link.a : link.b)));
   }
   return out + "</p>\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -8,7 +8,7 @@
 #include "report/page/html.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -69,7 +69,7 @@ std::vector<LayerRun> runs_of(const Cluster& cluster, const Plan& plan) {
     }
     LayerRun run{i,
                  1,
-                 split_text(layer),
+                 experiment::split_text(layer),
                  devices_text(layer, cluster),
                  stage,
                  colours_of(layer),
@@ -166,4 +166,4 @@ std::string draw_plan(const Network& network, const Cluster& cluster, const Plan
   return out + "</details>\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -7,7 +7,7 @@
 #include "report/page/html.hpp"
 #include "report/scaling.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -28,12 +28,12 @@ struct Curve {
 
 }  // namespace
 
-std::string draw_scaling(const Scaling& scaling) {
+std::string draw_scaling(const experiment::Scaling& scaling) {
   if (scaling.points.empty() || scaling.reference <= 0) return {};
   const auto fewest = static_cast<double>(scaling.points.front().gpus);
   const auto most = static_cast<double>(scaling.points.back().gpus);
   double least_speedup = fewest, most_speedup = std::max(most, 2 * fewest);
-  for (const ScalingPoint& point : scaling.points) {
+  for (const experiment::ScalingPoint& point : scaling.points) {
     if (!point.speedup) continue;
     least_speedup = std::min(least_speedup, *point.speedup);
     most_speedup = std::max(most_speedup, *point.speedup);  // above the count: faster GPUs follow
@@ -50,7 +50,7 @@ std::string draw_scaling(const Scaling& scaling) {
                        coordinate(tick));
   }
   std::vector<std::string> strategies;
-  for (const ScalingPoint& point : scaling.points) {
+  for (const experiment::ScalingPoint& point : scaling.points) {
     if (std::find(strategies.begin(), strategies.end(), point.strategy) == strategies.end()) {
       strategies.push_back(point.strategy);
     }
@@ -66,7 +66,7 @@ std::string draw_scaling(const Scaling& scaling) {
   std::vector<Curve> curves;
   for (std::size_t s = 0; s < strategies.size(); ++s) {
     Curve curve{strategies[s], {}, {}, 0.0};
-    for (const ScalingPoint& point : scaling.points) {
+    for (const experiment::ScalingPoint& point : scaling.points) {
       if (point.strategy != strategies[s] || !point.speedup) continue;
       const std::string px = coordinate(x(static_cast<double>(point.gpus)));
       const std::string py = coordinate(y(*point.speedup));
@@ -99,4 +99,4 @@ std::string draw_scaling(const Scaling& scaling) {
   return out + "</svg></div>\n" + html_table(scaling_table(scaling));
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

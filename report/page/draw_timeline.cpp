@@ -9,7 +9,7 @@
 #include "report/page/html.hpp"
 #include "report/trace.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -98,4 +98,4 @@ std::string draw_timeline(const Bars& bars, const Cluster& cluster) {
   return out;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -8,15 +8,15 @@
 #include "experiment/scaling.hpp"
 #include "report/page/section.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// A bar for every strategy: compute, exposed communication and idle, means of the GPUs, to one
 /// scale. Bars longer than four times the shortest are cut and marked.
-[[nodiscard]] std::string draw_strategies(const std::vector<RunResult>& results);
+[[nodiscard]] std::string draw_strategies(const std::vector<experiment::RunResult>& results);
 
 /// A row for every device: its step, and its memory against its limit. Neighbours with equal
 /// numbers share a row; of many rows those with the highest memory use.
-[[nodiscard]] std::string draw_devices(const RunResult& result);
+[[nodiscard]] std::string draw_devices(const experiment::RunResult& result);
 
 /// Machines as boxes with their devices and switches, links coloured by the busier of their two
 /// directions. Large clusters as one box for each machine; the largest not at all.
@@ -36,6 +36,6 @@ namespace parsim {
 [[nodiscard]] std::string draw_timeline(const Bars& bars, const Cluster& cluster);
 
 /// Speed-up over the number of GPUs: a curve for every strategy, and the ideal.
-[[nodiscard]] std::string draw_scaling(const Scaling& scaling);
+[[nodiscard]] std::string draw_scaling(const experiment::Scaling& scaling);
 
-}  // namespace parsim
+}  // namespace parsim::report

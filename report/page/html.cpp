@@ -7,7 +7,7 @@
 
 #include "core/text.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -87,4 +87,4 @@ std::string html_table(const Table& all) {
   return out + "</table></div>\n";
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

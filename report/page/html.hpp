@@ -7,7 +7,7 @@
 
 #include "report/document.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// Text escaped for an HTML element or a quoted attribute. Control characters become '?'; text
 /// longer than `longest` bytes ends in an ellipsis.
@@ -26,4 +26,4 @@ namespace parsim {
 /// The table with sortable columns; numbers carry their exact value for sorting.
 [[nodiscard]] std::string html_table(const Table& table);
 
-}  // namespace parsim
+}  // namespace parsim::report

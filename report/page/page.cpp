@@ -11,7 +11,7 @@
 #include "report/page/html.hpp"
 #include "report/runs.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -73,14 +73,15 @@ class Shown {
 };
 
 std::string section_of(const Page& page, const StrategySection& section, bool open, Shown& shown) {
-  const RunResult& result = section.result;
+  const experiment::RunResult& result = section.result;
   std::string out = fmt::format("<details class=strategy{}><summary><h3>{}</h3> ",
                                 open ? " open" : "", html_name(result.strategy));
   if (!result.error.empty()) {
     return out + fmt::format("no plan</summary><p>{}</p></details>\n", html(result.error));
   }
   out += fmt::format("{} per step, {} samples/s, {}</summary>\n", to_text(result.step_time),
-                     three_digits(result.samples_per_second), html(memory_verdict(result)));
+                     three_digits(result.samples_per_second),
+                     html(experiment::memory_verdict(result)));
   const std::int64_t parts = result.micro_batches;
   if (parts > 1) out += fmt::format("<p>{} micro-batches per step.</p>", parts);
   out += list_of(result.notes, "notes");
@@ -147,7 +148,7 @@ copies <i class=k3></i>gradients <i class=k4></i>layers' tensors <i class=k5></i
 }
 
 std::string render_page(const Page& page) {
-  const Experiment& experiment = page.experiment;
+  const experiment::Experiment& experiment = page.experiment;
   const std::string title = fmt::format("{} on {}", html_name(experiment.network.name),
                                         html_name(experiment.cluster.name));
   const auto opened = std::find_if(
@@ -163,7 +164,7 @@ std::string render_page(const Page& page) {
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
 
-  std::vector<RunResult> results;
+  std::vector<experiment::RunResult> results;
   for (const StrategySection& section : page.sections) results.push_back(section.result);
   out += "<h2>Predicted step time</h2>\n" + draw_strategies(results);
   out += html_table(page.document.tables.front());
@@ -188,4 +189,4 @@ std::string render_page(const Page& page) {
                          html(inputs_json(experiment), 100'000)));
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

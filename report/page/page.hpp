@@ -11,14 +11,14 @@
 #include "report/document.hpp"
 #include "report/page/section.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 struct Page {
-  const Experiment& experiment;
+  const experiment::Experiment& experiment;
   const Document& document;               ///< the report that goes to standard output
   std::vector<StrategySection> sections;  ///< in the order of the rows
   std::string best;                       ///< the strategy to open the page with; "" for the first
-  const Scaling* scaling = nullptr;       ///< null without --scaling
+  const experiment::Scaling* scaling = nullptr;  ///< null without --scaling
 };
 [[nodiscard]] std::string render_page(const Page& page);
 
@@ -31,4 +31,4 @@ struct Page {
 /// The legend of timelines.
 [[nodiscard]] std::string_view timeline_key();
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -6,23 +6,23 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 ReportFile::ReportFile(std::string path, bool with_timeline)
     : path_(std::move(path)),
       with_timeline_(with_timeline),
-      file_(std::make_unique<OutputFile>(path_, "--report")) {}
+      file_(std::make_unique<experiment::OutputFile>(path_, "--report")) {}
 
-StrategySection ReportFile::section(const Experiment& experiment, const Run& run,
-                                    const Plan& plan) const {
+StrategySection ReportFile::section(const experiment::Experiment& experiment,
+                                    const experiment::Run& run, const Plan& plan) const {
   return make_section(experiment.cluster, run, plan, with_timeline_);
 }
 
-void ReportFile::write(const Experiment& experiment, Document& document,
-                       const std::vector<RunResult>& results, std::vector<StrategySection> sections,
-                       const Scaling* scaling) {
+void ReportFile::write(const experiment::Experiment& experiment, Document& document,
+                       const std::vector<experiment::RunResult>& results,
+                       std::vector<StrategySection> sections, const experiment::Scaling* scaling) {
   Page page{experiment, document, {}, {}, scaling};
-  for (const RunResult& result : results) {
+  for (const experiment::RunResult& result : results) {
     const auto found = std::find_if(
         sections.begin(), sections.end(),
         [&](const StrategySection& section) { return section.result.strategy == result.strategy; });
@@ -35,10 +35,10 @@ void ReportFile::write(const Experiment& experiment, Document& document,
     if (page.best.empty() && result.fits()) page.best = result.strategy;
   }
   file_->commit(render_page(page));
-  document.notes.push_back(fmt::format("report written to {}", shown_path(path_)));
+  document.notes.push_back(fmt::format("report written to {}", experiment::shown_path(path_)));
 }
 
-std::optional<ReportFile> report_file(const Arguments& arguments) {
+std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   if (path) return ReportFile(*path, !arguments.has("--no-timeline"));
   if (arguments.has("--no-timeline")) {
@@ -47,4 +47,4 @@ std::optional<ReportFile> report_file(const Arguments& arguments) {
   return std::nullopt;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

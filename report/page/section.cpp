@@ -9,7 +9,7 @@
 
 #include "report/trace.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -112,7 +112,7 @@ Bars side_by_side(const Bars& predicted, const Bars& measured) {
   return both;
 }
 
-StrategySection make_section(const Cluster& cluster, const Run& run, Plan plan,
+StrategySection make_section(const Cluster& cluster, const experiment::Run& run, Plan plan,
                              bool with_timeline) {
   StrategySection section;
   section.result = run.result;
@@ -122,4 +122,4 @@ StrategySection make_section(const Cluster& cluster, const Run& run, Plan plan,
   return section;
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -10,7 +10,7 @@
 #include "core/plan.hpp"
 #include "experiment/run.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// What a bar of a timeline shows; each has a colour.
 enum class BarKind : std::uint8_t { forward, backward, update, gradients, tensors, pipeline };
@@ -46,12 +46,12 @@ struct Bars {
 
 /// The section of one strategy.
 struct StrategySection {
-  RunResult result;
+  experiment::RunResult result;
   Plan plan;                    ///< empty if the strategy has none
   std::vector<double> hop_use;  ///< bytes / (rate x step) by Hop::index(); may be empty
   Bars bars;                    ///< empty without timelines
 };
-[[nodiscard]] StrategySection make_section(const Cluster& cluster, const Run& run, Plan plan,
-                                           bool with_timeline);
+[[nodiscard]] StrategySection make_section(const Cluster& cluster, const experiment::Run& run,
+                                           Plan plan, bool with_timeline);
 
-}  // namespace parsim
+}  // namespace parsim::report

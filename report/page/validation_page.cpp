@@ -12,7 +12,7 @@
 #include "report/page/html.hpp"
 #include "report/page/page.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 namespace {
 
@@ -250,4 +250,4 @@ std::string render_validation_page(const Document& document, const std::string& 
   return out + "</ul>\n<h2>Command</h2>\n" + page_end(command, !timelines.empty());
 }
 
-}  // namespace parsim
+}  // namespace parsim::report

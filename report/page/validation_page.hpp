@@ -8,7 +8,7 @@
 #include "report/document.hpp"
 #include "report/page/section.hpp"
 
-namespace parsim {
+namespace parsim::report {
 
 /// The timelines of a step, predicted and measured.
 struct BothTimelines {
@@ -27,4 +27,4 @@ struct BothTimelines {
                                                  const std::string& timelines,
                                                  const std::vector<std::string>& command);
 
-}  // namespace parsim
+}  // namespace parsim::report

@@ -4,7 +4,7 @@
 
 #include "strategies/plan_support.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -129,4 +129,4 @@ bool Moves::change_buckets(Plan& plan) {
   return plan.buckets != old_buckets_ || (take_back(plan), false);
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

@@ -9,7 +9,7 @@
 #include "core/random.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 /// Proposes changes of a plan and takes them back.
 class Moves {
@@ -44,4 +44,4 @@ class Moves {
   bool buckets_changed_ = false;
 };
 
-}  // namespace parsim
+}  // namespace parsim::strategies

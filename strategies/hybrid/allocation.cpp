@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "core/plan.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 namespace {
 
@@ -136,4 +136,4 @@ Genes greedy(const Problem& problem) {
   return genes;
 }
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

@@ -13,7 +13,7 @@
 
 #include "core/units.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 /// A quantity that grows linearly with the samples at hand.
 struct Affine {
@@ -96,4 +96,4 @@ struct Found {
 [[nodiscard]] Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t seed,
                            std::int64_t* evaluations = nullptr);
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

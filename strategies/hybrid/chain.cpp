@@ -13,7 +13,7 @@
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 namespace {
 
@@ -50,7 +50,7 @@ double bucket_bytes(const StrategyInput& input, std::size_t begin, std::size_t e
   // An only one is summed where it lies.
   const bool in_place =
       sizes[1] == 0 && element_bytes(input.reduce_precision) ==
-                           gradient_bytes(input.precision, input.reduce_precision);
+                           lowering::gradient_bytes(input.precision, input.reduce_precision);
   return in_place ? 0 : sizes[0] + sizes[1];
 }
 
@@ -87,9 +87,9 @@ class LinkCosts {
 Chain::Chain(const StrategyInput& input, const std::vector<DeviceId>& devices_)
     : devices(devices_),
       kinds(device_kinds(input.cluster, devices)),
-      boundary_bytes(parsim::boundary_bytes(input.network, input.precision)),
+      boundary_bytes(parsim::strategies::boundary_bytes(input.network, input.precision)),
       input_(&input),
-      flow_(gradient_flow(input.network)) {
+      flow_(lowering::gradient_flow(input.network)) {
   const Network& network = input.network;
   const std::size_t count = *std::max_element(kinds.begin(), kinds.end()) + 1;
   for (std::size_t kind = 0; kind < count; ++kind) {
@@ -197,7 +197,7 @@ Problem make_problem(const StrategyInput& input, const Chain& chain,
     const Plan plan = make_plan(small, chain.devices, {first, micro_batches, one, {samples}, {}});
     return memory_use(input, plan);
   };
-  const std::vector<MemoryUse> with_one = memory(1), with_two = memory(2);
+  const std::vector<lowering::MemoryUse> with_one = memory(1), with_two = memory(2);
   const Chain::Times& times =
       chain.times(usual_samples(input, replicas, micro_batches), micro_batches);
   for (std::size_t i = 0; i < parts; ++i) {
@@ -259,4 +259,4 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
   return plan;
 }
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

@@ -12,7 +12,7 @@
 #include "strategies/hybrid/allocation.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 /// By layer, in the network's order.
 class Chain {
@@ -34,7 +34,7 @@ class Chain {
   [[nodiscard]] Times measure(std::int64_t samples, std::int32_t micro_batches) const;
 
   const StrategyInput* input_;
-  GradientFlow flow_;
+  lowering::GradientFlow flow_;
   std::vector<DeviceId> like_;                 ///< by kind: a device
   std::vector<std::vector<Seconds>> updates_;  ///< by kind, layer
   mutable std::map<std::pair<std::int64_t, std::int32_t>, Times> known_;
@@ -74,4 +74,4 @@ struct Choice {
 [[nodiscard]] Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
                              const Choice& choice);
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

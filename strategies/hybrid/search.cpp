@@ -9,7 +9,7 @@
 #include "core/random.hpp"
 #include "strategies/hybrid/allocation.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 namespace {
 
@@ -197,4 +197,4 @@ Found search(const Problem& problem, std::vector<Genes> seeds, std::uint64_t see
   return best;
 }
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

@@ -5,7 +5,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -70,4 +70,4 @@ double imbalance(const Hypergraph& graph, const Parts& parts, std::int32_t count
   return worst;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -6,7 +6,7 @@
 
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// Upper limits of the parts' weights.
 struct Limits {
@@ -33,4 +33,4 @@ struct Limits {
 [[nodiscard]] double imbalance(const Hypergraph& graph, const Parts& parts, std::int32_t count,
                                const std::vector<double>& shares);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

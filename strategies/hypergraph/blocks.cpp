@@ -5,7 +5,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -137,4 +137,4 @@ std::vector<Interval> channels_of(const Network& network, LayerId layer,
   return channels;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

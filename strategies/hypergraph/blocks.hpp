@@ -5,7 +5,7 @@
 
 #include "strategies/hypergraph/model.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 struct Blocks {
   std::vector<std::vector<Block>> of_layer;  ///< see Model::blocks
@@ -22,4 +22,4 @@ struct Blocks {
 [[nodiscard]] std::vector<Interval> channels_of(const Network& network, LayerId layer,
                                                 const std::vector<Block>& blocks);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

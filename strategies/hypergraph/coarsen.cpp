@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -164,4 +164,4 @@ Coarsening coarsen(const Hypergraph& graph, const Limits& limits, const Coarseni
   return result;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -7,7 +7,7 @@
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 struct Coarsening {
   Hypergraph graph;
@@ -29,4 +29,4 @@ struct CoarseningRules {
                                  const CoarseningRules& rules,
                                  const std::vector<std::int32_t>& labels, Random& random);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -8,7 +8,7 @@
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/model.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -176,4 +176,4 @@ Parts gathered(const Network& network, const Model& model, const Parts& parts) {
   return no_worse ? sorted : parts;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

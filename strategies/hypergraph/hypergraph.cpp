@@ -4,7 +4,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 std::vector<std::int64_t> Hypergraph::total_weights() const {
   std::vector<std::int64_t> totals(at(constraints), 0);
@@ -78,4 +78,4 @@ std::vector<std::int64_t> part_weights(const Hypergraph& graph, const Parts& par
   return weights;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

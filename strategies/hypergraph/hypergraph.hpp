@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 using Vertex = std::int32_t;
 /// Vertices, sets and parts are numbers; vectors want another kind of number.
@@ -81,4 +81,4 @@ class Builder {
 [[nodiscard]] std::vector<std::int64_t> part_weights(const Hypergraph& graph, const Parts& parts,
                                                      std::int32_t count);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

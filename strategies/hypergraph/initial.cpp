@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -234,4 +234,4 @@ Parts grown_parts(const Hypergraph& graph, const Limits& limits, Random& random)
   return parts;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

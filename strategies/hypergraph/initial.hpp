@@ -9,7 +9,7 @@
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// The cheapest partition whose parts are ranges of `units` (groups of vertices, in order), part
 /// `order[0]` first; nothing if none keeps the limits. Exact by dynamic programming, because the
@@ -27,4 +27,4 @@ namespace parsim::hypergraph {
 /// Part after part grows from a random vertex by what attaches most to it, until it is full.
 [[nodiscard]] Parts grown_parts(const Hypergraph& graph, const Limits& limits, Random& random);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

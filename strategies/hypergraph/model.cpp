@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "strategies/hypergraph/blocks.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -343,4 +343,4 @@ Model model_of(const Network& network, const ModelOptions& options) {
   return Maker(network, options).run();
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -8,7 +8,7 @@
 #include "core/plan.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// How communication is counted. `exact`: every element that the plan's execution DAG moves,
 /// including halos of channels in response normalisation, borders that strided windows skip, and
@@ -80,4 +80,4 @@ struct Model {
 /// each other, unless that moves more elements.
 [[nodiscard]] Parts gathered(const Network& network, const Model& model, const Parts& parts);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

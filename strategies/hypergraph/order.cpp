@@ -6,7 +6,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -231,4 +231,4 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   return schedule;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

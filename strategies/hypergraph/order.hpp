@@ -3,7 +3,7 @@
 
 #include "strategies/strategies.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// Stages are runs of layers on the same devices; every device has a rank list. The order is that
 /// of a small list schedule with the cost model's times: the slot that can start first, backward
@@ -12,4 +12,4 @@ namespace parsim::hypergraph {
 [[nodiscard]] Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& layers,
                                  std::int32_t micro_batches);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

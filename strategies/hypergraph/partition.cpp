@@ -12,7 +12,7 @@
 #include "strategies/hypergraph/initial.hpp"
 #include "strategies/hypergraph/refine.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -312,4 +312,4 @@ Partition partition(const Hypergraph& graph, const PartitionOptions& options) {
   return Partitioner(graph, options).run();
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

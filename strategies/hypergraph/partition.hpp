@@ -7,7 +7,7 @@
 
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 struct PartitionOptions {
   std::int32_t parts = 2;
@@ -41,4 +41,4 @@ struct Partition {
 [[nodiscard]] Partition evaluated(const Hypergraph& graph, Parts parts,
                                   const PartitionOptions& options);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

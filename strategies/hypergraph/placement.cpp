@@ -7,7 +7,7 @@
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/model.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -134,4 +134,4 @@ Parts parts_of(const Network& network, const Model& model, const Plan& plan,
   return parts;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

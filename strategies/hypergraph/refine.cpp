@@ -4,7 +4,7 @@
 #include <limits>
 #include <queue>
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -281,4 +281,4 @@ void refine(const Hypergraph& graph, Assignment& assignment, const Limits& limit
   }
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -6,7 +6,7 @@
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/hypergraph.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// A partition with what is needed to price moves: readers and source costs by set and part.
 class Assignment {
@@ -62,4 +62,4 @@ void rebalance(const Hypergraph& graph, Assignment& assignment, const Limits& li
 void refine(const Hypergraph& graph, Assignment& assignment, const Limits& limits,
             std::int32_t patience);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

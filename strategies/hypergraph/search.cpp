@@ -13,7 +13,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -104,7 +104,7 @@ std::string megabytes(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e
 std::vector<std::vector<double>> times_on(const StrategyInput& input,
                                           const std::vector<DeviceId>& devices) {
   const std::vector<std::size_t> kinds = device_kinds(input.cluster, devices);
-  const GradientFlow flow = gradient_flow(input.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(input.network);
   std::vector<std::vector<double>> all;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const auto like = std::find(kinds.begin(), kinds.end(), kinds[d]) - kinds.begin();
@@ -328,4 +328,4 @@ std::vector<Recipe> memory_recipes_of(const StrategyInput& input, std::size_t de
   return recipes;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -9,7 +9,7 @@
 #include "strategies/hypergraph/partition.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 /// What one candidate balances and how it is run.
 struct Recipe {
@@ -93,4 +93,4 @@ struct Start {
 [[nodiscard]] std::vector<Recipe> memory_recipes_of(const StrategyInput& input,
                                                     std::size_t devices);
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

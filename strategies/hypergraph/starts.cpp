@@ -10,7 +10,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 
 namespace {
 
@@ -100,7 +100,7 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   // The layer-wise search alone would take longer than everything else here.
   constexpr std::size_t most = 20'000;  // layers x devices
   const bool short_search = input.network.layers.size() * kinds.size() <= most;
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     // These would call this one.
     if (row.name == "hypergraph" || row.name == "best") continue;
     if (row.name != "layer-wise" || short_search) attempt(quiet, row, row.name);
@@ -182,4 +182,4 @@ Candidate candidate_of_start(const StrategyInput& input, const Start& start) {
   return candidate;
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -9,7 +9,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 Seconds part_time(const StrategyInput& input, LayerId id, const Region& part, DeviceId device,
                   bool data) {
@@ -190,4 +190,4 @@ Seconds ClusterModel::sum_time(std::span<const DeviceId> group, Bytes payload) {
   return Seconds{2 * (n - 1) / n * static_cast<double>(payload.value) * slowest};
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

@@ -8,7 +8,7 @@
 #include "core/routes.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 /// How tensors are resharded between producers and readers.
 ///
@@ -86,4 +86,4 @@ class ClusterModel {
 [[nodiscard]] bool wants_data(const Network& network, LayerId layer,
                               const std::vector<bool>& wanted);
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -104,4 +104,4 @@ std::vector<Region> boxes(const Network& network, LayerId id, const Configuratio
   return all;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

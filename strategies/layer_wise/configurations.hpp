@@ -11,7 +11,7 @@
 #include "core/plan.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 /// The dimensions of the paper's table 1, slowest first: parts are numbered row-major in this
 /// order.
@@ -54,4 +54,4 @@ struct Configuration {
                                         const Configuration& configuration, std::int64_t batch,
                                         std::span<const double> speeds);
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

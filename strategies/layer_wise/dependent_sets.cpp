@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "strategies/layer_wise/problem.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -191,4 +191,4 @@ Solution descend(const Problem& problem) {
   return best;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

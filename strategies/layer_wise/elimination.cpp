@@ -8,7 +8,7 @@
 #include "core/errors.hpp"
 #include "strategies/layer_wise/problem.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -250,4 +250,4 @@ Solution solve(const Problem& problem, double bound) {
   return solution;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

@@ -5,7 +5,7 @@
 #include "lowering/memory.hpp"
 #include "strategies/layer_wise/tables.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -48,8 +48,8 @@ double memory_of(const StrategyInput& input, LayerId layer, std::span<const Shar
   const LayerKind& kind = input.network[layer].kind;
   const bool in_place = kind.as<Activation>() != nullptr || kind.as<Flatten>() != nullptr;
   const std::int64_t each = element_bytes(input.precision) +
-                            gradient_bytes(input.precision, input.reduce_precision) +
-                            optimizer_bytes(input.precision, input.optimizer);
+                            lowering::gradient_bytes(input.precision, input.reduce_precision) +
+                            lowering::optimizer_bytes(input.precision, input.optimizer);
   std::map<DeviceId, std::int64_t> bytes;
   for (const Share& share : shares) {
     if (!in_place) bytes[share.device] += share.box.volume() * element_bytes(input.precision);
@@ -158,4 +158,4 @@ NodeCosts node_costs(const StrategyInput& input, ClusterModel& model, const Node
   return costs;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

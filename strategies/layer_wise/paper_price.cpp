@@ -8,7 +8,7 @@
 #include "strategies/layer_wise.hpp"
 #include "strategies/layer_wise/tables.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 
 namespace {
 
@@ -151,4 +151,4 @@ std::string configuration_text(const LayerPlan& plan) {
   return text.empty() ? "n=1" : text;
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

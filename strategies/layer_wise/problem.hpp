@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 /// A table of costs, row-major.
 struct Matrix {
@@ -69,4 +69,4 @@ inline constexpr double most_entries = 2.5e7;
 /// The same from one start.
 [[nodiscard]] Solution descend_from(const Problem& problem, std::vector<std::size_t> choice);
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

@@ -8,7 +8,7 @@
 
 #include "strategies/layer_wise/transfers.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -277,4 +277,4 @@ Tables make_tables(const StrategyInput& input, ClusterModel& model, TransferRule
   return tables;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

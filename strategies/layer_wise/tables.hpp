@@ -9,7 +9,7 @@
 #include "strategies/layer_wise/configurations.hpp"
 #include "strategies/layer_wise/problem.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 /// The cost of an edge with several receiving devices. The paper has "bytes to be moved / known
 /// bandwidth" and no more; both rules are RECONSTRUCTIONS.
@@ -94,4 +94,4 @@ struct Copies {
 [[nodiscard]] Seconds sync_time(const StrategyInput& input, ClusterModel& model,
                                 const std::vector<Copies>& copies);
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

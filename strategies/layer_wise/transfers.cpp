@@ -4,7 +4,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -201,4 +201,4 @@ Matrix transfer_table(const StrategyInput& input, const ClusterModel& model, Tra
   return table;
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

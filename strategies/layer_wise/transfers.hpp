@@ -3,7 +3,7 @@
 
 #include "strategies/layer_wise/tables.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 /// t_X of operand `operand.input` of layer `operand.layer` for every pair of configurations: rows
 /// the producer's, columns the reader's; the layers belong to these nodes. Zero where every device
@@ -12,4 +12,4 @@ namespace parsim::layer_wise {
                                     TransferRule rule, const Consumer& operand,
                                     const Node& producer, const Node& reader);
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

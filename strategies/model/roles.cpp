@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace parsim::model {
+namespace parsim::strategies::model {
 
 namespace {
 
@@ -147,4 +147,4 @@ class Deciding {
 
 Roles decide_roles(const Network& network) { return Deciding(network).run(); }
 
-}  // namespace parsim::model
+}  // namespace parsim::strategies::model

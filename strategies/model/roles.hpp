@@ -8,7 +8,7 @@
 
 #include "core/network.hpp"
 
-namespace parsim::model {
+namespace parsim::strategies::model {
 
 /// A run of `units` · `scale` channels of which every device has a share; all runs of a `group` are
 /// shared alike.
@@ -54,4 +54,4 @@ struct Roles {
 /// dense layers take their place, it is a reconstruction.
 [[nodiscard]] Roles decide_roles(const Network& network);
 
-}  // namespace parsim::model
+}  // namespace parsim::strategies::model

@@ -10,7 +10,7 @@
 #include "strategies/stages.hpp"
 #include "strategies/tensor/split.hpp"
 
-namespace parsim::tensor {
+namespace parsim::strategies::tensor {
 
 namespace {
 
@@ -52,7 +52,7 @@ bool held_whole(const std::vector<Cut>& cuts) {
 
 Arranging::Arranging(const StrategyInput& input)
     : input_(input),
-      flow_(gradient_flow(input.network)),
+      flow_(lowering::gradient_flow(input.network)),
       readers_(consumers(input.network)),
       boundary_(boundary_bytes(input.network, input.precision)) {}
 
@@ -277,4 +277,4 @@ Plan Arranging::plan_of(const Arrangement& a) {
   return plan;
 }
 
-}  // namespace parsim::tensor
+}  // namespace parsim::strategies::tensor

@@ -12,7 +12,7 @@
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim::tensor {
+namespace parsim::strategies::tensor {
 
 /// Tensor, pipeline and data parallel degrees.
 struct ParallelDegrees {
@@ -59,7 +59,7 @@ class Arranging {
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
 
   const StrategyInput& input_;
-  GradientFlow flow_;
+  lowering::GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
   /// By tensor degree, then layer: its elements that every device of a group holds and needs.
@@ -70,4 +70,4 @@ class Arranging {
   std::map<std::int32_t, double> time_on_;  ///< by model: the whole network
 };
 
-}  // namespace parsim::tensor
+}  // namespace parsim::strategies::tensor

@@ -5,7 +5,7 @@
 
 #include "lowering/sync.hpp"
 
-namespace parsim::tensor {
+namespace parsim::strategies::tensor {
 
 namespace {
 
@@ -16,7 +16,7 @@ class Splitting {
       : network_(network),
         degree_(degree),
         must_by_all_(by_all),
-        users_(users_of_parameters(network)) {}
+        users_(lowering::users_of_parameters(network)) {}
 
   std::vector<std::vector<Cut>> run() {
     for (std::size_t l = 0; l < network_.layers.size(); ++l) {
@@ -128,7 +128,7 @@ class Splitting {
 bool alike(const Network& network, const std::vector<std::vector<Cut>>& cuts,
            std::vector<bool>& by_all) {
   bool all_alike = true;
-  for (const std::vector<LayerId>& users : users_of_parameters(network)) {
+  for (const std::vector<LayerId>& users : lowering::users_of_parameters(network)) {
     const auto replicated = [&](LayerId id) { return cuts[id.index()][0].dim == Dim::replica; };
     if (std::none_of(users.begin(), users.end(), replicated)) continue;
     for (const LayerId id : users) {
@@ -191,4 +191,4 @@ std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree) 
   }
 }
 
-}  // namespace parsim::tensor
+}  // namespace parsim::strategies::tensor

@@ -6,7 +6,7 @@
 
 #include "core/plan.hpp"
 
-namespace parsim::tensor {
+namespace parsim::strategies::tensor {
 
 /// By layer, its cut into `degree` parts:
 ///
@@ -24,4 +24,4 @@ namespace parsim::tensor {
 /// the regions that layers read, so that it holds for any network. Degree 1: no cuts.
 [[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree);
 
-}  // namespace parsim::tensor
+}  // namespace parsim::strategies::tensor

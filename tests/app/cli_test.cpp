@@ -11,7 +11,7 @@
 #include "core/errors.hpp"
 #include "strategies/strategies.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -44,7 +44,7 @@ TEST_CASE("cli: help and version are texts, not failures") {
 
 TEST_CASE("cli: every verb parses every option that the table gives it, by each of its names") {
   for (const Verb& verb : verbs()) {
-    for (const Option* option : options_of(verb)) {
+    for (const experiment::Option* option : options_of(verb)) {
       for (const std::string_view name : {option->flag, option->rules.long_name}) {
         if (name.empty()) continue;
         CAPTURE(verb.name);
@@ -64,14 +64,14 @@ TEST_CASE("cli: the table names verbs and strategies that exist") {
     std::istringstream in{std::string(text)};
     return Words{std::istream_iterator<std::string>(in), {}};
   };
-  for (const Option& option : options()) {
+  for (const experiment::Option& option : experiment::options()) {
     CAPTURE(option.flag);
     for (const std::string& verb : split(option.verbs)) {
       CHECK(std::any_of(verbs().begin(), verbs().end(),
                         [&](const Verb& known) { return known.name == verb; }));
     }
     for (const std::string& name : split(option.rules.strategies)) {
-      if (name != "layout") CHECK_NOTHROW(static_cast<void>(strategy(name, "test")));
+      if (name != "layout") CHECK_NOTHROW(static_cast<void>(strategies::strategy(name, "test")));
     }
   }
 }
@@ -79,7 +79,7 @@ TEST_CASE("cli: the table names verbs and strategies that exist") {
 TEST_CASE("cli: help lists options in groups, those of papers last") {
   const std::string help = parse_command_line({"compare", "--help"}).text;
   std::size_t at = 0;
-  for (const std::string_view group : spellings<OptionGroup>()) {
+  for (const std::string_view group : spellings_of<experiment::OptionGroup>()) {
     if (group == "Collective" || group == "Validation") continue;
     CAPTURE(group);
     const std::size_t found = help.find("\n" + std::string(group) + ":\n");
@@ -109,4 +109,4 @@ TEST_CASE("cli: the form of the report") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

@@ -12,7 +12,7 @@
 #include "tests/support/program.hpp"
 #include "tests/support/transcript.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using nlohmann::json;
@@ -57,7 +57,7 @@ TEST_CASE("comfort: scripts and manual name every verb and every option") {
     CAPTURE(shell);
     for (const Verb& verb : verbs()) {
       CHECK(text.find(std::string(verb.name)) != std::string::npos);
-      for (const Option* option : options_of(verb)) {
+      for (const experiment::Option* option : options_of(verb)) {
         std::string name(option->flag.substr(option->flag.find_first_not_of('-')));
         if (shell == std::string("man")) {
           for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2) {
@@ -157,4 +157,4 @@ TEST_CASE("comfort: rerun refuses inputs that have changed and files that are no
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

@@ -7,10 +7,10 @@
 
 #include "app/verbs.hpp"
 
-namespace parsim {
+namespace parsim::app {
 
 TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
-  Arguments arguments;
+  experiment::Arguments arguments;
   arguments.verb = "explain";
   arguments.values = {{"--network", {"lenet5"}},
                       {"--cluster", {"star:4,device=p100-sxm2,rate=5GB/s,latency=1us"}},
@@ -35,7 +35,7 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
 }
 
 TEST_CASE("explain: --top leaves the layers with the most work, in their order") {
-  Arguments arguments;
+  experiment::Arguments arguments;
   arguments.verb = "explain";
   arguments.values = {{"--network", {"lenet5"}},
                       {"--cluster", {"star:2,device=p100-sxm2,rate=5GB/s,latency=1us"}},
@@ -43,7 +43,7 @@ TEST_CASE("explain: --top leaves the layers with the most work, in their order")
                       {"--quiet", {""}}};
   const auto all = nlohmann::json::parse(run_explain(arguments).document.json)["layers"];
   arguments.values["--top"] = {"3"};
-  const Document document = run_explain(arguments).document;
+  const report::Document document = run_explain(arguments).document;
   const auto top = nlohmann::json::parse(document.json)["layers"];
   REQUIRE(top.size() == 3);
   double least = 1e9;
@@ -62,7 +62,7 @@ TEST_CASE("explain: --top leaves the layers with the most work, in their order")
 }
 
 TEST_CASE("explain: says how much was simulated and left out, and how a parameter server works") {
-  Arguments arguments;
+  experiment::Arguments arguments;
   arguments.verb = "explain";
   arguments.values = {{"--network", {"lenet5"}},
                       {"--cluster", {"star:36,device=p100-sxm2,rate=5GB/s,latency=1us"}},
@@ -84,4 +84,4 @@ TEST_CASE("explain: says how much was simulated and left out, and how a paramete
   CHECK(said("one worker at a time"));
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

@@ -8,7 +8,7 @@
 #include "sim/sim.hpp"
 #include "tests/support/transcript.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 TEST_CASE("golden: every report is what it was") {
@@ -31,16 +31,16 @@ TEST_CASE("golden: the fast engine makes the same tables") {
   std::size_t compared = 0;
   for (const testing::Transcript& golden :
        testing::transcripts(PARSIM_SOURCE_DIR "/tests/golden")) {
-    const std::string simgrid = simulated_by({});
+    const std::string simgrid = sim::simulated_by({});
     const std::size_t at = golden.text.find(simgrid);
     if (at == std::string::npos) continue;
     CAPTURE(golden.path);
     std::vector<std::string> words = testing::words_of(golden.command);
     words.insert(words.end(), {"--engine", "fast"});
-    SimOptions fast;
-    fast.engine = Engine::fast;
+    sim::SimOptions fast;
+    fast.engine = sim::Engine::fast;
     std::string expected = golden.text;
-    expected.replace(at, simgrid.size(), simulated_by(fast));
+    expected.replace(at, simgrid.size(), sim::simulated_by(fast));
     CHECK(testing::run_program(PARSIM_PROGRAM, words).out == expected);
     ++compared;
   }
@@ -48,4 +48,4 @@ TEST_CASE("golden: the fast engine makes the same tables") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

@@ -9,7 +9,7 @@
 
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using nlohmann::json;
@@ -132,4 +132,4 @@ TEST_CASE("gpu: what a GPU cannot give is a sentence and exit code 3") {
         std::string::npos);
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

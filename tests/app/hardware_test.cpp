@@ -8,7 +8,7 @@
 
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using nlohmann::json;
@@ -250,4 +250,4 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
   CHECK(alone.err.find("--hw-backend: unused without --hw") != std::string::npos);
 }
 
-}  // namespace parsim
+}  // namespace parsim::app

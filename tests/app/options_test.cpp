@@ -16,7 +16,7 @@
 #include "report/runs.hpp"
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using nlohmann::json;
@@ -32,18 +32,20 @@ Words and_also(Words words, const Words& more) {
 }
 
 json inputs_of(const Words& command) {
-  const Experiment experiment(make_request(parse_command_line(command).arguments));
-  return json::parse(inputs_json(experiment));
+  const experiment::Experiment experiment(
+      experiment::make_request(parse_command_line(command).arguments));
+  return json::parse(report::inputs_json(experiment));
 }
 
 /// Options with values that are no closed set, and what they need to be accepted.
 class Samples {
  public:
   Samples() {
-    const Experiment experiment(
-        make_request(parse_command_line(and_also({"plan"}, question)).arguments));
-    const std::string plan =
-        folder_.write("plan.json", to_json(make_plan(experiment, strategy("data", "test")).plan));
+    const experiment::Experiment experiment(
+        experiment::make_request(parse_command_line(and_also({"plan"}, question)).arguments));
+    const std::string plan = folder_.write(
+        "plan.json",
+        to_json(experiment::make_plan(experiment, strategies::strategy("data", "test")).plan));
     const std::string layout = folder_.write(
         "layout.toml", "[[stages]]\nblocks = \"0-11\"\ngroups = [[\"gpu0\"], [\"gpu1\"]]\n");
     const std::string profile = folder_.write(
@@ -85,7 +87,7 @@ class Samples {
   }
 
   /// The question of a verb with another value of the option than the default.
-  [[nodiscard]] Words command(std::string_view verb, const Option& option) const {
+  [[nodiscard]] Words command(std::string_view verb, const experiment::Option& option) const {
     Words more = {std::string(option.flag)};
     if (const auto found = words_.find(option.flag); found != words_.end()) {
       more = and_also(more, found->second);
@@ -114,8 +116,8 @@ TEST_CASE("options: every option is in the inputs of a result, and rerun obeys i
   const Samples samples;
   for (const std::string_view verb : {"compare", "simulate", "plan", "explain"}) {
     const json plain = inputs_of(and_also({std::string(verb)}, question));
-    for (const Option& option : options()) {
-      if (!option.is_for(verb) || option.group == OptionGroup::output) continue;
+    for (const experiment::Option& option : experiment::options()) {
+      if (!option.is_for(verb) || option.group == experiment::OptionGroup::output) continue;
       CAPTURE(verb);
       CAPTURE(option.flag);
       const std::string key(option.key);
@@ -129,11 +131,11 @@ TEST_CASE("options: every option is in the inputs of a result, and rerun obeys i
 }
 
 TEST_CASE("options: the rows agree with the requests that they fill") {
-  const Request request;
-  for (const Option& option : options()) {
+  const experiment::Request request;
+  for (const experiment::Option& option : experiment::options()) {
     CAPTURE(option.flag);
     CHECK(option.key.empty() ==
-          (option.member.json == nullptr || option.group == OptionGroup::output));
+          (option.member.json == nullptr || option.group == experiment::OptionGroup::output));
     if (option.member.read == nullptr) continue;
     // The default is one of the words.
     const Words words = option.words();
@@ -161,4 +163,4 @@ TEST_CASE("options: rerun of the program gives the same bytes with options that 
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 using nlohmann::json;
@@ -417,4 +417,4 @@ TEST_CASE("program: sizes double from first to last") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

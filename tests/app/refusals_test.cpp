@@ -10,7 +10,7 @@
 #include "tests/support/program.hpp"
 #include "tests/support/transcript.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 TEST_CASE("cli refusals: every bad command line gets its exit code and its exact message") {
@@ -61,4 +61,4 @@ TEST_CASE("cli refusals: a full disk under standard output is told") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

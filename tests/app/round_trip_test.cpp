@@ -8,7 +8,7 @@
 #include "tests/support/dot.hpp"
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::app {
 namespace {
 
 testing::Finished command(const std::vector<std::string>& words) {
@@ -57,4 +57,4 @@ TEST_CASE("round trip: what a foreign file leaves open is said, and not twice") 
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::app

@@ -11,7 +11,7 @@
 #include "strategies/hypergraph/model.hpp"
 #include "strategies/hypergraph/partition.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 namespace {
 
 struct Instance {
@@ -104,4 +104,4 @@ BENCHMARK(partition_unequal_targets)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

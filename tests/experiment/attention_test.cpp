@@ -94,8 +94,11 @@ TEST_CASE(
 }
 
 TEST_CASE("attention: what has no compute capability is not too old") {
-  CHECK(too_old_for_fused_attention(load_cluster("star:2,device=mi300x", "test")) == nullptr);
-  CHECK(too_old_for_fused_attention(load_cluster("star:2,device=k80", "test"))->name == "k80");
+  CHECK(experiment::too_old_for_fused_attention(
+            topologies::load_cluster("star:2,device=mi300x", "test")) == nullptr);
+  CHECK(
+      experiment::too_old_for_fused_attention(topologies::load_cluster("star:2,device=k80", "test"))
+          ->name == "k80");
 }
 
 }  // namespace

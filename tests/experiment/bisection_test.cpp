@@ -4,7 +4,7 @@
 
 #include "tests/support/notation.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using testing::star_of;
@@ -72,4 +72,4 @@ TEST_CASE("bisection: a flow finds the detour that the first path took from anot
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -9,7 +9,7 @@
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using testing::dag_of;
@@ -123,4 +123,4 @@ TEST_CASE("checks: the least of a gather is what the slowest member must receive
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -9,7 +9,7 @@
 #include "sim/sim.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 const std::vector<DeviceId> four = {DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}};
@@ -29,9 +29,10 @@ TEST_CASE("collective: bytes received, by hand for four devices and 1600 bytes")
 
 TEST_CASE("collective: messages to the next go both ways of every link at once") {
   // 100 MB over 25 GB/s, in each direction: 4 ms, and the route's 2 us.
-  const Cluster cluster = load_cluster("star:4,device=v100-sxm2,rate=25GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
-  const auto executor = make_simulator(cluster, *cost, {});
+  const Cluster cluster =
+      topologies::load_cluster("star:4,device=v100-sxm2,rate=25GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const auto executor = sim::make_simulator(cluster, *cost, {});
   const ExecDag dag = send_receive_dag(four, Bytes{100'000'000});
   CHECK(bytes_moved(dag).value == 4 * 100'000'000);
   const CollectiveTime row =
@@ -64,4 +65,4 @@ TEST_CASE("collective: a range of sizes doubles, and stops at the last") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -15,7 +15,7 @@
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using testing::Finished;
@@ -45,13 +45,13 @@ TEST_CASE("communication: --collective-times is a file, of a kind, over so many 
 }
 
 TEST_CASE("communication: of point-to-point messages only the links count") {
-  SimOptions options;
-  options.engine = Engine::fast;
-  options.fidelity = Fidelity::p2p;
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  options.fidelity = sim::Fidelity::p2p;
   CHECK(communication_model(options) ==
         "point-to-point messages without NCCL's costs, simulated by the fast engine");
-  options.fidelity = Fidelity::hops;
-  options.collectives = CollectiveCost::nccl;
+  options.fidelity = sim::Fidelity::hops;
+  options.collectives = sim::CollectiveCost::nccl;
   CHECK(communication_model(options) ==
         "NCCL collectives hop by hop, simulated by the fast engine");
 }
@@ -161,28 +161,28 @@ TEST_CASE("communication: where SimGrid would take long, the fast engine simulat
   request.cluster = "nvswitch:40,device=v100-sxm2,rate=25GB/s";
   request.batch = 64;
   request.strategies = {"owt"};
-  const auto engine = [&](Engine asked) {
+  const auto engine = [&](sim::Engine asked) {
     request.sim.engine = asked;
     const Experiment experiment(request);
     const RunResult result =
-        run_plan(experiment, make_plan(experiment, strategy("owt", "test"))).result;
-    const Document document = report_simulation(experiment, result);
+        run_plan(experiment, make_plan(experiment, strategies::strategy("owt", "test"))).result;
+    const report::Document document = report::report_simulation(experiment, result);
     const std::vector<std::string>& notes = document.notes;
     const bool head = std::any_of(document.head.begin(), document.head.end(), [](const auto& line) {
       return line.ends_with("simulated by the fast engine");
     });
-    CHECK(head == (result.engine == Engine::fast));
+    CHECK(head == (result.engine == sim::Engine::fast));
     const bool noted = std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
       return note.starts_with("owt: simulated by the fast engine (equal to SimGrid");
     });
     return std::pair{result.engine, noted};
   };
-  CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::simgrid), false});
-  CHECK(engine(Engine::fast) == std::pair{std::optional(Engine::fast), false});
+  CHECK(engine(sim::Engine::automatic) == std::pair{std::optional(sim::Engine::simgrid), false});
+  CHECK(engine(sim::Engine::fast) == std::pair{std::optional(sim::Engine::fast), false});
   request.cluster = "nvswitch:180,device=v100-sxm2,rate=25GB/s";
   request.batch = 360;
-  CHECK(engine(Engine::automatic) == std::pair{std::optional(Engine::fast), true});
+  CHECK(engine(sim::Engine::automatic) == std::pair{std::optional(sim::Engine::fast), true});
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -10,18 +10,19 @@
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 
 TEST_CASE("explain: an alternative's step is the estimate of the plan with that one change") {
-  const Network network = load_network("alexnet", {}, "test");
-  const Cluster cluster = load_cluster("star:4,device=v100-sxm2,rate=5GB/s,latency=2us", "test");
-  const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const Network network = networks::load_network("alexnet", {}, "test");
+  const Cluster cluster =
+      topologies::load_cluster("star:4,device=v100-sxm2,rate=5GB/s,latency=2us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 64;
-  const Plan plan = plan_owt(input);
-  const std::vector<Plan> others{plan_data(input)};
+  const Plan plan = strategies::plan_owt(input);
+  const std::vector<Plan> others{strategies::plan_data(input)};
   const Explanation explanation = explain(input, plan, others);
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   CHECK(explanation.step == estimator.step_time(plan));
   REQUIRE(explanation.layers.size() == network.layers.size());
   std::size_t by_sample = 0;
@@ -47,9 +48,9 @@ TEST_CASE("explain: an alternative's step is the estimate of the plan with that 
 
 TEST_CASE("explain: the layers' work adds up to the kernels of a device") {
   const testing::World world("alexnet", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
-  const StrategyInput input = world.input(64);
-  const Plan plan = plan_data(input);
-  const ExecDag dag = lower(world.network, world.cluster, plan);
+  const strategies::StrategyInput input = world.input(64);
+  const Plan plan = strategies::plan_data(input);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   double kernels = 0;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const Op op = dag.op(OpId{i});
@@ -64,22 +65,23 @@ TEST_CASE("explain: the layers' work adds up to the kernels of a device") {
 
 TEST_CASE("explain: layers of a plan of several stages have alternatives") {
   const testing::World world("resnet18", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
-  StrategyInput input = world.input(64);
-  for (Plan (*make)(const StrategyInput&) : {plan_pipeline, plan_hybrid}) {
+  strategies::StrategyInput input = world.input(64);
+  for (Plan (*make)(const strategies::StrategyInput&) :
+       {strategies::plan_pipeline, strategies::plan_hybrid}) {
     input.parts = 2;
     input.pipeline_parallel = 4;
     const Plan plan = make(input);
     CAPTURE(plan.strategy);
     const Explanation explanation = explain(input, plan, {});
-    CHECK(explanation.step == Estimator(input.step()).step_time(plan));
+    CHECK(explanation.step == lowering::Estimator(input.step()).step_time(plan));
     std::size_t moved = 0, cut = 0;
     for (const LayerReason& reason : explanation.layers) {
       moved += reason.alternative.find(" in stage ") == std::string::npos ? 0 : 1;
       cut += reason.alternative.find(" over its stage") == std::string::npos ? 0 : 1;
     }
     // Layers on either side of a border may change sides.
-    if (make == plan_pipeline) CHECK(moved >= 4);
-    if (make == plan_hybrid) CHECK(cut >= 2);
+    if (make == strategies::plan_pipeline) CHECK(moved >= 4);
+    if (make == strategies::plan_hybrid) CHECK(cut >= 2);
   }
 }
 
@@ -87,9 +89,9 @@ TEST_CASE("explain: moving a layer to the next stage is the estimate of that pla
   const Network network =
       testing::network_of("x: vector 64; dense 64; dense 64; dense 64; dense 64; loss");
   const testing::World world(network, testing::star_of(2, "10 GB/s", "1us"));
-  StrategyInput input = world.input(32);
+  strategies::StrategyInput input = world.input(32);
   input.micro_batches = 4;
-  const Plan plan = plan_pipeline(input);
+  const Plan plan = strategies::plan_pipeline(input);
   std::size_t last = 0;  // of the first stage
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     if (plan.schedule.stage_of_layer[l] == 0) last = l;
@@ -101,7 +103,7 @@ TEST_CASE("explain: moving a layer to the next stage is the estimate of that pla
   changed.layers[last] = plan.layers[last + 1];
   changed.schedule.stage_of_layer[last] = 1;
   validate(changed, network, world.cluster, "test");
-  CHECK(reason.alternative_step == Estimator(input.step()).step_time(changed));
+  CHECK(reason.alternative_step == lowering::Estimator(input.step()).step_time(changed));
 }
 
 TEST_CASE("explain: splits in words") {
@@ -115,4 +117,4 @@ TEST_CASE("explain: splits in words") {
   CHECK(split_text(layer) == "replica 3");
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -6,14 +6,14 @@
 #include "core/timeline.hpp"
 #include "tests/sim/small_dags.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using namespace testing;
 using namespace std::chrono_literals;
 
-SimOptions with(Engine engine, Fidelity fidelity = Fidelity::hops) {
-  SimOptions options;
+sim::SimOptions with(sim::Engine engine, sim::Fidelity fidelity = sim::Fidelity::hops) {
+  sim::SimOptions options;
   options.engine = engine;
   options.fidelity = fidelity;
   return options;
@@ -40,8 +40,8 @@ TEST_CASE("faster links: a step that they slow down, by hand in both engines") {
   const Cluster cluster = star(std::vector<double>(8, 1e9), 0s);
   const ExecDag dag = four_to_one();
   const SimpleCost cost(cluster);
-  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
-    const Seconds step = makespan(make_simulator(cluster, cost, with(engine))->run(dag));
+  for (const sim::Engine engine : {sim::Engine::simgrid, sim::Engine::fast}) {
+    const Seconds step = makespan(sim::make_simulator(cluster, cost, with(engine))->run(dag));
     const Seconds faster = step_on_faster_links(dag, cluster, cost, with(engine));
     CHECK(step.count() == doctest::Approx(7).epsilon(1e-6));
     CHECK(faster.count() == doctest::Approx(8).epsilon(1e-6));
@@ -50,34 +50,34 @@ TEST_CASE("faster links: a step that they slow down, by hand in both engines") {
                   "anomaly: with every link twice as fast the step would take 8.00 s (+14.29 %)"));
   }
   // Where flows do not compete there is none: 1 + 1/2 + 5 s.
-  const Seconds alone = step_on_faster_links(dag, cluster, cost, with({}, Fidelity::analytic));
+  const Seconds alone = step_on_faster_links(dag, cluster, cost, with({}, sim::Fidelity::analytic));
   CHECK(alone.count() == doctest::Approx(6.5).epsilon(1e-9));
   CHECK(faster_links_text(7s, alone) == "with every link twice as fast: 6.50 s (-7.14 %)");
 }
 
 TEST_CASE("faster links: a run that they slow down says so, others say nothing") {
-  const auto said = [](const std::string& cluster, const ExecDag& dag, Fidelity fidelity) {
+  const auto said = [](const std::string& cluster, const ExecDag& dag, sim::Fidelity fidelity) {
     Request request;
     request.network = "lenet5";
     request.cluster = cluster;
-    request.sim = with(Engine::simgrid, fidelity);
+    request.sim = with(sim::Engine::simgrid, fidelity);
     const Experiment experiment(request);
     Run run;
     run.dag = dag;
     run.timeline =
-        make_simulator(experiment.cluster, experiment.step_cost(), experiment.step_options())
+        sim::make_simulator(experiment.cluster, experiment.step_cost(), experiment.step_options())
             ->run(dag);
     run.result.step_time = makespan(run.timeline);
     run.result.messages = messages(dag);
     return links_anomaly(experiment, run);
   };
   const std::string slow = "star:8,device=p100-sxm2,rate=1GB/s,latency=0us";
-  CHECK(said(slow, four_to_one(), Fidelity::hops).starts_with("anomaly: "));
-  CHECK(said(slow, four_to_one(), Fidelity::analytic).empty());
+  CHECK(said(slow, four_to_one(), sim::Fidelity::hops).starts_with("anomaly: "));
+  CHECK(said(slow, four_to_one(), sim::Fidelity::analytic).empty());
   ExecDag alone = bare_dag();
   add_transfer(alone, 0, 1, 1'000'000);
-  CHECK(said(slow, alone, Fidelity::hops).empty());
+  CHECK(said(slow, alone, sim::Fidelity::hops).empty());
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

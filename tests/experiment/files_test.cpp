@@ -10,7 +10,7 @@
 #include "core/errors.hpp"
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using testing::TemporaryFolder;
@@ -109,4 +109,4 @@ TEST_CASE("files: what cannot be read is refused with the reason") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -14,7 +14,7 @@
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using nlohmann::json;
@@ -38,8 +38,8 @@ groups = [["n1.gpu3"]]
 )";
 
 LayoutFile read(const std::string& text) {
-  return read_layout(text, "l.toml", load_network(network, {}, "test"),
-                     load_cluster(cluster, "test"));
+  return read_layout(text, "l.toml", networks::load_network(network, {}, "test"),
+                     topologies::load_cluster(cluster, "test"));
 }
 std::string refusal(const std::string& from, const std::string& to) {
   return testing::refusal_of([&] { return read(with(good, from, to)); });
@@ -56,24 +56,24 @@ testing::Finished run(const testing::TemporaryFolder& folder, Words words, const
 TEST_CASE("layout file: stages, groups, samples and what else it decides") {
   const LayoutFile file = read(good);
   CHECK(file.micro_batches == 4);
-  CHECK(file.schedule == PipelineSchedule::gpipe);
+  CHECK(file.schedule == strategies::PipelineSchedule::gpipe);
   CHECK(file.zero_stage == 1);
   CHECK_FALSE(file.recompute.has_value());
   CHECK(file.samples == 4);
   REQUIRE(file.layout.stages.size() == 2);
-  const LayoutStage& first = file.layout.stages[0];
+  const strategies::LayoutStage& first = file.layout.stages[0];
   CHECK(first.first == 0);
   CHECK(first.groups ==
         std::vector<std::vector<DeviceId>>{{DeviceId{0}, DeviceId{1}}, {DeviceId{2}}});
   CHECK(first.samples == std::vector<std::int64_t>{3, 1});
-  CHECK(load_network(network, {}, "test")
+  CHECK(networks::load_network(network, {}, "test")
             .layers[file.layout.stages[1].first]
             .name.starts_with("block4."));
 }
 
 TEST_CASE("layout file: networks without blocks are cut by the names of layers") {
-  const Network lenet = load_network("lenet5", {}, "test");
-  const Cluster star = load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
+  const Network lenet = networks::load_network("lenet5", {}, "test");
+  const Cluster star = topologies::load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
   const std::string last = lenet.layers[lenet.layers.size() - 2].name;
   std::size_t middle = 3;
   const std::string text =
@@ -180,26 +180,26 @@ TEST_CASE("layout file: options that contradict it are refused") {
 }
 
 TEST_CASE("layer times: a group's simulated step takes as long as was measured") {
-  const Network net = load_network(network, {}, "test");
-  const Cluster machines = load_cluster(cluster, "test");
+  const Network net = networks::load_network(network, {}, "test");
+  const Cluster machines = topologies::load_cluster(cluster, "test");
   const std::string table =
       "device,precision,samples,tp,layers,forward_s,backward_s\n"
       "v100-sxm2,fp32,2,2,before,0.001,0.002\n"
       "v100-sxm2,fp32,2,2,block,0.010,0.020\n"
       "v100-sxm2,fp32,2,2,after,0.003,0.005\n"
       "k80,fp32,2,2,block,0.1,0.2\n";  // not in the cluster: left out
-  SimOptions options;
-  options.engine = Engine::fast;
-  auto model = make_tile_costs(machines, options);
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
+  auto model = sim::make_tile_costs(machines, options);
   const Profile profile =
       profile_of(read_layer_times(table, "t.csv"), net, machines, *model, options, "t.csv");
   for (const KernelSample& sample : profile.kernels) CHECK(sample.device == "v100-sxm2");
-  const auto cost = make_profiled(machines, std::move(model), profile, "test");
-  StrategyInput input{net, machines, *cost};
+  const auto cost = sim::make_profiled(machines, std::move(model), profile, "test");
+  strategies::StrategyInput input{net, machines, *cost};
   input.batch = 2;
-  const Layout layout{{{0, {{DeviceId{0}, DeviceId{1}}}, {}}}};
-  const ExecDag dag = lower(net, machines, plan_layout(input, layout));
-  const Timeline timeline = make_simulator(machines, *cost, options)->run(dag);
+  const strategies::Layout layout{{{0, {{DeviceId{0}, DeviceId{1}}}, {}}}};
+  const ExecDag dag = lowering::lower(net, machines, strategies::plan_layout(input, layout));
+  const Timeline timeline = sim::make_simulator(machines, *cost, options)->run(dag);
   double end = 0;  // of the last kernel: the update comes after it
   for (std::size_t i = 0; i < dag.size(); ++i) {
     if (dag.kind(OpId{i}) == OpKind::compute) end = std::max(end, timeline.spans[i].end.count());
@@ -210,4 +210,4 @@ TEST_CASE("layer times: a group's simulated step takes as long as was measured")
         }).starts_with("t.csv: no column 'precision'; accepted: device, precision"));
 }
 
-}  // namespace parsim
+}  // namespace parsim::experiment

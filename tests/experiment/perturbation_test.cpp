@@ -9,7 +9,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using namespace testing;
@@ -125,4 +125,4 @@ TEST_CASE("perturbation: kernels and messages that hold each other up") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
 
-namespace parsim {
+namespace parsim::experiment {
 namespace {
 
 using testing::star_of;
@@ -39,10 +39,10 @@ TEST_CASE("request: every option lands in its value") {
   CHECK(request.sync == Sync::Kind::server);
   CHECK(request.server == "cpu0");
   CHECK(request.micro_batches == 4);
-  CHECK(request.schedule == PipelineSchedule::gpipe);
+  CHECK(request.schedule == strategies::PipelineSchedule::gpipe);
   CHECK(request.bucket == Bytes{1 << 20});
-  CHECK(request.sim.fidelity == Fidelity::p2p);
-  CHECK(request.sim.engine == Engine::fast);
+  CHECK(request.sim.fidelity == sim::Fidelity::p2p);
+  CHECK(request.sim.engine == sim::Engine::fast);
   CHECK(request.seed == 7);
   CHECK(request.dims == std::map<std::string, std::int64_t>{{"batch", 2}, {"time", 3}});
   CHECK_FALSE(request.timings);
@@ -99,4 +99,4 @@ TEST_CASE("request: an option that changes nothing is refused") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::experiment

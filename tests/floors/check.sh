@@ -119,6 +119,14 @@ for file in "${files[@]}"; do
   fi
 done
 
+# One grep finds one thing: each folder has its namespace, and core/ that of the project.
+for file in "${files[@]}"; do
+  folder=${file%%/*}
+  [[ $folder == core || $folder == tests || $file == */main.cpp || $file == *.cuh ]] && continue
+  grep -qE "^namespace parsim::$folder\b" "$file" ||
+    breach "$file:1: holds nothing of namespace parsim::$folder"
+done
+
 include='^([^:]+):([0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^>"]+)[>"]'
 while IFS= read -r hit; do
   [[ $hit =~ $include ]] || continue

@@ -5,9 +5,10 @@ tree=$(mktemp -d) || exit 1
 trap 'rm -rf "$tree"' EXIT
 failures=0
 
-# put FILE TEXT: writes a file of the small tree.
+# put FILE TEXT: writes a file of the small tree; sources hold something of their namespace.
 put() {
   mkdir -p "$(dirname "$tree/$1")" && printf '%b' "$2" > "$tree/$1"
+  [[ $1 != *.?pp && $1 != *.cu ]] || printf 'namespace parsim::%s {}\n' "${1%%/*}" >> "$tree/$1"
 }
 
 good_tree() {
@@ -73,6 +74,8 @@ refuse hw/a.cu '#include <fmt/core.h>\n' 'hw/a.cu:1: fmt may not reach a .cu fil
 refuse tests/hw/a.cpp '#include <nccl.h>\n' 'tests/hw/a.cpp:1: tests/ may not include <nccl.h> (cuda)'
 refuse sim/a.cpp '#include <spdlog/spdlog.h>\n' \
   'sim/a.cpp:1: <spdlog/spdlog.h> belongs to no library that the table of floors knows'
+good_tree && printf 'namespace parsim {}\n' > "$tree/sim/a.cpp" &&
+  expect 'sim/a.cpp:1: holds nothing of namespace parsim::sim'
 refuse utils/README.md 'odds and ends\n' 'utils:1: unknown top-level folder'
 refuse sim/README.md "$(printf 'x\\n%.0s' {1..41})" \
   "sim/README.md:41: a folder's README has at most 40 lines"

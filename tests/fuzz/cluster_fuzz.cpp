@@ -11,7 +11,7 @@ namespace {
 
 void load(const std::string& text) {
   try {
-    validate(load_cluster(text, "fuzz"), "fuzz");
+    validate(topologies::load_cluster(text, "fuzz"), "fuzz");
   } catch (const InputError&) {
     // As it should be: the other outcome that is allowed.
   }
@@ -19,7 +19,8 @@ void load(const std::string& text) {
 
 void import(const std::string& text) {
   try {
-    if (const auto imported = import_cluster(text, "fuzz", {})) validate(imported->cluster, "fuzz");
+    if (const auto imported = topologies::import_cluster(text, "fuzz", {}))
+      validate(imported->cluster, "fuzz");
   } catch (const InputError&) {
     // The same.
   }

@@ -18,7 +18,7 @@ void parsim::fuzz::run(const std::string& input) {
   std::map<std::string, std::int64_t> dims;
   if (input.find("batch") != std::string::npos) dims["batch"] = 2;
   try {
-    const Network network = read_onnx(file.path(), dims);
+    const Network network = networks::read_onnx(file.path(), dims);
     ensure(!network.layers.empty(), "a network that was read has layers");
   } catch (const InputError&) {
     // As it should be: the other outcome that is allowed.

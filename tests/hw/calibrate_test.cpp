@@ -73,14 +73,14 @@ hw::Hardware on_paper(const Interference& truth, const std::array<double, 3>& wa
 Seconds simulated_step(const ExecDag& dag, const Profile& profile, const Interference& interference,
                        const std::vector<CommonMemory>& common_memory) {
   const Cluster& cluster = profile.machine.cluster;
-  const auto cost =
-      make_profiled(cluster, make_constant_efficiency(cluster), profile, "the test's profile");
-  SimOptions options;
-  options.engine = Engine::fast;
+  const auto cost = sim::make_profiled(cluster, sim::make_constant_efficiency(cluster), profile,
+                                       "the test's profile");
+  sim::SimOptions options;
+  options.engine = sim::Engine::fast;
   options.slowdowns.interference = interference;
   options.slowdowns.common_memory = common_memory;
   options.launch_interval = profile.launch.median;
-  return makespan(make_simulator(cluster, *cost, options)->run(dag));
+  return makespan(sim::make_simulator(cluster, *cost, options)->run(dag));
 }
 
 }  // namespace
@@ -95,8 +95,8 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
   const std::array<double, 3> walk_factors{2, 2.5, 3};
   int differ = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"),
-                              with_split_states(random_plan(network, 2, 8, seed), seed));
+    const ExecDag dag = lowering::lower(network, star_of(3, "10 GB/s", "1us"),
+                                        with_split_states(random_plan(network, 2, 8, seed), seed));
     CAPTURE(seed);
     const Profile profile = hw::calibrate(on_paper(truth, walk_factors), {dag}, 9);
     REQUIRE(profile.interference_samples.size() >= 4);
@@ -121,8 +121,8 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
     }
     CHECK(memory.rate().value == doctest::Approx(all));
     const Cluster& here = profile.machine.cluster;
-    CHECK(common_memory_of(profile, here) == profile.common_memory);
-    CHECK(common_memory_of(profile, star_of(3, "10 GB/s", "1us")).empty());
+    CHECK(sim::common_memory_of(profile, here) == profile.common_memory);
+    CHECK(sim::common_memory_of(profile, star_of(3, "10 GB/s", "1us")).empty());
     const Seconds measured = simulated_step(dag, profile, truth, {});
     CHECK(simulated_step(dag, profile, profile.interference, {}).count() ==
           doctest::Approx(measured.count()).epsilon(1e-9));
@@ -138,10 +138,10 @@ TEST_CASE("calibrate: devices of one host contend for its memory, and prediction
   // Element-wise layers of 16 MB in and out; the shares' walks want 4 GB/s of 3.
   const Network network = network_of("x: vector 1000000; a: relu; b: relu; c: relu; loss");
   const Cluster two = star_of(2, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(two);
-  StrategyInput input{network, two, *cost};
+  const auto cost = sim::make_constant_efficiency(two);
+  strategies::StrategyInput input{network, two, *cost};
   input.batch = 8;
-  const ExecDag dag = lower(network, two, plan_data(input));
+  const ExecDag dag = lowering::lower(network, two, strategies::plan_data(input));
   const hw::Hardware host = hw::host_hardware({64, 64});
   const Profile profile = hw::calibrate(host, {dag}, 5);
   const Measurement measured = host.step(dag, 5);
@@ -149,7 +149,7 @@ TEST_CASE("calibrate: devices of one host contend for its memory, and prediction
   const auto error = [&](const std::vector<CommonMemory>& memory) {
     return simulated_step(dag, profile, profile.interference, memory) / measured.step.median - 1;
   };
-  const std::vector<CommonMemory> known = common_memory_of(profile, profile.machine.cluster);
+  const std::vector<CommonMemory> known = sim::common_memory_of(profile, profile.machine.cluster);
   REQUIRE(known.size() == 1);
   CHECK(std::abs(error(known)) <= 1e-6);
   CHECK(error({}) < -0.12);  // each kernel 17 ms instead of 21.3
@@ -160,7 +160,8 @@ TEST_CASE("calibrate: devices of one host contend for its memory, and prediction
 
 TEST_CASE("calibrate: the synthetic host has no interference, and its links are as throttled") {
   const Network network = tiny_network("residual");
-  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
+  const ExecDag dag =
+      lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
   const hw::LinkThrottle asked{{100e6}, Seconds{2e-3}};
   const Profile profile = hw::calibrate(hw::host_hardware({64, 64, 64}, asked), {dag}, 5);
   CHECK_FALSE(profile.interference_samples.empty());
@@ -243,7 +244,8 @@ TEST_CASE("calibrate: a star whose links are known comes out of the paths over i
 
 TEST_CASE("calibrate: every kernel, copy and message is measured once, however often it occurs") {
   const Network network = tiny_network("residual");
-  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
+  const ExecDag dag =
+      lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
   std::size_t once = 0;
   const Profile profile = hw::calibrate(numbered(once), {dag}, 5);
   std::size_t twice = 0;
@@ -258,7 +260,8 @@ TEST_CASE("calibrate: every kernel, copy and message is measured once, however o
 TEST_CASE("calibrate: the synthetic host's formula by hand") {
   const hw::Hardware host = hw::host_hardware({64, 32});
   const Network net = network_of("x: vector 1000; d: dense 500; loss");
-  const ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 100));
+  const ExecDag dag =
+      lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 100));
   // Forward: 2 · 100 · 1000 · 500 = 1e8 FLOPs at 5 GFLOP/s are 20 ms, and 1 ms overhead.
   CHECK(hw::modelled_duration(dag, OpId{0}, host.machine).count() == doctest::Approx(0.021));
   const NotedDag noted = dag_of("a: transfer d0->d1 25MB; b: all-reduce d0,d1 25MB");
@@ -279,12 +282,14 @@ TEST_CASE("calibrate: the synthetic host's formula by hand") {
 TEST_CASE("calibrate: more devices than there are, and more memory, are refused") {
   const hw::Hardware host = hw::host_hardware({64});
   const Network net = tiny_network("plain");
-  const ExecDag wide = lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
+  const ExecDag wide =
+      lowering::lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
   CHECK_THROWS_WITH_AS(hw::check_fits(wide, host.machine),
                        doctest::Contains("devices, synthetic host has 1"), hw::HardwareError);
   hw::Hardware small = hw::host_hardware({64});
   small.machine.cluster.devices[0].memory = Bytes{1000};
-  const ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
+  const ExecDag dag =
+      lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   CHECK_THROWS_AS(hw::check_fits(dag, small.machine), hw::MemoryError);
   const hw::Runs runs = hw::measure(small, {dag}, 1);
   REQUIRE(runs.measured.runs.size() == 1);
@@ -296,10 +301,13 @@ TEST_CASE("calibrate: more devices than there are, and more memory, are refused"
 
 TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the others run") {
   const Network net = tiny_network("plain");
-  const ExecDag one = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
-  const ExecDag wide = lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
+  const ExecDag one =
+      lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
+  const ExecDag wide =
+      lowering::lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
   const Network words = tiny_network("tokens");
-  const ExecDag unknown = lower(words, star_of(1, "10 GB/s", "1us"), single_device_plan(words, 2));
+  const ExecDag unknown =
+      lowering::lower(words, star_of(1, "10 GB/s", "1us"), single_device_plan(words, 2));
   hw::Hardware host = hw::host_hardware({64});
   int steps = 0;
   host.step = [&steps](const ExecDag& dag, int) {
@@ -325,7 +333,7 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
 
 TEST_CASE("calibrate: bf16 is refused by name on a GPU older than compute capability 8.0") {
   const Network net = tiny_network("plain");
-  ExecDag dag = lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
+  ExecDag dag = lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   hw::Hardware gpu = hw::host_hardware({64});
   DeviceModel& model = gpu.machine.cluster.models[0];
   model.name = "Tesla T4";

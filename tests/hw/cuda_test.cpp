@@ -71,8 +71,9 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
     if (!runs_on_hardware(network)) continue;
     const Emulated machine({.seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
-    const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
-                              with_split_states(random_plan(network, gpus, 8, seed), seed));
+    const ExecDag dag =
+        lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                        with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(hw::cuda_hardware({32, 16, 16, 8}).check(dag, 1e-3) == "");
@@ -86,8 +87,9 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
     if (!runs_on_hardware(network)) continue;
     const Emulated machine({.gpus = 4, .seed = static_cast<unsigned>(seed)});
     const std::size_t gpus = 1 + seed / networks.size() % 3;
-    const ExecDag dag = lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
-                              with_split_states(random_plan(network, gpus, 8, seed), seed));
+    const ExecDag dag =
+        lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                        with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
     CHECK(hw::cuda_hardware({}).check(dag, 1e-3) == "");
@@ -102,8 +104,8 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const Network& network = networks[seed % networks.size()];
     if (!runs_on_hardware(network)) continue;
-    const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"),
-                              with_split_states(random_plan(network, 3, 8, seed), seed));
+    const ExecDag dag = lowering::lower(network, star_of(4, "10 GB/s", "1us"),
+                                        with_split_states(random_plan(network, 3, 8, seed), seed));
     words.insert(words.end(),
                  {"--dag", folder.write(std::to_string(seed) + ".json", to_json(dag))});
     ++dags;
@@ -146,16 +148,16 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
       star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),
                test_device("slower", "2 TFLOP/s")},
               "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   unsigned seed = 0;
   for (const std::string name : {"residual", "volume"}) {
     const Network network = tiny_network(name);
-    for (const Strategy& strategy : strategies()) {
+    for (const strategies::Strategy& strategy : strategies::all()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
-      StrategyInput input{network, cluster, *cost};
+      strategies::StrategyInput input{network, cluster, *cost};
       input.batch = 8;
       input.budget = 20;
-      ExecDag dag = lower(network, cluster, plan_on_all_devices(strategy, input));
+      ExecDag dag = lowering::lower(network, cluster, plan_on_all_devices(strategy, input));
       for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         const Emulated machine({.gpus = seed % 2 == 0 ? 1 : 3, .seed = seed});
         dag.precision = precision;
@@ -173,7 +175,8 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
 
 TEST_CASE("cuda: a step is measured as a graph, and where none can be captured from streams") {
   const Network network = tiny_network("residual");
-  const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
+  const ExecDag dag =
+      lowering::lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
   const auto measured = [&](bool captures) {
     const Emulated machine({.captures = captures});
     return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3);
@@ -199,7 +202,8 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
                          hw::HardwareError);
   }
   const Network network = tiny_network("residual");
-  const ExecDag dag = lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
+  const ExecDag dag =
+      lowering::lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
   const auto measured = [&](bool captures, emulated::Graphs graphs) {
     const Emulated machine({.captures = captures, .graphs = graphs});
     return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3).step.median;
@@ -243,7 +247,8 @@ TEST_CASE("cuda: throttled messages take their time") {
 
 TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   const Network network = tiny_network("residual");
-  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
+  const ExecDag dag =
+      lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
   const Emulated machine({.memory = std::size_t{1} << 26, .numbers = false});
   const Profile profile = hw::calibrate(hw::cuda_hardware({64, 32, 16}), {dag}, 3);
   REQUIRE_FALSE(profile.interference_samples.empty());
@@ -270,7 +275,8 @@ TEST_CASE("cuda: what the machine cannot do is a sentence") {
   CHECK(reason({}, {64, 56, 16}) == "--partition: 8 multiprocessors are left, 16 are asked for");
   CHECK(reason({}, {64, 32, 16, 8, 8}) == "");
   const Network network = tiny_network("plain");
-  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
+  const ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
   const Emulated small({.memory = std::size_t{1} << 12});
   CHECK_THROWS_AS(hw::check_fits(dag, hw::cuda_hardware({}).machine), hw::MemoryError);
 }

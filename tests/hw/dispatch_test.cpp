@@ -57,8 +57,8 @@ ExecDag random_dag(std::uint64_t seed) {
   const std::vector<Network> networks = tiny_networks();
   const Network& network = networks[seed % networks.size()];
   const std::size_t gpus = 2 + seed % 4;
-  return lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
-               with_split_states(random_plan(network, gpus, 8, seed), seed));
+  return lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
+                         with_split_states(random_plan(network, gpus, 8, seed), seed));
 }
 
 /// What must have ended before an operation starts, directly or not, where each of `orders` is

@@ -74,14 +74,15 @@ std::vector<Span> virtual_spans(const ExecDag& dag, const std::vector<Seconds>& 
 ExecDag dag_for(const std::string& name) {
   const Network network = tiny_network("residual");
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 6;
   if (name == "pipeline") input.micro_batches = 2;
   if (name == "server") input.sync = Sync::Kind::server;
   if (name == "server") input.server = DeviceId{0};
   const std::string strategy = name == "server" ? "data" : name;
-  return lower(network, cluster, plan_on_all_devices(parsim::strategy(strategy, "test"), input));
+  return lowering::lower(
+      network, cluster, plan_on_all_devices(parsim::strategies::strategy(strategy, "test"), input));
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ TEST_CASE("host: any valid plan computes what the float64 interpreter computes")
     const Plan plan = with_split_states(random_plan(network, gpus, 8, seed), seed);
     CAPTURE(network.name);
     CAPTURE(seed);
-    CHECK(difference(lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) == "");
+    CHECK(difference(lowering::lower(network, star_of(gpus + 1, "10 GB/s", "1us"), plan)) == "");
   }
 }
 
@@ -116,26 +117,27 @@ TEST_CASE("host: every strategy's step equals the interpreter's, from its DAG fi
       star_of({test_device("fast", "10 TFLOP/s"), test_device("slow", "4 TFLOP/s"),
                test_device("slower", "2 TFLOP/s")},
               "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   for (const std::string name : {"plain", "residual", "branches", "windows", "volume"}) {
     const Network network = tiny_network(name);
-    for (const Strategy& strategy : strategies()) {
+    for (const strategies::Strategy& strategy : strategies::all()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes
-      StrategyInput input{network, cluster, *cost};
+      strategies::StrategyInput input{network, cluster, *cost};
       input.batch = 8;
       input.budget = 20;
       CAPTURE(name);
       CAPTURE(strategy.name);
-      CHECK(difference(lower(network, cluster, plan_on_all_devices(strategy, input))) == "");
+      CHECK(difference(lowering::lower(network, cluster, plan_on_all_devices(strategy, input))) ==
+            "");
     }
   }
 }
 
 TEST_CASE("host: shares of several micro-batches' gradients add up") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   const Network network = tiny_network("residual");
-  StrategyInput input{network, cluster, *cost};
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 12;
   input.parts = 1;
   input.micro_batches = 2;
@@ -143,22 +145,24 @@ TEST_CASE("host: shares of several micro-batches' gradients add up") {
   for (const std::int32_t stage : {2, 3}) {
     CAPTURE(stage);
     input.zero_stage = stage;
-    CHECK(difference(lower(network, cluster, with_memory_options(input, plan_hybrid(input)))) ==
-          "");
+    CHECK(difference(lowering::lower(
+              network, cluster,
+              strategies::with_memory_options(input, strategies::plan_hybrid(input)))) == "");
   }
 }
 
 TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   const Network network = tiny_network("windows");
   const Cluster cluster = star_of(4, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 8;
   input.optimizer = Optimizer::adam;
   /// Elements of all devices' states.
   const auto states = [&](std::int32_t stage) {
     input.zero_stage = stage;
-    const ExecDag dag = lower(network, cluster, with_memory_options(input, plan_data(input)));
+    const ExecDag dag = lowering::lower(
+        network, cluster, strategies::with_memory_options(input, strategies::plan_data(input)));
     std::int64_t sum = 0;
     const hw::Stores stores = hw::stores(dag);
     for (const auto& [key, store] : stores.all) {
@@ -176,7 +180,7 @@ TEST_CASE("host: a device holds the optimizer's states of what it updates") {
 TEST_CASE("host: an unsplit step equals the reference network's, weights after the update too") {
   const Network network = tiny_network("residual");
   const Plan plan = single_device_plan(network, 4);
-  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), plan);
+  const ExecDag dag = lowering::lower(network, star_of(1, "10 GB/s", "1us"), plan);
   hw::HostNumbers numbers(dag);
   static_cast<void>(numbers.run(hw::dispatch(dag)));
   const Step step = train_step(network, 4, {}, initial_parameters(network));
@@ -191,7 +195,8 @@ TEST_CASE("host: an unsplit step equals the reference network's, weights after t
 
 TEST_CASE("host: a second step begins from the same numbers") {
   const Network network = tiny_network("plain");
-  const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 5));
+  const ExecDag dag =
+      lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 5));
   hw::HostNumbers numbers(dag);
   const hw::Dispatch order = hw::dispatch(dag);
   static_cast<void>(numbers.run(order));
@@ -204,7 +209,8 @@ TEST_CASE("host: a second step begins from the same numbers") {
 
 TEST_CASE("host: where bits are few, rounding passes, a missing gradient and no number do not") {
   const Network network = tiny_network("plain");
-  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
+  const ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
   hw::HostNumbers expected(dag);
   static_cast<void>(expected.run(hw::dispatch(dag)));
   for (const auto& [victim, store] : expected.stores().all) {
@@ -229,7 +235,8 @@ TEST_CASE("host: where bits are few, rounding passes, a missing gradient and no 
 
 TEST_CASE("host: a layer that cannot run is refused by name before anything starts") {
   const Network network = tiny_network("tokens");
-  const ExecDag dag = lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
+  const ExecDag dag =
+      lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
   CHECK_THROWS_WITH_AS(
       hw::HostNumbers{dag},
       "--hw: layer 'embedding' (embedding); real hardware cannot run this yet; simulate it "
@@ -273,7 +280,7 @@ TEST_CASE("host: in virtual time threads keep the list scheduler's times exactly
   const std::vector<Network> networks = tiny_networks();
   for (std::uint64_t seed = 0; seed < 32; ++seed) {
     const std::size_t gpus = 2 + seed % 4;
-    const ExecDag dag = lower(
+    const ExecDag dag = lowering::lower(
         networks[seed % networks.size()], star_of(gpus + 1, "10 GB/s", "1us"),
         with_split_states(random_plan(networks[seed % networks.size()], gpus, 8, seed), seed));
     std::vector<Seconds> durations;
@@ -295,12 +302,12 @@ TEST_CASE("host: work is repeated until each kind has its samples, also work tha
 
 TEST_CASE("host: the simulator's spans are those of threads in virtual time, given its durations") {
   const Cluster cluster = star_of(3, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
-  const auto simulator = make_simgrid_executor(cluster, *cost, {});
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const auto simulator = sim::make_simgrid_executor(cluster, *cost, {});
   const Network network = tiny_network("residual");
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    const ExecDag dag =
-        lower(network, cluster, with_split_states(random_plan(network, 2, 8, seed), seed));
+    const ExecDag dag = lowering::lower(network, cluster,
+                                        with_split_states(random_plan(network, 2, 8, seed), seed));
     const Timeline simulated = simulator->run(dag);
     std::vector<Seconds> durations;
     // Virtual time is in nanoseconds: a million times the microseconds.

@@ -48,9 +48,9 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
       const Network& network = networks[seed % networks.size()];
       if (!runs_on_hardware(network)) continue;
       names.push_back(network.name + " " + std::to_string(seed));
-      dags.push_back(
-          lower(network, star_of(gpus + 1, "10 GB/s", "1us"),
-                with_split_states(random_plan(network, gpus, 8, seed + 100 * gpus), seed)));
+      dags.push_back(lowering::lower(
+          network, star_of(gpus + 1, "10 GB/s", "1us"),
+          with_split_states(random_plan(network, gpus, 8, seed + 100 * gpus), seed)));
     }
     std::vector<std::unique_ptr<hw::HostNumbers>> expected;
     for (const ExecDag& dag : dags) {

@@ -30,16 +30,18 @@ Seconds list_scheduled(const ExecDag& dag, const CostModel& cost) {
 constexpr std::int64_t batch = 8;
 
 TEST_CASE("estimate: equals the list schedule of the lowered plan on random plans") {
-  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   std::size_t compared = 0;
   for (const Network& network : tiny_networks()) {
-    StrategyInput input{network, cluster, *cost};
+    strategies::StrategyInput input{network, cluster, *cost};
     input.batch = batch;
-    Estimator estimator(input.step(), LinkSharing::ignored);
+    lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
       const Plan plan = random_plan(network, 4, batch, seed);
-      const double expected = list_scheduled(lower(network, cluster, plan), *cost).count();
+      const double expected =
+          list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
       CAPTURE(network.name);
       CAPTURE(seed);
       CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
@@ -50,22 +52,24 @@ TEST_CASE("estimate: equals the list schedule of the lowered plan on random plan
 }
 
 TEST_CASE("estimate: sums of another size than the kernels' are priced as lower() makes them") {
-  const Cluster cluster = load_cluster("star:5,device=v100-sxm2,rate=10GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=v100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   for (const Network& network : tiny_networks()) {
     for (const auto& [precision, reduce] : {std::pair{Precision::fp16, Precision::fp32},
                                             {Precision::bf16, Precision::bf16},
                                             {Precision::fp32, Precision::fp16}}) {
-      StrategyInput input{network, cluster, *cost};
+      strategies::StrategyInput input{network, cluster, *cost};
       input.batch = batch;
       input.precision = precision;
       input.reduce_precision = reduce;
-      Estimator estimator(input.step(), LinkSharing::ignored);
+      lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
       for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         Plan plan = random_plan(network, 4, batch, seed);
         plan.precision = precision;
         plan.reduce_precision = reduce;
-        const double expected = list_scheduled(lower(network, cluster, plan), *cost).count();
+        const double expected =
+            list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
         CAPTURE(network.name);
         CAPTURE(seed);
         CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
@@ -75,12 +79,13 @@ TEST_CASE("estimate: sums of another size than the kernels' are priced as lower(
 }
 
 TEST_CASE("estimate: what is remembered changes nothing") {
-  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   for (const Network& network : tiny_networks()) {
-    StrategyInput input{network, cluster, *cost};
+    strategies::StrategyInput input{network, cluster, *cost};
     input.batch = batch;
-    Estimator used(input.step());
+    lowering::Estimator used(input.step());
     (void)used.step_time(single_device_plan(network, batch));
     Plan changing = single_device_plan(network, batch);
     changing.schedule.rank_lists[0].devices = {DeviceId{0}, DeviceId{1}};
@@ -89,7 +94,7 @@ TEST_CASE("estimate: what is remembered changes nothing") {
       if (network.layers[l].kind.as<Input>() != nullptr) continue;
       changing.layers[l].cuts = {{Dim::sample, {5, 3}}};
       changing.layers[l].devices = {DeviceId{0}, DeviceId{1}};
-      Estimator fresh(input.step());
+      lowering::Estimator fresh(input.step());
       CAPTURE(network.name);
       CHECK(used.step_time(changing) == fresh.step_time(changing));
     }
@@ -97,10 +102,11 @@ TEST_CASE("estimate: what is remembered changes nothing") {
 }
 
 TEST_CASE("estimate: a refused plan leaves no trace") {
-  const Cluster cluster = load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   const Network network = tiny_network("tied");
-  StrategyInput input{network, cluster, *cost};
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   // The layers that share a parameter: one replicated over devices 0 and 1, the other on 1 only.
   std::vector<std::size_t> users;
@@ -118,7 +124,7 @@ TEST_CASE("estimate: a refused plan leaves no trace") {
   refused.layers[users[0]].cuts = {{Dim::replica, {1, 1}}};
   refused.layers[users[0]].devices = {DeviceId{0}, DeviceId{1}};
   refused.layers[users[1]].devices = {DeviceId{1}};
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   const Seconds before = estimator.step_time(good);
   const Seconds single = estimator.step_time(single_device_plan(network, batch));
   CHECK_THROWS_AS((void)estimator.step_time(refused), InputError);
@@ -129,14 +135,15 @@ TEST_CASE("estimate: a refused plan leaves no trace") {
 
 TEST_CASE("estimate: slots of a stage that has lost its last layer are refused") {
   // As when a local search moves the only layer of a pipeline's last stage to the stage before.
-  const Cluster cluster = load_cluster("star:4,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster =
+      topologies::load_cluster("star:4,device=p100-sxm2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   const Network network = tiny_network("residual");
-  StrategyInput input{network, cluster, *cost};
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = batch;
   input.pipeline_parallel = 4;
-  Plan plan = plan_pipeline(input);
-  Estimator estimator(input.step());
+  Plan plan = strategies::plan_pipeline(input);
+  lowering::Estimator estimator(input.step());
   const Seconds before = estimator.step_time(plan);
   const Plan whole = plan;
   std::vector<std::int32_t>& stages = plan.schedule.stage_of_layer;
@@ -155,19 +162,20 @@ TEST_CASE("estimate: slots of a stage that has lost its last layer are refused")
 
 TEST_CASE("estimate: near the simulator where links are shared") {
   const Cluster cluster =
-      load_cluster("nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=12GB/s", "test");
-  const auto cost = make_constant_efficiency(cluster);
-  const Network network = load_network("alexnet", {}, "test");
-  StrategyInput input{network, cluster, *cost};
+      topologies::load_cluster("nodes:2x4,device=v100-sxm2,intra=100GB/s,inter=12GB/s", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const Network network = networks::load_network("alexnet", {}, "test");
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 256;
-  const auto simulator = make_simgrid_executor(cluster, *cost, {});
-  Estimator estimator(input.step());
+  const auto simulator = sim::make_simgrid_executor(cluster, *cost, {});
+  lowering::Estimator estimator(input.step());
   std::vector<Plan> plans;
-  for (const Strategy& strategy : strategies()) {
+  for (const strategies::Strategy& strategy : strategies::all()) {
     input.known = plans;
     plans.push_back(strategy.plan(input));
     const Plan& plan = plans.back();
-    const double simulated = makespan(simulator->run(lower(network, cluster, plan))).count();
+    const double simulated =
+        makespan(simulator->run(lowering::lower(network, cluster, plan))).count();
     CAPTURE(strategy.name);
     CHECK(estimator.step_time(plan).count() == doctest::Approx(simulated).epsilon(0.02));
   }

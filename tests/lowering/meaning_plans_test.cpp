@@ -44,7 +44,7 @@ Plan plan_of(const Network& network, std::int64_t batch, const std::vector<Choic
 
 std::string difference_on_star(const Network& network, const Plan& plan) {
   const Cluster cluster = star_of(6, "10 GB/s", "1us");
-  return difference(plan, lower(network, cluster, plan), 7);
+  return difference(plan, lowering::lower(network, cluster, plan), 7);
 }
 
 std::set<CollectiveKind> collectives_of(const ExecDag& dag) {
@@ -79,7 +79,7 @@ TEST_CASE("meaning: channel cuts gather what a dense layer reads and scatter its
                             {{"flatten", {cut(Dim::channel, {8, 12, 4})}, {0, 1, 2}},
                              {"hidden", {cut(Dim::channel, {2, 2, 3})}, {0, 1, 2}}});
   CHECK(difference_on_star(net, plan) == "");
-  const ExecDag dag = lower(net, star_of(3, "10 GB/s", "1us"), plan);
+  const ExecDag dag = lowering::lower(net, star_of(3, "10 GB/s", "1us"), plan);
   const std::set<CollectiveKind> kinds = collectives_of(dag);
   CHECK(kinds.contains(CollectiveKind::all_gather));
   CHECK(kinds.contains(CollectiveKind::reduce_scatter));
@@ -191,12 +191,12 @@ TEST_CASE("meaning: any valid plan computes what the unsplit network computes") 
     const std::size_t gpus = 1 + seed / networks.size() % 5;
     const Cluster cluster = star_of(gpus + 1, "10 GB/s", "1us");
     const Plan plan = random_plan(network, gpus, 8, seed);
-    const ExecDag dag = lower(network, cluster, plan);
+    const ExecDag dag = lowering::lower(network, cluster, plan);
     collectives.merge(collectives_of(dag));
     INFO(network.name, " on ", gpus, " devices, seed ", seed);
     CHECK(difference(plan, dag, seed) == "");
     const Plan split = with_split_states(plan, seed);
-    CHECK(difference(split, lower(network, cluster, split), seed) == "");
+    CHECK(difference(split, lowering::lower(network, cluster, split), seed) == "");
   }
   CHECK(collectives == std::set{CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                 CollectiveKind::reduce_scatter, CollectiveKind::broadcast,

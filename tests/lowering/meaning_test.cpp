@@ -57,25 +57,28 @@ Cluster mixed_star(std::size_t gpus) {
 /// pair of values meets somewhere.
 void check_meaning(std::size_t gpus) {
   std::uint64_t seed = 1000 * gpus;
-  for (const Strategy& strategy : strategies()) {
+  for (const strategies::Strategy& strategy : strategies::all()) {
     for (const Network& network : tiny_networks()) {
       const Cluster cluster = mixed_star(gpus);
       const PeakCost cost(cluster);
       for (std::size_t run = 0; run < std::min<std::size_t>(gpus, 2); ++run) {
         ++seed;
         const std::int32_t micro_batches = 1 << seed % 3;
-        StrategyInput input{network, cluster, cost};
+        strategies::StrategyInput input{network, cluster, cost};
         input.batch = 8;
         input.micro_batches = micro_batches;
         input.budget = 40;  // searches of any length must mean the same
-        input.schedule = seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
+        input.schedule = seed % 2 == 0 ? strategies::PipelineSchedule::gpipe
+                                       : strategies::PipelineSchedule::one_f_one_b;
         input.sync = seed / 2 % 2 == 0 ? Sync::Kind::ring : Sync::Kind::server;
         // The server is the CPU, a worker, or left to the strategy.
         const std::array servers{DeviceId{gpus}, DeviceId{}, DeviceId{0}};
         input.server = servers[seed / 4 % 3];
         input.bucket = Bytes{std::vector<std::int64_t>{0, 300, 1 << 20}[seed / 5 % 3]};
-        input.shares = seed / 3 % 2 == 0 ? ShareRule::equal : ShareRule::proportional;
-        input.rounding = seed / 7 % 2 == 0 ? Rounding::largest_remainder : Rounding::released;
+        input.shares =
+            seed / 3 % 2 == 0 ? strategies::ShareRule::equal : strategies::ShareRule::proportional;
+        input.rounding = seed / 7 % 2 == 0 ? strategies::Rounding::largest_remainder
+                                           : strategies::Rounding::released;
         if (seed % 4 != 0) {
           input.parts = input.pipeline_parallel = static_cast<std::int32_t>(1 + seed % gpus);
         }
@@ -84,7 +87,7 @@ void check_meaning(std::size_t gpus) {
         CAPTURE(network.name);
         CAPTURE(micro_batches);
         CAPTURE(seed);
-        CHECK(difference(plan, lower(network, cluster, plan), seed) == "");
+        CHECK(difference(plan, lowering::lower(network, cluster, plan), seed) == "");
       }
     }
   }

@@ -13,8 +13,8 @@ namespace parsim::testing {
 namespace {
 
 /// Activations of one sample of a GPT-2 in 16 bits on one device.
-std::int64_t activations(int layers, int width, int heads, int tokens, Recompute recompute,
-                         const char* attention = "eager") {
+std::int64_t activations(int layers, int width, int heads, int tokens,
+                         strategies::Recompute recompute, const char* attention = "eager") {
   const TemporaryFolder folder;
   const std::string config =
       folder.write("config.json",
@@ -22,29 +22,29 @@ std::int64_t activations(int layers, int width, int heads, int tokens, Recompute
         "n_positions": {}, "n_ctx": {}, "vocab_size": 100, "attn_implementation": "{}", "attn_pdrop": 0.1, "embd_pdrop": 0.1,
         "resid_pdrop": 0.1, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}})",
                                width, heads, layers, tokens, tokens, attention));
-  const World world(load_network(config, {}, "test"), star_of(1, "10 GB/s", "1us"));
-  StrategyInput input = world.input(1);
+  const World world(networks::load_network(config, {}, "test"), star_of(1, "10 GB/s", "1us"));
+  strategies::StrategyInput input = world.input(1);
   input.precision = Precision::bf16;
   input.recompute = recompute;
-  return memory_use(input, plan_data(input))[0].activations.value;
+  return strategies::memory_use(input, strategies::plan_data(input))[0].activations.value;
 }
 
 TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikanti et al. 2022)") {
   for (const auto& [w, h, t] : {std::array{64, 4, 48}, {96, 2, 32}, {128, 8, 128}}) {
     CAPTURE(w);
-    const auto layer = [width = w, heads = h, tokens = t](Recompute recompute) {
+    const auto layer = [width = w, heads = h, tokens = t](strategies::Recompute recompute) {
       return activations(5, width, heads, tokens, recompute) -
              activations(3, width, heads, tokens, recompute);
     };
     const std::int64_t linear = 34LL * t * w, scores = 5LL * h * t * t;
-    CHECK(layer(Recompute::none) == 2 * (linear + scores));
+    CHECK(layer(strategies::Recompute::none) == 2 * (linear + scores));
     // Their section 5: without the maps.
-    CHECK(layer(Recompute::selective) == 2 * linear);
+    CHECK(layer(strategies::Recompute::selective) == 2 * linear);
     // Their section 5, footnote: only the input of every layer.
-    CHECK(layer(Recompute::full) == 2 * 2LL * t * w);
+    CHECK(layer(strategies::Recompute::full) == 2 * 2LL * t * w);
     // One kernel makes them and keeps none.
-    CHECK(activations(5, w, h, t, Recompute::none, "sdpa") -
-              activations(3, w, h, t, Recompute::none, "sdpa") ==
+    CHECK(activations(5, w, h, t, strategies::Recompute::none, "sdpa") -
+              activations(3, w, h, t, strategies::Recompute::none, "sdpa") ==
           2 * linear);
   }
 }
@@ -62,18 +62,18 @@ TEST_CASE("memory: sums and copies keep nothing, products what they read, by han
   const LayerId g = add_layer(net, "g", Activation{"relu"}, {f});  // its output: kept
   const LayerId h = add_layer(net, "h", Concat{0}, {g, g});        // the loss reads it: kept
   (void)add_layer(net, "loss", Loss{}, {h});
-  CHECK(kept_bytes(net, 4) == std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
+  CHECK(lowering::kept_bytes(net, 4) == std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
 }
 
 /// Bytes a parameter of weights, gradients and states on each of two devices that sum gradients.
 std::array<double, 3> bytes_each(Precision precision, Precision reduce, Optimizer optimizer) {
   const World world(network_of("x: vector 100; a: dense 50; b: dense 20; loss"),
                     star_of(2, "10 GB/s", "1us"));
-  StrategyInput input = world.input(4);
+  strategies::StrategyInput input = world.input(4);
   input.precision = precision;
   input.reduce_precision = reduce;
   input.optimizer = optimizer;
-  const MemoryUse use = memory_use(input, plan_data(input))[1];
+  const lowering::MemoryUse use = strategies::memory_use(input, strategies::plan_data(input))[1];
   const double parameters = 100 * 50 + 50 + 50 * 20 + 20;
   const auto each = [&](Bytes bytes) { return static_cast<double>(bytes.value) / parameters; };
   // Its only bucket is summed where the gradients are, unless it travels in another type.
@@ -106,11 +106,11 @@ TEST_CASE("memory: bytes a parameter of each precision, sum and optimizer, by ha
 TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes a parameter") {
   const World world(network_of("x: vector 100; a: dense 48; b: dense 24; loss"),
                     star_of(4, "10 GB/s", "1us"));
-  StrategyInput input = world.input(8);
+  strategies::StrategyInput input = world.input(8);
   input.precision = Precision::bf16;
   input.optimizer = Optimizer::adam;
   input.zero_stage = 1;
-  const MemoryUse use = memory_use(input, plan_data(input))[0];
+  const lowering::MemoryUse use = strategies::memory_use(input, strategies::plan_data(input))[0];
   const std::int64_t parameters = 100 * 48 + 48 + 48 * 24 + 24;
   CHECK((use.weights + use.gradients).value == 6 * parameters);
   CHECK(use.optimizer_state.value == 12 * parameters / 4);
@@ -119,14 +119,15 @@ TEST_CASE("memory: replicas that split states hold Megatron-LM's 6 + 12/d bytes 
 TEST_CASE("memory: one bucket is summed in place, with an embedding that stages share") {
   const World world("gpt:layers=2,hidden=64,heads=4,seq_length=16,vocab_size=128",
                     "star:4,device=v100-sxm2,rate=10GB/s");
-  StrategyInput input = world.input(4);
+  strategies::StrategyInput input = world.input(4);
   input.tensor_parallel = 1;
   input.pipeline_parallel = 2;
   input.micro_batches = 1;
   input.bucket = Bytes{std::int64_t{1} << 40};
   const auto buffers = [&] {
     std::int64_t most = 0;
-    for (const MemoryUse& use : memory_use(input, plan_tensor(input))) {
+    for (const lowering::MemoryUse& use :
+         strategies::memory_use(input, strategies::plan_tensor(input))) {
       most = std::max(most, use.communication.value);
     }
     return most;
@@ -143,7 +144,7 @@ TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
   Network net;
   const LayerId in = add_input(net, "in", vector_shape(4));
   (void)add_layer(net, "loss", Loss{}, {add_layer(net, "scores", Dense{6}, {in})});
-  CHECK(kept_bytes(net, 2) == std::vector<std::int64_t>{2, 4, 0});
+  CHECK(lowering::kept_bytes(net, 2) == std::vector<std::int64_t>{2, 4, 0});
 }
 
 }  // namespace

@@ -24,8 +24,8 @@
 namespace parsim::testing {
 namespace {
 
-double peak_of(const std::vector<Checkpoint>& chain, const std::vector<std::size_t>& begins,
-               double in_flight) {
+double peak_of(const std::vector<lowering::Checkpoint>& chain,
+               const std::vector<std::size_t>& begins, double in_flight) {
   double kept = 0, peak = 0;
   for (std::size_t b = 0; b < begins.size(); ++b) {
     const std::size_t end = b + 1 < begins.size() ? begins[b + 1] : chain.size();
@@ -45,7 +45,7 @@ TEST_CASE("recompute: no other segments have a lower peak") {
   CHECK(rc::check([] {
     const auto count = *rc::gen::inRange<std::size_t>(1, 11);
     const auto in_flight = *rc::gen::inRange(1, 5);
-    std::vector<Checkpoint> chain(count);
+    std::vector<lowering::Checkpoint> chain(count);
     for (std::size_t p = 0; p < count; ++p) {
       chain[p].whole = *rc::gen::inRange(0, 100);
       chain[p].bytes = *rc::gen::arbitrary<bool>() ? chain[p].whole : 0;
@@ -59,17 +59,17 @@ TEST_CASE("recompute: no other segments have a lower peak") {
       }
       least = std::min(least, peak_of(chain, begins, in_flight));
     }
-    const double found = peak_of(chain, checkpoint_segments(chain, in_flight), in_flight);
+    const double found = peak_of(chain, lowering::checkpoint_segments(chain, in_flight), in_flight);
     RC_ASSERT(found <= (in_flight == 1 ? least : 1.05 * least));
   }));
 }
 
 TEST_CASE("recompute: a chain of n equal layers needs about 2 sqrt(n) of them (Chen et al. 2016)") {
   for (const std::size_t count : {16U, 100U, 400U}) {
-    std::vector<Checkpoint> chain(count);
+    std::vector<lowering::Checkpoint> chain(count);
     for (std::size_t p = 0; p < count; ++p) chain[p] = {1, 1, p + 1};
     const double root = std::sqrt(static_cast<double>(count));
-    const double peak = peak_of(chain, checkpoint_segments(chain), 1);
+    const double peak = peak_of(chain, lowering::checkpoint_segments(chain), 1);
     CHECK(peak <= 2 * root);
     CHECK(peak >= root);
   }
@@ -77,14 +77,15 @@ TEST_CASE("recompute: a chain of n equal layers needs about 2 sqrt(n) of them (C
 
 TEST_CASE("recompute: layers come back right before the backward that reads them") {
   const Network network = tiny_network("residual");
-  const GradientFlow flow = gradient_flow(network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(network);
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const Plan plan = random_plan(network, 3, 8, seed);
-    const std::vector<bool> dropped = dropped_outputs(network, plan);
+    const std::vector<bool> dropped = lowering::dropped_outputs(network, plan);
     std::vector<LayerId> members;
     for (std::size_t l = 0; l < network.layers.size(); ++l) members.emplace_back(l);
     std::set<LayerId> there, done;
-    for (const LayerVisit& visit : backward_visits(network, flow, dropped, members)) {
+    for (const lowering::LayerVisit& visit :
+         lowering::backward_visits(network, flow, dropped, members)) {
       for (const LayerId producer : network[visit.layer].inputs) {
         const bool has = !dropped[producer.index()] || there.contains(producer);
         CHECK(has);
@@ -101,9 +102,9 @@ TEST_CASE("recompute: layers come back right before the backward that reads them
 /// What the backward pass keeps of an output lives from its kernel to its own backward; a dropped
 /// one also ends with its last reader before it comes back, and what it is made of stays whole.
 std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
-  const GradientFlow flow = gradient_flow(dag.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(dag.network);
   const std::int64_t element = element_bytes(dag.precision);
-  std::vector<std::int64_t> bytes = kept_bytes(dag.network, element);
+  std::vector<std::int64_t> bytes = lowering::kept_bytes(dag.network, element);
   for (std::size_t l = 0; l < dropped.size(); ++l) {
     for (const LayerId producer : dag.network.layers[l].inputs) {
       const bool needed = dropped[l] && !dropped[producer.index()];
@@ -119,7 +120,7 @@ std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
     const LayerId layer = dag.work(compute->work).layer;
     const auto key = std::pair(layer.value, compute->micro_batch);
     const bool first = compute->pass == Pass::forward && !dropped[layer.index()];
-    const bool shares = works_in_place(dag.network[layer].kind) &&
+    const bool shares = lowering::works_in_place(dag.network[layer].kind) &&
                         (dropped[layer.index()] || !dropped[dag.network[layer].inputs[0].index()]);
     if ((first || compute->pass == Pass::recompute) && !shares) {
       alive[key] = dag.part(compute->work).out.volume() * bytes[layer.index()];
@@ -137,16 +138,17 @@ TEST_CASE("recompute: the memory is what the operations hold, and less than with
   const Cluster cluster = star_of(1, "10 GB/s", "1us");
   for (const std::string name : {"resnet18", "vgg16", "inception_v3", "densenet121"}) {
     CAPTURE(name);
-    const Network network = load_network(name, {}, "test");
+    const Network network = networks::load_network(name, {}, "test");
     Plan plan = single_device_plan(network, 4);
-    const MemoryUse without = memory_use(network, cluster, plan)[0];
+    const lowering::MemoryUse without = lowering::memory_use(network, cluster, plan)[0];
     const std::vector<bool> none(network.layers.size());
     const std::int64_t others =
-        without.activations.value - most_alive(lower(network, cluster, plan), none);
-    recompute_segments(network, plan);
-    const MemoryUse with = memory_use(network, cluster, plan)[0];
-    const std::vector<bool> dropped = dropped_outputs(network, plan);
-    CHECK(with.activations.value == most_alive(lower(network, cluster, plan), dropped) + others);
+        without.activations.value - most_alive(lowering::lower(network, cluster, plan), none);
+    lowering::recompute_segments(network, plan);
+    const lowering::MemoryUse with = lowering::memory_use(network, cluster, plan)[0];
+    const std::vector<bool> dropped = lowering::dropped_outputs(network, plan);
+    CHECK(with.activations.value ==
+          most_alive(lowering::lower(network, cluster, plan), dropped) + others);
     CHECK(with.activations < without.activations);
     CHECK(with.weights == without.weights);
     MESSAGE(name, ": ", without.activations.value >> 20, " to ", with.activations.value >> 20,
@@ -160,8 +162,8 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
         "hugging_face/vit-base-patch16-224.json"}) {
     CAPTURE(name);
     const Network network =
-        load_network(PARSIM_SOURCE_DIR "/tests/networks/data/" + name, {}, "test");
-    const std::vector<LayerId> scores = attention_scores(network);
+        networks::load_network(PARSIM_SOURCE_DIR "/tests/networks/data/" + name, {}, "test");
+    const std::vector<LayerId> scores = lowering::attention_scores(network);
     std::size_t softmaxes = 0, products = 0;
     for (const LayerId id : scores) {
       const Layer& layer = network[id];
@@ -177,12 +179,12 @@ TEST_CASE("recompute: the maps of attention are those between two products, with
     CHECK(products == softmaxes);
     CHECK(scores.size() <= 5 * softmaxes);
     Plan plan = single_device_plan(network, 4);
-    recompute_attention(network, plan);
-    const std::vector<bool> dropped = dropped_outputs(network, plan);
+    lowering::recompute_attention(network, plan);
+    const std::vector<bool> dropped = lowering::dropped_outputs(network, plan);
     CHECK(std::count(dropped.begin(), dropped.end(), true) == static_cast<long>(scores.size()));
   }
   for (const char* name : {"resnet18", "alexnet"}) {  // a softmax only for the loss
-    CHECK(attention_scores(load_network(name, {}, "test")).empty());
+    CHECK(lowering::attention_scores(networks::load_network(name, {}, "test")).empty());
   }
 }
 
@@ -192,8 +194,8 @@ TEST_CASE("recompute: the numbers stay those of the unsplit network") {
     CAPTURE(network.name);
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
       Plan plan = random_plan(network, 3, 8, seed);
-      recompute_segments(network, plan);
-      CHECK(difference(plan, lower(network, cluster, plan), 7) == "");
+      lowering::recompute_segments(network, plan);
+      CHECK(difference(plan, lowering::lower(network, cluster, plan), 7) == "");
     }
   }
 }
@@ -216,22 +218,23 @@ std::int64_t forward_sums(const ExecDag& dag) {
 TEST_CASE("recompute: a block that a group shares makes its two sums again") {
   const World world("gpt:layers=3,hidden=16,heads=4,seq_length=4,vocab_size=12,dropout=0",
                     "star:2,device=v100-sxm2,rate=100GB/s");
-  StrategyInput input = world.simulated(4);
+  strategies::StrategyInput input = world.simulated(4);
   input.tensor_parallel = 2;
   input.pipeline_parallel = 1;
   input.micro_batches = 2;
-  Plan plan = plan_tensor(input);
-  const ExecDag kept = lower(world.network, world.cluster, plan);
+  Plan plan = strategies::plan_tensor(input);
+  const ExecDag kept = lowering::lower(world.network, world.cluster, plan);
   const std::int64_t blocks = 2 * (2 * 3);  // micro-batches x two of a block x blocks
   CHECK(forward_sums(kept) == blocks + 2);  // and that of the table of words
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const std::string& name = world.network.layers[l].name;
     plan.layers[l].recompute = name.starts_with("block") && !name.ends_with(".mlp.sum");
   }
-  const ExecDag again = lower(world.network, world.cluster, plan);
+  const ExecDag again = lowering::lower(world.network, world.cluster, plan);
   CHECK(forward_sums(again) == blocks + 2 + blocks);
   const double expected = input.simulate(plan).count();
-  CHECK(Estimator(input.step()).step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+  CHECK(lowering::Estimator(input.step()).step_time(plan).count() ==
+        doctest::Approx(expected).epsilon(1e-9));
 }
 
 TEST_CASE("recompute: groups that share layers get the numbers of the unsplit network") {
@@ -239,18 +242,20 @@ TEST_CASE("recompute: groups that share layers get the numbers of the unsplit ne
   for (const Network& network : tiny_networks()) {
     CAPTURE(network.name);
     const World world(network, star_of(2, "10 GB/s", "1us"));
-    StrategyInput input = world.input(4);
+    strategies::StrategyInput input = world.input(4);
     input.tensor_parallel = 2;
     input.pipeline_parallel = 1;
     input.micro_batches = 1;
-    for (const Recompute recompute : {Recompute::none, Recompute::optimal}) {
+    for (const strategies::Recompute recompute :
+         {strategies::Recompute::none, strategies::Recompute::optimal}) {
       input.recompute = recompute;
-      Plan plan = with_memory_options(input, plan_tensor(input));
+      Plan plan = strategies::with_memory_options(input, strategies::plan_tensor(input));
       // Segments keep the last one; all of it here.
-      for (LayerPlan& layer : plan.layers) layer.recompute = recompute != Recompute::none;
-      const ExecDag dag = lower(network, world.cluster, plan);
+      for (LayerPlan& layer : plan.layers)
+        layer.recompute = recompute != strategies::Recompute::none;
+      const ExecDag dag = lowering::lower(network, world.cluster, plan);
       CHECK(difference(plan, dag, 3) == "");
-      sums += (recompute == Recompute::none ? -1 : 1) * forward_sums(dag);
+      sums += (recompute == strategies::Recompute::none ? -1 : 1) * forward_sums(dag);
     }
   }
   CHECK(sums > 0);

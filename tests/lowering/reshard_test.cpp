@@ -6,6 +6,7 @@
 #include "tests/support/notation.hpp"
 
 using namespace parsim;
+using namespace parsim::lowering;
 
 namespace {
 

@@ -41,7 +41,7 @@ Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32
     std::vector<DeviceId> devices;
     for (std::size_t d = 0; d < stage.tensor * stage.samples.size(); ++d)
       devices.emplace_back(next++);
-    const auto split = tensor::split(network, stage.tensor);
+    const auto split = strategies::tensor::split(network, stage.tensor);
     const std::size_t end = s + 1 < stages.size() ? stages[s + 1].first : network.layers.size();
     for (std::size_t l = stage.first; l < end; ++l) {
       plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(s);
@@ -50,8 +50,9 @@ Plan staged(const Network& network, const std::vector<Stage>& stages, std::int32
       plan.layers[l].cuts.insert(plan.layers[l].cuts.end(), split[l].begin(), split[l].end());
     }
     plan.schedule.rank_lists.push_back(
-        {devices, stage_slots(PipelineSchedule::one_f_one_b, static_cast<std::int32_t>(s),
-                              static_cast<std::int32_t>(stages.size()), micro_batches)});
+        {devices, strategies::stage_slots(
+                      strategies::PipelineSchedule::one_f_one_b, static_cast<std::int32_t>(s),
+                      static_cast<std::int32_t>(stages.size()), micro_batches)});
   }
   return plan;
 }
@@ -107,7 +108,7 @@ TEST_CASE("stage boundary: b·s·h cross it for every micro-batch and direction,
               {{0, a, {step_batch / micro_batches}}, {border, b, {step_batch / micro_batches}}},
               micro_batches);
           const Cluster cluster = star_of(12, "10 GB/s", "1 us");
-          const ExecDag dag = lower(network, cluster, plan);
+          const ExecDag dag = lowering::lower(network, cluster, plan);
           CAPTURE(boundary);
           CAPTURE(a);
           CAPTURE(b);
@@ -130,7 +131,7 @@ TEST_CASE("stage boundary: partial sums of a stage that begins with products are
     for (const std::size_t b : {1U, 2U, 3U}) {
       const Plan plan = staged(network, {{0, a, {4}}, {border, b, {4}}}, 2);
       const Cluster cluster = star_of(12, "10 GB/s", "1 us");
-      const ExecDag dag = lower(network, cluster, plan);
+      const ExecDag dag = lowering::lower(network, cluster, plan);
       CAPTURE(a);
       CAPTURE(b);
       const Crossing bytes = crossing(dag, a);
@@ -149,10 +150,10 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
   std::mt19937_64 random(11);
   const auto draw = [&](std::size_t count) { return static_cast<std::size_t>(random() % count); };
   const Cluster cluster = star_of(18, "10 GB/s", "1 us");
-  const auto cost = make_constant_efficiency(cluster);
-  StrategyInput input{network, cluster, *cost};
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = step_batch;
-  Estimator estimator(input.step(), LinkSharing::ignored);
+  lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
   for (int round = 0; round < 12; ++round) {
     std::vector<Stage> stages{{0, 1, {}}, {second, 1, {}}, {third, 1, {}}};
     for (Stage& stage : stages) {
@@ -162,7 +163,7 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
           draw(3) == 0 ? std::vector<std::int64_t>{4} : std::vector<std::int64_t>{split, 4 - split};
     }
     const Plan plan = staged(network, stages, 2);
-    const ExecDag dag = lower(network, cluster, plan);
+    const ExecDag dag = lowering::lower(network, cluster, plan);
     CAPTURE(round);
     CHECK(difference(plan, dag, 5) == "");
     // What a replica sends, some replica needs: no sample crosses twice.

@@ -11,6 +11,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::lowering;
 
 namespace {
 
@@ -20,9 +21,9 @@ struct Case {
   std::int64_t batch;
   Sync::Kind sync = Sync::Kind::automatic;
 
-  [[nodiscard]] Bytes moved(Plan (*plan)(const StrategyInput&)) const {
-    const auto cost = make_constant_efficiency(cluster);
-    StrategyInput input{network, cluster, *cost};
+  [[nodiscard]] Bytes moved(Plan (*plan)(const strategies::StrategyInput&)) const {
+    const auto cost = sim::make_constant_efficiency(cluster);
+    strategies::StrategyInput input{network, cluster, *cost};
     input.batch = batch;
     input.sync = sync;
     return bytes_moved(lower(network, cluster, plan(input)));
@@ -30,9 +31,9 @@ struct Case {
 };
 
 Case vgg16_on(std::int64_t gpus, Sync::Kind sync = Sync::Kind::automatic) {
-  return {load_network("vgg16", {}, "test"),
-          load_cluster("star:" + std::to_string(gpus) + ",device=p100-sxm2,rate=20GB/s,latency=1us",
-                       "test"),
+  return {networks::load_network("vgg16", {}, "test"),
+          topologies::load_cluster(
+              "star:" + std::to_string(gpus) + ",device=p100-sxm2,rate=20GB/s,latency=1us", "test"),
           32 * gpus, sync};
 }
 
@@ -43,7 +44,7 @@ constexpr std::int64_t gpu_counts[] = {1, 2, 4, 8, 16};
 TEST_CASE("volume: data parallelism with rings moves 2(G-1)P exactly") {
   for (const std::int64_t g : gpu_counts) {
     const Case vgg = vgg16_on(g);
-    CHECK(vgg.moved(plan_data) == Bytes{2 * (g - 1) * 138357544 * 4});
+    CHECK(vgg.moved(strategies::plan_data) == Bytes{2 * (g - 1) * 138357544 * 4});
   }
 }
 
@@ -54,7 +55,7 @@ TEST_CASE(
   const double bars[] = {2.056, 4.113, 8.225, 16.451};
   for (std::size_t i = 0; i < 4; ++i) {
     const std::int64_t g = gpu_counts[i + 1];
-    const Bytes moved = vgg16_on(g, Sync::Kind::server).moved(plan_data);
+    const Bytes moved = vgg16_on(g, Sync::Kind::server).moved(strategies::plan_data);
     CHECK(moved == Bytes{2 * g * 138357544 * 4});
     const double gib = static_cast<double>(moved.value) / (1 << 30);
     CHECK(gib == doctest::Approx(bars[i]).epsilon(0.005));
@@ -76,7 +77,8 @@ TEST_CASE("volume: model-even delivers 2(G-1)B times its channel-cut inputs exac
     // its samples, B·1000·(G-1)/G in all, and returns as many.
     const std::int64_t batch = vgg.batch;
     const std::int64_t loss = 2 * batch * 1000 * (g - 1) / g;
-    CHECK(vgg.moved(plan_model_even) == Bytes{4 * (2 * (g - 1) * batch * inputs + loss)});
+    CHECK(vgg.moved(strategies::plan_model_even) ==
+          Bytes{4 * (2 * (g - 1) * batch * inputs + loss)});
   }
 }
 
@@ -93,21 +95,21 @@ TEST_CASE("volume: owt moves 2(G-1) times the convolutions' weights and the dens
       if (layer.kind.as<Dense>() != nullptr)
         gathered += vgg.network[layer.inputs[0]].out.elements();
     }
-    CHECK(vgg.moved(plan_owt) ==
+    CHECK(vgg.moved(strategies::plan_owt) ==
           Bytes{4 * (2 * (g - 1) * (weights + vgg.batch * gathered) + loss)});
   }
 }
 
 TEST_CASE("volume: a pipeline moves each border's activations once and its gradients once") {
   const Case vgg = vgg16_on(4);
-  const auto cost = make_constant_efficiency(vgg.cluster);
-  StrategyInput input{vgg.network, vgg.cluster, *cost};
+  const auto cost = sim::make_constant_efficiency(vgg.cluster);
+  strategies::StrategyInput input{vgg.network, vgg.cluster, *cost};
   input.batch = vgg.batch;
-  const Plan plan = plan_pipeline(input);
+  const Plan plan = strategies::plan_pipeline(input);
   std::int64_t borders = 0;
   for (std::size_t l = 1; l < plan.layers.size(); ++l) {
     const bool border = plan.schedule.stage_of_layer[l] != plan.schedule.stage_of_layer[l - 1];
     if (border) borders += vgg.network[vgg.network.layers[l].inputs[0]].out.elements();
   }
-  CHECK(vgg.moved(plan_pipeline) == Bytes{4 * 2 * vgg.batch * borders});
+  CHECK(vgg.moved(strategies::plan_pipeline) == Bytes{4 * 2 * vgg.batch * borders});
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-namespace parsim {
+namespace parsim::lowering {
 namespace {
 
 TEST_CASE("zero schedule: the next unit is gathered when the last but one is done") {
@@ -100,4 +100,4 @@ TEST_CASE("zero schedule: unsharded gradients are of units that began and were n
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::lowering

@@ -29,21 +29,21 @@ struct Zero {
   explicit Zero(const std::string& network, std::int64_t count = devices)
       : world(network, star_of(static_cast<std::size_t>(count), "10 GB/s", "1us")) {}
 
-  [[nodiscard]] StrategyInput input(std::int32_t stage) const {
-    StrategyInput in = world.simulated(32);
+  [[nodiscard]] strategies::StrategyInput input(std::int32_t stage) const {
+    strategies::StrategyInput in = world.simulated(32);
     in.optimizer = Optimizer::adam;
     in.bucket = Bytes{0};
     in.zero_stage = stage;
     return in;
   }
   [[nodiscard]] Plan plan(std::int32_t stage) const {
-    return with_memory_options(input(stage), plan_data(input(stage)));
+    return strategies::with_memory_options(input(stage), strategies::plan_data(input(stage)));
   }
   [[nodiscard]] ExecDag dag(std::int32_t stage) const {
-    return lower(world.network, world.cluster, plan(stage));
+    return lowering::lower(world.network, world.cluster, plan(stage));
   }
-  [[nodiscard]] std::vector<MemoryUse> memory(std::int32_t stage) const {
-    return memory_use(world.network, world.cluster, plan(stage));
+  [[nodiscard]] std::vector<lowering::MemoryUse> memory(std::int32_t stage) const {
+    return lowering::memory_use(world.network, world.cluster, plan(stage));
   }
 };
 
@@ -62,12 +62,12 @@ TEST_CASE("zero: memory is that of the paper's figure 1, by stage") {
   const Zero zero("vgg16");
   const std::int64_t all = 4 * parameter_count(zero.world.network);
   const auto parts = [&](std::int32_t stage) { return zero.memory(stage)[0]; };
-  const MemoryUse none = parts(0);
+  const lowering::MemoryUse none = parts(0);
   CHECK(none.weights.value == all);
   CHECK(none.gradients.value == all);
   CHECK(none.optimizer_state.value == 2 * all);
   for (std::int32_t stage = 1; stage <= 3; ++stage) {
-    const MemoryUse with = parts(stage);
+    const lowering::MemoryUse with = parts(stage);
     const auto is = [](Bytes bytes, std::int64_t wanted) {
       return std::abs(bytes.value - wanted) < 1000;  // an element for each layer
     };
@@ -85,7 +85,7 @@ TEST_CASE("zero: memory is that of the paper's figure 1, by stage") {
 TEST_CASE("zero: shares add up to the whole on all devices together") {
   const Zero zero("resnet18", 7);
   std::int64_t states = 0;
-  for (const MemoryUse& use : zero.memory(1)) states += use.optimizer_state.value;
+  for (const lowering::MemoryUse& use : zero.memory(1)) states += use.optimizer_state.value;
   CHECK(states == 8 * parameter_count(zero.world.network));
 }
 
@@ -192,8 +192,8 @@ TEST_CASE("zero: gradients are made when those of the layer before last are scat
 }
 
 /// Replicas that go through a batch, of the same number of samples, several times.
-Plan in_micro_batches(const StrategyInput& input, std::int32_t number) {
-  Plan plan = with_memory_options(input, plan_data(input));
+Plan in_micro_batches(const strategies::StrategyInput& input, std::int32_t number) {
+  Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
   plan.batch *= number;
   plan.schedule.micro_batches = number;
   for (RankList& list : plan.schedule.rank_lists) {
@@ -225,7 +225,7 @@ TEST_CASE("zero: gradients that are split are scattered after every micro-batch"
   for (const std::int32_t stage : {1, 2, 3}) {
     CAPTURE(stage);
     const Plan plan = in_micro_batches(zero.input(stage), 4);
-    const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
+    const auto times = scatters(lowering::lower(zero.world.network, zero.world.cluster, plan));
     CHECK(times.size() == 16);
     for (const auto& [bucket, number] : times) CHECK(number == (stage == 1 ? 1 : 4));
   }
@@ -239,10 +239,10 @@ TEST_CASE("zero: shares of several micro-batches add up to the unsplit network's
         CAPTURE(stage);
         CAPTURE(number);
         const World world(network, star_of(3, "10 GB/s", "1us"));
-        StrategyInput input = world.input(6);
+        strategies::StrategyInput input = world.input(6);
         input.zero_stage = stage;
         const Plan plan = in_micro_batches(input, number);
-        CHECK(difference(plan, lower(world.network, world.cluster, plan), 5) == "");
+        CHECK(difference(plan, lowering::lower(world.network, world.cluster, plan), 5) == "");
       }
     }
   }
@@ -251,7 +251,7 @@ TEST_CASE("zero: shares of several micro-batches add up to the unsplit network's
 TEST_CASE("zero: what a micro-batch scattered is dropped before the next one's gradients") {
   const Zero zero("vgg16");
   const ExecDag dag =
-      lower(zero.world.network, zero.world.cluster, in_micro_batches(zero.input(2), 3));
+      lowering::lower(zero.world.network, zero.world.cluster, in_micro_batches(zero.input(2), 3));
   std::map<TensorId, OpId> scattered;
   int dropped = 0, kept = 0;
   for (std::size_t i = 0; i < dag.size(); ++i) {
@@ -277,7 +277,8 @@ TEST_CASE("zero: with micro-batches a share of gradients stays, and two layers' 
   std::int64_t two = 0;
   for (std::size_t k = 1; k < sizes.size(); ++k) two = std::max(two, sizes[k - 1] + sizes[k]);
   const Plan plan = in_micro_batches(zero.input(2), 4);
-  for (const MemoryUse& use : memory_use(zero.world.network, zero.world.cluster, plan)) {
+  for (const lowering::MemoryUse& use :
+       lowering::memory_use(zero.world.network, zero.world.cluster, plan)) {
     CHECK(std::abs(use.gradients.value - all / devices) < 1000);
     CHECK(use.communication.value == two);
   }
@@ -285,32 +286,33 @@ TEST_CASE("zero: with micro-batches a share of gradients stays, and two layers' 
 
 TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") {
   const Zero zero("vgg16");
-  StrategyInput input = zero.input(2);
+  strategies::StrategyInput input = zero.input(2);
   input.parts = 2;
   input.micro_batches = 4;
   input.budget = 20;
-  const Plan plan = with_memory_options(input, plan_hybrid(input));
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_hybrid(input));
   REQUIRE(plan.schedule.rank_lists.size() > 1);
-  const auto times = scatters(lower(zero.world.network, zero.world.cluster, plan));
+  const auto times = scatters(lowering::lower(zero.world.network, zero.world.cluster, plan));
   CHECK(!times.empty());
   for (const auto& [bucket, number] : times) CHECK(number == 1);
   const std::string whole =
       "gradients are not sharded, because a pipeline's micro-batches accumulate in them";
-  CHECK(memory_option_notes(zero.world.network, plan).at(0).find(whole) != std::string::npos);
+  CHECK(strategies::memory_option_notes(zero.world.network, plan).at(0).find(whole) !=
+        std::string::npos);
 }
 
 TEST_CASE("zero: weights that several stages use stay whole") {
-  const Network network = load_network(
+  const Network network = networks::load_network(
       PARSIM_SOURCE_DIR "/tests/networks/data/hugging_face/gpt2.json", {{"seq_length", 8}}, "test");
   const World world(network, star_of(4, "10 GB/s", "1us"));
-  StrategyInput input = world.simulated(8);
+  strategies::StrategyInput input = world.simulated(8);
   input.zero_stage = 3;
   input.parts = 2;
   input.micro_batches = 2;
   input.budget = 50;
-  const Plan plan = with_memory_options(input, plan_hybrid(input));
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_hybrid(input));
   REQUIRE(plan.schedule.rank_lists.size() > 1);
-  const ExecDag dag = lower(world.network, world.cluster, plan);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     for (const TensorId unit : gathered(dag, OpId{i})) {
       std::set<std::int32_t> stages;
@@ -331,7 +333,7 @@ TEST_CASE("zero: weights that several stages use stay whole") {
 TEST_CASE("zero: where links cost nothing but bytes, stages 1 and 2 take as long as all-reduces") {
   const Zero zero("vgg16");
   const auto step = [&](std::int32_t stage) {
-    return simulated_price(zero.input(stage), zero.plan(stage)).step.count();
+    return strategies::simulated_price(zero.input(stage), zero.plan(stage)).step.count();
   };
   // A reduction half as long, the other half after the updates, which are shorter.
   CHECK(step(1) == doctest::Approx(step(0)).epsilon(0.25));
@@ -344,16 +346,17 @@ TEST_CASE("zero: unequal shares, as for devices of unequal memory") {
   for (const Network& network : tiny_networks()) {
     CAPTURE(network.name);
     const World world(network, star_of(3, "10 GB/s", "1us"));
-    StrategyInput input = world.input(6);
+    strategies::StrategyInput input = world.input(6);
     input.zero_stage = 3;
-    Plan plan = with_memory_options(input, plan_data(input));
+    Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
     for (LayerPlan& layer : plan.layers) {
       for (StatePlacement* state : {&layer.optimizer, &layer.gradients, &layer.weights}) {
         state->shares = {5, 0, 2};
       }
     }
-    CHECK(difference(plan, lower(world.network, world.cluster, plan), 3) == "");
-    const std::vector<MemoryUse> memory = memory_use(world.network, world.cluster, plan);
+    CHECK(difference(plan, lowering::lower(world.network, world.cluster, plan), 3) == "");
+    const std::vector<lowering::MemoryUse> memory =
+        lowering::memory_use(world.network, world.cluster, plan);
     CHECK(memory[1].weights.value == 0);
     CHECK(memory[0].weights.value + memory[2].weights.value == 4 * parameter_count(world.network));
   }
@@ -365,7 +368,7 @@ TEST_CASE("zero: what cannot be split so is refused") {
     Plan plan = zero.plan(2);
     for (LayerPlan& layer : plan.layers) change(layer);
     try {
-      static_cast<void>(lower(zero.world.network, zero.world.cluster, plan));
+      static_cast<void>(lowering::lower(zero.world.network, zero.world.cluster, plan));
     } catch (const InputError& error) {
       return std::string(error.what());
     }

@@ -8,7 +8,7 @@
 #include "networks/networks.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 namespace {
 
 Network called(const std::string& options) {
@@ -159,4 +159,4 @@ TEST_CASE("gpt: the table of formulas calls by name and lists every option") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::networks

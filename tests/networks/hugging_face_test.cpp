@@ -12,7 +12,7 @@
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace parsim {
+namespace parsim::networks {
 namespace {
 
 const std::string folder = std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/";
@@ -266,4 +266,4 @@ TEST_CASE("hugging face: a sliding window that is not modelled becomes a warning
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::networks

@@ -6,9 +6,10 @@
 #include "core/errors.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 
 TEST_CASE("networks: a name finds its row and nothing else") {
-  for (const NetworkEntry& entry : networks()) {
+  for (const NetworkEntry& entry : all()) {
     CAPTURE(entry.name);
     CHECK(load_network(entry.name, {}, "--network") == entry.build());
   }

@@ -10,6 +10,7 @@
 #include "networks/networks.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 
 namespace {
 
@@ -43,7 +44,7 @@ TEST_CASE("onnx: parameters are those that torchvision publishes") {
 }
 
 TEST_CASE("onnx: parameters and work equal those of the built-in network of the name") {
-  for (const NetworkEntry& entry : networks()) {
+  for (const NetworkEntry& entry : all()) {
     const bool exported = std::ifstream(data(entry.name)).good();
     if (!exported) continue;
     CAPTURE(entry.name);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-using namespace parsim::onnx_reader;
+using namespace parsim::networks::onnx_reader;
 
 namespace {
 

@@ -15,6 +15,7 @@
 #include "tests/networks/onnx_writer.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 
 namespace {
 

@@ -18,6 +18,7 @@ struct doctest::StringMaker<std::vector<std::string>> {
 };
 
 using namespace parsim;
+using namespace parsim::networks;
 using test::Attributes;
 using test::Dimension;
 using test::Numbers;

@@ -12,6 +12,7 @@
 #include "tests/networks/onnx_writer.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 using test::OnnxWriter;
 
 namespace {

@@ -8,6 +8,7 @@
 #include "tests/networks/onnx_writer.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 using test::Numbers;
 using test::OnnxWriter;
 

@@ -11,6 +11,7 @@
 #include "networks/networks.hpp"
 
 using namespace parsim;
+using namespace parsim::networks;
 
 namespace {
 
@@ -198,7 +199,7 @@ TEST_CASE("zoo: a number in a name is the number of weighted layers on the longe
 
 TEST_CASE("zoo: every network of the table is well formed") {
   std::set<std::string> names;
-  for (const NetworkEntry& entry : networks()) {
+  for (const NetworkEntry& entry : all()) {
     CAPTURE(entry.name);
     CHECK(names.insert(entry.name).second);
     CHECK_FALSE(entry.summary.empty());
@@ -237,7 +238,7 @@ TEST_CASE("zoo: every network of the table is well formed") {
 }
 
 TEST_CASE("zoo: a convolution before batch normalisation has no bias") {
-  for (const NetworkEntry& entry : networks()) {
+  for (const NetworkEntry& entry : all()) {
     const Network network = entry.build();
     for (const Layer& l : network.layers) {
       const Norm* norm = l.kind.as<Norm>();

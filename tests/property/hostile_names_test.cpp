@@ -79,8 +79,8 @@ std::string any_name() {
 
 /// Two GPUs around a switch, a network of seven layers, and a plan for both.
 struct Named {
-  Cluster cluster = load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
-  Network network = load_network("mlp", {}, "test");
+  Cluster cluster = topologies::load_cluster("star:2,device=t4,rate=10GB/s,latency=1us", "test");
+  Network network = networks::load_network("mlp", {}, "test");
 
   /// Names differ, as everywhere; the number stands behind, where no cut reaches it.
   Named() {
@@ -114,19 +114,20 @@ TEST_CASE("hostile names: DOT of networks, clusters and DAGs stays a graph") {
     const Named named;
     std::size_t edges = 0;
     for (const Layer& layer : named.network.layers) edges += layer.inputs.size();
-    check_dot(dot_of(named.network), named.network.layers.size(), edges);
-    check_dot(dot_of(named.cluster), 3, 2);
-    const auto cost = cost_sources().front().make(named.cluster, {});
-    StrategyInput input{named.network, named.cluster, *cost};
+    check_dot(report::dot_of(named.network), named.network.layers.size(), edges);
+    check_dot(report::dot_of(named.cluster), 3, 2);
+    const auto cost = sim::cost_sources().front().make(named.cluster, {});
+    strategies::StrategyInput input{named.network, named.cluster, *cost};
     input.batch = 64;
-    const ExecDag dag = lower(named.network, named.cluster, strategy("data", "test").plan(input));
+    const ExecDag dag = lowering::lower(named.network, named.cluster,
+                                        strategies::strategy("data", "test").plan(input));
     std::size_t waits = 0;
     for (std::size_t i = 0; i < dag.size(); ++i) waits += dag.predecessors(OpId{i}).size();
-    check_dot(dot_of(dag, named.cluster), dag.size(), waits);
+    check_dot(report::dot_of(dag, named.cluster), dag.size(), waits);
     // The same DAG as JSON and as a trace.
     Timeline timeline;
     timeline.spans.resize(dag.size());
-    RC_ASSERT(nlohmann::json::accept(chrome_trace(dag, named.cluster, timeline)));
+    RC_ASSERT(nlohmann::json::accept(report::chrome_trace(dag, named.cluster, timeline)));
     RC_ASSERT(nlohmann::json::accept(to_json(dag)));
   }));
 }
@@ -134,7 +135,8 @@ TEST_CASE("hostile names: DOT of networks, clusters and DAGs stays a graph") {
 TEST_CASE("hostile names: SimGrid's XML keeps every name but control characters") {
   CHECK(holds_for_names([] {
     const Named named;
-    const auto back = import_cluster(simgrid_xml(named.cluster, "test"), "back.xml", {});
+    const auto back =
+        topologies::import_cluster(topologies::simgrid_xml(named.cluster, "test"), "back.xml", {});
     RC_ASSERT(back.has_value());
     RC_ASSERT(back->cluster.links.size() == 2U);
     const auto kept = [](std::string name) {
@@ -154,29 +156,30 @@ TEST_CASE("hostile names: SimGrid's XML keeps every name but control characters"
 TEST_CASE("hostile names: CSV, Markdown, tables and HTML stay what they are") {
   CHECK(holds_for_names([] {
     const std::vector<std::string> names{any_name() + "1", any_name() + "2"};
-    Document document;
+    report::Document document;
     document.tables.emplace_back();
-    add_words(document.tables[0], "name", "name", names);
-    add_words(document.tables[0], "other", "other", {names[1], names[0]});
-    const CsvTable csv = read_csv(render_csv(document, false), "test.csv");
+    report::add_words(document.tables[0], "name", "name", names);
+    report::add_words(document.tables[0], "other", "other", {names[1], names[0]});
+    const CsvTable csv = read_csv(report::render_csv(document, false), "test.csv");
     RC_ASSERT(csv.rows.size() == 2U);
     for (std::size_t i = 0; i < 2; ++i) {
       RC_ASSERT(csv.rows[i].fields == (std::vector<std::string>{names[i], names[1 - i]}));
     }
-    for (const std::string& text : {render_md(document, false), render_table(document, false)}) {
+    for (const std::string& text :
+         {report::render_md(document, false), report::render_table(document, false)}) {
       RC_ASSERT(no_controls(text));
     }
-    const std::string md = render_md(document, false);
+    const std::string md = report::render_md(document, false);
     RC_ASSERT(std::count(md.begin(), md.end(), '\n') == 5);  // head, rule, two rows, empty line
-    const std::string markup = html(names[0], 20'000);
+    const std::string markup = report::html(names[0], 20'000);
     RC_ASSERT(markup.find_first_of("<>\"'") == std::string::npos);
     RC_ASSERT(no_controls(markup));
   }));
 }
 
 TEST_CASE("dot: by hand, and collapsed above a thousand boxes") {
-  const Cluster cluster = load_cluster("dgx-v100", "test");
-  const testing::DotText small = testing::parse_dot(dot_of(cluster));
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
+  const testing::DotText small = testing::parse_dot(report::dot_of(cluster));
   CHECK(small.error == "");
   CHECK(small.name == "dgx-v100");
   CHECK(small.boxes == 9 + 6);
@@ -185,13 +188,14 @@ TEST_CASE("dot: by hand, and collapsed above a thousand boxes") {
   CHECK(small.edges == 16 + 12 + 1 + 2);
   CHECK(std::count(small.labels.begin(), small.labels.end(), "2 x 20.0 GB/s") == 8);
 
-  const Cluster large = load_cluster("nodes:200x8,device=t4,intra=100GB/s,inter=10GB/s", "test");
-  const testing::DotText machines = testing::parse_dot(dot_of(large));
+  const Cluster large =
+      topologies::load_cluster("nodes:200x8,device=t4,intra=100GB/s,inter=10GB/s", "test");
+  const testing::DotText machines = testing::parse_dot(report::dot_of(large));
   CHECK(machines.boxes == 200 + 1);
   CHECK(machines.edges == 200);
   CHECK(machines.labels.front() == "n0: 9 parts");
-  CHECK(dot_string("a\"b\\c\nd\xff") == "\"a\\\"b\\\\c?d?\"");
-  CHECK(dot_string(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "…\"");
+  CHECK(report::dot_string("a\"b\\c\nd\xff") == "\"a\\\"b\\\\c?d?\"");
+  CHECK(report::dot_string(std::string(81, 'x')) == "\"" + std::string(80, 'x') + "…\"");
 }
 
 }  // namespace

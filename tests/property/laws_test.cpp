@@ -51,8 +51,8 @@ std::string any_cluster() {
   return fmt::format("star:{},device={},rate={}GB/s,latency={}us", devices, mix, rate, latency);
 }
 
-Request any_request() {
-  Request request;
+experiment::Request any_request() {
+  experiment::Request request;
   request.verb = "simulate";
   request.network = *rc::gen::element<std::string>("lenet5", "mlp");
   request.cluster = any_cluster();
@@ -65,19 +65,20 @@ Request any_request() {
   return request;
 }
 
-const Strategy& any_strategy() {
-  const std::size_t index = *rc::gen::inRange<std::size_t>(0, strategies().size());
-  RC_LOG() << "strategy " << strategies()[index].name << "\n";
-  return strategies()[index];
+const strategies::Strategy& any_strategy() {
+  const std::size_t index = *rc::gen::inRange<std::size_t>(0, strategies::all().size());
+  RC_LOG() << "strategy " << strategies::all()[index].name << "\n";
+  return strategies::all()[index];
 }
 
 TEST_CASE("laws: every strategy keeps every bound, and a device's time adds up to the step") {
   CHECK(holds([] {
-    const Experiment experiment(any_request());
-    const Planned planned = make_plan(experiment, any_strategy());
-    const RunResult result = run_plan(experiment, planned).result;  // throws if a bound is broken
+    const experiment::Experiment experiment(any_request());
+    const experiment::Planned planned = experiment::make_plan(experiment, any_strategy());
+    const experiment::RunResult result =
+        experiment::run_plan(experiment, planned).result;  // throws if a bound is broken
     RC_ASSERT(result.checks.starts_with("self-checks passed: "));
-    for (const DeviceResult& device : result.devices) {
+    for (const experiment::DeviceResult& device : result.devices) {
       const Seconds sum = device.use.compute + device.use.exposed_communication + device.use.idle;
       RC_ASSERT(std::abs((sum - result.step_time).count()) <= 1e-9 * result.step_time.count());
     }
@@ -86,60 +87,63 @@ TEST_CASE("laws: every strategy keeps every bound, and a device's time adds up t
 
 TEST_CASE("laws: the same input gives the same plan and the same timeline, bit for bit") {
   CHECK(holds([] {
-    const Request request = any_request();
-    const Strategy& strategy = any_strategy();
-    const Experiment first(request);
-    const Experiment second(request);
-    const Planned plan = make_plan(first, strategy);
-    RC_ASSERT(plan.plan == make_plan(second, strategy).plan);
-    RC_ASSERT(run_plan(first, plan).timeline == run_plan(second, plan).timeline);
+    const experiment::Request request = any_request();
+    const strategies::Strategy& strategy = any_strategy();
+    const experiment::Experiment first(request);
+    const experiment::Experiment second(request);
+    const experiment::Planned plan = experiment::make_plan(first, strategy);
+    RC_ASSERT(plan.plan == experiment::make_plan(second, strategy).plan);
+    RC_ASSERT(experiment::run_plan(first, plan).timeline ==
+              experiment::run_plan(second, plan).timeline);
   }));
 }
 
 TEST_CASE("laws: names of devices and links change nothing") {
   CHECK(holds([] {
-    const Request request = any_request();
-    const Strategy& strategy = any_strategy();
-    Experiment plain(request);
-    Experiment renamed(request);
+    const experiment::Request request = any_request();
+    const strategies::Strategy& strategy = any_strategy();
+    experiment::Experiment plain(request);
+    experiment::Experiment renamed(request);
     for (std::size_t i = 0; i < renamed.cluster.devices.size(); ++i) {
       renamed.cluster.devices[i].name = fmt::format("{}", 1000 - i);  // other order, too
     }
     for (std::size_t i = 0; i < renamed.cluster.links.size(); ++i) {
       renamed.cluster.links[i].name = fmt::format("l{}", 1000 - i);
     }
-    const Planned planned = make_plan(plain, strategy);
-    Plan other = make_plan(renamed, strategy).plan;
+    const experiment::Planned planned = experiment::make_plan(plain, strategy);
+    Plan other = experiment::make_plan(renamed, strategy).plan;
     other.notes = planned.plan.notes;  // they tell names
     RC_ASSERT(planned.plan == other);
-    RC_ASSERT(run_plan(plain, planned).timeline == run_plan(renamed, planned).timeline);
+    RC_ASSERT(experiment::run_plan(plain, planned).timeline ==
+              experiment::run_plan(renamed, planned).timeline);
   }));
 }
 
 TEST_CASE("laws: links twice as fast never slow a step whose flows do not compete") {
   CHECK(holds(
       [] {
-        Request request = any_request();
-        request.sim.engine = Engine::fast;
-        request.sim.collectives = *rc::gen::element(CollectiveCost::ideal, CollectiveCost::nccl);
-        const Experiment experiment(request);
-        const Planned planned = make_plan(experiment, any_strategy());
-        const auto steps = [&](Fidelity fidelity) {
-          SimOptions options = experiment.step_options();
+        experiment::Request request = any_request();
+        request.sim.engine = sim::Engine::fast;
+        request.sim.collectives =
+            *rc::gen::element(sim::CollectiveCost::ideal, sim::CollectiveCost::nccl);
+        const experiment::Experiment experiment(request);
+        const experiment::Planned planned = experiment::make_plan(experiment, any_strategy());
+        const auto steps = [&](sim::Fidelity fidelity) {
+          sim::SimOptions options = experiment.step_options();
           options.fidelity = fidelity;
-          const ExecDag dag = lower(experiment.network, experiment.cluster, planned.plan);
+          const ExecDag dag = lowering::lower(experiment.network, experiment.cluster, planned.plan);
           const auto simulator =
-              make_simulator(experiment.cluster, experiment.step_cost(), options);
-          return std::pair(
-              makespan(simulator->run(dag)).count(),
-              step_on_faster_links(dag, experiment.cluster, experiment.step_cost(), options)
-                  .count());
+              sim::make_simulator(experiment.cluster, experiment.step_cost(), options);
+          return std::pair(makespan(simulator->run(dag)).count(),
+                           experiment::step_on_faster_links(dag, experiment.cluster,
+                                                            experiment.step_cost(), options)
+                               .count());
         };
         // Without contention never. With it: where it takes as long as without, flows do not
         // compete.
-        const auto [alone, alone_faster] = steps(Fidelity::analytic);
+        const auto [alone, alone_faster] = steps(sim::Fidelity::analytic);
         RC_ASSERT(alone_faster <= alone * (1 + 1e-9));
-        const auto [step, faster] = steps(Fidelity::hops);
+        const auto [step, faster] = steps(sim::Fidelity::hops);
         const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-6 * b; };
         if (same(step, alone) && same(faster, alone_faster)) RC_ASSERT(faster <= step * (1 + 1e-6));
       },
@@ -148,15 +152,16 @@ TEST_CASE("laws: links twice as fast never slow a step whose flows do not compet
 
 TEST_CASE("laws: on one device every strategy takes the sum of its kernels and moves nothing") {
   CHECK(holds([] {
-    Request request = any_request();
+    experiment::Request request = any_request();
     request.cluster =
         *rc::gen::element<std::string>("star:1,device=p100-sxm2,rate=25GB/s,latency=1us",
                                        "star:1,device=t4,rate=1GB/s,latency=0us");
     request.sync = Sync::Kind::ring;
-    const Experiment experiment(request);
-    const Run run = run_plan(experiment, make_plan(experiment, any_strategy()));
+    const experiment::Experiment experiment(request);
+    const experiment::Run run =
+        experiment::run_plan(experiment, experiment::make_plan(experiment, any_strategy()));
     const std::vector<Seconds> times =
-        durations(run.dag, experiment.cluster, *experiment.cost).times;
+        experiment::durations(run.dag, experiment.cluster, *experiment.cost).times;
     const Seconds sum = std::accumulate(times.begin(), times.end(), Seconds{});
     const Seconds tolerance = Seconds{1e-9} * static_cast<double>(run.dag.size());
     RC_ASSERT(run.result.moved == Bytes{});
@@ -166,11 +171,12 @@ TEST_CASE("laws: on one device every strategy takes the sum of its kernels and m
 
 TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any cluster") {
   CHECK(holds([] {
-    const Request request = any_request();
-    const Experiment experiment(request);
+    const experiment::Request request = any_request();
+    const experiment::Experiment experiment(request);
     const auto devices = static_cast<std::int64_t>(experiment.cluster.devices.size());
     RC_PRE(experiment.batch >= devices);
-    const Run run = run_plan(experiment, make_plan(experiment, strategy("data", "test")));
+    const experiment::Run run = experiment::run_plan(
+        experiment, experiment::make_plan(experiment, strategies::strategy("data", "test")));
     const std::int64_t parameters = parameter_count(experiment.network);
     const Bytes gradients{parameters * element_bytes(request.reduce_precision)};
     const Bytes weights{parameters * element_bytes(request.precision)};
@@ -184,11 +190,12 @@ TEST_CASE("laws: a ring moves 2(G-1)P bytes, a parameter server 2GP, on any clus
 
 TEST_CASE("laws: a plan read back from its file is the plan, and gives the same timeline") {
   CHECK(holds([] {
-    const Experiment experiment(any_request());
-    const Planned planned = make_plan(experiment, any_strategy());
+    const experiment::Experiment experiment(any_request());
+    const experiment::Planned planned = experiment::make_plan(experiment, any_strategy());
     const Plan again = plan_from_json(to_json(planned.plan), "test");
     RC_ASSERT(again == planned.plan);
-    RC_ASSERT(run_plan(experiment, {again, {}}).timeline == run_plan(experiment, planned).timeline);
+    RC_ASSERT(experiment::run_plan(experiment, {again, {}}).timeline ==
+              experiment::run_plan(experiment, planned).timeline);
   }));
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace parsim {
+namespace parsim::report {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -101,4 +101,4 @@ TEST_CASE("document: control characters never reach a terminal") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::report

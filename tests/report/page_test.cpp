@@ -15,7 +15,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 
-namespace parsim {
+namespace parsim::report {
 namespace {
 
 using nlohmann::json;
@@ -327,4 +327,4 @@ TEST_CASE("page: a validation is drawn row by row, with hostile names of cases")
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::report

@@ -13,7 +13,7 @@
 #include "core/dag_traffic.hpp"
 #include "tests/support/notation.hpp"
 
-namespace parsim {
+namespace parsim::report {
 namespace {
 
 using nlohmann::json;
@@ -100,4 +100,4 @@ TEST_CASE("trace: a hostile device name stays a JSON string") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::report

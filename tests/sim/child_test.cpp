@@ -12,7 +12,7 @@
 
 #include "core/errors.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 TEST_CASE("child: its results come back, larger than a pipe holds, and nothing else does") {
@@ -75,4 +75,4 @@ TEST_CASE("child: a program that is killed takes its simulation along") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -13,7 +13,7 @@
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -250,7 +250,7 @@ TEST_CASE("collective tables: an idle collective takes the table's time, whateve
        {"star:8,device=v100-sxm2,rate=1GB/s,latency=1us",
         "nvswitch:8,device=v100-sxm2,rate=900GB/s",
         "nodes:2x4,device=a100-sxm4-40,intra=200GB/s,inter=10GB/s", "dgx-v100"}) {
-    const Cluster cluster = load_cluster(call, "test");
+    const Cluster cluster = topologies::load_cluster(call, "test");
     const std::vector<DeviceId> group = devices_of(cluster, DeviceKind::gpu);
     for (const CollectiveKind kind : every_kind) {
       const CollectiveTable table{
@@ -282,7 +282,7 @@ TEST_CASE("collective tables: an idle collective takes the table's time, whateve
 }
 
 TEST_CASE("collective tables: SimGrid says the same") {
-  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   const std::vector<DeviceId> group = devices_of(cluster, DeviceKind::gpu);
   const SimOptions options =
       measured(tables_of(example("all_reduce_8.txt")), Fidelity::hops, Engine::simgrid);
@@ -299,7 +299,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
   // Pairs 0-1 and 2-3 of a cluster of two nodes with one link between: all-reduces of {0, 2} and
   // {1, 3} both cross it. 16 MiB each way at 10 GB/s take 1.68 ms; measured alone 2 ms.
   const Cluster cluster =
-      load_cluster("nodes:2x2,device=v100-sxm2,intra=100GB/s,inter=10GB/s", "test");
+      topologies::load_cluster("nodes:2x2,device=v100-sxm2,intra=100GB/s,inter=10GB/s", "test");
   const CollectiveTable table{
       CollectiveKind::all_reduce, 2, {{4096, Seconds{50e-6}}, {1 << 24, Seconds{2e-3}}}, "test"};
   const SimOptions options = measured({table});
@@ -321,7 +321,7 @@ TEST_CASE("collective tables: two collectives that share a link take longer than
 }
 
 TEST_CASE("collective tables: kinds and sizes of groups without a table run as NCCL's model says") {
-  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   PathCache paths(cluster);
   const std::vector<DeviceId> all = devices_of(cluster, DeviceKind::gpu);
   const std::vector<DeviceId> four(all.begin(), all.begin() + 4);
@@ -353,4 +353,4 @@ TEST_CASE("collective tables: kinds and sizes of groups without a table run as N
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -8,7 +8,7 @@
 #include "tests/sim/small_dags.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -221,7 +221,7 @@ TEST_CASE("all-to-all: between two GPUs it is a message each way at once, also w
                            "star:2,device=p100-pcie,rate=12GB/s,latency=4us",
                            "nodes:2x1,device=v100-sxm2,intra=100GB/s,inter=10GB/s",
                            "nodes:2x1,device=v100-sxm2,intra=100GB/s,inter=10GB/s,latency=9us"}) {
-    const Cluster cluster = load_cluster(call, "test");
+    const Cluster cluster = topologies::load_cluster(call, "test");
     const std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
     for (const CollectiveCost library : {CollectiveCost::nccl, CollectiveCost::ideal}) {
       SimOptions options;
@@ -269,7 +269,7 @@ TEST_CASE("all-to-all: without needs it ends when it starts") {
 
 TEST_CASE("collective: 8 V100 in a cube mesh reach 117 GB/s bus bandwidth within 20 percent") {
   // NCCL measures 117 to 129 GB/s for large all-reduces on a DGX-1 V100 (six rings over NVLink).
-  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   const std::int64_t bytes = 1024 * mebibyte;
   const Seconds time =
       time_of(cluster, CollectiveKind::all_reduce, devices_of(cluster, DeviceKind::gpu), {bytes});
@@ -280,4 +280,4 @@ TEST_CASE("collective: 8 V100 in a cube mesh reach 117 GB/s bus bandwidth within
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

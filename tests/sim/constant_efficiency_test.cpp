@@ -5,7 +5,7 @@
 #include "tests/sim/small_dags.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -15,7 +15,7 @@ Cluster cluster_of(const std::vector<std::string>& types) {
   Cluster cluster = star(std::vector<double>(types.size(), 10e9), Seconds{1e-6});
   cluster.models.clear();
   for (std::size_t i = 0; i < types.size(); ++i) {
-    cluster.models.push_back(device_model(types[i], "test"));
+    cluster.models.push_back(topologies::device_model(types[i], "test"));
     cluster.devices[i].model = static_cast<std::int32_t>(i);
   }
   return cluster;
@@ -144,7 +144,7 @@ TEST_CASE("constant efficiency: who has no measurements borrows them and says gu
 
 TEST_CASE("constant efficiency: every device has a cost, and more work never takes less time") {
   std::vector<std::string> types;
-  for (const DeviceModel& model : device_models()) types.push_back(model.name);
+  for (const DeviceModel& model : topologies::device_models()) types.push_back(model.name);
   const Cluster cluster = cluster_of(types);
   const Network network = small_network();
   const auto cost = make_constant_efficiency(cluster);
@@ -178,4 +178,4 @@ TEST_CASE("constant efficiency: transfers and collectives without contention") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -15,7 +15,7 @@
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -200,7 +200,7 @@ TEST_CASE("contention: a message that others' flows delay anyway has time for it
 TEST_CASE("contention: tensor kernels are those that the model of kernels prices as products") {
   for (const Network& network : tiny_networks()) {
     const Plan plan = random_plan(network, 2, 8, 3);
-    const ExecDag dag = lower(network, star_of(3, "10 GB/s", "1us"), plan);
+    const ExecDag dag = lowering::lower(network, star_of(3, "10 GB/s", "1us"), plan);
     for (std::size_t i = 0; i < dag.size(); ++i) {
       if (dag.kind(OpId{i}) != OpKind::compute) continue;
       const OpRecord& record = dag.record(OpId{i});
@@ -497,4 +497,4 @@ TEST_CASE("contention: larger factors never make a chain of kernels during messa
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -10,7 +10,7 @@
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/world.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -199,9 +199,9 @@ TEST_CASE("fidelity: the formula is the list scheduler, and contention never has
 }
 
 /// The disagreement on a strategy's plan, with NCCL's collectives.
-double disagreement(const World& world, const Strategy& strategy) {
+double disagreement(const World& world, const strategies::Strategy& strategy) {
   const ExecDag dag =
-      lower(world.network, world.cluster, plan_on_all_devices(strategy, world.input(64)));
+      lowering::lower(world.network, world.cluster, plan_on_all_devices(strategy, world.input(64)));
   SimOptions options{Fidelity::hops, CollectiveCost::nccl};
   const Timeline simgrid = make_simulator(world.cluster, *world.cost, options)->run(dag);
   options.engine = Engine::fast;
@@ -212,7 +212,7 @@ double disagreement(const World& world, const Strategy& strategy) {
 
 TEST_CASE("engines: fast and SimGrid agree on a step of every strategy") {
   const World world("lenet5", "nodes:2x2,device=p100-sxm2*2+v100-sxm2*2,intra=20GB/s,inter=5GB/s");
-  for (const Strategy& strategy : strategies()) {
+  for (const strategies::Strategy& strategy : strategies::all()) {
     if (strategy.name == "best") continue;  // a plan of the others, after a search
     CAPTURE(strategy.name);
     CHECK(disagreement(world, strategy) <= 1e-6);
@@ -225,10 +225,10 @@ TEST_CASE("engines: fast and SimGrid agree on steps in real machines") {
     for (const char* name : {"data", "model-even", "owt", "pipeline"}) {
       CAPTURE(machines);
       CAPTURE(name);
-      CHECK(disagreement(world, strategy(name, "test")) <= 1e-6);
+      CHECK(disagreement(world, strategies::strategy(name, "test")) <= 1e-6);
     }
   }
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -8,7 +8,7 @@
 
 #include "tests/sim/small_dags.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -218,4 +218,4 @@ TEST_CASE("fair flows: random flows end when filling all rates from zero at ever
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

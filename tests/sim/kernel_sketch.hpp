@@ -58,14 +58,15 @@ class SketchCost final : public CostModel {
 };
 
 inline Timeline run_sketch(const KernelSketch& sketch, const Cluster& cluster,
-                           const Slowdowns& slowdowns, Engine engine = Engine::fast,
-                           Fidelity fidelity = Fidelity::hops, Seconds launch_interval = {}) {
+                           const sim::Slowdowns& slowdowns, sim::Engine engine = sim::Engine::fast,
+                           sim::Fidelity fidelity = sim::Fidelity::hops,
+                           Seconds launch_interval = {}) {
   const SketchCost cost(sketch, cluster);
-  SimOptions options{fidelity, CollectiveCost::ideal};
+  sim::SimOptions options{fidelity, sim::CollectiveCost::ideal};
   options.engine = engine;
   options.slowdowns = slowdowns;
   options.launch_interval = launch_interval;
-  return make_simulator(cluster, cost, options)->run(sketch.dag);
+  return sim::make_simulator(cluster, cost, options)->run(sketch.dag);
 }
 
 }  // namespace parsim::testing

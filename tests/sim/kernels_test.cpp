@@ -5,7 +5,7 @@
 #include "core/layers.hpp"
 #include "core/network.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 struct OneLayer {
@@ -184,4 +184,4 @@ TEST_CASE("kernels: walks through memory by hand") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -7,7 +7,7 @@
 
 #include "tests/sim/kernel_sketch.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -92,4 +92,4 @@ TEST_CASE("launch: random operations start as if hosts were devices that do one 
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -10,7 +10,7 @@
 #include "tests/support/random_plans.hpp"
 #include "tests/support/world.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -266,7 +266,7 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
   SimOptions options{Fidelity::hops, CollectiveCost::nccl};
   const auto unchanged = [&](const Plan& plan, Engine engine) {
     options.engine = engine;
-    const ExecDag dag = lower(world.network, world.cluster, plan);
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
     const Pair pair = both(world.cluster, dag, *world.cost, options);
     CHECK(same(pair, engine));
     return pair.merged.merged_operations;
@@ -275,7 +275,7 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
     CAPTURE(seed);
     unchanged(random_plan(world.network, 7, 16, seed), Engine::fast);
   }
-  for (const Strategy& strategy : strategies()) {
+  for (const strategies::Strategy& strategy : strategies::all()) {
     if (strategy.name == "best") continue;  // a plan of the others, after a search
     CAPTURE(strategy.name);
     const Plan plan = plan_on_all_devices(strategy, world.input(64));
@@ -287,8 +287,8 @@ TEST_CASE("merge: nothing changes for random plans, and steps of every strategy"
 
 TEST_CASE("merge: a data-parallel step of many machines is one rank's and its collectives'") {
   const World world("lenet5", "nodes:16x8,device=v100-sxm2,intra=400GB/s,inter=25GB/s");
-  const ExecDag dag =
-      lower(world.network, world.cluster, strategy("data", "test").plan(world.input(1280)));
+  const ExecDag dag = lowering::lower(world.network, world.cluster,
+                                      strategies::strategy("data", "test").plan(world.input(1280)));
   for (const Engine engine : {Engine::fast, Engine::simgrid}) {
     SimOptions options{Fidelity::hops, CollectiveCost::nccl};
     options.engine = engine;
@@ -300,4 +300,4 @@ TEST_CASE("merge: a data-parallel step of many machines is one rank's and its co
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -13,10 +13,10 @@ namespace parsim::testing {
 
 inline constexpr CollectiveKind all_reduce = CollectiveKind::all_reduce;
 
-inline SimOptions nccl(std::optional<NcclAlgorithm> algorithm = {},
-                       std::optional<NcclProtocol> protocol = {}) {
-  SimOptions options;
-  options.collectives = CollectiveCost::nccl;
+inline sim::SimOptions nccl(std::optional<sim::NcclAlgorithm> algorithm = {},
+                            std::optional<sim::NcclProtocol> protocol = {}) {
+  sim::SimOptions options;
+  options.collectives = sim::CollectiveCost::nccl;
   options.algorithm = algorithm;
   options.protocol = protocol;
   options.terms = {Seconds{0}, Seconds{0}};
@@ -27,14 +27,14 @@ inline std::vector<DeviceId> gpus_of(const Cluster& cluster) {
   return devices_of(cluster, DeviceKind::gpu);
 }
 
-inline CollectiveChoice chosen(const std::string& call, CollectiveKind kind, std::int64_t bytes,
-                               const SimOptions& options = nccl()) {
-  const Cluster cluster = load_cluster(call, "test");
-  PathCache paths(cluster);
-  return choose(kind, gpus_of(cluster), Bytes{bytes}, paths, options);
+inline sim::CollectiveChoice chosen(const std::string& call, CollectiveKind kind,
+                                    std::int64_t bytes, const sim::SimOptions& options = nccl()) {
+  const Cluster cluster = topologies::load_cluster(call, "test");
+  sim::PathCache paths(cluster);
+  return sim::choose(kind, gpus_of(cluster), Bytes{bytes}, paths, options);
 }
 
-inline std::string spelled(const CollectiveChoice& choice) {
+inline std::string spelled(const sim::CollectiveChoice& choice) {
   return std::string(choice.algorithm) + " " + std::string(choice.protocol);
 }
 

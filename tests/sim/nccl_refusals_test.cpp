@@ -2,14 +2,14 @@
 
 #include "tests/sim/nccl_calls.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
 
 std::optional<NcclRefusal> refused(const std::string& call, CollectiveKind kind,
                                    const SimOptions& options) {
-  const Cluster cluster = load_cluster(call, "test");
+  const Cluster cluster = topologies::load_cluster(call, "test");
   PathCache paths(cluster);
   return nccl_refusal(kind, paths.shape(gpus_of(cluster)), options);
 }
@@ -101,7 +101,7 @@ TEST_CASE("nccl: exactly what is refused is left to the library") {
        {std::string(a100x8), std::string(h100x8), std::string(h100x16),
         std::string("star:4,device=v100-pcie,rate=12GB/s"), std::string("dgx-p100"),
         std::string("k80-cloud-x2"), lone_gpus(4)}) {
-    const Cluster cluster = load_cluster(call, "test");
+    const Cluster cluster = topologies::load_cluster(call, "test");
     PathCache paths(cluster);
     const std::vector<DeviceId> group = gpus_of(cluster);
     for (const CollectiveKind kind : {all_reduce, CollectiveKind::all_gather,
@@ -125,7 +125,7 @@ TEST_CASE("nccl: exactly what is refused is left to the library") {
 }
 
 TEST_CASE("nccl: a mesh of links without a switch has no multicast") {
-  Cluster mesh = load_cluster("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", "test");
+  Cluster mesh = topologies::load_cluster("nvswitch:4,device=h100-sxm5,rate=370.8GB/s", "test");
   mesh.links.clear();
   for (std::size_t a = 0; a < 4; ++a) {
     for (std::size_t b = a + 1; b < 4; ++b) {
@@ -142,4 +142,4 @@ TEST_CASE("nccl: a mesh of links without a switch has no multicast") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -9,7 +9,7 @@
 #include "tests/sim/nccl_calls.hpp"
 #include "tests/sim/small_dags.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -204,7 +204,7 @@ TEST_CASE("nccl: a message waits as one hop of a ring does, by hand") {
 }
 
 TEST_CASE("nccl: a transfer between GPUs takes the library's wait, others their route's") {
-  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   const DeviceId cpu = devices_of(cluster, DeviceKind::cpu).front();
   const std::vector<DeviceId> gpus = gpus_of(cluster);
   PathCache paths(cluster);
@@ -308,7 +308,7 @@ TEST_CASE("nccl: an offset and a square root come on top") {
 TEST_CASE("nccl: ideal stays ideal, and so do groups with a CPU") {
   CHECK(spelled(chosen(a100x8, all_reduce, mega, {})) == "ring ideal");
   CHECK(spelled(chosen(a100x8, CollectiveKind::all_to_all, mega, {})) == "pairwise ideal");
-  const Cluster cluster = load_cluster("dgx-v100", "test");
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "test");
   PathCache paths(cluster);
   std::vector<DeviceId> all;
   for (std::size_t i = 0; i < cluster.devices.size(); ++i) all.emplace_back(i);
@@ -320,7 +320,7 @@ TEST_CASE("nccl: the simulator takes what the estimate says on an idle cluster")
   for (const std::string& call :
        {std::string("dgx-v100"), std::string(a100x8), std::string(h100x8), std::string(h100x16),
         std::string("k80-cloud-x2"), lone_gpus(8)}) {
-    const Cluster cluster = load_cluster(call, "test");
+    const Cluster cluster = topologies::load_cluster(call, "test");
     const std::vector<DeviceId> group = gpus_of(cluster);
     for (const std::int64_t bytes :
          {std::int64_t{4096}, mega, std::int64_t{4} * mega, std::int64_t{giga}}) {
@@ -366,7 +366,7 @@ TEST_CASE("nccl: no ring beats its bandwidth, and what is chosen is never slower
                                        "k80-cloud-x2",
                                        "star:4,device=v100-pcie,rate=12GB/s"};
   std::vector<Cluster> clusters;
-  for (const std::string& call : calls) clusters.push_back(load_cluster(call, "test"));
+  for (const std::string& call : calls) clusters.push_back(topologies::load_cluster(call, "test"));
   CHECK(rc::check([&] {
     const Cluster& cluster = clusters[*rc::gen::inRange<std::size_t>(0, clusters.size())];
     std::vector<DeviceId> group = gpus_of(cluster);
@@ -391,4 +391,4 @@ TEST_CASE("nccl: no ring beats its bandwidth, and what is chosen is never slower
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -7,7 +7,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -103,4 +103,4 @@ TEST_CASE("profiled: a profile of other devices is refused with what it has") {
                        doctest::Contains("accepted: a cluster with h200"), InputError);
 }
 
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -8,7 +8,7 @@
 #include "tests/sim/small_dags.hpp"
 #include "tests/support/list_scheduler.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -260,4 +260,4 @@ TEST_CASE("executor: reports can print SimGrid's settings") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -15,7 +15,7 @@
 #include "tests/support/program.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 /// Latency and slowest rate of the way between all pairs of devices, as SimGrid sees them.
@@ -26,7 +26,7 @@ struct Seen {
 Seen loaded_by_simgrid(const Cluster& cluster) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.folder() + "/platform.xml";
-  std::ofstream(path) << simgrid_xml(cluster, "test");
+  std::ofstream(path) << topologies::simgrid_xml(cluster, "test");
   const std::size_t count = cluster.devices.size();
   Seen seen{std::vector<double>(count * count), std::vector<double>(count * count)};
   const std::array results{bytes_of(seen.latencies), bytes_of(seen.rates)};
@@ -59,7 +59,7 @@ TEST_CASE("simgrid xml: SimGrid loads it and goes the same ways") {
        {"dgx-v100", "mixed-v100-t4", "nodes:2x4,device=t4,intra=100GB/s,inter=12GB/s",
         "torus:3x3,device=t4"}) {
     CAPTURE(call);
-    const Cluster cluster = load_cluster(call, "test");
+    const Cluster cluster = topologies::load_cluster(call, "test");
     const Seen seen = loaded_by_simgrid(cluster);
     Routes routes(cluster);
     const std::size_t count = cluster.devices.size();
@@ -75,7 +75,7 @@ TEST_CASE("simgrid xml: SimGrid loads it and goes the same ways") {
 }
 
 TEST_CASE("simgrid xml: SimGrid reads hostile names as they are") {
-  Cluster cluster = load_cluster("star:2,device=t4,rate=1GB/s,latency=1us", "test");
+  Cluster cluster = topologies::load_cluster("star:2,device=t4,rate=1GB/s,latency=1us", "test");
   cluster.devices[0].name = "<script>alert(\"1\")</script> & 'more'";
   cluster.devices[1].name = "Zürich ]]>";
   cluster.links[0].name = "a--b";
@@ -85,4 +85,4 @@ TEST_CASE("simgrid xml: SimGrid reads hostile names as they are") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -7,7 +7,7 @@
 
 #include "tests/sim/small_dags.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -208,4 +208,4 @@ TEST_CASE("slowed: a straggler's own work takes so many times as long, and nothi
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -75,7 +75,7 @@ inline Cluster star(const std::vector<double>& rates, Seconds latency) {
 /// Every kernel 1 us, memory at 1 TB/s; the network of the constant-efficiency model.
 class SimpleCost final : public CostModel {
  public:
-  explicit SimpleCost(const Cluster& cluster) : network_(make_constant_efficiency(cluster)) {}
+  explicit SimpleCost(const Cluster& cluster) : network_(sim::make_constant_efficiency(cluster)) {}
 
   [[nodiscard]] Cost compute(const Network&, LayerId, const Part&, Pass, DeviceId,
                              Precision) const override {
@@ -98,9 +98,10 @@ class SimpleCost final : public CostModel {
 };
 
 inline Timeline simulate(const Cluster& cluster, const ExecDag& dag,
-                         Fidelity fidelity = Fidelity::hops) {
+                         sim::Fidelity fidelity = sim::Fidelity::hops) {
   const SimpleCost cost(cluster);
-  return make_simgrid_executor(cluster, cost, {fidelity, CollectiveCost::ideal})->run(dag);
+  return sim::make_simgrid_executor(cluster, cost, {fidelity, sim::CollectiveCost::ideal})
+      ->run(dag);
 }
 
 inline Seconds length(const Timeline& timeline, OpId id) {

@@ -9,7 +9,7 @@
 #include "tests/sim/small_dags.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::sim {
 namespace {
 
 using namespace testing;
@@ -87,9 +87,9 @@ TEST_CASE("tiles: a convolution by FFT by hand") {
 }
 
 TEST_CASE("tiles: only convolutions with a form of their own beat the peak of the card") {
-  const Cluster cluster = load_cluster("star:1,device=titanx-maxwell", "test");
+  const Cluster cluster = topologies::load_cluster("star:1,device=titanx-maxwell", "test");
   const auto cost = make_tile_costs(cluster);
-  const Network network = load_network("alexnet", {}, "test");
+  const Network network = networks::load_network("alexnet", {}, "test");
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     const Layer& layer = network.layers[i];
     const auto* conv = layer.kind.as<Conv>();
@@ -111,7 +111,7 @@ TEST_CASE("tiles: only convolutions with a form of their own beat the peak of th
 }
 
 TEST_CASE("tiles: an eighth of a wide convolution's filters never takes longer than all of them") {
-  const Cluster cluster = load_cluster("star:1,device=v100-sxm2", "test");
+  const Cluster cluster = topologies::load_cluster("star:1,device=v100-sxm2", "test");
   const auto cost = make_tile_costs(cluster);
   for (const std::int64_t kernel : {5, 7, 11}) {
     Network network;
@@ -189,7 +189,7 @@ TEST_CASE("tiles: a deeper product may take less time, because it may be split")
 }
 
 Cluster one_gpu(const std::string& type) {
-  return load_cluster("star:1,device=" + type + ",rate=10GB/s,latency=1us", "test");
+  return topologies::load_cluster("star:1,device=" + type + ",rate=10GB/s,latency=1us", "test");
 }
 
 /// Forward and backward of a network as cost models price it, without an input gradient.
@@ -209,7 +209,7 @@ Seconds pass_times(const Network& network, const CostModel& cost, std::int64_t s
 }
 
 TEST_CASE("tiles: VGG-16 on a P100 takes what was published, less than direct convolution can") {
-  const Network vgg = load_network("vgg16", {}, "test");
+  const Network vgg = networks::load_network("vgg16", {}, "test");
   const Cluster cluster = one_gpu("p100-sxm2");
   const double time = pass_times(vgg, *make_tile_costs(cluster), 64).count();
   // 154 images/s on one GPU of a DGX-1, 64 images (TensorFlow's benchmarks of May 2017).
@@ -237,7 +237,7 @@ TEST_CASE("tiles: splitting a layer by sample, channel or height costs different
   // figure's own layer, VGG's eighth, is large enough to come out within 2 % whichever way it is
   // cut; there a channel split took twice a height split, for reasons that a product's shape does
   // not show.)
-  const Network resnet = load_network("resnet50", {}, "test");
+  const Network resnet = networks::load_network("resnet50", {}, "test");
   const Cluster cluster = one_gpu("p100-sxm2");
   const auto cost = make_tile_costs(cluster);
   double widest = 1;
@@ -257,12 +257,13 @@ TEST_CASE("tiles: splitting a layer by sample, channel or height costs different
 
 TEST_CASE("tiles: every device has a cost, and more samples never take less time forwards") {
   std::vector<std::string> types;
-  Cluster cluster = star(std::vector<double>(device_models().size(), 10e9), Seconds{1e-6});
-  cluster.models = device_models();
+  Cluster cluster =
+      star(std::vector<double>(topologies::device_models().size(), 10e9), Seconds{1e-6});
+  cluster.models = topologies::device_models();
   for (std::size_t i = 0; i < cluster.models.size(); ++i) {
     cluster.devices[i].model = static_cast<std::int32_t>(i);
   }
-  const Network network = load_network("lenet5", {}, "test");
+  const Network network = networks::load_network("lenet5", {}, "test");
   const auto cost = make_tile_costs(cluster);
   CHECK(rc::check([&] {
     const DeviceId device{*rc::gen::inRange<std::size_t>(0, cluster.devices.size())};
@@ -283,7 +284,7 @@ TEST_CASE("tiles: every device has a cost, and more samples never take less time
 }
 
 TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
-  const Network network = load_network("lenet5", {}, "test");
+  const Network network = networks::load_network("lenet5", {}, "test");
   const auto origin = [&](const std::string& type, Precision precision) {
     const Cluster cluster = one_gpu(type);
     return make_tile_costs(cluster)
@@ -298,7 +299,7 @@ TEST_CASE("tiles: who has no coefficients borrows them and says guessed") {
   CHECK(origin("a100-sxm4-40", Precision::tf32) == Origin::guessed);
   CHECK(origin("k80", Precision::fp32) == Origin::guessed);
   const auto borrowed = [](const std::string& type, Precision precision) {
-    return coefficients_of(device_model(type, "test"), precision).row;
+    return coefficients_of(topologies::device_model(type, "test"), precision).row;
   };
   CHECK(borrowed("k80", Precision::fp32)->family == "m40");
   CHECK(borrowed("gtx-1080", Precision::fp32)->family == "titanx-pascal");
@@ -319,4 +320,4 @@ TEST_CASE("tiles: a report says how far each device's times were from measuremen
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::sim

@@ -12,7 +12,7 @@
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::strategies {
 namespace {
 
 using testing::World;
@@ -27,7 +27,7 @@ StrategyInput best_asked(const World& world, std::int64_t batch) {
 /// The plans of all the other strategies that have one.
 std::vector<Plan> others(const StrategyInput& input) {
   std::vector<Plan> plans;
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     if (row.plan == plan_best) continue;
     try {
       plans.push_back(row.plan(input));
@@ -81,7 +81,8 @@ TEST_CASE("best: a plan that fits beats a faster one that does not") {
   Bytes least{std::numeric_limits<std::int64_t>::max()};
   for (const Plan& plan : others(input)) {
     Bytes most{};
-    for (const MemoryUse& use : memory_use(world.network, world.cluster, plan)) {
+    for (const lowering::MemoryUse& use :
+         lowering::memory_use(world.network, world.cluster, plan)) {
       most = std::max(most, use.total());
     }
     least = std::min(least, most);
@@ -135,4 +136,4 @@ TEST_CASE("best: a change that is taken back leaves no trace") {
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::strategies

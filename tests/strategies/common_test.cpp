@@ -19,6 +19,7 @@
 #include "tests/support/world.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {
@@ -60,7 +61,7 @@ void check_owners(const World& world, const Plan& plan) {
   }
   by_layer.assign(all.begin(), all.end());
   std::vector<std::vector<Region>> regions(world.network.parameters.size());
-  for (const SyncGroup& group : sync_groups(world.network, plan, by_layer)) {
+  for (const lowering::SyncGroup& group : lowering::sync_groups(world.network, plan, by_layer)) {
     CHECK_FALSE(group.devices.empty());
     for (const auto& [parameter, region] : group.contents) {
       std::vector<Region>& known = regions[parameter.index()];
@@ -116,7 +117,7 @@ Plan check(const World& world, const Strategy& row, std::int64_t batch) {
   CHECK(plan.batch == batch);
   check_cells(world, plan);
   check_owners(world, plan);
-  const ExecDag dag = lower(world.network, world.cluster, plan);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   const Timeline timeline = world.simulator->run(dag);
   CHECK(makespan(timeline) > Seconds{0});
   return plan;
@@ -125,17 +126,17 @@ Plan check(const World& world, const Strategy& row, std::int64_t batch) {
 }  // namespace
 
 TEST_CASE("common: every strategy works on one device and moves nothing there") {
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     for (const Network& network : testing::tiny_networks()) {
       const World world = world_of(network.name, {"10 TFLOP/s"});
       const Plan plan = check(world, row, 4);
-      CHECK(bytes_moved(lower(world.network, world.cluster, plan)) == Bytes{0});
+      CHECK(bytes_moved(lowering::lower(world.network, world.cluster, plan)) == Bytes{0});
     }
   }
 }
 
 TEST_CASE("common: every strategy works with more devices than samples") {
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     std::int64_t batch = 3;
     for (const Network& network : testing::tiny_networks()) {
       const World world =
@@ -147,7 +148,7 @@ TEST_CASE("common: every strategy works with more devices than samples") {
 }
 
 TEST_CASE("common: every strategy works when one device is a hundred times slower") {
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     bool first = false;  // the slow device's place, in turn
     for (const Network& network : testing::tiny_networks()) {
       const World world =
@@ -161,7 +162,7 @@ TEST_CASE("common: every strategy works when one device is a hundred times slowe
 }
 
 TEST_CASE("common: with too little memory every strategy still plans, and it is seen not to fit") {
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     World world = world_of("residual", {"10 TFLOP/s", "10 TFLOP/s", "4 TFLOP/s"});
     CAPTURE(row.name);
     CHECK(fits(briefly_asked(world, 8), check(world, row, 8)));

@@ -16,6 +16,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {
@@ -93,7 +94,8 @@ TEST_CASE("hybrid: memory by the closed form is what memory_use says, replicas i
   const std::vector<std::size_t> first = hybrid::equal_load(chain, 2, 8, 4, 0);
   const hybrid::Problem problem = make_problem(input, chain, first, 2, 4);
   const hybrid::Choice choice{first, 4, {0, 1, 2, 3}, {10, 6}, {}};
-  const auto use = memory_use(world.network, world.cluster, make_plan(input, devices, choice));
+  const auto use =
+      lowering::memory_use(world.network, world.cluster, make_plan(input, devices, choice));
   for (std::size_t d = 0; d < 4; ++d) {
     CAPTURE(d);
     const double exact = static_cast<double>(use[d].total().value);
@@ -158,7 +160,8 @@ TEST_CASE("hybrid: more than sixteen micro-batches a part where memory demands i
     StrategyInput asked = input;
     asked.micro_batches = micro_batches;
     Bytes bytes{};
-    for (const MemoryUse& use : memory_use(world.network, world.cluster, plan_hybrid(asked)))
+    for (const lowering::MemoryUse& use :
+         lowering::memory_use(world.network, world.cluster, plan_hybrid(asked)))
       bytes = std::max(bytes, use.total());
     return bytes;
   };

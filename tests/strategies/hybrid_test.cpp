@@ -11,7 +11,7 @@
 #include "strategies/hybrid/allocation.hpp"
 #include "strategies/stages.hpp"
 
-namespace parsim::hybrid {
+namespace parsim::strategies::hybrid {
 
 namespace {
 
@@ -338,4 +338,4 @@ TEST_CASE("hybrid: the gap to the joint optimum over cuts, replicas and devices"
   CHECK(count > 5);
 }
 
-}  // namespace parsim::hybrid
+}  // namespace parsim::strategies::hybrid

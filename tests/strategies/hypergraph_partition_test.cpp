@@ -11,7 +11,7 @@
 #include "strategies/hypergraph/partition.hpp"
 #include "strategies/hypergraph/refine.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 namespace {
 
 Hypergraph random_graph(std::int32_t vertices, std::int32_t nets, std::int32_t constraints,
@@ -245,4 +245,4 @@ TEST_CASE("partitioner: an impossible balance is reported, not hidden") {
   CHECK(found.imbalance == doctest::Approx(10 / 5.5 - 1));
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -17,7 +17,7 @@
 #include "tests/support/world.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 namespace {
 
 using testing::World;
@@ -69,7 +69,7 @@ TEST_CASE(
     const Recipe recipe{"U", true, Balance::work, 0.05, 1};
     const Candidate found = candidate_of(input, recipe, starts_of(input));
     CHECK(found.partition.balanced());
-    const Bytes moved = bytes_moved(lower(world.network, world.cluster, found.plan));
+    const Bytes moved = bytes_moved(lowering::lower(world.network, world.cluster, found.plan));
     CHECK(moved == Bytes{4 * found.elements});
     std::size_t compared = 0;
     for (Plan (*make)(const StrategyInput&) :
@@ -81,7 +81,7 @@ TEST_CASE(
           std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(devices);
       if (*std::max_element(work.begin(), work.end()) > 1.05 * mean) continue;
       ++compared;
-      CHECK(moved <= bytes_moved(lower(world.network, world.cluster, start)));
+      CHECK(moved <= bytes_moved(lowering::lower(world.network, world.cluster, start)));
     }
     CHECK(compared == balanced);
   }
@@ -107,7 +107,7 @@ TEST_CASE("hypergraph: partitions of starts that say all of their plans") {
     for (const Start& start : starts) {
       CAPTURE(start.name);
       const Candidate candidate = candidate_of_start(input, start);
-      CHECK(bytes_moved(lower(world.network, world.cluster, candidate.plan)) ==
+      CHECK(bytes_moved(lowering::lower(world.network, world.cluster, candidate.plan)) ==
             Bytes{4 * candidate.elements});
       if (candidate.start_itself) CHECK(candidate.plan.layers == start.plan.layers);
       // Not `pipeline`: its stages may begin at layers that are part of the vertices before.
@@ -156,10 +156,10 @@ TEST_CASE("hypergraph: where nothing fits, memory becomes a constraint") {
 TEST_CASE("hypergraph: without a simulator the estimate chooses, also among starts") {
   const World world("alexnet_grouped", unequal);
   const StrategyInput input = world.input(64);
-  const Seconds step = Estimator(input.step()).step_time(plan_hypergraph(input));
+  const Seconds step = lowering::Estimator(input.step()).step_time(plan_hypergraph(input));
   for (const Start& start : starts_of(input)) {
     if (candidate_of_start(input, start).start_itself)
-      CHECK(step <= Estimator(input.step()).step_time(start.plan));
+      CHECK(step <= lowering::Estimator(input.step()).step_time(start.plan));
   }
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("hypergraph: work by time counts layers that have no multiply-accumula
   CHECK(without > 0.4);  // a tenth of the step, nothing in multiply-accumulates
   // Of one device: its own times.
   const std::vector<double> alone = layer_times(input, {devices[0]});
-  const GradientFlow flow = gradient_flow(world.network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(world.network);
   const auto time = [&](std::size_t l) {
     const Part part{whole(world.network.layers[l].out, 64), {}};
     return layer_time(input, flow, LayerId{l}, part, devices[0]).count();
@@ -187,4 +187,4 @@ TEST_CASE("hypergraph: work by time counts layers that have no multiply-accumula
   CHECK(alone[1] == doctest::Approx(time(1) / all));
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -16,7 +16,7 @@
 #include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
 
-namespace parsim::hypergraph {
+namespace parsim::strategies::hypergraph {
 namespace {
 
 std::vector<DeviceId> first_devices(std::size_t count) {
@@ -94,7 +94,7 @@ void check_bytes(const Network& network, std::int32_t channel_blocks) {
         const Plan plan = plan_of(network, model, parts, 4, 6, micro_batches);
         CAPTURE(sample_blocks);
         CAPTURE(micro_batches);
-        CHECK(bytes_moved(lower(network, cluster, plan)) ==
+        CHECK(bytes_moved(lowering::lower(network, cluster, plan)) ==
               Bytes{4 * connectivity_cost(model.graph, parts)});
       }
     }
@@ -121,7 +121,7 @@ TEST_CASE("hypergraph: bytes in the DAG are 4 x connectivity minus one, tiny net
 
 TEST_CASE("hypergraph: bytes in the DAG are 4 x connectivity minus one, published networks") {
   for (const char* name : {"lenet5", "alexnet_grouped", "resnet18"})
-    check_bytes(load_network(name, {}, "test"), 8);
+    check_bytes(networks::load_network(name, {}, "test"), 8);
 }
 
 TEST_CASE("hypergraph: any partition computes what the unsplit network computes") {
@@ -136,7 +136,7 @@ TEST_CASE("hypergraph: any partition computes what the unsplit network computes"
       const Model model = model_of(network, options);
       const Parts parts = random_parts_of(model, 3, ++seed);
       const Plan plan = plan_of(network, model, parts, 3, 4, 1);
-      const ExecDag dag = lower(network, testing::star_of(3, "10 GB/s", "1us"), plan);
+      const ExecDag dag = lowering::lower(network, testing::star_of(3, "10 GB/s", "1us"), plan);
       CHECK(testing::difference(plan, dag, seed) == "");
     }
   }
@@ -144,7 +144,7 @@ TEST_CASE("hypergraph: any partition computes what the unsplit network computes"
 
 TEST_CASE("hypergraph: model U split by samples moves 2(P-1)W") {
   for (const char* name : {"lenet5", "alexnet_grouped", "resnet18"}) {
-    const Network network = load_network(name, {}, "test");
+    const Network network = networks::load_network(name, {}, "test");
     ModelOptions options;
     options.channel_blocks = options.sample_blocks = 16;
     options.samples = 16;
@@ -161,7 +161,7 @@ TEST_CASE("hypergraph: model U split by samples moves 2(P-1)W") {
 TEST_CASE("hypergraph: model F of a dense network balanced in every layer, closed form") {
   // Every layer on all parts: each of its words goes to P-1 parts and comes back, however the
   // filters are dealt out. The logits go to the loss on one part, those of the others twice.
-  const Network network = load_network("vgg16", {}, "test");
+  const Network network = networks::load_network("vgg16", {}, "test");
   ModelOptions options;
   options.samples = 2;
   const Model model = model_of(network, options);
@@ -184,7 +184,7 @@ TEST_CASE("hypergraph: model F of a dense network balanced in every layer, close
 }
 
 TEST_CASE("hypergraph: blocks of one part become neighbours where that changes no cost") {
-  const Network network = load_network("vgg16", {}, "test");
+  const Network network = networks::load_network("vgg16", {}, "test");
   ModelOptions options;
   options.channel_blocks = 8;  // of equal sizes in every layer
   const Model model = model_of(network, options);
@@ -201,7 +201,7 @@ TEST_CASE("hypergraph: channels that belong together stay together when blocks a
   // Residual sums and depthwise convolutions read channel by channel: random places of equal rows
   // must not cost more after sorting.
   for (const char* name : {"resnet18", "mobilenet_v1"}) {
-    const Network network = load_network(name, {}, "test");
+    const Network network = networks::load_network(name, {}, "test");
     ModelOptions options;
     options.channel_blocks = 8;
     const Model model = model_of(network, options);
@@ -219,7 +219,7 @@ TEST_CASE("hypergraph: channels that belong together stay together when blocks a
 }
 
 TEST_CASE("hypergraph: a plan's partition comes back from the plan") {
-  const Network network = load_network("resnet18", {}, "test");
+  const Network network = networks::load_network("resnet18", {}, "test");
   ModelOptions options;
   options.channel_blocks = 8;
   options.sample_blocks = 4;
@@ -245,7 +245,7 @@ TEST_CASE("hypergraph: near the best partitions known of published networks") {
     CAPTURE(parts);
     ModelOptions options;
     options.detail = Detail::simple;
-    const Model model = model_of(load_network(name, {}, "test"), options);
+    const Model model = model_of(networks::load_network(name, {}, "test"), options);
     PartitionOptions search;
     search.parts = parts;
     const Partition found = partition(model.graph, search);
@@ -277,7 +277,7 @@ TEST_CASE("hypergraph: AlexNet at batch 128 moves 92 to 93.5 % less than a ring,
   CHECK(moved.cost > found.cost);
   CHECK(reduction(world, moved.cost, 4) >= 91.5);
   const Plan plan = plan_of(world.network, exact, moved.parts, 4, 128, 1);
-  CHECK(bytes_moved(lower(world.network, world.cluster, plan)) == Bytes{4 * moved.cost});
+  CHECK(bytes_moved(lowering::lower(world.network, world.cluster, plan)) == Bytes{4 * moved.cost});
 }
 
 TEST_CASE("hypergraph: AlexNet at batch 128 moves at least 95 % less than a ring, model U") {
@@ -288,7 +288,7 @@ TEST_CASE("hypergraph: AlexNet at batch 128 moves at least 95 % less than a ring
     const Candidate found = candidate_of(input, {"U", true, Balance::work, 0.05, 1}, starts);
     CHECK(found.partition.balanced());
     CHECK(reduction(world, found.elements, devices) >= 95.0);
-    CHECK(bytes_moved(lower(world.network, world.cluster, found.plan)) ==
+    CHECK(bytes_moved(lowering::lower(world.network, world.cluster, found.plan)) ==
           Bytes{4 * found.elements});
   }
 }
@@ -297,8 +297,8 @@ TEST_CASE("hypergraph: faster devices get more work") {
   const Cluster cluster = testing::star_of(
       {testing::test_device("fast", "12 TFLOP/s"), testing::test_device("slow", "4 TFLOP/s")},
       "10 GB/s", "1us");
-  const Network network = load_network("vgg16", {}, "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Network network = networks::load_network("vgg16", {}, "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = 32;
   const Recipe recipe{"F", false, Balance::work, 0.05, 1};
@@ -334,4 +334,4 @@ TEST_CASE("hypergraph: more than 256 devices are refused") {
                        "strategy 'hypergraph': 257 devices; at most 256", InputError);
 }
 
-}  // namespace parsim::hypergraph
+}  // namespace parsim::strategies::hypergraph

@@ -17,6 +17,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 TEST_CASE("layer-wise: never loses to data, owt and model-even by simulated time") {
@@ -61,11 +62,11 @@ TEST_CASE("layer-wise: unequal devices get parts in proportion to their speed") 
 }
 
 TEST_CASE("layer-wise: a device a hundred times slower is left out") {
-  const Network network = load_network("lenet5", {}, "test");
+  const Network network = networks::load_network("lenet5", {}, "test");
   const Cluster cluster = testing::star_of(
       {testing::test_device("slow", "0.1 TFLOP/s"), testing::test_device("fast", "10 TFLOP/s")},
       "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = 16;
   const Plan plan = plan_layer_wise(input);
@@ -94,13 +95,13 @@ TEST_CASE("layer-wise: where the fastest choices do not fit, the search pays for
   const Network network = testing::network_of(
       "x: vector 1024; dense 1024; relu; dense 1024; relu; dense 1024; relu; dense 1024; loss");
   Cluster cluster = testing::star_of(4, "10 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = 2500;
   input.optimizer = Optimizer::adam;
   const auto most = [&](const Plan& plan) {
     std::int64_t bytes = 0;
-    for (const MemoryUse& use : memory_use(network, cluster, plan)) {
+    for (const lowering::MemoryUse& use : lowering::memory_use(network, cluster, plan)) {
       bytes = std::max(bytes, use.total().value);
     }
     return bytes;
@@ -149,7 +150,7 @@ TEST_CASE("layer-wise: finds a plan that fits wherever one exists, against all c
           }
         }
         std::int64_t most = 0;
-        for (const MemoryUse& use : memory_use(network, world.cluster, plan))
+        for (const lowering::MemoryUse& use : lowering::memory_use(network, world.cluster, plan))
           most = std::max(most, use.total().value);
         needs.insert(most);
         more = false;

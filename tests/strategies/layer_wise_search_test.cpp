@@ -7,7 +7,7 @@
 
 #include "strategies/layer_wise/problem.hpp"
 
-namespace parsim::layer_wise {
+namespace parsim::strategies::layer_wise {
 
 namespace {
 
@@ -159,4 +159,4 @@ TEST_CASE("layer-wise search: a node elimination by hand") {
   CHECK(solution.cost == 2);
 }
 
-}  // namespace parsim::layer_wise
+}  // namespace parsim::strategies::layer_wise

@@ -20,6 +20,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using layer_wise::Configuration;
 using layer_wise::configurations;
 using layer_wise::Problem;
@@ -113,7 +114,7 @@ TEST_CASE(
     "counts layers") {
   const auto searched = [](const char* name) {
     std::size_t count = 0;
-    const Network network = load_network(name, {}, "test");
+    const Network network = networks::load_network(name, {}, "test");
     for (const layer_wise::Node& node : layer_wise::nodes_of(network, 128, 4)) {
       const LayerKind& kind = network[node.layers[0]].kind;
       // The paper counts neither the view nor the loss.
@@ -249,7 +250,7 @@ TEST_CASE("layer-wise: synchronisation by hand, rings and the paper's server") {
   // 1000 x 500 weights and 500 biases on 4 devices: 2,002,000 bytes.
   const Network network = testing::network_of("x: vector 1000; dense 500; loss");
   const Cluster cluster = testing::star_of(4, "20 GB/s", "1us");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = 64;
   const auto sync = [&](Sync::Kind kind, const Configuration& configuration) {
@@ -293,9 +294,9 @@ TEST_CASE(
 TEST_CASE("layer-wise: resharding by hand, within a node and between nodes") {
   // Two nodes of two devices. A dense layer by channel reads features that were cut by sample.
   const Network network = testing::network_of("x: vector 8; dense 12; dense 16; loss");
-  const Cluster cluster =
-      load_cluster("nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=5GB/s,latency=1us", "test");
-  const auto cost = make_constant_efficiency(cluster);
+  const Cluster cluster = topologies::load_cluster(
+      "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=5GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
   StrategyInput input{network, cluster, *cost};
   input.batch = 40;
   Plan plan = plan_data(input);

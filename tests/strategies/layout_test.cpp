@@ -28,7 +28,7 @@ const std::string tiny_gpt =
 
 /// A language model whose loss is of its first word: what the interpreter can compute.
 Network tiny_model(const std::string& options = {}) {
-  Network net = load_network(tiny_gpt + options, {}, "test");
+  Network net = networks::load_network(tiny_gpt + options, {}, "test");
   net.layers.pop_back();
   const LayerId first =
       add_layer(net, "first", Slicing{0, 0, 1, 1}, {LayerId{net.layers.size() - 1}});
@@ -46,33 +46,36 @@ std::vector<std::vector<DeviceId>> groups(const std::vector<std::vector<std::int
 }
 
 /// Stages that begin with these blocks.
-Layout layout_of(const Network& network, const std::vector<std::size_t>& blocks,
-                 const std::vector<std::vector<std::vector<std::int32_t>>>& devices) {
-  const std::vector<std::size_t> first = first_layers_of_blocks(network);
-  Layout layout;
+strategies::Layout layout_of(const Network& network, const std::vector<std::size_t>& blocks,
+                             const std::vector<std::vector<std::vector<std::int32_t>>>& devices) {
+  const std::vector<std::size_t> first = strategies::first_layers_of_blocks(network);
+  strategies::Layout layout;
   for (std::size_t s = 0; s < blocks.size(); ++s) {
     layout.stages.push_back({first.at(blocks[s]), groups(devices[s]), {}});
   }
   return layout;
 }
 
-std::string difference_of(const StrategyInput& input, const Layout& layout, std::uint64_t seed) {
-  const Plan plan = with_memory_options(input, plan_layout(input, layout));
-  return difference(plan, lower(input.network, input.cluster, plan), seed);
+std::string difference_of(const strategies::StrategyInput& input, const strategies::Layout& layout,
+                          std::uint64_t seed) {
+  const Plan plan = strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+  return difference(plan, lowering::lower(input.network, input.cluster, plan), seed);
 }
 
-std::string name_of(const StrategyInput& input, LayerId layer) { return input.network[layer].name; }
+std::string name_of(const strategies::StrategyInput& input, LayerId layer) {
+  return input.network[layer].name;
+}
 
 }  // namespace
 
 TEST_CASE("layout: blocks are found by the names of layers") {
-  const Network network = load_network(tiny_gpt, {}, "test");
-  const std::vector<std::size_t> first = first_layers_of_blocks(network);
+  const Network network = networks::load_network(tiny_gpt, {}, "test");
+  const std::vector<std::size_t> first = strategies::first_layers_of_blocks(network);
   REQUIRE(first.size() == 3);
   CHECK(first[0] == 0);
   CHECK(network.layers[first[1]].name.starts_with("block1."));
   CHECK(network.layers[first[1] - 1].name.starts_with("block0."));
-  CHECK(first_layers_of_blocks(tiny_network("plain")).empty());
+  CHECK(strategies::first_layers_of_blocks(tiny_network("plain")).empty());
 }
 
 TEST_CASE("layout: groups of one size are the plan of strategy tensor") {
@@ -81,19 +84,20 @@ TEST_CASE("layout: groups of one size are the plan of strategy tensor") {
   for (const auto& [tensor, stages] : {std::pair{2, 2}, {4, 1}, {1, 2}, {1, 1}, {2, 4}}) {
     CAPTURE(tensor);
     CAPTURE(stages);
-    StrategyInput input = world.input(16);
+    strategies::StrategyInput input = world.input(16);
     input.tensor_parallel = tensor;
     input.pipeline_parallel = stages;
     input.micro_batches = 4;
-    const Plan searched = plan_tensor(input);
+    const Plan searched = strategies::plan_tensor(input);
     std::vector<std::size_t> first;
     for (std::size_t l = 0; l < searched.layers.size(); ++l) {
       const auto stage = static_cast<std::size_t>(searched.schedule.stage_of_layer[l]);
       if (stage == first.size()) first.push_back(l);
     }
     const auto ways = static_cast<std::size_t>(tensor), parts = static_cast<std::size_t>(stages);
-    Plan given = plan_layout(input, even_layout(first, ways, 8 / ways / parts,
-                                                devices_of(world.cluster, DeviceKind::gpu)));
+    Plan given = strategies::plan_layout(
+        input, strategies::even_layout(first, ways, 8 / ways / parts,
+                                       devices_of(world.cluster, DeviceKind::gpu)));
     given.strategy = searched.strategy;
     given.notes = searched.notes;
     CHECK(given == searched);
@@ -102,12 +106,12 @@ TEST_CASE("layout: groups of one size are the plan of strategy tensor") {
 
 TEST_CASE("layout: stages have the blocks, devices and samples that they name") {
   const World world(tiny_gpt, star_of(6, "10 GB/s", "1us"));
-  StrategyInput input = world.input(8);
+  strategies::StrategyInput input = world.input(8);
   input.micro_batches = 2;
-  Layout layout = layout_of(world.network, {0, 2}, {{{0, 1}, {2}}, {{5}, {4}}});
+  strategies::Layout layout = layout_of(world.network, {0, 2}, {{{0, 1}, {2}}, {{5}, {4}}});
   layout.stages[0].samples = {3, 1};
   layout.stages[1].samples = {1, 3};
-  const Plan plan = plan_layout(input, layout);
+  const Plan plan = strategies::plan_layout(input, layout);
   CHECK(plan.strategy == "layout");
   CHECK(plan.schedule.micro_batches == 2);
   const std::array<std::set<DeviceId>, 2> of_stage{std::set{DeviceId{0}, DeviceId{1}, DeviceId{2}},
@@ -115,7 +119,7 @@ TEST_CASE("layout: stages have the blocks, devices and samples that they name") 
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const std::string name = name_of(input, LayerId{l});
     CAPTURE(name);
-    const bool second = l >= first_layers_of_blocks(world.network)[2];
+    const bool second = l >= strategies::first_layers_of_blocks(world.network)[2];
     CHECK(plan.schedule.stage_of_layer[l] == (second ? 1 : 0));
     std::set<DeviceId> devices(plan.layers[l].devices.begin(), plan.layers[l].devices.end());
     CHECK(devices == of_stage[second ? 1 : 0]);
@@ -162,16 +166,18 @@ TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit n
     for (const Case& one : all) {
       CAPTURE(attention);
       CAPTURE(one.what);
-      Layout layout = layout_of(world.network, one.blocks, one.devices);
+      strategies::Layout layout = layout_of(world.network, one.blocks, one.devices);
       for (std::size_t s = 0; s < one.samples.size(); ++s) {
         layout.stages[s].samples = one.samples[s];
       }
       for (const std::int32_t zero : {0, 1, 3}) {
-        StrategyInput input = world.input(8);
+        strategies::StrategyInput input = world.input(8);
         input.micro_batches = 2;
         input.zero_stage = zero;
-        input.schedule = ++seed % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
-        input.recompute = seed % 3 == 0 ? Recompute::optimal : Recompute::none;
+        input.schedule = ++seed % 2 == 0 ? strategies::PipelineSchedule::gpipe
+                                         : strategies::PipelineSchedule::one_f_one_b;
+        input.recompute =
+            seed % 3 == 0 ? strategies::Recompute::optimal : strategies::Recompute::none;
         CAPTURE(zero);
         CHECK(difference_of(input, layout, seed) == "");
       }
@@ -183,14 +189,15 @@ TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit n
 // is a single device: the others receive the sum.
 TEST_CASE("layout: replicas in groups of other size get the first replica's sum") {
   const World world(tiny_gpt, star_of(3, "10 GB/s", "1us"));
-  const StrategyInput input = world.input(4);
-  const Plan plan = plan_layout(input, layout_of(world.network, {0}, {{{0, 1}, {2}}}));
+  const strategies::StrategyInput input = world.input(4);
+  const Plan plan = strategies::plan_layout(input, layout_of(world.network, {0}, {{{0, 1}, {2}}}));
   std::vector<std::vector<Cell>> all;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     all.push_back(cells(world.network, LayerId{l}, plan.layers[l], 4));
   }
   std::size_t receivers = 0;
-  for (const SyncGroup& group : sync_groups(world.network, plan, {all.begin(), all.end()})) {
+  for (const lowering::SyncGroup& group :
+       lowering::sync_groups(world.network, plan, {all.begin(), all.end()})) {
     CHECK(std::binary_search(group.devices.begin(), group.devices.end(), DeviceId{2}));
     if (group.mirrors.empty()) continue;
     CHECK(group.devices == std::vector{DeviceId{0}, DeviceId{2}});
@@ -211,23 +218,26 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
     const Network& network = networks[seed % networks.size()];
     constexpr std::size_t devices = 8;
     const World world(network, star_of(devices, "10 GB/s", "1us"));
-    StrategyInput input = world.input(8);
+    strategies::StrategyInput input = world.input(8);
     input.micro_batches = 1 << random() % 3;
     const std::int64_t samples = input.batch / *input.micro_batches;
-    input.schedule = random() % 2 == 0 ? PipelineSchedule::gpipe : PipelineSchedule::one_f_one_b;
-    input.recompute = random() % 4 == 0 ? Recompute::optimal : Recompute::none;
+    input.schedule = random() % 2 == 0 ? strategies::PipelineSchedule::gpipe
+                                       : strategies::PipelineSchedule::one_f_one_b;
+    input.recompute =
+        random() % 4 == 0 ? strategies::Recompute::optimal : strategies::Recompute::none;
     input.zero_stage = static_cast<std::int32_t>(random() % 4);
     input.bucket = Bytes{std::array{0, 300, 1 << 20}[random() % 3]};
     std::set<std::size_t> first{0};
     for (std::size_t stages = pick(3); first.size() < stages;) {
       first.insert(random() % network.layers.size());
     }
-    Layout layout;
+    strategies::Layout layout;
     layout.blocking_sends = random() % 2 == 0;
     std::int32_t next = 0;
     std::size_t left = first.size();
     for (const std::size_t layer : first) {
-      LayoutStage& stage = layout.stages.emplace_back(LayoutStage{layer, {}, {}});
+      strategies::LayoutStage& stage =
+          layout.stages.emplace_back(strategies::LayoutStage{layer, {}, {}});
       std::size_t mine = pick(devices - static_cast<std::size_t>(next) - --left);
       while (mine > 0) {
         const std::size_t size = pick(std::min<std::size_t>(mine, 4));
@@ -253,14 +263,15 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
 TEST_CASE("layout: with blocking sends a stage waits for what it sends and receives") {
   const World world("gpt:layers=2,hidden=256,heads=4,seq_length=256,vocab_size=256",
                     star_of(2, "1 GB/s", "1us"));
-  StrategyInput input = world.simulated(16);
+  strategies::StrategyInput input = world.simulated(16);
   input.micro_batches = 16;
-  Layout layout = layout_of(world.network, {0, 1}, {{{0}}, {{1}}});
-  const double overlapped = simulated_price(input, plan_layout(input, layout)).step.count();
+  strategies::Layout layout = layout_of(world.network, {0, 1}, {{{0}}, {{1}}});
+  const double overlapped =
+      strategies::simulated_price(input, strategies::plan_layout(input, layout)).step.count();
   layout.blocking_sends = true;
-  const Plan plan = plan_layout(input, layout);
-  const ExecDag dag = lower(world.network, world.cluster, plan);
-  const double blocking = simulated_price(input, plan).step.count();
+  const Plan plan = strategies::plan_layout(input, layout);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  const double blocking = strategies::simulated_price(input, plan).step.count();
   double sent = 0;  // there and back
   for (std::size_t i = 0; i < dag.size(); ++i) {
     if (dag.kind(OpId{i}) == OpKind::transfer) {
@@ -282,20 +293,22 @@ TEST_CASE("layout: replicas without samples share a micro-batch equally or by sp
   const World world("gpt:layers=2,hidden=256,heads=8,seq_length=128,vocab_size=512",
                     star_of({test_device("fast", "30 TFLOP/s"), test_device("slow", "10 TFLOP/s")},
                             "10 GB/s", "1us"));
-  StrategyInput input = world.input(64);
-  const Layout layout{{{0, groups({{0}, {1}}), {}}}};
-  const auto shares = [&] { return plan_layout(input, layout).layers.back().cuts.at(0).sizes; };
+  strategies::StrategyInput input = world.input(64);
+  const strategies::Layout layout{{{0, groups({{0}, {1}}), {}}}};
+  const auto shares = [&] {
+    return strategies::plan_layout(input, layout).layers.back().cuts.at(0).sizes;
+  };
   CHECK(shares() == std::vector<std::int64_t>{32, 32});
-  input.shares = ShareRule::proportional;
+  input.shares = strategies::ShareRule::proportional;
   CHECK(shares()[0] > 36);
   CHECK(shares()[0] + shares()[1] == 64);
 }
 
 TEST_CASE("layout: what no layout can be is refused") {
   const World world(tiny_gpt, star_of(4, "10 GB/s", "1us"));
-  StrategyInput input = world.input(8);
-  const auto refusal = [&](const Layout& layout) {
-    return refusal_of([&] { (void)plan_layout(input, layout); });
+  strategies::StrategyInput input = world.input(8);
+  const auto refusal = [&](const strategies::Layout& layout) {
+    return refusal_of([&] { (void)strategies::plan_layout(input, layout); });
   };
   CHECK(refusal({}) == "layout: no stage; one stage or more");
   CHECK(refusal({{{0, groups({{0}, {0}}), {}}}}) ==

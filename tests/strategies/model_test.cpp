@@ -13,6 +13,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using model::How;
 
 namespace {
@@ -90,7 +91,7 @@ Seconds partitioned_time(const StrategyInput& input, const Plan& plan) {
 // Moreno-Alvarez et al. 2021, figure 5: even convolutions by filters, odd ones by partial sums;
 // pooling local, dense layers on the first device.
 TEST_CASE("model: a chain alternates as in the paper") {
-  const Network network = load_network("hmp_cifar10", {}, "test");
+  const Network network = networks::load_network("hmp_cifar10", {}, "test");
   const model::Roles roles = model::decide_roles(network);
   std::size_t position = 0;
   bool convolutions_left = true;
@@ -108,7 +109,7 @@ TEST_CASE("model: a chain alternates as in the paper") {
   CHECK(position == 8);
   CHECK(roles.groups.size() == 4);
   // MNIST's ends with a partitioned one, whose maps are pooled where they are before they meet.
-  const Network mnist = load_network("hmp_mnist", {}, "test");
+  const Network mnist = networks::load_network("hmp_mnist", {}, "test");
   const model::Roles ends = model::decide_roles(mnist);
   for (std::size_t l = 0; l < mnist.layers.size(); ++l) {
     if (mnist.layers[l].kind.as<Pool>() != nullptr) CHECK(ends.layers[l].how == How::follows);
@@ -142,7 +143,7 @@ TEST_CASE("model: where branches meet, and without convolutions") {
 
 TEST_CASE("model: filters of 70/25/5 and 40/40/20 as in the released code") {
   using Sizes = std::vector<std::vector<std::int64_t>>;
-  const Network cifar = load_network("hmp_cifar10", {}, "test");
+  const Network cifar = networks::load_network("hmp_cifar10", {}, "test");
   const Cluster uneven = devices_of({70, 25, 5});
   const PeakCost cost(uneven);
   for (const Rounding rounding : {Rounding::largest_remainder, Rounding::released}) {
@@ -159,7 +160,7 @@ TEST_CASE("model: filters of 70/25/5 and 40/40/20 as in the released code") {
                                                        {336, 120, 24},
                                                        {336, 120, 24}});
   }
-  const Network mnist = load_network("hmp_mnist", {}, "test");
+  const Network mnist = networks::load_network("hmp_mnist", {}, "test");
   const Cluster pair = devices_of({40, 40, 20});
   const PeakCost pair_cost(pair);
   StrategyInput input{mnist, pair, pair_cost};
@@ -178,7 +179,7 @@ TEST_CASE("model: filters of 70/25/5 and 40/40/20 as in the released code") {
 // An even split waits for the slowest: of compute-bound partitioned layers the ideal gain is
 // (1/3) / min(s): 6.67 for 70/25/5 and 1.67 for 40/40/20.
 TEST_CASE("model: shares by speed gain (1/3) / min(s) over the even split") {
-  const Network network = load_network("hmp_cifar10", {}, "test");
+  const Network network = networks::load_network("hmp_cifar10", {}, "test");
   for (const std::vector<int>& percent : {std::vector{70, 25, 5}, {40, 40, 20}}) {
     const Cluster cluster = devices_of(percent);
     const PeakCost cost(cluster);
@@ -189,7 +190,7 @@ TEST_CASE("model: shares by speed gain (1/3) / min(s) over the even split") {
     const double gain = partitioned_time(input, even) / partitioned_time(input, by_speed);
     CHECK(gain == doctest::Approx(ideal).epsilon(1e-9));
     // Of the whole step, dense layers on one device included. The even split cuts those as well.
-    const auto simulator = make_simgrid_executor(cluster, cost, {});
+    const auto simulator = sim::make_simgrid_executor(cluster, cost, {});
     input.simulate = simulation(network, cluster, *simulator);
     const double whole = simulated_price(input, even).step / simulated_price(input, by_speed).step;
     MESSAGE("speeds ", percent[0], "/", percent[1], "/", percent[2], ": convolutions by filters ",
@@ -203,11 +204,11 @@ TEST_CASE("model: never slower than with equal shares, on equal and unequal devi
   for (const char* name : {"star:4,device=v100-sxm2,rate=12GB/s,latency=1us",
                            "star:4,device=v100-sxm2*2+p100-sxm2*2,rate=12GB/s,latency=1us",
                            "star:3,device=v100-sxm2*1+t4*2,rate=1GB/s,latency=5us"}) {
-    const Cluster cluster = load_cluster(name, "test");
-    const auto cost = make_constant_efficiency(cluster);
-    const auto simulator = make_simgrid_executor(cluster, *cost, {});
+    const Cluster cluster = topologies::load_cluster(name, "test");
+    const auto cost = sim::make_constant_efficiency(cluster);
+    const auto simulator = sim::make_simgrid_executor(cluster, *cost, {});
     for (const char* network_name : {"hmp_mnist", "hmp_cifar10", "alexnet"}) {
-      const Network network = load_network(network_name, {}, "test");
+      const Network network = networks::load_network(network_name, {}, "test");
       StrategyInput input{network, cluster, *cost};
       input.batch = 32;
       input.simulate = simulation(network, cluster, *simulator);

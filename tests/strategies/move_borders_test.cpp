@@ -5,6 +5,7 @@
 #include "tests/support/world.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 TEST_CASE("move borders: no stage is left with the inputs alone") {
@@ -27,7 +28,7 @@ TEST_CASE("move borders: no stage is left with the inputs alone") {
   REQUIRE(world.network.layers.at(0).kind.as<Input>() != nullptr);
   REQUIRE(world.network.layers.at(1).kind.as<Input>() == nullptr);
   const std::vector<std::size_t> first{0, 3};
-  Estimator estimator(input.step());
+  lowering::Estimator estimator(input.step());
   const Staged moved = move_borders(input, estimator, {first, make(first)}, make);
   CHECK(moved.first.at(1) > 1);
   // The plan that it must not make would be the fastest.

@@ -6,6 +6,7 @@
 #include "tests/support/world.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {

@@ -12,18 +12,19 @@
 #include "tests/support/world.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {
 
 Cluster one_of(const std::string& device) {
-  return load_cluster("star:1,device=" + device + ",rate=10GB/s", "test");
+  return topologies::load_cluster("star:1,device=" + device + ",rate=10GB/s", "test");
 }
 
 /// Of all layers and their updates, as planners add them up.
 Seconds planned_time(const StrategyInput& input, std::int32_t micro_batches) {
   const Network& network = input.network;
-  const GradientFlow flow = gradient_flow(network);
+  const lowering::GradientFlow flow = lowering::gradient_flow(network);
   const DeviceId device{0};
   Seconds time{0};
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
@@ -50,8 +51,8 @@ void check_priced_as_run(const std::string& network, const std::string& device,
   CAPTURE(network);
   CAPTURE(device);
   World world(network, one_of(device));
-  world.cost = make_tile_costs(world.cluster);
-  world.simulator = make_simulator(world.cluster, *world.cost, {.engine = Engine::fast});
+  world.cost = sim::make_tile_costs(world.cluster);
+  world.simulator = sim::make_simulator(world.cluster, *world.cost, {.engine = sim::Engine::fast});
   StrategyInput input = world.simulated(8);
   input.optimizer = Optimizer::adam;
   input.precision = precision;
@@ -67,12 +68,13 @@ void check_priced_as_run(const std::string& network, const std::string& device,
 // (half of AlexNet's time, 70 % of 3D-ResAttNet-18's), and updates one by one instead of by bucket.
 // The generic tests of strategies saw nothing, because badly cut plans are valid.
 TEST_CASE("planned time: of every network it is what one device takes") {
-  for (const NetworkEntry& network : networks()) check_priced_as_run(network.name, "v100-sxm2");
+  for (const networks::NetworkEntry& network : networks::all())
+    check_priced_as_run(network.name, "v100-sxm2");
   check_priced_as_run("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128", "v100-sxm2");
 }
 
 TEST_CASE("planned time: on every device it is what that takes") {
-  for (const DeviceModel& device : device_models()) {
+  for (const DeviceModel& device : topologies::device_models()) {
     if (device.kind != DeviceKind::gpu) continue;
     for (const std::string network : {"alexnet", "inception_v3", "3d-resattnet18"}) {
       check_priced_as_run(network, device.name);
@@ -91,8 +93,9 @@ TEST_CASE("planned time: two like devices in a pipeline are cut where the step i
        {Case{"3d-resattnet18", 16}, {"alexnet", 512}, {"overfeat", 256}}) {
     CAPTURE(network);
     World world(network, "star:2,device=v100-sxm2,rate=30GB/s");
-    world.cost = make_tile_costs(world.cluster);
-    world.simulator = make_simulator(world.cluster, *world.cost, {.engine = Engine::fast});
+    world.cost = sim::make_tile_costs(world.cluster);
+    world.simulator =
+        sim::make_simulator(world.cluster, *world.cost, {.engine = sim::Engine::fast});
     StrategyInput input = world.simulated(batch);
     input.pipeline_parallel = 2;
     input.micro_batches = 8;

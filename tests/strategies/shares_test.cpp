@@ -14,6 +14,7 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 
 namespace {
 
@@ -128,11 +129,11 @@ TEST_CASE("shares: no split ends earlier, on random times that never fall") {
 // Whale (Jia et al., USENIX ATC 2022): data parallelism of ResNet-50 on 8 V100 and 8 P100 gains 1.3
 // to 1.4 over equal batches when the batch is shared by speed.
 TEST_CASE("data: shares by speed gain 1.3 to 1.4 on 8 V100 and 8 P100, as in Whale") {
-  const Network network = load_network("resnet50", {}, "test");
-  const Cluster cluster =
-      load_cluster("star:16,device=v100-sxm2*8+p100-sxm2*8,rate=12GB/s,latency=2us", "test");
-  const auto cost = make_constant_efficiency(cluster);
-  const auto simulator = make_simgrid_executor(cluster, *cost, {});
+  const Network network = networks::load_network("resnet50", {}, "test");
+  const Cluster cluster = topologies::load_cluster(
+      "star:16,device=v100-sxm2*8+p100-sxm2*8,rate=12GB/s,latency=2us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const auto simulator = sim::make_simgrid_executor(cluster, *cost, {});
   StrategyInput input{network, cluster, *cost};
   input.batch = 32 * 16;
   input.simulate = simulation(network, cluster, *simulator);

@@ -9,6 +9,7 @@
 #include "strategies/pipeline_cut.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 
 namespace {
 

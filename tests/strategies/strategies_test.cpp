@@ -14,12 +14,14 @@
 #include "topologies/topologies.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {
 
 Cluster mixed_star() {
-  return load_cluster("star:4,device=p100-sxm2*2+v100-sxm2*2,rate=10GB/s,latency=1us", "test");
+  return topologies::load_cluster("star:4,device=p100-sxm2*2+v100-sxm2*2,rate=10GB/s,latency=1us",
+                                  "test");
 }
 
 World world_of(const std::string& name) { return {name, mixed_star()}; }
@@ -37,14 +39,14 @@ TEST_CASE("strategies: every strategy plans every kind of network validly") {
     const World world = world_of(name);
     StrategyInput input = row_asked(world, 8);
     std::vector<Plan> plans;
-    for (const Strategy& row : strategies()) {
+    for (const Strategy& row : all()) {
       CAPTURE(name);
       CAPTURE(row.name);
       input.known = plans;
       plans.push_back(row.plan(input));
       CHECK(plans.back().strategy == row.name);
       CHECK_NOTHROW(validate(plans.back(), world.network, world.cluster, "test"));
-      CHECK(lower(world.network, world.cluster, plans.back()).size() > 0);
+      CHECK(lowering::lower(world.network, world.cluster, plans.back()).size() > 0);
     }
   }
 }
@@ -54,15 +56,15 @@ TEST_CASE("strategies: every strategy plans the same plan and DAG again") {
     const World world = world_of(name);
     StrategyInput input = row_asked(world, 8);
     std::vector<Plan> plans;
-    for (const Strategy& row : strategies()) {
+    for (const Strategy& row : all()) {
       CAPTURE(name);
       CAPTURE(row.name);
       input.known = plans;
       const Plan plan = row.plan(input);
       CHECK(plan == row.plan(input));
       plans.push_back(plan);
-      CHECK(to_json(lower(world.network, world.cluster, plan)) ==
-            to_json(lower(world.network, world.cluster, plan)));
+      CHECK(to_json(lowering::lower(world.network, world.cluster, plan)) ==
+            to_json(lowering::lower(world.network, world.cluster, plan)));
     }
   }
 }
@@ -70,9 +72,10 @@ TEST_CASE("strategies: every strategy plans the same plan and DAG again") {
 TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the strategy") {
   const World world = world_of("alexnet");
   const double once = forward_flops_per_sample(world.network).value * 16;
-  for (const Strategy& row : strategies()) {
+  for (const Strategy& row : all()) {
     CAPTURE(row.name);
-    const ExecDag dag = lower(world.network, world.cluster, row.plan(row_asked(world, 16)));
+    const ExecDag dag =
+        lowering::lower(world.network, world.cluster, row.plan(row_asked(world, 16)));
     double sum = 0;
     for (std::size_t i = 0; i < dag.size(); ++i) {
       const Op op = dag.op(OpId{i});
@@ -89,7 +92,7 @@ TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the s
 
 TEST_CASE("strategies: an unknown name is refused with the nearest one") {
   std::vector<std::string> names;
-  for (const Strategy& row : strategies()) names.push_back(row.name);
+  for (const Strategy& row : all()) names.push_back(row.name);
   const std::string message =
       "--strategy: unknown strategy 'dta'; accepted: " + join(names) + "; did you mean 'data'?";
   CHECK_THROWS_WITH_AS((void)strategy("dta", "--strategy"), message.c_str(), InputError);
@@ -110,9 +113,9 @@ TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batch
   StrategyInput input = row_asked(world, 64);
   input.micro_batches = 16;
   input.schedule = PipelineSchedule::gpipe;
-  const auto gpipe = memory_use(world.network, world.cluster, plan_pipeline(input));
+  const auto gpipe = lowering::memory_use(world.network, world.cluster, plan_pipeline(input));
   input.schedule = PipelineSchedule::one_f_one_b;
-  const auto turns = memory_use(world.network, world.cluster, plan_pipeline(input));
+  const auto turns = lowering::memory_use(world.network, world.cluster, plan_pipeline(input));
   // The last stage keeps 1 of 16 micro-batches instead of all.
   CHECK(turns[3].activations.value < gpipe[3].activations.value / 4);
   CHECK(turns[0].weights == gpipe[0].weights);
@@ -141,7 +144,7 @@ TEST_CASE("memory: what a function's gradient needs is kept, by hand") {
     x = add_layer(net, "last", Dense{5}, {x});
     (void)add_layer(net, "loss", Loss{}, {x});
     const World world{net, testing::star_of(1, "10 GB/s", "1 us")};
-    return memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)))[0]
+    return lowering::memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)))[0]
                .activations.value /
            4;
   };
@@ -157,7 +160,8 @@ TEST_CASE("memory: a dense layer by hand") {
   // 3 inputs, 5 units: 20 parameters. Batch 6 on two devices, 3 samples each, momentum.
   World world{testing::network_of("x: vector 3; dense 5; loss"), mixed_star()};
   world.cluster = testing::star_of(2, "10 GB/s", "1 us");
-  const auto use = memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)));
+  const auto use =
+      lowering::memory_use(world.network, world.cluster, plan_data(row_asked(world, 6)));
   CHECK(use[0].weights == Bytes{80});
   CHECK(use[0].gradients == Bytes{80});
   CHECK(use[0].optimizer_state == Bytes{80});

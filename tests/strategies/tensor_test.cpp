@@ -11,6 +11,7 @@
 #include "tests/support/world.hpp"
 
 using namespace parsim;
+using namespace parsim::strategies;
 using testing::World;
 
 namespace {
@@ -44,8 +45,9 @@ double step_of(const World& world, const Plan& plan) {
 TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
   for (const bool fused : {true, false}) {
     CAPTURE(fused);
-    const auto dims =
-        dims_of(load_network(std::string(gpt) + (fused ? "" : ",attention=eager"), {}, "test"), 4);
+    const auto dims = dims_of(
+        networks::load_network(std::string(gpt) + (fused ? "" : ",attention=eager"), {}, "test"),
+        4);
     const std::string block = "block1.";
     // Section 3: columns, heads, rows; columns, the function, rows; norms and sums by all.
     for (const std::string name :
@@ -74,18 +76,20 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
 }
 
 TEST_CASE("tensor: heads that cannot be shared evenly are done by all, after a gather") {
-  const auto dims = dims_of(
-      load_network("gpt:layers=1,hidden=96,heads=3,seq_length=8,vocab_size=500", {}, "test"), 2);
+  const auto dims =
+      dims_of(networks::load_network("gpt:layers=1,hidden=96,heads=3,seq_length=8,vocab_size=500",
+                                     {}, "test"),
+              2);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.fused") == "replica");
   CHECK(dims.at("block0.mlp.down") == "in_channel");
 }
 
 TEST_CASE("tensor: keys and values of fewer heads than devices are made by all") {
-  const auto dims =
-      dims_of(load_network("gpt:layers=1,hidden=64,heads=8,kv_heads=2,seq_length=8,vocab_size=500",
-                           {}, "test"),
-              4);
+  const auto dims = dims_of(
+      networks::load_network(
+          "gpt:layers=1,hidden=64,heads=8,kv_heads=2,seq_length=8,vocab_size=500", {}, "test"),
+      4);
   CHECK(dims.at("block0.attention.query") == "channel");
   CHECK(dims.at("block0.attention.key") == "replica");
   CHECK(dims.at("block0.attention.value") == "replica");
@@ -94,8 +98,10 @@ TEST_CASE("tensor: keys and values of fewer heads than devices are made by all")
 }
 
 TEST_CASE("tensor: a shared table is cut by words, however few") {
-  const auto dims = dims_of(
-      load_network("gpt:layers=1,hidden=64,heads=8,seq_length=512,vocab_size=100", {}, "test"), 4);
+  const auto dims =
+      dims_of(networks::load_network("gpt:layers=1,hidden=64,heads=8,seq_length=512,vocab_size=100",
+                                     {}, "test"),
+              4);
   CHECK(dims.at("wte") == "in_channel");
   CHECK(dims.at("lm_head") == "channel");
 }
@@ -124,7 +130,7 @@ TEST_CASE("tensor: a group moves what Narayanan et al. 2021 count, and no more")
   constexpr std::int64_t layers = 2, samples = 8, tokens = 32, width = 64;
   const World world(gpt, "star:4,device=v100-sxm2,rate=100GB/s");
   const ExecDag dag =
-      lower(world.network, world.cluster, plan_tensor(asked(world, samples, 4, 1, 1)));
+      lowering::lower(world.network, world.cluster, plan_tensor(asked(world, samples, 4, 1, 1)));
   std::map<CollectiveKind, int> count;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const Op op = dag.op(OpId{i});
@@ -168,7 +174,7 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
         "nodes:4x2,device=v100-sxm2,intra=20GB/s,inter=1GB/s", "mixed-p100-v100"}) {
     for (const char* name :
          {"gpt:layers=4,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
-      const World world(name, load_cluster(cluster, "test"));
+      const World world(name, topologies::load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
       for (const int degrees : {1, 2, 4, 8}) {
         for (int parts = 1; degrees * parts <= 8; parts *= 2) {

@@ -15,13 +15,14 @@ namespace parsim::testing {
 /// best so far.
 class Enumeration {
  public:
-  Enumeration(const layer_wise::Problem& problem, bool prune)
+  Enumeration(const strategies::layer_wise::Problem& problem, bool prune)
       : problem_(problem),
         prune_(prune),
         ending_(problem.costs.size()),
         choice_(problem.costs.size()),
         rest_(problem.costs.size() + 1, 0) {
-    for (const layer_wise::Problem::Edge& edge : problem.edges) ending_[edge.to].push_back(&edge);
+    for (const strategies::layer_wise::Problem::Edge& edge : problem.edges)
+      ending_[edge.to].push_back(&edge);
     for (std::size_t v = problem.costs.size(); v-- > 0;)
       rest_[v] = rest_[v + 1] + *std::min_element(problem.costs[v].begin(), problem.costs[v].end());
   }
@@ -37,7 +38,7 @@ class Enumeration {
     const bool last = node + 1 == problem_.costs.size();
     for (std::size_t c = 0; c < problem_.costs[node].size(); ++c) {
       double cost = sum + problem_.costs[node][c];
-      for (const layer_wise::Problem::Edge* edge : ending_[node])
+      for (const strategies::layer_wise::Problem::Edge* edge : ending_[node])
         cost += edge->cost->values[choice_[edge->from] * edge->cost->columns + c];
       if (prune_ && cost + rest_[node + 1] >= least_) continue;
       if (last) {
@@ -50,9 +51,9 @@ class Enumeration {
     }
   }
 
-  const layer_wise::Problem& problem_;
+  const strategies::layer_wise::Problem& problem_;
   bool prune_;
-  std::vector<std::vector<const layer_wise::Problem::Edge*>> ending_;
+  std::vector<std::vector<const strategies::layer_wise::Problem::Edge*>> ending_;
   std::vector<std::size_t> choice_;
   std::vector<double> rest_;  ///< least node costs from a node on
   double least_ = std::numeric_limits<double>::infinity();

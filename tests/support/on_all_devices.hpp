@@ -8,8 +8,9 @@
 namespace parsim::testing {
 
 /// The strategy's plan; of `pipeline` one with a stage on every GPU.
-[[nodiscard]] inline Plan plan_on_all_devices(const Strategy& strategy, StrategyInput input) {
-  if (strategy.plan == plan_pipeline) {
+[[nodiscard]] inline Plan plan_on_all_devices(const strategies::Strategy& strategy,
+                                              strategies::StrategyInput input) {
+  if (strategy.plan == strategies::plan_pipeline) {
     const std::size_t gpus = devices_of(input.cluster, DeviceKind::gpu).size();
     input.pipeline_parallel =
         static_cast<std::int32_t>(std::min(gpus, input.network.layers.size()));

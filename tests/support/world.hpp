@@ -16,29 +16,30 @@ namespace parsim::testing {
 struct World {
   Network network;
   Cluster cluster;
-  std::unique_ptr<CostModel> cost = make_constant_efficiency(cluster);
+  std::unique_ptr<CostModel> cost = sim::make_constant_efficiency(cluster);
   /// The fast engine: SimGrid would fork this process, with all that sanitizers hold, for every
   /// plan. That both give the same times is seen to elsewhere (tests/sim/engines_test.cpp).
-  std::unique_ptr<Executor> simulator = make_simulator(cluster, *cost, {.engine = Engine::fast});
+  std::unique_ptr<Executor> simulator =
+      sim::make_simulator(cluster, *cost, {.engine = sim::Engine::fast});
 
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   World(Network net, Cluster machines) : network(std::move(net)), cluster(std::move(machines)) {}
   World(const std::string& name, Cluster machines)
-      : World(load_network(name, {}, "test"), std::move(machines)) {}
+      : World(networks::load_network(name, {}, "test"), std::move(machines)) {}
   World(const std::string& name, const std::string& machines)
-      : World(name, load_cluster(machines, "test")) {}
+      : World(name, topologies::load_cluster(machines, "test")) {}
 
   /// Without a simulator; all memory may be filled, so that tests can count it by hand.
-  [[nodiscard]] StrategyInput input(std::int64_t batch) const {
-    StrategyInput in{network, cluster, *cost};
+  [[nodiscard]] strategies::StrategyInput input(std::int64_t batch) const {
+    strategies::StrategyInput in{network, cluster, *cost};
     in.batch = batch;
     in.headroom.share = 0;
     return in;
   }
-  [[nodiscard]] StrategyInput simulated(std::int64_t batch) const {
-    StrategyInput in = input(batch);
-    in.simulate = simulation(network, cluster, *simulator);
+  [[nodiscard]] strategies::StrategyInput simulated(std::int64_t batch) const {
+    strategies::StrategyInput in = input(batch);
+    in.simulate = strategies::simulation(network, cluster, *simulator);
     return in;
   }
 };

@@ -8,7 +8,7 @@
 #include "core/routes.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 /// One call at least of every generator; checked below.
@@ -181,4 +181,4 @@ TEST_CASE("device table: a V100 and a P100 by hand") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

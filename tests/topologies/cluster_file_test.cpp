@@ -13,7 +13,7 @@
 #include "topologies/pattern.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 std::vector<std::string> device_names(const Cluster& cluster) {
@@ -227,4 +227,4 @@ TEST_CASE("documents: TOML keeps lines and order") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

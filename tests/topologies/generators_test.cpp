@@ -8,7 +8,7 @@
 #include "core/routes.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 Cluster make(const std::string& call) { return load_cluster(call, "--cluster"); }
@@ -246,4 +246,4 @@ TEST_CASE("rings: machines by hand") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -6,7 +6,7 @@
 #include "tests/support/refusal.hpp"
 #include "tests/topologies/imported.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 using testing::imported, testing::text_of;
@@ -183,4 +183,4 @@ TEST_CASE("import: a bus, a wrong root and bottomless nesting are refused by nam
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -10,7 +10,7 @@
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 using testing::imported, testing::text_of;
@@ -161,4 +161,4 @@ TEST_CASE("import simgrid: hostile names survive the way out and in") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -12,7 +12,7 @@
 #include "topologies/cluster_file.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 using testing::data, testing::imported, testing::text_of;
@@ -307,4 +307,4 @@ TEST_CASE("import: a device type after a cluster file is refused") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

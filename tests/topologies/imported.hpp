@@ -21,8 +21,8 @@ inline std::string text_of(const std::string& name) {
   return all.str();
 }
 
-inline Imported imported(const std::string& name) {
-  const auto found = import_cluster(text_of(name), name, {});
+inline topologies::Imported imported(const std::string& name) {
+  const auto found = topologies::import_cluster(text_of(name), name, {});
   REQUIRE(found);
   return *found;
 }

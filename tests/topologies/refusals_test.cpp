@@ -10,7 +10,7 @@
 #include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 const std::string folder = std::string(PARSIM_SOURCE_DIR) + "/tests/bad_inputs/cluster/";
@@ -221,4 +221,4 @@ TEST_CASE("clusters: an unknown name leads to the nearest known one") {
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

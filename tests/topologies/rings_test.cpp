@@ -13,7 +13,7 @@
 #include "topologies/cluster_file.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 namespace {
 
 using Order = std::array<int, 8>;
@@ -158,4 +158,4 @@ TEST_CASE("rings: neither the order of a group nor the numbers of a machine's GP
 }
 
 }  // namespace
-}  // namespace parsim
+}  // namespace parsim::topologies

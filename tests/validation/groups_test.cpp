@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 PlanRun run(const std::string& name, double measured, double predicted, bool fits = true) {
@@ -65,4 +65,4 @@ TEST_CASE("groups: fewer than four plans are no group, however many runs there a
   CHECK(plan_groups(runs).size() == 1);
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -7,7 +7,7 @@
 #include "core/errors.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 std::string csv_refusal(std::string_view csv) {
@@ -162,4 +162,4 @@ TEST_CASE("measurements: a name does not begin with another that goes on in the 
   CHECK_FALSE(begins_with_name(AliasKind::network, "ResNet-501", "ResNet-50"));
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -8,7 +8,7 @@
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 constexpr double true_kernels = 1.6, true_links = 0.5;
@@ -143,4 +143,4 @@ TEST_CASE("calibration: rows of others are used only without own ones") {
   CHECK(PublishedPredictor({apart})(apart).calibrated_by.empty());
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -14,7 +14,7 @@
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 constexpr const char* columns =
@@ -36,10 +36,10 @@ struct Planned {
 };
 
 Planned planned(const Claim& claim) {
-  Planned both{load_network(network_of(claim), {}, "test"), {}};
+  Planned both{networks::load_network(network_of(claim), {}, "test"), {}};
   const Cluster cluster = cluster_of(claim);
-  const auto cost = make_tile_costs(cluster);
-  StrategyInput input{both.network, cluster, *cost};
+  const auto cost = sim::make_tile_costs(cluster);
+  strategies::StrategyInput input{both.network, cluster, *cost};
   both.plan = published_plan(claim, input);
   return both;
 }
@@ -174,7 +174,7 @@ TEST_CASE("published plan: gradients are summed as the row says, by default in f
 TEST_CASE("published plan: memory is that of the fullest GPU, of the size that the row says") {
   Claim claim = row("3D,2,2,2,4,3,24,,");
   const PeakMemory memory = Training(claim).memory();
-  CHECK(memory.verdict == Verdict::fits);
+  CHECK(memory.verdict == lowering::Verdict::fits);
   CHECK(memory.memory == Bytes{std::int64_t{80} << 30});
   CHECK(memory.needed.value > 0);
   claim.what["gpu_mem_gb"] = "40";
@@ -194,4 +194,4 @@ TEST_CASE("published plan: of a run that failed there is a verdict on its memory
   CHECK(prediction.peak_memory_gib.value() > 0);
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -14,7 +14,7 @@
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 constexpr const char* training =
@@ -141,8 +141,9 @@ TEST_CASE("published: one number per card and library, fitted on 3x3 convolution
   CHECK(ratio < 1.9);
   CHECK(slow(slow_rows[3]).value.value() == doctest::Approx(60));  // the card's only fit
   // The naive prediction: the same FLOP/s, whatever the network.
-  const double flops = forward_flops_per_sample(load_network("alexnet", {}, "test")).value /
-                       forward_flops_per_sample(load_network("vgg11", {}, "test")).value;
+  const double flops =
+      forward_flops_per_sample(networks::load_network("alexnet", {}, "test")).value /
+      forward_flops_per_sample(networks::load_network("vgg11", {}, "test")).value;
   CHECK(slow(slow_rows[2]).baseline.value() == doctest::Approx(60 * flops));
 }
 
@@ -366,4 +367,4 @@ TEST_CASE("published: a set without a scored row has no errors, and its notes sa
   CHECK(result["unresolved"][0]["reason"] == "too odd");
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -8,7 +8,7 @@
 #include "core/errors.hpp"
 #include "tests/support/refusal.hpp"
 
-namespace parsim {
+namespace parsim::validation {
 namespace {
 
 constexpr const char* example = R"([[set]]
@@ -124,4 +124,4 @@ TEST_CASE("validation: every paper's claims are read, and no case is named twice
   }
 }
 
-}  // namespace parsim
+}  // namespace parsim::validation

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -191,4 +191,4 @@ BytesPerSecond pcie_rate(std::string_view speed, std::int64_t lanes) {
 
 std::string_view pcie_speed_of(std::int64_t capability) { return row_of(capability).pcie; }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -11,7 +11,7 @@
 
 #include "core/cluster.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// A row of the table: a type of the device table, and the memory if it is not the type's.
 struct KnownGpu {
@@ -61,4 +61,4 @@ enum class NvlinkShape : std::uint8_t { bridge, mesh, switches };
 /// Latencies of cables, guessed, as in clusters/*.toml.
 inline constexpr Seconds nvlink_latency{1e-6}, pcie_latency{500e-9};
 
-}  // namespace parsim
+}  // namespace parsim::topologies

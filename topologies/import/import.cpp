@@ -5,7 +5,7 @@
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -42,4 +42,4 @@ std::optional<Imported> import_cluster(std::string_view text, const std::string&
   return std::nullopt;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -10,7 +10,7 @@
 #include "core/cluster.hpp"
 #include "topologies/import/xml.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// What the caller knows and the file may not.
 struct ImportOptions {
@@ -37,4 +37,4 @@ struct Imported {
 [[nodiscard]] Imported import_simgrid(const Element& root, const std::string& file,
                                       const ImportOptions& options);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

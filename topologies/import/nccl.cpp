@@ -14,7 +14,7 @@
 #include "topologies/import/import.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -365,4 +365,4 @@ Imported import_nccl(const Element& root, const std::string& file, const ImportO
   return NcclReader(root, file, options).read();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

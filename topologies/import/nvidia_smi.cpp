@@ -16,7 +16,7 @@
 #include "topologies/import/smi_matrix.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -301,4 +301,4 @@ Imported import_nvidia_smi(std::string_view text, const std::string& file,
   return SmiReader(text, file, options).read();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

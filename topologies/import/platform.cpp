@@ -12,7 +12,7 @@
 #include "topologies/document.hpp"
 #include "topologies/import/platform_units.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -335,4 +335,4 @@ Platform read_platform(const Element& root, const std::string& file) {
   return PlatformReader(file).read(root);
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

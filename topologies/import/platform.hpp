@@ -13,7 +13,7 @@
 #include "core/units.hpp"
 #include "topologies/import/xml.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// Keys of <prop> under which show cluster --format simgrid writes what SimGrid has no word for.
 namespace platform_key {
@@ -77,4 +77,4 @@ struct Platform {
 /// Throws InputError with file and line for what is not understood.
 [[nodiscard]] Platform read_platform(const Element& root, const std::string& file);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

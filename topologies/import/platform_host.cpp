@@ -7,7 +7,7 @@
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -77,4 +77,4 @@ DeviceModel model_of_host(const PlatformPoint& host, const std::string& file) {
   return *given;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

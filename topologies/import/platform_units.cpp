@@ -10,7 +10,7 @@
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -102,4 +102,4 @@ Seconds platform_latency(const XmlTag& tag, std::string_view attribute) {
                                    true)};
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

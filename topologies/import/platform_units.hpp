@@ -6,7 +6,7 @@
 #include "core/units.hpp"
 #include "topologies/import/xml.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// Attribute "speed" of a host, one core. All throw InputError with file, line and the units that
 /// are accepted.
@@ -15,4 +15,4 @@ namespace parsim {
 /// Zero if the attribute is absent.
 [[nodiscard]] Seconds platform_latency(const XmlTag& tag, std::string_view attribute);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

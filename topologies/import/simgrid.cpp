@@ -16,7 +16,7 @@
 #include "topologies/import/platform.hpp"
 #include "topologies/topologies.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -362,4 +362,4 @@ Imported import_simgrid(const Element& root, const std::string& file,
   return SimGridReader(read_platform(root, file), file, options).read();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

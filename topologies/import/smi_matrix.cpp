@@ -9,7 +9,7 @@
 #include "core/text.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -206,4 +206,4 @@ SmiMatrix parse_smi_matrix(std::string_view text, const std::string& file) {
   return MatrixReader(text, file).read();
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

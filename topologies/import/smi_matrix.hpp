@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// The path between two devices, nearest first; `nvlink` hides the PCIe path.
 enum class SmiWay : std::uint8_t { pix, pxb, phb, node, sys, nvlink, self };
@@ -33,4 +33,4 @@ struct SmiMatrix {
 /// that is not symmetric, and a list of other GPUs than the matrix has.
 [[nodiscard]] SmiMatrix parse_smi_matrix(std::string_view text, const std::string& file);
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -10,7 +10,7 @@
 #include "core/text.hpp"
 #include "topologies/document.hpp"
 
-namespace parsim {
+namespace parsim::topologies {
 
 namespace {
 
@@ -146,4 +146,4 @@ std::vector<XmlTag> XmlTag::children(std::initializer_list<std::string_view> kno
   return found;
 }
 
-}  // namespace parsim
+}  // namespace parsim::topologies

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace parsim {
+namespace parsim::topologies {
 
 /// One tag of a file. Unknown attributes are no error: the formats are not ours and grow.
 struct Element {
@@ -54,4 +54,4 @@ class XmlTag {
   const std::string* file_;
 };
 
-}  // namespace parsim
+}  // namespace parsim::topologies
