@@ -207,6 +207,13 @@ std::int64_t SyncGroup::shard_of(DeviceId device) const {
   return shards[static_cast<std::size_t>(at - devices.begin())];
 }
 
+std::int32_t zero_stage_of(const SyncGroup& group, const Schedule& schedule) {
+  const auto stage = [&](LayerId id) { return schedule.stage_of_layer[id.index()]; };
+  const bool across = std::any_of(group.layers.begin(), group.layers.end(),
+                                  [&](LayerId id) { return stage(id) != stage(group.layers[0]); });
+  return across ? std::min(group.zero_stage, 2) : group.zero_stage;
+}
+
 std::vector<std::vector<LayerId>> users_of_parameters(const Network& network) {
   std::vector<std::vector<LayerId>> users(network.parameters.size());
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
@@ -272,12 +279,7 @@ std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
     for (SyncGroup& group : bucket_groups(
              network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
              [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
-      // Stages would wait for each other whenever one of them gathers what both use.
-      const auto stage = [&](LayerId id) { return plan.schedule.stage_of_layer[id.index()]; };
-      const bool across = std::any_of(group.layers.begin(), group.layers.end(), [&](LayerId id) {
-        return stage(id) != stage(group.layers[0]);
-      });
-      if (across) group.zero_stage = std::min(group.zero_stage, 2);
+      group.zero_stage = zero_stage_of(group, plan.schedule);
       groups.push_back(std::move(group));
     }
   }

@@ -35,6 +35,10 @@ struct SyncGroup {
   }
 };
 
+/// The group's stage of sharding in a schedule: weights that layers of several stages use stay
+/// whole, for stages would wait for each other whenever one of them gathers what both use.
+[[nodiscard]] std::int32_t zero_stage_of(const SyncGroup& group, const Schedule& schedule);
+
 /// Layers by parameter, ascending.
 [[nodiscard]] std::vector<std::vector<LayerId>> users_of_parameters(const Network& network);
 

@@ -1,4 +1,4 @@
-#include "lowering/estimate/communication.hpp"
+#include "lowering/communication.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,6 @@
-// The parts of an estimate that are remembered: what a layer, a tensor with its readers, and a
-// bucket of gradients cost under given layer plans. Private to the estimator.
+// Fragments of a step: what a layer, a tensor with its readers, and a bucket of gradients do under
+// given layer plans. Each is made once, by one function, and remembered; the walk puts them in
+// order. Private to lowering/.
 #pragma once
 
 #include <cstdint>
@@ -9,57 +10,62 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lowering/communication.hpp"
 #include "lowering/estimate.hpp"
-#include "lowering/estimate/communication.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/reshard.hpp"
 #include "lowering/sync.hpp"
 
 namespace parsim::lowering {
 
-/// A layer under one layer plan. Times in seconds, by cell.
+/// A layer under one layer plan. Times in seconds, by cell; empty without prices.
 struct LayerFragment {
   LayerPlan plan;
   std::vector<Cell> cells;
   std::vector<DeviceId> devices;        ///< of the cells, contiguous because walks read them most
   std::vector<std::int32_t> canonical;  ///< first cell with the same part on the same device
   std::vector<double> forward, backward, weights;  ///< backward: all of it, or the data gradient
+  bool partial_sums = false;                       ///< the contraction is cut
   /// The sum of partial sums.
   struct Sum {
     std::vector<std::int32_t> cells;
-    PricedCommunication communication;
+    std::vector<DeviceId> devices;  ///< one: it only copies
+    Region region;
+    PricedCommunication price;
   };
   std::vector<Sum> sums;
 };
 
-/// A tensor and its readers, under the layer plans of all of them.
+/// A tensor and its readers, under the layer plans of all of them. A movement's price is that of
+/// the movement itself; of a scatter_gather that of the gathering, if there is one.
 struct FanOut {
-  /// One transfer of a scatter_gather.
-  struct Leg {
-    PricedCommunication communication;
-    std::vector<std::int32_t> after;  ///< as those of its arrival or return
-  };
   struct Arrival {
-    PricedCommunication communication;    ///< of a scatter_gather: the gathering
-    std::vector<std::int32_t> producers;  ///< cells that must be ready
-    std::vector<Leg> legs;
+    Movement movement;
+    PricedCommunication price;
+    std::vector<PricedCommunication> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
   };
   std::vector<Arrival> arrivals;
   std::size_t legs = 0;  ///< of all arrivals
-  /// Contributions that wait on a device until they are added.
+  /// Contributions of one kind to one cell that wait in a receive buffer until its device adds
+  /// them: the hull of their regions.
   struct Store {
     std::int32_t cell = 0;  ///< of the producer, canonical
-    double seconds = 0;     ///< of the addition
+    bool partial_sum = false;
+    Region region;
+    double seconds = 0;  ///< of the addition
   };
   /// A movement of contributions to the producer.
   struct Return {
-    PricedCommunication communication;  ///< of a scatter_gather: the gathering, if there is one
-    PricedCommunication sum;            ///< of a scatter_gather: the reduce-scatter before its legs
-    std::vector<Leg> legs;              ///< without a sum each waits for its own sender's cells
-    std::vector<std::int32_t> after;    ///< cells of the reader
-    std::vector<std::int32_t> feeds;    ///< canonical cells whose gradient it completes
-    std::vector<std::int32_t> stores;   ///< or the stores that it fills
+    Movement movement;
+    bool alone = false;  ///< it completes the gradient itself
+    PricedCommunication price;
+    PricedCommunication sum;                ///< of a scatter_gather: the reduce-scatter before it
+    std::vector<PricedCommunication> legs;  ///< of a scatter_gather
+    std::vector<std::vector<std::int32_t>> leg_after;  ///< without a sum: its own sender's cells
+    std::vector<std::int32_t> after;                   ///< cells of the reader
+    std::vector<std::int32_t> feeds;   ///< canonical cells whose gradient it completes
+    std::vector<std::int32_t> stores;  ///< or the stores that it fills
   };
   struct Edge {
     Sources sources;
@@ -79,6 +85,7 @@ struct FanOut {
     struct Addition {
       std::int32_t edge = 0, device = 0;  ///< index in `edges`, number of the device here
       DeviceId where;
+      Region region;
       double seconds = 0;
       std::vector<std::int32_t> after;  ///< cells of the reader
     };
@@ -88,18 +95,23 @@ struct FanOut {
   } joint;
 };
 
-/// Gradients that are summed together.
+/// Gradients that are summed together. Holders are the group's devices, then its mirrors.
 struct SumFragment {
   SyncGroup group;
-  /// The kernels that a device (of the group's, then of its mirrors) waits for.
+  std::vector<DeviceId> holders;
+  /// The kernels that a holder waits for.
   struct AwaitedKernel {
     LayerId layer;
     std::int32_t cell = 0;
   };
   std::vector<std::vector<AwaitedKernel>> kernels;
-  PricedCommunication all_reduce;
-  std::vector<PricedCommunication> pushes, pulls;  ///< by device; pulls: mirrors behind the devices
-  std::vector<double> updates;                     ///< by device, or of the server alone
+  PricedCommunication sum;                     ///< all-reduce, or reduce-scatter of sharded states
+  PricedCommunication gather;                  ///< of sharded weights
+  std::vector<std::size_t> mirror_source;      ///< by mirror: the device that sends it the sum
+  std::vector<PricedCommunication> to_mirror;  ///< by mirror
+  std::vector<PricedCommunication> pushes, pulls;  ///< with a server: by device; by holder
+  std::vector<double> updates;                     ///< by holder, or of the server alone
+  std::vector<double> copies;                      ///< by device: of its share of the sum
 };
 
 /// Facts about the network alone.
@@ -111,11 +123,19 @@ struct Structure {
   std::vector<std::vector<LayerId>> users;              ///< by parameter
 };
 
+/// What fragments are priced by.
+struct Pricer {
+  explicit Pricer(const StepInput& step) : input(step), communications(input.cluster, input.cost) {}
+  StepInput input;
+  CommunicationPricer communications;
+};
+
 /// All fragments of one size of micro-batch.
 class Fragments {
  public:
-  Fragments(const StepInput& input, const Structure& structure, CommunicationPricer& communications,
-            std::int64_t samples);
+  /// pricer   null: fragments have no prices
+  Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
+            std::int64_t samples, Pricer* pricer);
 
   /// Number of the layer's fragment for a plan.
   std::int32_t layer(LayerId id, const LayerPlan& plan);
@@ -135,6 +155,7 @@ class Fragments {
     std::size_t operator()(const Key& key) const noexcept;
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
+  void price(LayerFragment& fragment, LayerId id);
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
   void make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
                   const JointReturn& joint_return, const LayerFragment& home,
@@ -146,14 +167,20 @@ class Fragments {
                     const std::vector<std::int32_t>& additions);
   [[nodiscard]] std::vector<SumFragment> make_sums(const std::vector<ParameterId>& bucket,
                                                    const std::vector<std::int32_t>& numbers);
-  [[nodiscard]] Bytes bytes_of(const Region& region) const;
+  void price(SumFragment& sum);
+  [[nodiscard]] PricedCommunication priced(const Movement& movement);
+  [[nodiscard]] std::vector<PricedCommunication> priced(const std::vector<Leg>& legs);
+  /// Seconds of work on a device that touches `factor` times the elements of a region.
+  [[nodiscard]] double local(DeviceId device, const Region& region, std::int64_t factor) const;
   [[nodiscard]] std::vector<Need> needs(const Consumer& reader,
                                         const LayerFragment& fragment) const;
 
-  const StepInput& input_;
+  const Network& network_;
+  const Cluster& cluster_;
   const Structure& structure_;
-  CommunicationPricer& communications_;
-  std::int64_t samples_, element_;
+  std::int64_t samples_;
+  Pricer* pricer_;
+  std::int64_t element_ = 0;
   std::size_t cells_kept_ = 0;
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only

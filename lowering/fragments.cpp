@@ -1,4 +1,4 @@
-#include "lowering/estimate/fragments.hpp"
+#include "lowering/fragments.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -23,6 +23,11 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
   key.push_back(plan.joined ? 1 : 0);
+  key.push_back(zero_stage(plan));
+  for (const std::int64_t share : plan.optimizer.shares) {
+    key.push_back(static_cast<std::int32_t>(share));
+    key.push_back(static_cast<std::int32_t>(share >> 32));
+  }
 }
 
 }  // namespace
@@ -44,16 +49,37 @@ Structure::Structure(const Network& network)
 
 std::size_t Fragments::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
 
-Fragments::Fragments(const StepInput& input, const Structure& structure,
-                     CommunicationPricer& communications, std::int64_t samples)
-    : input_(input),
+Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
+                     std::int64_t samples, Pricer* pricer)
+    : network_(network),
+      cluster_(cluster),
       structure_(structure),
-      communications_(communications),
       samples_(samples),
-      element_(element_bytes(input.precision)),
-      layers_(input.network.layers.size()),
-      numbers_(input.network.layers.size()),
-      fan_outs_(input.network.layers.size()) {}
+      pricer_(pricer),
+      element_(pricer == nullptr ? 0 : element_bytes(pricer->input.precision)),
+      layers_(network.layers.size()),
+      numbers_(network.layers.size()),
+      fan_outs_(network.layers.size()) {}
+
+PricedCommunication Fragments::priced(const Movement& movement) {
+  return pricer_ == nullptr ? PricedCommunication{}
+                            : pricer_->communications.movement(movement, element_);
+}
+
+std::vector<PricedCommunication> Fragments::priced(const std::vector<Leg>& legs) {
+  std::vector<PricedCommunication> prices(legs.size());
+  for (std::size_t i = 0; i < legs.size() && pricer_ != nullptr; ++i) {
+    prices[i] = pricer_->communications.transfer(legs[i].from, legs[i].to,
+                                                 Bytes{legs[i].region.volume() * element_});
+  }
+  return prices;
+}
+
+double Fragments::local(DeviceId device, const Region& region, std::int64_t factor) const {
+  if (pricer_ == nullptr) return 0;
+  const Bytes touched{factor * region.volume() * element_};
+  return pricer_->input.cost.memory(device, touched).time.count();
+}
 
 std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   Key key;
@@ -68,60 +94,66 @@ std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
 }
 
 LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
-  const Network& network = input_.network;
   LayerFragment fragment;
   fragment.plan = plan;
-  fragment.cells = cells(network, id, plan, samples_);
+  fragment.cells = cells(network_, id, plan, samples_);
   for (const Cell& cell : fragment.cells) fragment.devices.push_back(cell.device);
   if (structure_.flow.source[id.index()]) return fragment;
-  const std::size_t count = fragment.cells.size();
-  const bool parameters = !network[id].parameters.empty();
   std::map<std::pair<DeviceId, Region>, std::int32_t> first;
-  std::map<std::pair<std::int32_t, Region>, std::vector<std::int32_t>> sums;
-  bool partial_sums = false;
-  for (std::size_t c = 0; c < count; ++c) {
+  std::map<std::pair<std::int64_t, Region>, std::vector<std::int32_t>> sums;  // by replica and part
+  for (std::size_t c = 0; c < fragment.cells.size(); ++c) {
     const Cell& cell = fragment.cells[c];
     const auto number = static_cast<std::int32_t>(c);
     fragment.canonical.push_back(
         first.try_emplace({cell.device, cell.part.out}, number).first->second);
-    const auto time = [&](Pass pass) {
-      return kernel_time(input_.cost, network, id, cell.part, pass, cell.device, input_.precision,
-                         input_.reduce_precision)
-          .time.count();
-    };
-    fragment.forward.push_back(time(Pass::forward));
-    const bool two = structure_.flow.two_kernels[id.index()];
-    const bool back = structure_.flow.wants[id.index()];
-    const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
-    fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
-    fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
-    partial_sums = partial_sums || !cell.part.contraction.empty();
-    sums[{cell.replica, cell.part.out}].push_back(number);
+    fragment.partial_sums = fragment.partial_sums || !cell.part.contraction.empty();
   }
-  if (!partial_sums) return fragment;
-  for (const auto& [key, members] : sums) {
+  for (std::size_t c = 0; c < fragment.cells.size() && fragment.partial_sums; ++c) {
+    const Cell& cell = fragment.cells[c];
+    sums[{cell.replica, cell.part.out}].push_back(static_cast<std::int32_t>(c));
+  }
+  for (auto& [key, members] : sums) {
+    // Next to larger groups, a group of one device has the whole contraction: nothing to sum.
     const auto one = static_cast<std::size_t>(members[0]);
-    if (fragment.cells[one].part.contraction.empty()) continue;  // nothing to sum
+    if (fragment.cells[one].part.contraction.empty()) continue;
     std::vector<DeviceId> devices;
-    for (const std::int32_t c : members) {
-      devices.push_back(fragment.cells[static_cast<std::size_t>(c)].device);
-    }
+    for (const std::int32_t c : members)
+      devices.push_back(fragment.devices[static_cast<std::size_t>(c)]);
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    const Bytes payload{key.second.volume() * element_};
-    fragment.sums.push_back(
-        {members, devices.size() == 1
-                      ? communications_.local(devices[0], 2 * payload)
-                      : communications_.ring(CollectiveKind::all_reduce, devices, payload)});
+    fragment.sums.push_back({std::move(members), std::move(devices), key.second, {}});
   }
+  if (pricer_ != nullptr) price(fragment, id);
   return fragment;
 }
 
-Bytes Fragments::bytes_of(const Region& region) const { return {region.volume() * element_}; }
+void Fragments::price(LayerFragment& fragment, LayerId id) {
+  const StepInput& input = pricer_->input;
+  const bool parameters = !network_[id].parameters.empty();
+  const bool two = structure_.flow.two_kernels[id.index()];
+  const bool back = structure_.flow.wants[id.index()];
+  const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
+  for (const Cell& cell : fragment.cells) {
+    const auto time = [&](Pass pass) {
+      return kernel_time(input.cost, network_, id, cell.part, pass, cell.device, input.precision,
+                         input.reduce_precision)
+          .time.count();
+    };
+    fragment.forward.push_back(time(Pass::forward));
+    fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
+    fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
+  }
+  for (LayerFragment::Sum& sum : fragment.sums) {
+    const Bytes payload{sum.region.volume() * element_};
+    sum.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
+                                        : pricer_->communications.ring(CollectiveKind::all_reduce,
+                                                                       sum.devices, payload);
+  }
+}
 
 std::vector<Need> Fragments::needs(const Consumer& reader, const LayerFragment& fragment) const {
-  const Layer& layer = input_.network[reader.layer];
-  const std::vector<Shape> inputs = input_shapes(input_.network, reader.layer);
+  const Layer& layer = network_[reader.layer];
+  const std::vector<Shape> inputs = input_shapes(network_, reader.layer);
   std::vector<Need> all;
   all.reserve(fragment.cells.size());
   for (const Cell& cell : fragment.cells) {
@@ -158,7 +190,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     const std::vector<Need> wanted = needs(readers[r], reader);
     FanOut::Edge& edge = fan_out.edges.emplace_back();
     cells_kept_ += reader.cells.size();
-    edge.sources = layout.bring(wanted, input_.cluster);
+    edge.sources = layout.bring(wanted, cluster_);
     edge.gradient = structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];
     if (!edge.gradient) continue;
@@ -203,14 +235,8 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   }
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
-    FanOut::Arrival arrival{
-        communications_.movement(movement, element_), movement.producers, {}, fan_out.legs};
+    fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs});
     fan_out.legs += movement.legs.size();
-    for (const Leg& leg : movement.legs) {
-      arrival.legs.push_back(
-          {communications_.transfer(leg.from, leg.to, bytes_of(leg.region)), {leg.cell}});
-    }
-    fan_out.arrivals.push_back(std::move(arrival));
   }
   if (!apart) {
     make_joint(fan_out.joint, joint_readers, joint_return, home, additions);
@@ -243,9 +269,12 @@ void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFr
   for (std::size_t e = 1; e < readers.size(); ++e) {
     const std::vector<Cell>& cells = readers[e]->cells;
     for (const auto& [device, region] : joint_return.given[e]) {
-      FanOut::Joint::Addition addition{static_cast<std::int32_t>(e), number(device), device, 0, {}};
-      const Bytes touched{3 * region.volume() * element_};
-      addition.seconds = input_.cost.memory(device, touched).time.count();
+      FanOut::Joint::Addition addition{static_cast<std::int32_t>(e),
+                                       number(device),
+                                       device,
+                                       region,
+                                       local(device, region, 3),
+                                       {}};
       for (std::size_t c = 0; c < cells.size(); ++c) {
         if (cells[c].device == device) addition.after.push_back(static_cast<std::int32_t>(c));
       }
@@ -255,74 +284,68 @@ void Fragments::make_joint(FanOut::Joint& joint, const std::vector<const LayerFr
   make_returns(joint.stores, joint.returns, joint_return.back, home, numbers, additions);
 }
 
-void Fragments::make_returns(std::vector<FanOut::Store>& kept, std::vector<FanOut::Return>& returns,
-                             const GradientReturn& back, const LayerFragment& home,
+void Fragments::make_returns(std::vector<FanOut::Store>& stores,
+                             std::vector<FanOut::Return>& returns, const GradientReturn& back,
+                             const LayerFragment& home,
                              const std::map<DeviceId, std::vector<std::int32_t>>& senders,
                              const std::vector<std::int32_t>& additions) {
-  /// Contributions of one kind to one cell share a store; its region is their hull.
-  struct Waiting {
-    std::int32_t cell = 0;
-    bool partial_sum = false;
-    Region region;
-  };
-  std::vector<Waiting> stores;
+  const std::size_t first = stores.size();
   for (const Movement& movement : back.movements) {
     FanOut::Return way;
-    way.communication = communications_.movement(movement, element_);
+    way.movement = movement;
+    way.price = priced(movement);
+    way.legs = priced(movement.legs);
     const bool relayed = movement.pattern == Pattern::scatter_gather;
+    const bool collective = is_collective(movement.pattern);
     const auto wait_for = [&](DeviceId device, std::vector<std::int32_t>& after) {
       const auto sender = senders.find(device);
       if (sender == senders.end()) return;
       after.insert(after.end(), sender->second.begin(), sender->second.end());
     };
-    const std::size_t count = is_collective(movement.pattern) ? movement.devices.size() : 1;
+    const std::size_t count = collective ? movement.devices.size() : 1;
     for (std::size_t d = 0; d < count && !relayed; ++d) wait_for(movement.devices[d], way.after);
     for (const DeviceId device : movement.summing) wait_for(device, way.after);
-    std::int64_t elements = 0;
-    for (const Region& region : movement.sums) elements += region.volume();
-    if (!movement.summing.empty()) {
-      way.sum = communications_.ring(CollectiveKind::reduce_scatter, movement.summing,
-                                     Bytes{elements * element_});
+    if (!movement.summing.empty() && pricer_ != nullptr) {
+      std::int64_t elements = 0;
+      for (const Region& region : movement.sums) elements += region.volume();
+      way.sum = pricer_->communications.ring(CollectiveKind::reduce_scatter, movement.summing,
+                                             Bytes{elements * element_});
     }
-    for (const Leg& leg : movement.legs) {
-      way.legs.push_back({communications_.transfer(leg.from, leg.to, bytes_of(leg.region)), {}});
-      wait_for(leg.from, way.legs.back().after);
-    }
+    for (const Leg& leg : movement.legs) wait_for(leg.from, way.leg_after.emplace_back());
+    Region whole;
+    for (const Region& share : movement.regions) whole = hull(whole, share);
     const auto canonical = [&](std::int32_t cell) {
       return home.canonical[static_cast<std::size_t>(cell)];
     };
-    const bool alone =
+    way.alone =
         std::all_of(movement.producers.begin(), movement.producers.end(), [&](std::int32_t cell) {
           return additions[static_cast<std::size_t>(canonical(cell))] == 1;
         });
     for (const std::int32_t cell : movement.producers) {
-      if (way.communication.local || alone) {
+      if (movement.pattern == Pattern::local_add || way.alone) {
         way.feeds.push_back(canonical(cell));
         continue;
       }
-      Region region = is_collective(movement.pattern)
-                          ? home.cells[static_cast<std::size_t>(cell)].part.out
-                          : movement.regions[0];
-      for (const Region& share : movement.regions) {
-        if (relayed) region = hull(region, share);
-      }
       const bool partial_sum = movement.pattern == Pattern::all_reduce;
-      const auto same = [&](const Waiting& store) {
+      const auto same = [&](const FanOut::Store& store) {
         return store.cell == canonical(cell) && store.partial_sum == partial_sum;
       };
-      auto store = std::find_if(stores.begin(), stores.end(), same);
+      auto store =
+          std::find_if(stores.begin() + static_cast<std::ptrdiff_t>(first), stores.end(), same);
       if (store == stores.end()) {
-        store = stores.insert(stores.end(), {canonical(cell), partial_sum, {}});
+        store = stores.insert(stores.end(), {canonical(cell), partial_sum, {}, 0});
       }
-      store->region = hull(store->region, region);
+      store->region =
+          hull(store->region, relayed      ? whole
+                              : collective ? home.cells[static_cast<std::size_t>(cell)].part.out
+                                           : movement.regions[0]);
       way.stores.push_back(static_cast<std::int32_t>(store - stores.begin()));
     }
     returns.push_back(std::move(way));
   }
-  for (const Waiting& store : stores) {
-    const DeviceId device = home.cells[static_cast<std::size_t>(store.cell)].device;
-    const Bytes touched{3 * store.region.volume() * element_};
-    kept.push_back({store.cell, input_.cost.memory(device, touched).time.count()});
+  for (FanOut::Store& store : stores) {
+    const DeviceId device = home.devices[static_cast<std::size_t>(store.cell)];
+    store.seconds = local(device, store.region, 3);
   }
 }
 
@@ -342,7 +365,7 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
                                               const std::vector<std::int32_t>& numbers) {
   std::vector<SumFragment> all;
   for (SyncGroup& group : bucket_groups(
-           input_.network, bucket, structure_.users,
+           network_, bucket, structure_.users,
            [&](LayerId user) -> std::span<const Cell> {
              return layer(user, numbers[user.index()]).cells;
            },
@@ -350,42 +373,71 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
              return layer(user, numbers[user.index()]).plan;
            })) {
     SumFragment sum;
-    std::int64_t elements = 0;
-    for (const auto& [parameter, region] : group.contents) elements += region.volume();
-    const Bytes weights{elements * element_};
-    const Bytes gradients{elements * element_bytes(input_.reduce_precision)};
-    // As core/cost_model.cpp counts an update's memory traffic.
-    const Bytes touched = update_traffic(elements, input_.optimizer, input_.reduce_precision);
-    if (group.served()) {
-      for (const DeviceId device : group.devices) {
-        sum.pushes.push_back(communications_.transfer(device, group.sync.server, gradients));
-        sum.pulls.push_back(communications_.transfer(group.sync.server, device, weights));
-      }
-      for (const DeviceId device : group.mirrors) {
-        sum.pulls.push_back(communications_.transfer(group.sync.server, device, weights));
-      }
-      sum.updates.push_back(input_.cost.memory(group.sync.server, touched).time.count());
-    } else {
-      sum.all_reduce = communications_.ring(CollectiveKind::all_reduce, group.devices, gradients);
-      for (const DeviceId device : group.devices) {
-        sum.updates.push_back(input_.cost.memory(device, touched).time.count());
-      }
+    sum.holders = group.devices;
+    sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
+    for (const DeviceId mirror : group.mirrors) {
+      const auto near = std::find_if(
+          group.devices.begin(), group.devices.end(),
+          [&](DeviceId device) { return cluster_[device].node == cluster_[mirror].node; });
+      sum.mirror_source.push_back(near == group.devices.end()
+                                      ? std::size_t{0}
+                                      : static_cast<std::size_t>(near - group.devices.begin()));
     }
-    for (const std::vector<DeviceId>* devices : {&group.devices, &group.mirrors}) {
-      for (const DeviceId device : *devices) {
-        std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
-        for (const LayerId user : group.layers) {
-          const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
-          for (std::size_t c = 0; c < cells.size(); ++c) {
-            if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
-          }
+    for (const DeviceId device : sum.holders) {
+      std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
+      for (const LayerId user : group.layers) {
+        const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
+        for (std::size_t c = 0; c < cells.size(); ++c) {
+          if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
         }
       }
     }
     sum.group = std::move(group);
+    if (pricer_ != nullptr) price(sum);
     all.push_back(std::move(sum));
   }
   return all;
+}
+
+void Fragments::price(SumFragment& sum) {
+  const SyncGroup& group = sum.group;
+  const StepInput& input = pricer_->input;
+  CommunicationPricer& communications = pricer_->communications;
+  std::int64_t elements = 0;
+  for (const auto& [parameter, region] : group.contents) elements += region.volume();
+  const Bytes weights{elements * element_};
+  const std::int64_t gradient = element_bytes(input.reduce_precision);
+  const Bytes gradients{elements * gradient};
+  const auto memory = [&](DeviceId device, Bytes touched) {
+    return input.cost.memory(device, touched).time.count();
+  };
+  const auto update = [&](DeviceId device, std::int64_t part) {
+    return memory(device, update_traffic(part, input.optimizer, input.reduce_precision));
+  };
+  if (group.served()) {
+    for (const DeviceId device : group.devices)
+      sum.pushes.push_back(communications.transfer(device, group.sync.server, gradients));
+    for (const DeviceId device : sum.holders)
+      sum.pulls.push_back(communications.transfer(group.sync.server, device, weights));
+    sum.updates.push_back(update(group.sync.server, elements));
+    return;
+  }
+  const bool sharded = group.zero_stage > 0;
+  sum.sum =
+      communications.ring(sharded ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
+                          group.devices, gradients);
+  if (sharded) {
+    sum.gather = communications.ring(CollectiveKind::all_gather, group.devices, weights);
+  }
+  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
+    sum.to_mirror.push_back(
+        communications.transfer(group.devices[sum.mirror_source[d]], group.mirrors[d], gradients));
+  }
+  for (std::size_t d = 0; d < sum.holders.size(); ++d) {
+    const std::int64_t part = sharded ? group.shards[d] : elements;
+    sum.updates.push_back(update(sum.holders[d], part));
+    sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
+  }
 }
 
 }  // namespace parsim::lowering

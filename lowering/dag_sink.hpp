@@ -1,0 +1,98 @@
+// The sink of the walk that makes the DAG: an operation is an entry of the table. Private to
+// lowering/.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "core/exec_dag.hpp"
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+class DagSink {
+ public:
+  using Op = OpId;
+  using When = OpId;
+  using After = std::vector<OpId>;
+  static constexpr Op never{};
+  static constexpr When not_yet{};
+  static constexpr bool lets_go = true;
+  static Op later(Op a, Op b) { return std::max(a, b); }
+  static When done(Op op) { return op; }
+  static After nothing() { return {}; }
+  static bool none(const After& after) { return after.empty(); }
+  static void add(After& after, When when) {
+    if (when.valid()) after.push_back(when);
+  }
+  static void merge(After& after, const After& more) {
+    after.insert(after.end(), more.begin(), more.end());
+  }
+
+  explicit DagSink(ExecDag& dag) : dag_(dag) {}
+  /// Interns what the operations refer to. Throws InputError for a layer with more resharded
+  /// operands than an operation can name.
+  void begin(const PlanFragments& parts);
+
+  Op kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, After& after);
+  Op sum_parts(LayerId id, const LayerFragment::Sum& sum, std::int32_t m, After& after);
+  Op arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,
+            After& after);
+  Op arrive_leg(LayerId id, const FanOut::Arrival& arrival, std::size_t leg, std::int32_t m,
+                Stream stream, After& after);
+  Op add_received(LayerId id, Consumer edge, const FanOut::Store& store, std::int32_t m,
+                  DeviceId device, const After& after);
+  Op add_jointly(Consumer from, Consumer to, const FanOut::Joint::Addition& addition,
+                 std::int32_t m, After& after);
+  Op move_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m, Stream stream,
+               After& after);
+  Op sum_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m, After after);
+  Op leg_home(LayerId id, Consumer edge, const FanOut::Return& way, std::size_t leg, std::int32_t m,
+              Stream stream, After& after);
+  Op gather_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m,
+                 After& after);
+  void drop_gradients(std::size_t s, DeviceId device, After& after);
+  Op gather_weights(std::size_t s, After& after);
+  Op sum(std::size_t s, bool adds_shares, After& after);
+  Op send_sum(std::size_t s, std::size_t mirror, After& after);
+  Op push(std::size_t s, std::size_t holder, After after);
+  Op server_update(std::size_t s, After& after);
+  void pull(std::size_t s, std::size_t holder, After& after);
+  Op copy_share(std::size_t s, std::size_t holder, After& after);
+  Op update(std::size_t s, std::size_t holder, After& after);
+
+ private:
+  [[nodiscard]] const SyncGroup& group(std::size_t s) const { return parts_->sums[s]->group; }
+  [[nodiscard]] bool sharded(std::size_t s) const { return group(s).zero_stage > 0; }
+  [[nodiscard]] Slice slice(TensorId tensor, Role role, std::int32_t m, const Region& region) {
+    return {tensor, role, m, dag_.intern(region)};
+  }
+  [[nodiscard]] TensorId output(LayerId id) {
+    return dag_.intern(Tensor{Tensor::Kind::output, id.value, -1});
+  }
+  [[nodiscard]] TensorId store(Consumer edge) {
+    return dag_.intern(
+        Tensor{Tensor::Kind::edge, edge.layer.value, static_cast<std::int32_t>(edge.input)});
+  }
+  [[nodiscard]] Slice of_bucket(std::size_t s, Role role) const {
+    return {buckets_[s], role, 0, {}};
+  }
+  /// Of a device's share of the states; everything if they are not sharded.
+  [[nodiscard]] Slice share(std::size_t s, std::size_t holder, Role role) const {
+    return {buckets_[s], role, 0, sharded(s) ? shares_[s].regions[holder] : RegionId{}};
+  }
+  [[nodiscard]] Shares shares_of(const Movement& movement);
+  /// What a return moves, and where to.
+  struct Ways {
+    Slice from, to;
+  };
+  [[nodiscard]] Ways ways(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m);
+
+  ExecDag& dag_;
+  const PlanFragments* parts_ = nullptr;
+  std::vector<std::vector<WorkId>> works_;  ///< by layer, cell
+  std::vector<TensorId> buckets_;           ///< by sum
+  std::vector<Shares> shares_;              ///< of the bucket, if states are sharded
+};
+
+}  // namespace parsim::lowering

@@ -1,0 +1,28 @@
+#include "lowering/estimate.hpp"
+
+#include "lowering/timer.hpp"
+#include "lowering/walk_passes.hpp"
+#include "lowering/walk_sums.hpp"
+
+namespace parsim::lowering {
+
+struct Estimator::State {
+  State(const StepInput& input, LinkSharing sharing)
+      : pricer(input),
+        timer(input.cluster, sharing),
+        walk(input.network, input.cluster, &pricer, timer) {}
+  Pricer pricer;
+  Timer timer;
+  Walk<Timer> walk;
+};
+
+Estimator::Estimator(const StepInput& input, LinkSharing sharing)
+    : state_(std::make_unique<State>(input, sharing)) {}
+Estimator::~Estimator() = default;
+
+Seconds Estimator::step_time(const Plan& plan) {
+  state_->walk.run(plan);
+  return state_->timer.latest();
+}
+
+}  // namespace parsim::lowering

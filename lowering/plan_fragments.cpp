@@ -1,0 +1,101 @@
+// Before the walk: finds the fragments of a plan, only those that the plan before did not have.
+#include <algorithm>
+
+#include "lowering/issue_order.hpp"
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+namespace {
+
+/// Fragments are forgotten beyond this: some hundred bytes each.
+constexpr std::size_t most_cells_kept = 1'000'000;
+
+}  // namespace
+
+void PlanFragments::find(const Plan& wanted) {
+  plan = &wanted;
+  const Schedule& schedule = wanted.schedule;
+  const bool other_schedule = by_samples_.empty() || schedule != previous_.schedule;
+  if (other_schedule) {
+    order = issue_order(network, schedule);
+    members.clear();
+    forward_visits.clear();
+    for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {
+      const auto stage = static_cast<std::size_t>(schedule.stage_of_layer[l]);
+      if (stage >= members.size()) members.resize(stage + 1);
+      members[stage].emplace_back(l);
+    }
+    for (const std::vector<LayerId>& stage : members) {
+      std::vector<LayerVisit>& visits = forward_visits.emplace_back();
+      for (const LayerId id : stage) {
+        if (!structure.flow.source[id.index()]) visits.push_back({id, true});
+      }
+    }
+    previous_.schedule = schedule;
+  }
+  std::vector<bool> drops = dropped_outputs(network, wanted);
+  if (other_schedule || drops != dropped) {
+    dropped = std::move(drops);
+    backward_visits.clear();
+    for (const std::vector<LayerId>& stage : members) {
+      backward_visits.push_back(lowering::backward_visits(network, structure.flow, dropped, stage));
+    }
+  }
+  const std::int64_t samples = wanted.batch / schedule.micro_batches;
+  bool fresh = samples != previous_samples_;  // nothing of the last plan helps
+  if (!by_samples_.empty() && by_samples_.begin()->second.cells_kept() > most_cells_kept) {
+    by_samples_.clear();
+    fresh = true;
+  }
+  Fragments& fragments =
+      by_samples_.try_emplace(samples, network, cluster, structure, samples, pricer_).first->second;
+  previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
+  find_fragments(wanted, fragments, fresh);
+  previous_samples_ = samples;
+}
+
+void PlanFragments::find_fragments(const Plan& wanted, Fragments& fragments, bool fresh) {
+  const std::size_t count = wanted.layers.size();
+  if (fresh) {
+    previous_.layers.assign(count, {});
+    numbers_.assign(count, -1);
+    layers.assign(count, nullptr);
+    fans.assign(count, nullptr);
+  }
+  std::vector<bool> changed(count, false), stale(count, false);
+  for (std::size_t l = 0; l < count; ++l) {
+    if (layers[l] != nullptr && wanted.layers[l] == previous_.layers[l]) continue;
+    const std::int32_t number = fragments.layer(LayerId{l}, wanted.layers[l]);
+    previous_.layers[l] = wanted.layers[l];
+    changed[l] = true;
+    numbers_[l] = number;
+    layers[l] = &fragments.layer(LayerId{l}, number);
+    stale[l] = true;
+    for (const LayerId producer : network.layers[l].inputs) stale[producer.index()] = true;
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (stale[l] && !structure.flow.source[l]) fans[l] = &fragments.fan_out(LayerId{l}, numbers_);
+  }
+  const bool same_buckets = !fresh && wanted.buckets == previous_.buckets && !buckets_.empty();
+  if (!same_buckets) {
+    buckets_ = bucket_order(network, wanted);
+    previous_.buckets = wanted.buckets;
+    sums_of_bucket_.assign(buckets_.size(), nullptr);
+  }
+  sums.clear();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto touched = [&](ParameterId id) {
+      const std::vector<LayerId>& users = structure.users[id.index()];
+      return std::any_of(users.begin(), users.end(),
+                         [&](LayerId user) { return changed[user.index()]; });
+    };
+    if (sums_of_bucket_[b] == nullptr ||
+        std::any_of(buckets_[b].begin(), buckets_[b].end(), touched)) {
+      sums_of_bucket_[b] = &fragments.sums(buckets_[b], numbers_);
+    }
+    for (const SumFragment& sum : *sums_of_bucket_[b]) sums.push_back(&sum);
+  }
+}
+
+}  // namespace parsim::lowering

@@ -1,0 +1,144 @@
+// The sink of the walk that keeps time: an operation is when it ends. Private to lowering/.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+struct TimedOp {
+  double end = -1;
+  std::uint32_t number = 0;  ///< in order of issue, from 1
+  friend bool operator==(const TimedOp&, const TimedOp&) = default;
+};
+
+/// Times are seconds since the step's start.
+class Timer {
+ public:
+  using Op = TimedOp;
+  using When = double;
+  using After = double;
+  static constexpr Op never{};
+  static constexpr When not_yet = -1;
+  static constexpr bool lets_go = false;
+  static Op later(Op a, Op b) { return a.number < b.number ? b : a; }
+  static When done(Op op) { return op.end; }
+  static After nothing() { return not_yet; }
+  static bool none(After after) { return after == not_yet; }
+  static void add(After& after, When when) { after = std::max(after, when); }
+  static void merge(After& after, After more) { add(after, more); }
+
+  Timer(const Cluster& cluster, LinkSharing sharing) : cluster_(cluster), sharing_(sharing) {}
+
+  void begin(const PlanFragments& parts) {
+    parts_ = &parts;
+    queues_.assign(cluster_.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
+    links_.assign(2 * cluster_.links.size(), 0);
+    latest_ = 0;
+    issued_ = 0;
+  }
+  [[nodiscard]] Seconds latest() const { return Seconds{latest_}; }
+
+  Op kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t, After after) {
+    const LayerFragment& layer = *parts_->layers[id.index()];
+    const std::vector<double>& times = pass == Pass::backward_weights ? layer.weights
+                                       : pass == Pass::forward || pass == Pass::recompute
+                                           ? layer.forward
+                                           : layer.backward;
+    return run(layer.devices[cell], after, times[cell]);
+  }
+  Op sum_parts(LayerId, const LayerFragment::Sum& sum, std::int32_t, After after) {
+    return occupy(sum.price, Stream::tensor, after);
+  }
+  Op arrive(LayerId, const FanOut::Arrival& arrival, std::int32_t, Stream stream, After after) {
+    return occupy(arrival.price, stream, after);
+  }
+  Op arrive_leg(LayerId, const FanOut::Arrival& arrival, std::size_t leg, std::int32_t,
+                Stream stream, After after) {
+    return occupy(arrival.legs[leg], stream, after);
+  }
+  Op add_received(LayerId, Consumer, const FanOut::Store& store, std::int32_t, DeviceId device,
+                  After after) {
+    return run(device, after, store.seconds);
+  }
+  Op add_jointly(Consumer, Consumer, const FanOut::Joint::Addition& addition, std::int32_t,
+                 After after) {
+    return run(addition.where, after, addition.seconds);
+  }
+  Op move_home(LayerId, Consumer, const FanOut::Return& way, std::int32_t, Stream stream,
+               After after) {
+    return occupy(way.price, stream, after);
+  }
+  Op sum_home(LayerId, Consumer, const FanOut::Return& way, std::int32_t, After after) {
+    return occupy(way.sum, Stream::tensor, after);
+  }
+  Op leg_home(LayerId, Consumer, const FanOut::Return& way, std::size_t leg, std::int32_t,
+              Stream stream, After after) {
+    return occupy(way.legs[leg], stream, after);
+  }
+  Op gather_home(LayerId, Consumer, const FanOut::Return& way, std::int32_t, After after) {
+    return occupy(way.price, Stream::tensor, after);
+  }
+  void drop_gradients(std::size_t, DeviceId device, After after) { run(device, after, 0); }
+  Op gather_weights(std::size_t s, After after) {
+    return occupy(sum_of(s).gather, Stream::gradient, after);
+  }
+  Op sum(std::size_t s, bool, After after) {
+    return occupy(sum_of(s).sum, Stream::gradient, after);
+  }
+  Op send_sum(std::size_t s, std::size_t mirror, After after) {
+    return occupy(sum_of(s).to_mirror[mirror], Stream::gradient, after);
+  }
+  Op push(std::size_t s, std::size_t holder, After after) {
+    return occupy(sum_of(s).pushes[holder], Stream::gradient, after);
+  }
+  Op server_update(std::size_t s, After after) {
+    return run(sum_of(s).group.sync.server, after, sum_of(s).updates[0]);
+  }
+  void pull(std::size_t s, std::size_t holder, After after) {
+    occupy(sum_of(s).pulls[holder], Stream::gradient, after);
+  }
+  Op copy_share(std::size_t s, std::size_t holder, After after) {
+    return run(sum_of(s).holders[holder], after, sum_of(s).copies[holder]);
+  }
+  Op update(std::size_t s, std::size_t holder, After after) {
+    return run(sum_of(s).holders[holder], after, sum_of(s).updates[holder]);
+  }
+
+ private:
+  [[nodiscard]] const SumFragment& sum_of(std::size_t s) const { return *parts_->sums[s]; }
+  Op run(DeviceId device, double after, double seconds) {
+    double& queue = queues_[device.index() * static_cast<std::size_t>(queues_per_device)];
+    queue = std::max(queue, after) + seconds;
+    latest_ = std::max(latest_, queue);
+    return {queue, ++issued_};
+  }
+  Op occupy(const PricedCommunication& price, Stream stream, double after) {
+    const std::size_t offset = price.local ? 0 : 2 * static_cast<std::size_t>(stream);
+    double start = std::max(after, 0.0);
+    for (const std::uint32_t queue : price.queues) start = std::max(start, queues_[queue + offset]);
+    double end = start + price.seconds;
+    if (sharing_ == LinkSharing::queued) {
+      for (const LinkLoad& load : price.loads) {
+        double& busy = links_[load.hop];
+        busy = std::max(busy, start) + load.seconds;
+        end = std::max(end, busy + (price.seconds - price.busiest));
+      }
+    }
+    for (const std::uint32_t queue : price.queues) queues_[queue + offset] = end;
+    latest_ = std::max(latest_, end);
+    return {end, ++issued_};
+  }
+
+  const Cluster& cluster_;
+  LinkSharing sharing_;
+  const PlanFragments* parts_ = nullptr;
+  std::vector<double> queues_, links_;
+  double latest_ = 0;
+  std::uint32_t issued_ = 0;
+};
+
+}  // namespace parsim::lowering

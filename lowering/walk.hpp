@@ -1,0 +1,197 @@
+// The walk through a step: in which order the fragments of a plan run, and what each of their
+// operations waits for. What an operation is, the sink decides: an entry of a DAG (dag_sink.hpp) or
+// the time at which it ends (timer.hpp). Private to lowering/.
+//
+// A sink has
+//
+//     Op      an operation that has been issued: later(a, b) is the one issued later; `never`
+//     When    when something is done: done(op); `not_yet`
+//     After   what something waits for: nothing(), none(after), add(after, when), merge(after, after)
+//     begin(parts)   before the first operation of a plan
+//     one function for each kind of operation, which issues it and returns its Op
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "lowering/fragments.hpp"
+#include "lowering/recompute.hpp"
+#include "lowering/zero_schedule.hpp"
+
+namespace parsim::lowering {
+
+/// The fragments of a plan, found again where the plan before had others.
+struct PlanFragments {
+  /// pricer   null: fragments have no prices
+  PlanFragments(const Network& network_, const Cluster& cluster_, Pricer* pricer)
+      : network(network_), cluster(cluster_), structure(network_), pricer_(pricer) {}
+  /// The plan must outlive what is done with the fragments.
+  void find(const Plan& wanted);
+
+  const Network& network;
+  const Cluster& cluster;
+  Structure structure;
+  const Plan* plan = nullptr;
+  std::vector<Slot> order;
+  std::vector<std::vector<LayerId>> members;  ///< of a stage
+  std::vector<bool> dropped;
+  std::vector<std::vector<LayerVisit>> forward_visits, backward_visits;  ///< of a stage
+  std::vector<const LayerFragment*> layers;
+  std::vector<const FanOut*> fans;
+  std::vector<const SumFragment*> sums;
+
+  [[nodiscard]] const FanOut::Edge& edge(LayerId reader, std::size_t input) const {
+    const LayerId producer = network[reader].inputs[input];
+    return fans[producer.index()]
+        ->edges[static_cast<std::size_t>(structure.reader_index[reader.index()][input])];
+  }
+
+ private:
+  void find_fragments(const Plan& wanted, Fragments& fragments, bool fresh);
+
+  Pricer* pricer_;
+  std::map<std::int64_t, Fragments> by_samples_;
+  Plan previous_;                       ///< what the tables above belong to
+  std::int64_t previous_samples_ = -1;  ///< of its micro-batches
+  std::vector<std::int32_t> numbers_;
+  std::vector<std::vector<ParameterId>> buckets_;
+  std::vector<const std::vector<SumFragment>*> sums_of_bucket_;
+};
+
+template <class Sink>
+class Walk {
+ public:
+  using Op = typename Sink::Op;
+  using When = typename Sink::When;
+  using After = typename Sink::After;
+
+  Walk(const Network& network, const Cluster& cluster, Pricer* pricer, Sink& sink)
+      : parts_(network, cluster, pricer), sink_(sink) {}
+
+  /// Issues the operations of a step. Throws InputError for a plan that cannot be lowered.
+  void run(const Plan& plan);
+
+ private:
+  /// Contributions in a receive buffer that wait to be added. The receiver adds them when it needs
+  /// its gradient, in its own compute stream, so that two additions never race.
+  struct Waiting {
+    const FanOut::Store* store = nullptr;
+    Consumer edge;
+    After arrived = Sink::nothing();
+  };
+  /// Where the dates of a layer and micro-batch begin in the table.
+  struct Offsets {
+    std::size_t ready = 0, arrivals = 0, legs = 0;
+  };
+  /// A fragment's sum as the walk goes on.
+  struct SumState {
+    std::int32_t zero_stage = 0;       ///< weights that several stages use stay whole
+    std::int32_t backward_of_all = 0;  ///< layers' backward passes until its gradients are summed
+    std::int32_t backward_left = 0;
+    std::vector<Op> summed;            ///< by holder; or pushes to the server
+    std::vector<When> mirrors_done;    ///< by mirror: its last kernel that adds to the gradients
+    Op gathered = Sink::never;         ///< the last all-gather of its weights, if they are sharded
+    std::set<DeviceId> waited;         ///< devices whose kernels wait for `gathered`
+    Op buffer_free = Sink::never;      ///< the reduce-scatter that its gradients' buffer waits for
+    std::set<DeviceId> buffer_waited;  ///< devices whose kernels wait for `buffer_free`
+    std::map<DeviceId, Op> last_use;   ///< the last kernel that read the weights
+    bool returned = false;
+  };
+
+  void lay_out();
+  void begin_sums();
+  void emit(const Slot& slot);
+  void forward(LayerId id, std::int32_t m, bool again);
+  /// When operands that need no movement are ready, by cell (into after_); true if other operands
+  /// need one.
+  bool aligned_operands(LayerId id, std::int32_t m);
+  void arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after);
+  When arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
+  void await_departures(LayerId id, std::int32_t m);
+  void backward(LayerId id, std::int32_t m);
+  void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, After& after) const;
+  void return_contributions(LayerId id, std::size_t input, std::int32_t m);
+  void return_jointly(LayerId producer, std::int32_t m);
+  /// `done` is called with what the contributions of a fragment's number wait for.
+  template <class Done>
+  void move_home(LayerId producer, Consumer edge, std::int32_t m,
+                 const std::vector<FanOut::Store>& stores,
+                 const std::vector<FanOut::Return>& returns, const Done& done);
+
+  // Synchronisation and updates, and sharded states: walk_sums.hpp.
+  void gather(const WeightGather& wanted);
+  [[nodiscard]] std::vector<WeightGather> gathers(std::int32_t stage,
+                                                  const std::vector<LayerVisit>& visits);
+  [[nodiscard]] std::vector<GradientBufferReuse> buffer_reuses(
+      const std::vector<LayerVisit>& visits) const;
+  void begin_backward();
+  void await_gradient_buffer(LayerId id, DeviceId device, After& after);
+  void await_weights(LayerId id, DeviceId device, After& after);
+  void sum(std::size_t s);
+  void server_return(std::size_t s);
+  void finish();
+  [[nodiscard]] bool adds_shares(std::size_t s) const {
+    return scatters_ && sum_states_[s].zero_stage >= 2 && parts_.plan->schedule.micro_batches > 1;
+  }
+
+  // With blocking sends, a movement between stages also waits for the last movement of its devices
+  // and the last kernel of the receivers, and kernels wait for what their device sends.
+  // (DeepSpeed's pipeline engine uses blocking send and receive calls:
+  // deepspeed/runtime/pipe/p2p.py.)
+  void await_blocking(Stream stream, std::span<const DeviceId> devices, std::size_t senders,
+                      After& after) const;
+  void moved(Stream stream, std::span<const DeviceId> devices, std::size_t senders, Op op);
+  void await_sent(DeviceId device, After& after);
+  void ran(LayerId id, DeviceId device, Op op);
+  [[nodiscard]] bool blocks(Stream stream) const {
+    return parts_.plan->schedule.blocking_sends &&
+           (stream == Stream::pipeline || stream == Stream::pipeline_back);
+  }
+
+  [[nodiscard]] bool source(LayerId id) const { return parts_.structure.flow.source[id.index()]; }
+  [[nodiscard]] std::size_t at(LayerId id, std::int32_t m) const {
+    return id.index() * static_cast<std::size_t>(parts_.plan->schedule.micro_batches) +
+           static_cast<std::size_t>(m);
+  }
+  /// The stream of values (or gradients, if `back`) between two layers: between stages a stream of
+  /// its own.
+  [[nodiscard]] Stream stream_between(LayerId a, LayerId b, bool back) const {
+    const auto& stage = parts_.plan->schedule.stage_of_layer;
+    if (stage[a.index()] == stage[b.index()]) return Stream::tensor;
+    return back ? Stream::pipeline_back : Stream::pipeline;
+  }
+  /// What completes the gradient of a cell of a layer's output.
+  [[nodiscard]] After& gradient(LayerId id, std::int32_t m, std::int32_t cell) {
+    std::vector<After>& cells = gradients_[at(id, m)];
+    if (cells.empty()) cells.assign(parts_.layers[id.index()]->cells.size(), Sink::nothing());
+    return cells[static_cast<std::size_t>(cell)];
+  }
+
+  PlanFragments parts_;
+  Sink& sink_;
+  std::vector<When> table_;
+  std::vector<Offsets> offsets_;  ///< layer · micro-batches + micro-batch
+  // As `offsets_`: what completes a cell's gradient, empty before the first contribution; receive
+  // buffers; by edge of a joint return and by cell, when its reader's kernels end.
+  std::vector<std::vector<After>> gradients_;
+  std::vector<std::vector<Waiting>> waiting_;
+  std::vector<std::vector<std::vector<When>>> joined_;
+  std::vector<std::vector<Op>> last_backward_;  ///< by layer, cell
+  std::vector<After> after_;                    ///< by cell
+  std::vector<When> by_cell_;
+
+  bool scatters_ = false;  ///< every micro-batch's gradients are scattered
+  std::vector<SumState> sum_states_;
+  std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;
+  std::vector<SyncGroup> sharded_;  ///< by sum; empty if nothing is sharded
+  std::vector<std::vector<std::size_t>> weight_units_, gradient_units_;
+  /// By stage and list of weight_units_, what is in memory.
+  std::map<std::pair<std::int32_t, std::size_t>, std::vector<std::size_t>> gathered_;
+
+  std::map<DeviceId, Op> last_kernel_, last_movement_;
+  std::map<DeviceId, std::vector<Op>> sending_;
+};
+
+}  // namespace parsim::lowering

@@ -1,0 +1,374 @@
+// The walk's forward and backward passes. Private to lowering/.
+#pragma once
+
+#include <algorithm>
+
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+/// How many of a movement's devices send, the first ones.
+[[nodiscard]] inline std::size_t senders_of(const Movement& movement) {
+  const bool one = !is_collective(movement.pattern) || movement.pattern == Pattern::broadcast;
+  return one ? 1 : movement.devices.size();
+}
+
+template <class Sink>
+void Walk<Sink>::run(const Plan& plan) {
+  parts_.find(plan);
+  lay_out();
+  begin_sums();
+  sink_.begin(parts_);
+  for (const Slot& slot : parts_.order) emit(slot);
+  finish();
+}
+
+template <class Sink>
+void Walk<Sink>::lay_out() {
+  const auto micro = static_cast<std::size_t>(parts_.plan->schedule.micro_batches);
+  const std::size_t count = parts_.layers.size();
+  offsets_.resize(count * micro);
+  gradients_.resize(offsets_.size());
+  waiting_.resize(offsets_.size());
+  joined_.resize(offsets_.size());
+  last_backward_.resize(count);
+  std::size_t size = 0;
+  for (std::size_t l = 0; l < count; ++l) {
+    const std::size_t cells = parts_.layers[l]->cells.size();
+    const FanOut* fan = parts_.fans[l];
+    const std::size_t arrivals = fan == nullptr ? 0 : fan->arrivals.size();
+    last_backward_[l].assign(cells, Sink::never);
+    for (std::size_t m = 0; m < micro; ++m) {
+      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals};
+      gradients_[l * micro + m].clear();
+      waiting_[l * micro + m].clear();
+      joined_[l * micro + m].clear();
+      size += cells + arrivals + (fan == nullptr ? 0 : fan->legs);
+    }
+  }
+  table_.assign(size, Sink::not_yet);
+  last_kernel_.clear();
+  last_movement_.clear();
+  sending_.clear();
+}
+
+template <class Sink>
+void Walk<Sink>::emit(const Slot& slot) {
+  const bool forwards = slot.direction == Direction::forward;
+  const auto stage = static_cast<std::size_t>(slot.stage);
+  const std::vector<LayerVisit>& visits =
+      forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
+  if (!forwards) begin_backward();
+  const std::vector<WeightGather> weights = gathers(slot.stage, visits);
+  const std::vector<GradientBufferReuse> gradients =
+      forwards ? std::vector<GradientBufferReuse>{} : buffer_reuses(visits);
+  auto weight = weights.begin();
+  auto gradient = gradients.begin();
+  for (std::size_t t = 0; t < visits.size(); ++t) {
+    for (; weight != weights.end() && weight->visit == t; ++weight) gather(*weight);
+    for (; gradient != gradients.end() && gradient->visit == t; ++gradient) {
+      const std::vector<Op>& summed = sum_states_[gradient->previous].summed;
+      if (!summed.empty()) sum_states_[gradient->unit].buffer_free = summed[0];
+    }
+    visits[t].forward ? forward(visits[t].layer, slot.micro_batch, !forwards)
+                      : backward(visits[t].layer, slot.micro_batch);
+  }
+}
+
+template <class Sink>
+bool Walk<Sink>::aligned_operands(LayerId id, std::int32_t m) {
+  after_.assign(parts_.layers[id.index()]->cells.size(), Sink::nothing());
+  const Layer& layer = parts_.network[id];
+  bool others = false;
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (source(producer)) continue;
+    if (!parts_.edge(id, i).sources.aligned) {
+      others = true;
+      continue;
+    }
+    const When* ready = &table_[offsets_[at(producer, m)].ready];
+    for (std::size_t c = 0; c < after_.size(); ++c) Sink::add(after_[c], ready[c]);
+  }
+  return others;
+}
+
+template <class Sink>
+void Walk<Sink>::arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after) {
+  const Layer& layer = parts_.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (source(producer)) continue;
+    const Sources& sources = parts_.edge(id, i).sources;
+    if (sources.aligned) continue;
+    const std::size_t ready = offsets_[at(producer, m)].ready;
+    for (const std::int32_t one : sources.by_need[cell]) {
+      Sink::add(after, one >= 0 ? table_[ready + static_cast<std::size_t>(one)]
+                                : arrival(producer, static_cast<std::uint32_t>(~one), m, id));
+    }
+  }
+}
+
+template <class Sink>
+auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader)
+    -> When {
+  const Offsets& dates = offsets_[at(producer, m)];
+  When& arrived = table_[dates.arrivals + index];
+  if (arrived != Sink::not_yet) return arrived;
+  const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
+  const Movement& movement = arrival.movement;
+  const auto ready = [&](std::int32_t cell) {
+    return table_[dates.ready + static_cast<std::size_t>(cell)];
+  };
+  const Stream stream = stream_between(producer, reader, false);
+  After after = Sink::nothing();
+  if (movement.pattern != Pattern::scatter_gather) {
+    for (const std::int32_t cell : movement.producers) Sink::add(after, ready(cell));
+    await_blocking(stream, movement.devices, senders_of(movement), after);
+    const Op op = sink_.arrive(producer, arrival, m, stream, after);
+    moved(stream, movement.devices, senders_of(movement), op);
+    return arrived = Sink::done(op);
+  }
+  for (std::size_t i = 0; i < movement.legs.size(); ++i) {
+    const Leg& leg = movement.legs[i];
+    const DeviceId ends[] = {leg.from, leg.to};
+    After sent = Sink::nothing();
+    Sink::add(sent, ready(leg.cell));
+    await_blocking(stream, ends, 1, sent);
+    const Op op = sink_.arrive_leg(producer, arrival, i, m, stream, sent);
+    moved(stream, ends, 1, op);
+    table_[dates.legs + arrival.first_leg + i] = Sink::done(op);
+    Sink::add(after, Sink::done(op));
+    arrived = Sink::done(op);
+  }
+  if (movement.devices.size() > 1)
+    arrived = Sink::done(sink_.arrive(producer, arrival, m, Stream::tensor, after));
+  return arrived;
+}
+
+/// A recomputed output overwrites the first one, which may still be in transit to other devices.
+template <class Sink>
+void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
+  const FanOut* fan = parts_.fans[id.index()];
+  if (fan == nullptr) return;
+  const Offsets& dates = offsets_[at(id, m)];
+  for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
+    const When& arrived = table_[dates.arrivals + a];
+    if (arrived == Sink::not_yet) continue;
+    const FanOut::Arrival& arrival = fan->arrivals[a];
+    // Of a scatter_gather only the transfers read what is to be overwritten.
+    const std::vector<Leg>& legs = arrival.movement.legs;
+    for (std::size_t i = 0; i < legs.size(); ++i) {
+      Sink::add(after_[static_cast<std::size_t>(legs[i].cell)],
+                table_[dates.legs + arrival.first_leg + i]);
+    }
+    if (!legs.empty()) continue;
+    for (const std::int32_t cell : arrival.movement.producers) {
+      Sink::add(after_[static_cast<std::size_t>(cell)], arrived);
+    }
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
+  const LayerFragment& layer = *parts_.layers[id.index()];
+  When* ready = &table_[offsets_[at(id, m)].ready];
+  const bool others = aligned_operands(id, m);
+  if (again) await_departures(id, m);
+  for (std::size_t c = 0; c < layer.devices.size(); ++c) {
+    const DeviceId device = layer.devices[c];
+    After& after = after_[c];
+    if (others) arrived_operands(id, c, m, after);
+    Pass pass = again ? Pass::recompute : Pass::forward;
+    if (again && layer.partial_sums) {
+      Sink::add(after, ready[c]);  // the first sum has read what is overwritten here
+      // The first part of the contraction on a device overwrites, further ones are added to it.
+      if (layer.canonical[c] != static_cast<std::int32_t>(c)) pass = Pass::forward;
+    }
+    await_weights(id, device, after);
+    await_sent(device, after);
+    const Op op = sink_.kernel(id, c, pass, m, after);
+    ready[c] = Sink::done(op);
+    ran(id, device, op);
+  }
+  for (const LayerFragment::Sum& sum : layer.sums) {
+    After after = Sink::nothing();
+    for (const std::int32_t c : sum.cells) Sink::add(after, ready[c]);
+    const When summed = Sink::done(sink_.sum_parts(id, sum, m, after));
+    for (const std::int32_t c : sum.cells) ready[c] = summed;
+  }
+}
+
+/// A kernel that is repeated comes before what reads it in the device's stream; the sum behind it
+/// is in another stream.
+template <class Sink>
+void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
+                                     After& after) const {
+  const Layer& layer = parts_.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (!parts_.dropped[producer.index()] || !parts_.layers[producer.index()]->partial_sums)
+      continue;
+    const When* ready = &table_[offsets_[at(producer, m)].ready];
+    const Sources& sources = parts_.edge(id, i).sources;
+    if (sources.aligned) {
+      Sink::add(after, ready[cell]);
+      continue;
+    }
+    for (const std::int32_t one : sources.by_need[cell]) {
+      if (one >= 0) Sink::add(after, ready[one]);
+    }
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::backward(LayerId id, std::int32_t m) {
+  const LayerFragment& layer = *parts_.layers[id.index()];
+  const GradientFlow& flow = parts_.structure.flow;
+  const std::size_t l = id.index(), visit = at(id, m), count = layer.cells.size();
+  const When* ready = &table_[offsets_[visit].ready];
+  by_cell_.assign(count, Sink::not_yet);
+  for (std::size_t c = 0; c < count; ++c) {
+    const std::int32_t home = layer.canonical[c];
+    const DeviceId device = layer.devices[c];
+    for (const Waiting& waiting : waiting_[visit]) {
+      if (static_cast<std::size_t>(waiting.store->cell) != c) continue;
+      const Op op =
+          sink_.add_received(id, waiting.edge, *waiting.store, m, device, waiting.arrived);
+      Sink::add(gradient(id, m, waiting.store->cell), Sink::done(op));
+    }
+    After after = gradients_[visit].empty() ? Sink::nothing()
+                                            : gradients_[visit][static_cast<std::size_t>(home)];
+    if (Sink::none(after)) Sink::add(after, ready[c]);  // the loss starts the chain
+    await_repeated_sums(id, c, m, after);
+    await_weights(id, device, after);
+    await_gradient_buffer(id, device, after);
+    await_sent(device, after);
+    const auto run = [&](Pass pass) {
+      const Op op = sink_.kernel(id, c, pass, m, after);
+      ran(id, device, op);
+      return op;
+    };
+    if (!flow.two_kernels[l]) {
+      last_backward_[l][c] = run(Pass::backward);
+      by_cell_[c] = Sink::done(last_backward_[l][c]);
+      continue;
+    }
+    if (flow.passes_on[l]) by_cell_[c] = Sink::done(run(Pass::backward_data));
+    if (!parts_.network[id].parameters.empty()) {
+      last_backward_[l][c] = run(Pass::backward_weights);
+    }
+  }
+  for (std::size_t i = 0; i < parts_.network[id].inputs.size(); ++i) {
+    if (!source(parts_.network[id].inputs[i])) return_contributions(id, i, m);
+  }
+  // Not needed again, and long with thousands of devices.
+  if (Sink::lets_go) gradients_[visit] = {};
+  for (const std::size_t s : sums_of_layer_[l]) {
+    if (--sum_states_[s].backward_left == 0) sum(s);
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::return_contributions(LayerId id, std::size_t i, std::int32_t m) {
+  const FanOut::Edge& edge = parts_.edge(id, i);
+  if (!edge.gradient) return;
+  const LayerId producer = parts_.network[id].inputs[i];
+  for (const auto& [from, cell] : edge.feeds) {
+    Sink::add(gradient(producer, m, cell), by_cell_[static_cast<std::size_t>(from)]);
+  }
+  if (edge.direct) return;
+  const std::vector<std::int32_t>& joint = parts_.fans[producer.index()]->joint.edges;
+  const std::int32_t position = parts_.structure.reader_index[id.index()][i];
+  const auto found = std::find(joint.begin(), joint.end(), position);
+  if (found == joint.end()) {
+    return move_home(producer, {id, i}, m, edge.stores, edge.returns, [&](After& after, auto cell) {
+      Sink::add(after, by_cell_[static_cast<std::size_t>(cell)]);
+    });
+  }
+  auto& contributions = joined_[at(producer, m)];
+  contributions.resize(joint.size());
+  contributions[static_cast<std::size_t>(found - joint.begin())] = by_cell_;
+  const bool all = std::none_of(contributions.begin(), contributions.end(),
+                                [](const std::vector<When>& cells) { return cells.empty(); });
+  if (all) return_jointly(producer, m);
+}
+
+template <class Sink>
+void Walk<Sink>::return_jointly(LayerId producer, std::int32_t m) {
+  const FanOut::Joint& joint = parts_.fans[producer.index()]->joint;
+  auto& contributions = joined_[at(producer, m)];
+  std::vector<After> ready(static_cast<std::size_t>(joint.devices), Sink::nothing());
+  for (const auto& [cell, device] : joint.kernels) {
+    Sink::add(ready[static_cast<std::size_t>(device)],
+              contributions[0][static_cast<std::size_t>(cell)]);
+  }
+  const auto reader = [&](std::size_t edge) {
+    return parts_.structure.readers[producer.index()][static_cast<std::size_t>(joint.edges[edge])];
+  };
+  for (const FanOut::Joint::Addition& addition : joint.additions) {
+    const auto edge = static_cast<std::size_t>(addition.edge);
+    After after = Sink::nothing();
+    for (const std::int32_t cell : addition.after) {
+      Sink::add(after, contributions[edge][static_cast<std::size_t>(cell)]);
+    }
+    Sink::add(ready[static_cast<std::size_t>(addition.device)],
+              Sink::done(sink_.add_jointly(reader(edge), reader(0), addition, m, after)));
+  }
+  if (Sink::lets_go) contributions = {};
+  move_home(producer, reader(0), m, joint.stores, joint.returns, [&](After& after, auto device) {
+    Sink::merge(after, ready[static_cast<std::size_t>(device)]);
+  });
+}
+
+template <class Sink>
+template <class Done>
+void Walk<Sink>::move_home(LayerId producer, Consumer edge, std::int32_t m,
+                           const std::vector<FanOut::Store>& stores,
+                           const std::vector<FanOut::Return>& returns, const Done& done) {
+  std::vector<Waiting>& waiting = waiting_[at(producer, m)];
+  const std::size_t first = waiting.size();
+  for (const FanOut::Store& store : stores) waiting.push_back({&store, edge, Sink::nothing()});
+  const Stream stream = stream_between(producer, edge.layer, true);
+  for (const FanOut::Return& way : returns) {
+    const Movement& movement = way.movement;
+    const auto given = [&](const std::vector<std::int32_t>& by) {
+      After after = Sink::nothing();
+      for (const std::int32_t one : by) done(after, one);
+      return after;
+    };
+    After home = Sink::nothing();
+    if (movement.pattern != Pattern::scatter_gather) {
+      After after = given(way.after);
+      const Stream own = movement.pattern == Pattern::local_add ? Stream::compute : stream;
+      await_blocking(own, movement.devices, senders_of(movement), after);
+      const Op op = sink_.move_home(producer, edge, way, m, own, after);
+      moved(own, movement.devices, senders_of(movement), op);
+      Sink::add(home, Sink::done(op));
+    } else {
+      const bool sums = !movement.summing.empty();
+      After summed = Sink::nothing();
+      if (sums)
+        Sink::add(summed, Sink::done(sink_.sum_home(producer, edge, way, m, given(way.after))));
+      for (std::size_t i = 0; i < movement.legs.size(); ++i) {
+        const DeviceId ends[] = {movement.legs[i].from, movement.legs[i].to};
+        After after = sums ? summed : given(way.leg_after[i]);
+        await_blocking(stream, ends, 1, after);
+        const Op op = sink_.leg_home(producer, edge, way, i, m, stream, after);
+        moved(stream, ends, 1, op);
+        Sink::add(home, Sink::done(op));
+      }
+      if (movement.devices.size() > 1) {
+        const Op op = sink_.gather_home(producer, edge, way, m, home);
+        home = Sink::nothing();
+        Sink::add(home, Sink::done(op));
+      }
+    }
+    for (const std::int32_t cell : way.feeds) Sink::merge(gradient(producer, m, cell), home);
+    for (const std::int32_t store : way.stores) {
+      Sink::merge(waiting[first + static_cast<std::size_t>(store)].arrived, home);
+    }
+  }
+}
+
+}  // namespace parsim::lowering

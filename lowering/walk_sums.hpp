@@ -1,0 +1,308 @@
+// The walk's gradient synchronisation and updates, sharded states, and blocking sends. Private to
+// lowering/.
+#pragma once
+
+#include <algorithm>
+
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+template <class Sink>
+void Walk<Sink>::begin_sums() {
+  const Schedule& schedule = parts_.plan->schedule;
+  const std::vector<const SumFragment*>& sums = parts_.sums;
+  scatters_ = scatters_each_micro_batch(schedule);
+  sums_of_layer_.resize(parts_.layers.size());
+  split_weights_.resize(parts_.layers.size());
+  for (std::vector<std::size_t>& list : sums_of_layer_) list.clear();
+  for (std::vector<std::size_t>& list : split_weights_) list.clear();
+  sum_states_.assign(sums.size(), {});
+  sharded_.clear();
+  weight_units_.clear();
+  gradient_units_.clear();
+  gathered_.clear();
+  bool sharded = false;
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const SyncGroup& group = sums[s]->group;
+    SumState& state = sum_states_[s];
+    state.zero_stage = zero_stage_of(group, schedule);
+    sharded = sharded || state.zero_stage >= 2;
+    for (const LayerId id : group.layers) {
+      if (state.zero_stage == 3) split_weights_[id.index()].push_back(s);
+      if (!parts_.structure.flow.reaches_loss[id.index()]) continue;
+      sums_of_layer_[id.index()].push_back(s);
+      state.backward_of_all += adds_shares(s) ? 1 : schedule.micro_batches;
+    }
+    state.backward_left = state.backward_of_all;
+  }
+  if (!sharded) return;
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    sharded_.push_back(sums[s]->group);
+    sharded_.back().zero_stage = sum_states_[s].zero_stage;
+  }
+  weight_units_ = groups_by_devices(sharded_, 3);
+  gradient_units_ = groups_by_devices(sharded_, 2);
+}
+
+template <class Sink>
+std::vector<WeightGather> Walk<Sink>::gathers(std::int32_t stage,
+                                              const std::vector<LayerVisit>& visits) {
+  std::vector<WeightGather> all;
+  for (std::size_t t = 0; t < weight_units_.size(); ++t) {
+    const UnitsByVisit needs = units_by_visit(visits, sharded_, weight_units_[t]);
+    for (WeightGather& gather : weight_gathers(needs, gathered_[{stage, t}])) {
+      all.push_back(std::move(gather));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const WeightGather& a, const WeightGather& b) { return a.visit < b.visit; });
+  return all;
+}
+
+template <class Sink>
+std::vector<GradientBufferReuse> Walk<Sink>::buffer_reuses(
+    const std::vector<LayerVisit>& visits) const {
+  std::vector<GradientBufferReuse> all;
+  if (!scatters_) return all;  // gradients stay until the last one
+  for (const std::vector<std::size_t>& units : gradient_units_) {
+    for (const GradientBufferReuse& reuse :
+         gradient_buffer_reuses(filled_by_visit(visits, sharded_, units))) {
+      all.push_back(reuse);
+    }
+  }
+  std::stable_sort(
+      all.begin(), all.end(),
+      [](const GradientBufferReuse& a, const GradientBufferReuse& b) { return a.visit < b.visit; });
+  return all;
+}
+
+/// Before a micro-batch's backward pass: its gradients wait until those of the micro-batch before
+/// it are reduce-scattered.
+template <class Sink>
+void Walk<Sink>::begin_backward() {
+  for (const std::vector<std::size_t>& units : gradient_units_) {
+    Op last = Sink::never;
+    for (const std::size_t s : units) {
+      if (!sum_states_[s].summed.empty()) last = Sink::later(last, sum_states_[s].summed[0]);
+    }
+    for (const std::size_t s : units) {
+      if (!adds_shares(s)) continue;
+      sum_states_[s].buffer_free = last;
+      sum_states_[s].buffer_waited.clear();
+    }
+  }
+}
+
+/// Adds the reduce-scatter that a kernel must wait for to reuse a gradient buffer, and drops what
+/// the last micro-batch left in it.
+template <class Sink>
+void Walk<Sink>::await_gradient_buffer(LayerId id, DeviceId device, After& after) {
+  if (sharded_.empty()) return;
+  for (const std::size_t s : sums_of_layer_[id.index()]) {
+    SumState& state = sum_states_[s];
+    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
+    if (state.buffer_free == Sink::never ||
+        !std::binary_search(members.begin(), members.end(), device))
+      continue;
+    if (!state.buffer_waited.insert(device).second) continue;
+    Sink::add(after, Sink::done(state.buffer_free));
+    if (state.summed.empty() || !adds_shares(s)) continue;
+    After scattered = Sink::nothing();
+    Sink::add(scattered, Sink::done(state.summed[0]));
+    Sink::add(scattered, Sink::done(state.buffer_free));
+    sink_.drop_gradients(s, device, scattered);
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::gather(const WeightGather& wanted) {
+  SumState& state = sum_states_[wanted.unit];
+  // After these kernels the evicted units' memory is free, and no kernel reads what is overwritten.
+  std::map<DeviceId, Op> last = state.last_use;
+  for (const std::size_t unit : wanted.evicted) {
+    for (const auto& [device, op] : sum_states_[unit].last_use) {
+      const auto [at, fresh] = last.try_emplace(device, op);
+      if (!fresh) at->second = Sink::later(at->second, op);
+    }
+  }
+  After after = Sink::nothing();
+  for (const DeviceId device : parts_.sums[wanted.unit]->group.devices) {
+    const auto found = last.find(device);
+    if (found != last.end()) Sink::add(after, Sink::done(found->second));
+  }
+  state.gathered = sink_.gather_weights(wanted.unit, after);
+  state.waited.clear();
+}
+
+template <class Sink>
+void Walk<Sink>::await_weights(LayerId id, DeviceId device, After& after) {
+  for (const std::size_t s : split_weights_[id.index()]) {
+    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
+    if (!std::binary_search(members.begin(), members.end(), device)) continue;
+    // What comes later in the device's stream waits, too.
+    if (sum_states_[s].waited.insert(device).second)
+      Sink::add(after, Sink::done(sum_states_[s].gathered));
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::sum(std::size_t s) {
+  const SumFragment& fragment = *parts_.sums[s];
+  const SyncGroup& group = fragment.group;
+  SumState& state = sum_states_[s];
+  state.backward_left = state.backward_of_all;
+  // The last kernel on each device that adds to these gradients; the stream's order covers those
+  // before it.
+  std::vector<Op> last;
+  for (const std::vector<SumFragment::AwaitedKernel>& kernels : fragment.kernels) {
+    last.push_back(Sink::never);
+    for (const auto& [layer, cell] : kernels) {
+      last.back() =
+          Sink::later(last.back(), last_backward_[layer.index()][static_cast<std::size_t>(cell)]);
+    }
+  }
+  const std::size_t devices = group.devices.size();
+  for (std::size_t d = devices; d < last.size(); ++d) {
+    state.mirrors_done.push_back(Sink::done(last[d]));
+  }
+  const auto one = [](Op op) {
+    After after = Sink::nothing();
+    Sink::add(after, Sink::done(op));
+    return after;
+  };
+  if (group.served()) {
+    for (std::size_t d = 0; d < devices; ++d) {
+      state.summed.push_back(sink_.push(s, d, one(last[d])));
+    }
+    // A server that does nothing else answers at once; one on a busy device waits for its last
+    // kernel.
+    const bool busy =
+        std::any_of(parts_.layers.begin(), parts_.layers.end(), [&](const LayerFragment* layer) {
+          return std::find(layer->devices.begin(), layer->devices.end(), group.sync.server) !=
+                 layer->devices.end();
+        });
+    if (!busy) server_return(s);
+    return;
+  }
+  if (devices == 1) {
+    state.summed = {last[0]};
+  } else {
+    After after = Sink::nothing();
+    for (std::size_t d = 0; d < devices; ++d) Sink::add(after, Sink::done(last[d]));
+    state.summed.assign(devices, sink_.sum(s, adds_shares(s), after));
+  }
+  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
+    After after = one(state.summed[fragment.mirror_source[d]]);
+    Sink::add(after, state.mirrors_done[d]);
+    state.summed.push_back(sink_.send_sum(s, d, after));
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::server_return(std::size_t s) {
+  SumState& state = sum_states_[s];
+  After after = Sink::nothing();
+  for (const Op push : state.summed) Sink::add(after, Sink::done(push));
+  const When updated = Sink::done(sink_.server_update(s, after));
+  const std::size_t devices = parts_.sums[s]->group.devices.size();
+  for (std::size_t d = 0; d < parts_.sums[s]->holders.size(); ++d) {
+    After pulled = Sink::nothing();
+    Sink::add(pulled, updated);
+    // The server has received nothing from a mirror to tell that the old weights are no longer
+    // used.
+    if (d >= devices) Sink::add(pulled, state.mirrors_done[d - devices]);
+    sink_.pull(s, d, pulled);
+  }
+  state.returned = true;
+}
+
+template <class Sink>
+void Walk<Sink>::finish() {
+  // The optimizer steps when all gradients of its device are summed, as after loss.backward().
+  std::map<DeviceId, Op> last_sum;
+  for (std::size_t s = 0; s < parts_.sums.size(); ++s) {
+    // What one device has alone is summed by kernels, which its stream puts before the update.
+    const SumFragment& fragment = *parts_.sums[s];
+    const std::vector<Op>& summed = sum_states_[s].summed;
+    if (fragment.group.served() || fragment.holders.size() < 2 || summed.empty()) continue;
+    for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
+      const auto [at, fresh] = last_sum.try_emplace(fragment.holders[d], summed[d]);
+      if (!fresh) at->second = Sink::later(at->second, summed[d]);
+    }
+  }
+  for (std::size_t s = 0; s < parts_.sums.size(); ++s) {
+    const SumFragment& fragment = *parts_.sums[s];
+    const SyncGroup& group = fragment.group;
+    const SumState& state = sum_states_[s];
+    if (state.summed.empty() || state.returned) continue;
+    if (group.served()) {
+      server_return(s);
+      continue;
+    }
+    After updates = Sink::nothing();
+    for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
+      if (state.zero_stage > 0 && group.shards[d] == 0) continue;
+      After after = Sink::nothing();
+      Sink::add(after, Sink::done(state.summed[d]));
+      if (adds_shares(s)) {
+        const Op copied = sink_.copy_share(s, d, after);
+        after = Sink::nothing();
+        Sink::add(after, Sink::done(copied));
+      }
+      // Only a device's first update waits for the last sum: the others come after it in its
+      // stream.
+      const auto last = last_sum.find(fragment.holders[d]);
+      if (last != last_sum.end()) {
+        Sink::add(after, Sink::done(last->second));
+        last_sum.erase(last);
+      }
+      Sink::add(updates, Sink::done(sink_.update(s, d, after)));
+    }
+    // Weights that stay whole; what is split is gathered when it is needed.
+    if (state.zero_stage == 1 || state.zero_stage == 2) sink_.gather_weights(s, updates);
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::await_blocking(Stream stream, std::span<const DeviceId> devices,
+                                std::size_t senders, After& after) const {
+  if (!blocks(stream)) return;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const auto add = [&](const std::map<DeviceId, Op>& last) {
+      const auto found = last.find(devices[d]);
+      if (found != last.end()) Sink::add(after, Sink::done(found->second));
+    };
+    add(last_movement_);
+    if (d >= senders) add(last_kernel_);
+  }
+}
+
+template <class Sink>
+void Walk<Sink>::moved(Stream stream, std::span<const DeviceId> devices, std::size_t senders,
+                       Op op) {
+  if (!blocks(stream)) return;
+  for (const DeviceId device : devices) last_movement_.insert_or_assign(device, op);
+  for (std::size_t d = 0; d < senders; ++d) sending_[devices[d]].push_back(op);
+}
+
+template <class Sink>
+void Walk<Sink>::await_sent(DeviceId device, After& after) {
+  if (!parts_.plan->schedule.blocking_sends) return;
+  std::vector<Op>& sent = sending_[device];
+  for (const Op op : sent) Sink::add(after, Sink::done(op));
+  sent.clear();
+}
+
+template <class Sink>
+void Walk<Sink>::ran(LayerId id, DeviceId device, Op op) {
+  if (parts_.plan->schedule.blocking_sends) last_kernel_.insert_or_assign(device, op);
+  for (const std::size_t s : split_weights_[id.index()]) {
+    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
+    if (std::binary_search(members.begin(), members.end(), device)) {
+      sum_states_[s].last_use.insert_or_assign(device, op);
+    }
+  }
+}
+
+}  // namespace parsim::lowering
