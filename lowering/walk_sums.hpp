@@ -1,5 +1,5 @@
-// The walk's gradient synchronisation and updates, sharded states, and blocking sends. Private to
-// lowering/.
+// The walk's sums of gradients and updates, sharded states, and blocking sends.
+// Private to lowering/.
 #pragma once
 
 #include <algorithm>

@@ -38,8 +38,10 @@ TEST_CASE("estimate: equals the list schedule of the lowered plan on random plan
     strategies::StrategyInput input{network, cluster, *cost};
     input.batch = batch;
     lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
-    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-      const Plan plan = random_plan(network, 4, batch, seed);
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+      Plan plan = random_plan(network, 4, batch, seed);
+      if (seed % 3 == 1) plan = with_split_states(std::move(plan), seed);
+      plan.schedule.blocking_sends = seed % 4 == 3;
       const double expected =
           list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
       CAPTURE(network.name);
