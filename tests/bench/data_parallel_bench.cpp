@@ -34,18 +34,18 @@ struct Step {
 };
 
 Step data_parallel_step(std::int64_t nodes) {
-  Step step{
-      load_cluster(fmt::format("nodes:{}x8,device=v100-sxm2,intra=400GB/s,inter=25GB/s", nodes),
-                   "benchmark"),
-      nullptr,
-      {}};
-  step.cost = make_constant_efficiency(step.cluster);
-  const Network network = load_network("resnet50", {}, "benchmark");
-  StrategyInput input{network, step.cluster, *step.cost};
+  Step step{topologies::load_cluster(
+                fmt::format("nodes:{}x8,device=v100-sxm2,intra=400GB/s,inter=25GB/s", nodes),
+                "benchmark"),
+            nullptr,
+            {}};
+  step.cost = sim::make_constant_efficiency(step.cluster);
+  const Network network = networks::load_network("resnet50", {}, "benchmark");
+  strategies::StrategyInput input{network, step.cluster, *step.cost};
   input.batch = 32 * 8 * nodes;
   input.sync = Sync::Kind::ring;
   input.bucket = Bytes{0};  // one all-reduce per layer
-  step.dag = lower(network, step.cluster, plan_data(input));
+  step.dag = lowering::lower(network, step.cluster, strategies::plan_data(input));
   return step;
 }
 
@@ -67,7 +67,7 @@ std::string fault(const Step& step, const Timeline& first, const Timeline& timel
 
 void simulate_data_parallel(benchmark::State& state) {
   const Step step = data_parallel_step(state.range(0));
-  const auto executor = make_simgrid_executor(step.cluster, *step.cost, {});
+  const auto executor = sim::make_simgrid_executor(step.cluster, *step.cost, {});
   const Timeline first = executor->run(step.dag);
   Timeline timeline;
   for (auto _ : state) timeline = executor->run(step.dag);

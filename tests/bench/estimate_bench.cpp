@@ -15,13 +15,13 @@ namespace {
 
 /// remembers   one estimator prices all plans, as a search does; else each has a new one
 void estimate_one_layer_changes(benchmark::State& state, bool remembers) {
-  const Cluster cluster = load_cluster("dgx-v100", "benchmark");
-  const auto cost = make_constant_efficiency(cluster);
-  const Network network = load_network("resnet50", {}, "benchmark");
-  StrategyInput input{network, cluster, *cost};
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "benchmark");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const Network network = networks::load_network("resnet50", {}, "benchmark");
+  strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 256;
-  const Plan data = plan_data(input), split = plan_model_even(input);
-  Estimator estimator(input.step());
+  const Plan data = strategies::plan_data(input), split = strategies::plan_model_even(input);
+  lowering::Estimator estimator(input.step());
   Plan plan = data;
   const std::size_t layers = plan.layers.size();
   std::size_t changed = 0;
@@ -32,9 +32,10 @@ void estimate_one_layer_changes(benchmark::State& state, bool remembers) {
     changed = (changed + 7) % layers;
     plan.layers[changed] = split.layers[changed];
     sum +=
-        (remembers ? estimator.step_time(plan) : Estimator(input.step()).step_time(plan)).count();
+        (remembers ? estimator.step_time(plan) : lowering::Estimator(input.step()).step_time(plan))
+            .count();
   }
-  Estimator fresh(input.step());
+  lowering::Estimator fresh(input.step());
   const double whole = fresh.step_time(plan).count(), again = estimator.step_time(plan).count();
   if (!(std::abs(again - whole) <= 1e-9 * whole) || !(sum > 0)) {
     state.SkipWithError("a remembered estimate differs from a whole one");

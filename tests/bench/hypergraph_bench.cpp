@@ -48,7 +48,7 @@ constexpr std::array unequal{
     Instance{"resnet50", 4, 73108, 16},       Instance{"resnet50", 8, 184888, 16}};
 
 void run(benchmark::State& state, const Instance& instance, bool by_samples, bool equal) {
-  const Network network = load_network(instance.network, {}, "benchmark");
+  const Network network = networks::load_network(instance.network, {}, "benchmark");
   ModelOptions model_options;
   model_options.detail = Detail::simple;
   if (by_samples) {

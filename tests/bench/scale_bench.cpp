@@ -60,13 +60,13 @@ struct ChainStep {
 ChainStep chain_step(std::int64_t devices, std::int64_t layers) {
   const std::string machines =
       fmt::format("nodes:{}x8,device=v100-sxm2,intra=400GB/s,inter=25GB/s", devices / 8);
-  ChainStep step{chain(layers), load_cluster(machines, "benchmark"), nullptr, {}};
-  step.cost = make_constant_efficiency(step.cluster);
-  StrategyInput input{step.network, step.cluster, *step.cost};
+  ChainStep step{chain(layers), topologies::load_cluster(machines, "benchmark"), nullptr, {}};
+  step.cost = sim::make_constant_efficiency(step.cluster);
+  strategies::StrategyInput input{step.network, step.cluster, *step.cost};
   input.batch = 32 * devices;
   input.sync = Sync::Kind::ring;
   input.bucket = Bytes{0};  // one all-reduce per layer
-  step.dag = lower(step.network, step.cluster, plan_data(input));
+  step.dag = lowering::lower(step.network, step.cluster, strategies::plan_data(input));
   return step;
 }
 
@@ -77,9 +77,9 @@ double checksum(const Timeline& timeline) {
   return bytes * makespan(timeline).count();
 }
 
-void simulate_chain(benchmark::State& state, Engine engine, bool merge) {
+void simulate_chain(benchmark::State& state, sim::Engine engine, bool merge) {
   const ChainStep step = chain_step(state.range(0), state.range(1));
-  SimOptions options;
+  sim::SimOptions options;
   options.engine = engine;
   options.merge = merge;
   Timeline timeline;
@@ -105,21 +105,21 @@ void simulate_chain(benchmark::State& state, Engine engine, bool merge) {
   state.counters["peak_MB"] = used().peak_megabytes;
   state.counters["step_ms"] = makespan(timeline).count() * 1e3;
 }
-BENCHMARK_CAPTURE(simulate_chain, fast, Engine::fast, true)
+BENCHMARK_CAPTURE(simulate_chain, fast, sim::Engine::fast, true)
     ->ArgsProduct({{8, 64, 256, 4096, 16384}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_chain, simgrid, Engine::simgrid, true)
+BENCHMARK_CAPTURE(simulate_chain, simgrid, sim::Engine::simgrid, true)
     ->ArgsProduct({{8, 64, 256, 4096, 16384}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_chain, fast_every_rank, Engine::fast, false)
+BENCHMARK_CAPTURE(simulate_chain, fast_every_rank, sim::Engine::fast, false)
     ->ArgsProduct({{1024, 4096}, {160}})
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_chain, simgrid_every_rank, Engine::simgrid, false)
+BENCHMARK_CAPTURE(simulate_chain, simgrid_every_rank, sim::Engine::simgrid, false)
     ->ArgsProduct({{8, 64, 256, 4096}, {160}})
     ->ArgsProduct({{1024}, {10, 20, 40, 80, 160}})
     ->UseManualTime()
@@ -127,12 +127,12 @@ BENCHMARK_CAPTURE(simulate_chain, simgrid_every_rank, Engine::simgrid, false)
 
 /// The opposite of lock-step: every device sends messages of random sizes to random others over
 /// four streams, so that all flows are connected by contended links and end at different dates.
-void simulate_random_messages(benchmark::State& state, Engine engine) {
+void simulate_random_messages(benchmark::State& state, sim::Engine engine) {
   const std::int64_t devices = state.range(0);
-  const Cluster cluster = load_cluster(
+  const Cluster cluster = topologies::load_cluster(
       fmt::format("nodes:{}x8,device=v100-sxm2,intra=100GB/s,inter=25GB/s", devices / 8),
       "benchmark");
-  const auto cost = make_constant_efficiency(cluster);
+  const auto cost = sim::make_constant_efficiency(cluster);
   ExecDag dag(Network{}, 1, Precision::fp16, Optimizer::sgd);
   const TensorId tensor = dag.intern(Tensor{Tensor::Kind::parameter, 0, -1});
   std::minstd_rand random(1);
@@ -149,7 +149,7 @@ void simulate_random_messages(benchmark::State& state, Engine engine) {
     dag.add(Transfer{DeviceId{from}, DeviceId{to}, slice, slice, false},
             streams[static_cast<std::size_t>(below(4))], {});
   }
-  SimOptions options;
+  sim::SimOptions options;
   options.engine = engine;
   Timeline timeline;
   for (auto _ : state) {
@@ -157,19 +157,19 @@ void simulate_random_messages(benchmark::State& state, Engine engine) {
     timeline = make_simulator(cluster, *cost, options)->run(dag);
     state.SetIterationTime(used().seconds - before.seconds);
   }
-  options.engine = engine == Engine::fast ? Engine::simgrid : Engine::fast;
+  options.engine = engine == sim::Engine::fast ? sim::Engine::simgrid : sim::Engine::fast;
   const double other = makespan(make_simulator(cluster, *cost, options)->run(dag)).count();
   const double mine = makespan(timeline).count();
   if (!(std::abs(mine - other) <= 1e-6 * mine)) state.SkipWithError("the engines disagree");
   state.counters["messages"] = static_cast<double>(dag.size());
   state.counters["checksum"] = checksum(timeline);
 }
-BENCHMARK_CAPTURE(simulate_random_messages, fast, Engine::fast)
+BENCHMARK_CAPTURE(simulate_random_messages, fast, sim::Engine::fast)
     ->Arg(64)
     ->Arg(512)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_random_messages, simgrid, Engine::simgrid)
+BENCHMARK_CAPTURE(simulate_random_messages, simgrid, sim::Engine::simgrid)
     ->Arg(64)
     ->Arg(512)
     ->UseManualTime()
