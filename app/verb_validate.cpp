@@ -187,6 +187,10 @@ Outcome validated(const experiment::Arguments& arguments) {
 Outcome run_validate(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
   if (!path) return validated(arguments);
+  if (report::is_latex(*path)) {
+    throw InputError("--report", fmt::format("'{}' with 'validate'", experiment::shown_path(*path)),
+                     "accepted: .tex with compare and simulate, else a page");
+  }
   experiment::OutputFile file(*path, "--report");
   Outcome outcome = validated(arguments);
   file.commit(

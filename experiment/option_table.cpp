@@ -257,7 +257,8 @@ constexpr Option table[] = {
     {"--trace", "FILE", output, "simulate",
      "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
     {"--report", "FILE", output, "compare simulate validate",
-     "write an HTML page with drawings and tables"},
+     "write an HTML page with drawings and tables; if it ends in .tex (not with 'validate'), a "
+     "LaTeX table"},
     {"--no-timeline", "", output, runs,
      "leave the timelines out of the page, which makes it small"},
     {"--top", "N", output, "explain", "list only the N layers with the most work"},

@@ -29,6 +29,10 @@ namespace parsim::report {
 [[nodiscard]] std::optional<Table> jitter_table(const experiment::Experiment& experiment,
                                                 const std::vector<experiment::RunResult>& results);
 
+/// The first table in LaTeX, for a paper; needs booktabs. `results`: those of the rows.
+[[nodiscard]] std::string latex_table(const Document& document,
+                                      const std::vector<experiment::RunResult>& results);
+
 /// JSON of the contract: one result, or {"results": […], "best": …}. `advice`: what would fit if
 /// nothing does; else "".
 [[nodiscard]] std::string simulation_json(const experiment::Experiment& experiment,

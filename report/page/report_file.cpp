@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "report/runs.hpp"
 
 namespace parsim::report {
 
@@ -34,17 +35,18 @@ void ReportFile::write(const experiment::Experiment& experiment, Document& docum
     page.sections.back().result = result;
     if (page.best.empty() && result.fits()) page.best = result.strategy;
   }
-  file_->commit(render_page(page));
+  file_->commit(is_latex(path_) ? latex_table(document, results) : render_page(page));
   document.notes.push_back(fmt::format("report written to {}", experiment::shown_path(path_)));
 }
 
 std::optional<ReportFile> report_file(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
-  if (path) return ReportFile(*path, !arguments.has("--no-timeline"));
-  if (arguments.has("--no-timeline")) {
-    throw InputError("--no-timeline", "no report is written", "accepted: together with --report");
+  const bool page = path && !is_latex(*path);
+  if (arguments.has("--no-timeline") && !page) {
+    throw InputError("--no-timeline", "no page is written", "accepted: with the page of --report");
   }
-  return std::nullopt;
+  if (!path) return std::nullopt;
+  return ReportFile(*path, page && !arguments.has("--no-timeline"));
 }
 
 }  // namespace parsim::report

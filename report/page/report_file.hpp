@@ -1,4 +1,4 @@
-// --report: the file is opened before the work starts and appears when the page is complete.
+// --report: a page or a LaTeX table, opened before the work starts, there when it is complete.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,9 @@
 
 namespace parsim::report {
 
+/// True if `--report` of this name is a LaTeX table.
+[[nodiscard]] inline bool is_latex(std::string_view path) { return path.ends_with(".tex"); }
+
 class ReportFile {
  public:
   /// Throws InputError if the file cannot be written.
@@ -19,7 +22,7 @@ class ReportFile {
 
   [[nodiscard]] StrategySection section(const experiment::Experiment& experiment,
                                         const experiment::Run& run, const Plan& plan) const;
-  /// Writes the page and adds its path to the notes of the document. Rows without a section get one
+  /// Writes the file and adds its path to the notes of the document. Rows without a section get one
   /// with the reason why there is no plan.
   void write(const experiment::Experiment& experiment, Document& document,
              const std::vector<experiment::RunResult>& results,
@@ -31,7 +34,7 @@ class ReportFile {
   std::unique_ptr<experiment::OutputFile> file_;
 };
 
-/// Nothing without --report. Throws InputError for --no-timeline without --report.
+/// Nothing without --report. Throws InputError for --no-timeline without a page.
 [[nodiscard]] std::optional<ReportFile> report_file(const experiment::Arguments& arguments);
 
 }  // namespace parsim::report

@@ -5,6 +5,8 @@
 // then read the diff, and say in CHANGELOG.md why the numbers moved.
 #include <doctest/doctest.h>
 
+#include <fstream>
+
 #include "sim/sim.hpp"
 #include "tests/support/transcript.hpp"
 
@@ -25,6 +27,26 @@ TEST_CASE("golden: every report is what it was") {
     golden.text = finished.out;
   }
   if (testing::regenerating()) testing::rewrite(goldens);
+}
+
+TEST_CASE("golden: the LaTeX table of --report is what it was") {
+  const std::string golden = PARSIM_SOURCE_DIR "/tests/golden/compare-report.tex";
+  const testing::TemporaryFolder folder;
+  const std::vector<std::string> asked = {
+      "compare",
+      "--network",
+      "lenet5",
+      "--cluster",
+      "star:2,device=p100-sxm2*1+v100-sxm2*1,rate=25GB/s,latency=1us",
+      "--no-timings",
+      "--report",
+      "table.tex"};
+  const testing::Finished finished = testing::run_program(PARSIM_PROGRAM, asked, folder.folder());
+  CHECK(finished.exit_code == 0);
+  CHECK(finished.out.ends_with("report written to table.tex\n"));
+  const std::string table = testing::read_text(folder.path("table.tex"));
+  if (testing::regenerating()) std::ofstream(golden) << table;
+  CHECK(table == testing::read_text(golden));
 }
 
 TEST_CASE("golden: the fast engine makes the same tables") {

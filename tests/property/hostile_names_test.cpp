@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +17,7 @@
 #include "report/document.hpp"
 #include "report/dot.hpp"
 #include "report/page/html.hpp"
+#include "report/runs.hpp"
 #include "report/trace.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
@@ -38,7 +40,7 @@ bool holds_for_names(Law law) {
   return result.template is<rc::detail::SuccessResult>();
 }
 
-/// Pieces that mean something somewhere: to HTML, XML, DOT, JSON, CSV, Markdown, a terminal.
+/// Pieces that mean something somewhere: to HTML, XML, DOT, JSON, CSV, Markdown, LaTeX, a terminal.
 std::string any_name() {
   static const std::vector<std::string> pieces{"<script>alert(1)</script>",
                                                "\"",
@@ -62,6 +64,8 @@ std::string any_name() {
                                                "->",
                                                "=",
                                                "%s",
+                                               "$#_&^~",
+                                               "[",
                                                "ü",
                                                "€",
                                                "\xff",
@@ -109,6 +113,37 @@ void check_dot(const std::string& text, std::size_t boxes, std::size_t edges) {
   RC_ASSERT(no_controls(text));
 }
 
+/// A table of a head, its units and two rows of one column in ASCII, whose braces match, without
+/// another command than those that print a character.
+void check_latex(const std::string& text) {
+  static const std::vector<std::string> commands{
+      "textbackslash", "textasciitilde", "textasciicircum", "textless",  "textgreater",
+      "textbar",       "char",           "begin",           "centering", "caption",
+      "toprule",       "midrule",        "bottomrule",      "end",       "dagger"};
+  int open = 0, columns = 0, rows = 0;
+  for (std::size_t i = text.find('\n') + 1; i < text.size(); ++i) {
+    RC_ASSERT(static_cast<unsigned char>(text[i]) < 0x80U);
+    RC_ASSERT(std::string("#%_$^~<>|\"").find(text[i]) == std::string::npos);
+    open += text[i] == '{' ? 1 : text[i] == '}' ? -1 : 0;
+    RC_ASSERT(open >= 0);
+    columns += text[i] == '&' ? 1 : 0;
+    if (text[i] != '\\') continue;
+    std::size_t end = ++i;
+    while (end < text.size() && std::isalpha(static_cast<unsigned char>(text[end])) != 0) ++end;
+    if (end == i) {  // one character, printed, or the end of a row
+      rows += text[i] == '\\' ? 1 : 0;
+      RC_ASSERT(std::string("\\#$%&_{} ").find(text[i]) != std::string::npos);
+      continue;
+    }
+    RC_ASSERT(std::find(commands.begin(), commands.end(), text.substr(i, end - i)) !=
+              commands.end());
+    i = end - 1;
+  }
+  RC_ASSERT(open == 0);
+  RC_ASSERT(rows == 4);
+  RC_ASSERT(columns == 0);
+}
+
 TEST_CASE("hostile names: DOT of networks, clusters and DAGs stays a graph") {
   CHECK(holds_for_names([] {
     const Named named;
@@ -153,7 +188,7 @@ TEST_CASE("hostile names: SimGrid's XML keeps every name but control characters"
   }));
 }
 
-TEST_CASE("hostile names: CSV, Markdown, tables and HTML stay what they are") {
+TEST_CASE("hostile names: CSV, Markdown, LaTeX, tables and HTML stay what they are") {
   CHECK(holds_for_names([] {
     const std::vector<std::string> names{any_name() + "1", any_name() + "2"};
     report::Document document;
@@ -171,6 +206,8 @@ TEST_CASE("hostile names: CSV, Markdown, tables and HTML stay what they are") {
     }
     const std::string md = report::render_md(document, false);
     RC_ASSERT(std::count(md.begin(), md.end(), '\n') == 5);  // head, rule, two rows, empty line
+    document.head = {names[0]};
+    check_latex(report::latex_table(document, std::vector<experiment::RunResult>(2)));
     const std::string markup = report::html(names[0], 20'000);
     RC_ASSERT(markup.find_first_of("<>\"'") == std::string::npos);
     RC_ASSERT(no_controls(markup));
