@@ -25,4 +25,9 @@ Seconds Estimator::step_time(const Plan& plan) {
   return state_->timer.latest();
 }
 
+std::vector<MemoryUse> Estimator::memory(const Plan& plan) {
+  state_->walk.parts().find(plan);
+  return memory_use(state_->walk.parts());
+}
+
 }  // namespace parsim::lowering

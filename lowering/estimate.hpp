@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/cost_model.hpp"
 #include "core/plan.hpp"
+#include "lowering/memory.hpp"
 
 namespace parsim::lowering {
 
@@ -46,6 +48,8 @@ class Estimator {
   /// and optimizer are taken to be the input's. Throws InputError for a plan that cannot be
   /// lowered.
   [[nodiscard]] Seconds step_time(const Plan& plan);
+  /// memory_use() of a plan at the plan's own precisions, as quick.
+  [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
 
  private:
   struct State;

@@ -50,12 +50,13 @@ Structure::Structure(const Network& network)
 std::size_t Fragments::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
 
 Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
-                     std::int64_t samples, Pricer* pricer)
+                     std::int64_t samples, Pricer* pricer, bool returns)
     : network_(network),
       cluster_(cluster),
       structure_(structure),
       samples_(samples),
       pricer_(pricer),
+      returns_(returns),
       element_(pricer == nullptr ? 0 : element_bytes(pricer->input.precision)),
       layers_(network.layers.size()),
       numbers_(network.layers.size()),
@@ -181,6 +182,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   TensorLayout layout(home.cells);
   FanOut fan_out;
   std::vector<GradientReturn> backs(readers.size());
+  std::vector<LayerId> first_reader;  // by arrival
   std::vector<std::int32_t> additions(home.cells.size(), 0);
   const auto canonical = [&](std::int32_t cell) {
     return static_cast<std::size_t>(home.canonical[static_cast<std::size_t>(cell)]);
@@ -191,7 +193,8 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     FanOut::Edge& edge = fan_out.edges.emplace_back();
     cells_kept_ += reader.cells.size();
     edge.sources = layout.bring(wanted, cluster_);
-    edge.gradient = structure_.flow.wants[producer.index()] &&
+    first_reader.resize(layout.arrivals().size(), readers[r].layer);
+    edge.gradient = returns_ && structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];
     if (!edge.gradient) continue;
     backs[r] = return_gradients(layout, wanted);
@@ -235,7 +238,8 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   }
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
-    fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs});
+    fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs,
+                                first_reader[fan_out.arrivals.size()]});
     fan_out.legs += movement.legs.size();
   }
   if (!apart) {

@@ -44,6 +44,7 @@ struct FanOut {
     PricedCommunication price;
     std::vector<PricedCommunication> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
+    LayerId reader;             ///< the first that needs it
   };
   std::vector<Arrival> arrivals;
   std::size_t legs = 0;  ///< of all arrivals
@@ -133,9 +134,10 @@ struct Pricer {
 /// All fragments of one size of micro-batch.
 class Fragments {
  public:
-  /// pricer   null: fragments have no prices
+  /// pricer    null: fragments have no prices
+  /// returns   false: how gradients return is left out
   Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
-            std::int64_t samples, Pricer* pricer);
+            std::int64_t samples, Pricer* pricer, bool returns);
 
   /// Number of the layer's fragment for a plan.
   std::int32_t layer(LayerId id, const LayerPlan& plan);
@@ -180,6 +182,7 @@ class Fragments {
   const Structure& structure_;
   std::int64_t samples_;
   Pricer* pricer_;
+  bool returns_;
   std::int64_t element_ = 0;
   std::size_t cells_kept_ = 0;
   std::vector<std::deque<LayerFragment>> layers_;

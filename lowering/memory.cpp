@@ -4,9 +4,7 @@
 #include <map>
 #include <set>
 
-#include "lowering/recompute.hpp"
-#include "lowering/reshard.hpp"
-#include "lowering/sync.hpp"
+#include "lowering/plan_fragments.hpp"
 #include "lowering/zero_schedule.hpp"
 
 namespace parsim::lowering {
@@ -23,24 +21,21 @@ struct Kept {
 
 class Accounting {
  public:
-  Accounting(const Network& network, const Cluster& cluster, const Plan& plan)
-      : network_(network),
-        cluster_(cluster),
-        plan_(plan),
-        element_(element_bytes(plan.precision)),
-        gradient_(gradient_bytes(plan.precision, plan.reduce_precision)),
-        dropped_(dropped_outputs(network, plan)),
+  explicit Accounting(const PlanFragments& parts)
+      : parts_(parts),
+        network_(parts.network),
+        plan_(*parts.plan),
+        element_(element_bytes(plan_.precision)),
+        gradient_(gradient_bytes(plan_.precision, plan_.reduce_precision)),
+        dropped_(parts.dropped),
         drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
-        bytes_(kept_bytes(network, element_)),
-        kept_(cluster.devices.size()),
-        use_(cluster.devices.size()) {}
+        bytes_(kept_bytes(network_, element_)),
+        kept_(parts.cluster.devices.size()),
+        use_(parts.cluster.devices.size()) {}
 
   std::vector<MemoryUse> run() {
     keep_what_is_made_again_from();
     activations();
-    const bool splits = std::any_of(plan_.layers.begin(), plan_.layers.end(),
-                                    [](const LayerPlan& layer) { return zero_stage(layer) >= 2; });
-    if (drops_ || splits) find_visits();
     states();
     for (const RankList& list : plan_.schedule.rank_lists) {
       for (const DeviceId device : list.devices) in_flight(list, device);
@@ -50,24 +45,22 @@ class Accounting {
 
  private:
   void activations();
+  void own_data(LayerId id);
+  void received(const Movement& movement, std::int32_t stage);
   void keep_what_is_made_again_from();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
   void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
-  void find_visits();
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
   void in_flight(const RankList& list, DeviceId device);
 
+  const PlanFragments& parts_;
   const Network& network_;
-  const Cluster& cluster_;
   const Plan& plan_;
   std::int64_t element_, gradient_;  ///< bytes of an element, of a parameter's gradient
-  std::vector<bool> dropped_;
+  const std::vector<bool>& dropped_;
   bool drops_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
-  /// By stage, backward and forward; only if outputs are dropped or states sharded.
-  std::vector<std::vector<LayerVisit>> visits_, forward_visits_;
-  std::vector<TensorLayout> layouts_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
 };
@@ -99,67 +92,58 @@ void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
 }
 
 void Accounting::activations() {
-  const std::int64_t samples = plan_.batch / plan_.schedule.micro_batches;
+  const std::vector<std::int32_t>& stages = plan_.schedule.stage_of_layer;
   for (std::size_t l = 0; l < network_.layers.size(); ++l) {
     const LayerId id{l};
-    const Layer& layer = network_[id];
-    const LayerPlan& plan = plan_.layers[l];
-    const std::int32_t stage = plan_.schedule.stage_of_layer[l];
-    layouts_.emplace_back(cells(network_, id, plan, samples));
-    const std::vector<Cell>& all = layouts_.back().cells();
-    const bool source = layer.kind.as<Input>() != nullptr;
+    const LayerFragment& fragment = *parts_.layers[l];
+    if (parts_.structure.flow.source[l]) continue;
+    for (std::size_t c = 0; c < fragment.cells.size(); ++c) {
+      // Parts of the contraction on one device add up in one store.
+      const Cell& cell = fragment.cells[c];
+      if (cell.contraction > 0 && fragment.canonical[c] != static_cast<std::int32_t>(c)) continue;
+      const std::int64_t elements = cell.part.out.volume();
+      Kept& kept = kept_[cell.device.index()];
+      kept.largest_gradient =
+          std::max(kept.largest_gradient, 2 * elements * element_);  // of output and input
+      count_output(id, stages[l], kept, elements);
+    }
+    own_data(id);
+    for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
+      received(arrival.movement, stages[arrival.reader.index()]);
+    }
+  }
+}
+
+/// A layer that reads the data has its own copy.
+void Accounting::own_data(LayerId id) {
+  const Layer& layer = network_[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    if (!parts_.structure.flow.source[layer.inputs[i].index()]) continue;
     const std::vector<Shape> inputs = input_shapes(network_, id);
-    if (!source) {
-      for (std::size_t c = 0; c < all.size(); ++c) {
-        // Parts of the contraction on one device add up in one store.
-        const bool again =
-            all[c].contraction > 0 &&
-            std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(c),
-                        [&](const Cell& other) {
-                          return other.device == all[c].device && other.part.out == all[c].part.out;
-                        });
-        if (again) continue;
-        const std::int64_t bytes = all[c].part.out.volume() * element_;
-        Kept& kept = kept_[all[c].device.index()];
-        kept.largest_gradient = std::max(kept.largest_gradient, 2 * bytes);  // of output and input
-        count_output(id, stage, kept, all[c].part.out.volume());
-      }
+    for (const Cell& cell : parts_.layers[id.index()]->cells) {
+      kept_[cell.device.index()].by_stage[plan_.schedule.stage_of_layer[id.index()]] +=
+          input_region(layer.kind, inputs, layer.out, i, cell.part).volume() * element_;
     }
-    for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
-      const std::size_t producer = layer.inputs[i].index();
-      std::vector<Need> needs;
-      for (const Cell& cell : all) {
-        needs.push_back(
-            {cell.device, input_region(layer.kind, inputs, layer.out, i, cell.part), cell.replica});
-      }
-      if (network_.layers[producer].kind.as<Input>() != nullptr) {  // its own copy of the data
-        for (const Need& need : needs)
-          kept_[need.device.index()].by_stage[stage] += need.region.volume() * element_;
-        continue;
-      }
-      const std::size_t known = layouts_[producer].arrivals().size();
-      (void)layouts_[producer].bring(needs, cluster_);
-      for (std::size_t a = known; a < layouts_[producer].arrivals().size(); ++a) {
-        const Movement& movement = layouts_[producer].arrivals()[a];
-        std::int64_t moved = 0;
-        for (const Region& region : movement.regions) moved += region.volume();
-        for (std::size_t d = 0; d < movement.devices.size(); ++d) {
-          std::int64_t received = moved;
-          if (movement.pattern == Pattern::all_gather) received -= movement.regions[d].volume();
-          if (movement.pattern == Pattern::all_to_all) {
-            received = movement.needs[d].volume() -
-                       intersect(movement.needs[d], movement.regions[d]).volume();
-          }
-          const bool sender_only =
-              d == 0 && movement.legs.empty() &&
-              (movement.pattern == Pattern::broadcast || !is_collective(movement.pattern));
-          if (sender_only) continue;
-          Kept& kept = kept_[movement.devices[d].index()];
-          kept.by_stage[stage] += received * element_;
-          kept.largest_arrival = std::max(kept.largest_arrival, received * element_);
-        }
-      }
+  }
+}
+
+void Accounting::received(const Movement& movement, std::int32_t stage) {
+  std::int64_t moved = 0;
+  for (const Region& region : movement.regions) moved += region.volume();
+  for (std::size_t d = 0; d < movement.devices.size(); ++d) {
+    std::int64_t elements = moved;
+    if (movement.pattern == Pattern::all_gather) elements -= movement.regions[d].volume();
+    if (movement.pattern == Pattern::all_to_all) {
+      elements =
+          movement.needs[d].volume() - intersect(movement.needs[d], movement.regions[d]).volume();
     }
+    const bool sender_only =
+        d == 0 && movement.legs.empty() &&
+        (movement.pattern == Pattern::broadcast || !is_collective(movement.pattern));
+    if (sender_only) continue;
+    Kept& kept = kept_[movement.devices[d].index()];
+    kept.by_stage[stage] += elements * element_;
+    kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
   }
 }
 
@@ -167,9 +151,11 @@ void Accounting::states() {
   const std::int64_t states = optimizer_bytes(plan_.precision, plan_.optimizer);
   const std::int64_t travelling = element_bytes(plan_.reduce_precision);
   std::vector<std::vector<std::int64_t>> buckets(use_.size());
-  std::vector<std::span<const Cell>> cells;
-  for (const TensorLayout& layout : layouts_) cells.emplace_back(layout.cells());
-  const std::vector<SyncGroup> groups = sync_groups(network_, plan_, cells);
+  std::vector<SyncGroup> groups;
+  for (const SumFragment* sum : parts_.sums) {
+    groups.push_back(sum->group);
+    groups.back().zero_stage = zero_stage_of(sum->group, plan_.schedule);
+  }
   // Shares of the sums add up, or whole gradients of several micro-batches do.
   const bool scatters = scatters_each_micro_batch(plan_.schedule);
   for (const SyncGroup& group : groups) {
@@ -222,33 +208,20 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
     }
   };
   for (const std::vector<std::size_t>& units : gathered) {
-    for (std::size_t stage = 0; stage < visits_.size(); ++stage) {
-      add(units, most_gathered(units_by_visit(forward_visits_[stage], groups, units),
-                               units_by_visit(visits_[stage], groups, units), weights));
+    for (std::size_t stage = 0; stage < parts_.members.size(); ++stage) {
+      add(units,
+          most_gathered(units_by_visit(parts_.forward_visits[stage], groups, units),
+                        units_by_visit(parts_.backward_visits[stage], groups, units), weights));
     }
   }
   if (!lets_go) return;
   std::vector<LayerVisit> back;  // of all stages, as they follow one another with one micro-batch
-  for (auto stage = visits_.rbegin(); stage != visits_.rend(); ++stage) {
+  const auto& visits = parts_.backward_visits;
+  for (auto stage = visits.rbegin(); stage != visits.rend(); ++stage) {
     back.insert(back.end(), stage->begin(), stage->end());
   }
   for (const std::vector<std::size_t>& units : filled) {
     add(units, most_filled(filled_by_visit(back, groups, units), gradients));
-  }
-}
-
-void Accounting::find_visits() {
-  const GradientFlow flow = gradient_flow(network_);
-  std::vector<std::vector<LayerId>> members;
-  for (std::size_t l = 0; l < network_.layers.size(); ++l) {
-    const auto stage = static_cast<std::size_t>(plan_.schedule.stage_of_layer[l]);
-    members.resize(std::max(members.size(), stage + 1));
-    members[stage].emplace_back(l);
-  }
-  for (const auto& layers : members) {
-    visits_.push_back(backward_visits(network_, flow, dropped_, layers));
-    forward_visits_.emplace_back();
-    for (const LayerId id : layers) forward_visits_.back().push_back({id, true});
   }
 }
 
@@ -259,7 +232,7 @@ std::int64_t Accounting::backward_peak(const Kept& kept, std::int32_t stage) con
   std::int64_t now = known == kept.by_stage.end() ? 0 : known->second;
   std::int64_t peak = now;
   if (kept.outputs.empty()) return peak;
-  for (const LayerVisit& visit : visits_[static_cast<std::size_t>(stage)]) {
+  for (const LayerVisit& visit : parts_.backward_visits[static_cast<std::size_t>(stage)]) {
     const std::int64_t bytes = kept.outputs[visit.layer.index()];
     now += visit.forward ? bytes : -bytes;
     peak = std::max(peak, now);
@@ -302,7 +275,11 @@ std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer) {
 
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                   const Plan& plan) {
-  return Accounting(network, cluster, plan).run();
+  PlanFragments parts(network, cluster, nullptr, false);
+  parts.find(plan);
+  return memory_use(parts);
 }
+
+std::vector<MemoryUse> memory_use(const PlanFragments& parts) { return Accounting(parts).run(); }
 
 }  // namespace parsim::lowering

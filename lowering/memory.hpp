@@ -9,6 +9,8 @@
 
 namespace parsim::lowering {
 
+struct PlanFragments;
+
 /// Peak memory of one device and what it is made of.
 struct MemoryUse {
   Bytes weights, gradients, optimizer_state, activations, communication;
@@ -55,5 +57,7 @@ struct MemoryUse {
 /// libraries, their buffers and fragmentation are not counted (headroom.hpp).
 [[nodiscard]] std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                                 const Plan& plan);
+/// The same of a plan whose fragments have been found.
+[[nodiscard]] std::vector<MemoryUse> memory_use(const PlanFragments& parts);
 
 }  // namespace parsim::lowering

@@ -1,8 +1,8 @@
-// Before the walk: finds the fragments of a plan, only those that the plan before did not have.
+#include "lowering/plan_fragments.hpp"
+
 #include <algorithm>
 
 #include "lowering/issue_order.hpp"
-#include "lowering/walk.hpp"
 
 namespace parsim::lowering {
 
@@ -49,13 +49,14 @@ void PlanFragments::find(const Plan& wanted) {
     fresh = true;
   }
   Fragments& fragments =
-      by_samples_.try_emplace(samples, network, cluster, structure, samples, pricer_).first->second;
+      by_samples_.try_emplace(samples, network, cluster, structure, samples, pricer_, returns_)
+          .first->second;
   previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
-  find_fragments(wanted, fragments, fresh);
+  find_changed(wanted, fragments, fresh);
   previous_samples_ = samples;
 }
 
-void PlanFragments::find_fragments(const Plan& wanted, Fragments& fragments, bool fresh) {
+void PlanFragments::find_changed(const Plan& wanted, Fragments& fragments, bool fresh) {
   const std::size_t count = wanted.layers.size();
   if (fresh) {
     previous_.layers.assign(count, {});

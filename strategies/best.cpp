@@ -88,11 +88,6 @@ void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
   }
 }
 
-Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator,
-                      const Plan& plan) {
-  return {overcommit(input, plan), estimator.step_time(plan)};
-}
-
 /// Local search from a start: a change is kept if it makes the plan better. Returns the number
 /// kept. `begin`, `share`: for progress, which part of all searching this is.
 std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator, Moves& moves,
@@ -106,15 +101,11 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
     if (!moves.propose(candidate.plan)) continue;
     bool better = false;
     try {
-      const Seconds step = estimator.step_time(candidate.plan);
-      // Memory is computed only for plans that are fast enough to matter.
-      if (step < candidate.price.step || !candidate.price.fits()) {
-        const Price price{overcommit(input, candidate.plan), step};
-        better = price.better_than(candidate.price);
-        if (better) {
-          validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
-          candidate.price = price;
-        }
+      const Price price = estimated_price(input, estimator, candidate.plan, candidate.price);
+      better = price.better_than(candidate.price);
+      if (better) {
+        validate(candidate.plan, input.network, input.cluster, "strategy 'best'");
+        candidate.price = price;
       }
     } catch (const InputError&) {  // the change makes an impossible plan
       better = false;

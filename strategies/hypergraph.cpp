@@ -66,7 +66,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
     if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
     const Price bound{0, receiving_time(input, candidates[i].elements) / hopeless};
     if (!ranked.empty() && nearest.better_than(bound)) continue;
-    ranked.push_back({i, {overcommit(input, plan), estimator.step_time(plan)}});
+    ranked.push_back({i, estimated_price(input, estimator, plan)});
     if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
       nearest = ranked.back().price;
   }

@@ -23,9 +23,6 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   constexpr std::int64_t farthest = 4;        // layers: a convolution and what follows it
   constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
   constexpr double rounding_noise = 1e-9;
-  const auto step_of = [&](const Plan& plan) {
-    return estimator.step_time(with_memory_options(input, plan));
-  };
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
   if (start.first.size() < 2 || 2 * each > most_work) return start;
@@ -34,7 +31,7 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   const std::vector<Layer>& chain = input.network.layers;
   const std::int64_t first_kernel =
       std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
-  Price least{overcommit(input, start.plan), step_of(start.plan)};
+  Price least = estimated_price(input, estimator, start.plan);
   std::size_t work = each;
   for (bool moved = true; moved;) {
     moved = false;
@@ -50,10 +47,7 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
         Staged other{from, {}};
         other.first[s] = static_cast<std::size_t>(border);
         other.plan = make(other.first);
-        Price price{0, step_of(other.plan)};
-        // Memory is computed only for plans that are fast enough to matter.
-        if (least.fits() && price.step >= least.step) continue;
-        price.overcommit = overcommit(input, other.plan);
+        const Price price = estimated_price(input, estimator, other.plan, least);
         if (!price.better_than({least.overcommit, least.step * (1 - rounding_noise)})) continue;
         least = price;
         start = std::move(other);

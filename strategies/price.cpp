@@ -99,7 +99,10 @@ std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Pl
 }
 
 std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
-  const std::vector<lowering::MemoryUse> uses = memory_use(input, plan);
+  return overcommit(input, memory_use(input, plan));
+}
+
+std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::MemoryUse>& uses) {
   std::int32_t most = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const std::int64_t needed = uses[i].total().value;
@@ -109,6 +112,18 @@ std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
     most = std::max(most, std::max(1, static_cast<std::int32_t>(std::ceil(std::log2(times)))));
   }
   return most;
+}
+
+Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
+                      const Price& limit) {
+  if (input.recompute != Recompute::none || input.zero_stage != 0) {
+    const Plan saving = with_memory_options(input, plan);
+    const Seconds step = estimator.step_time(saving);
+    return {overcommit(input, estimator.memory(saving)), step};
+  }
+  const Seconds step = estimator.step_time(plan);
+  if (limit.fits() && step >= limit.step) return {limit.overcommit, step};
+  return {overcommit(input, estimator.memory(plan)), step};
 }
 
 bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }

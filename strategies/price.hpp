@@ -1,10 +1,11 @@
 // Candidate plans priced by simulation, for strategies that choose among several.
 #pragma once
 
+#include <limits>
 #include <span>
 
 #include "core/executor.hpp"
-#include "lowering/memory.hpp"
+#include "lowering/estimate.hpp"
 #include "strategies/strategies.hpp"
 
 namespace parsim::strategies {
@@ -40,6 +41,14 @@ struct Price {
 /// the least n such that no device needs more than 2^n times its usable memory. Coarse, so that one
 /// byte does not decide between plans.
 [[nodiscard]] std::int32_t overcommit(const StrategyInput& input, const Plan& plan);
+[[nodiscard]] std::int32_t overcommit(const StrategyInput& input,
+                                      const std::vector<lowering::MemoryUse>& uses);
+/// By estimate, of the plan with memory options. A plan that is no faster than `limit`, which fits,
+/// may get its over-commitment: it is not better anyhow.
+[[nodiscard]] Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator,
+                                    const Plan& plan,
+                                    const Price& limit = {
+                                        0, Seconds{std::numeric_limits<double>::infinity()}});
 /// Whether every device can hold its part of the plan.
 [[nodiscard]] bool fits(const StrategyInput& input, const Plan& plan);
 
