@@ -2,13 +2,13 @@
 // in run_f32.cu and run_bf16.cu.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <string>
 #include <vector>
 
 #include "hw/cuda/devices.hpp"
 #include "hw/hardware.hpp"
+
+struct __nv_bfloat16;
 
 namespace parsim::hw {
 
