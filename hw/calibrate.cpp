@@ -135,18 +135,14 @@ std::vector<Calibration::Group> Calibration::neighbours(const ExecDag& dag) {
 
 void Calibration::add(const ExecDag& dag, const Group& group, const std::vector<Beside>& times) {
   const Activity kernel = kernel_activity(dag, group[0].op).value();
-  for (const bool message : {false, true}) {
-    const InterferencePair pair = message ? InterferencePair{Activity::communication, kernel}
-                                          : InterferencePair{kernel, Activity::communication};
-    const Beside& time = times.at(message ? 1 : 0);
-    for (std::size_t p = 0; p < interference_pairs.size(); ++p) {
-      if (interference_pairs[p].activity != pair.activity ||
-          interference_pairs[p].during != pair.during) {
-        continue;
-      }
-      profile_.interference_samples.push_back(
-          {model_of(group[0].device), p, time.alone, time.during});
-    }
+  const Activity message = Activity::communication;
+  for (std::size_t p = 0; p < interference_pairs.size(); ++p) {
+    const auto& [activity, during] = interference_pairs[p];
+    const bool slows_kernel = activity == kernel && during == message;
+    if (!slows_kernel && !(activity == message && during == kernel)) continue;
+    const Beside& time = times.at(slows_kernel ? 0 : 1);
+    profile_.interference_samples.push_back(
+        {model_of(group[0].device), p, time.alone, time.during});
   }
 }
 
