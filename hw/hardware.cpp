@@ -59,6 +59,7 @@ void check_fits(const ExecDag& dag, const Machine& machine) {
 Measurement measurement_of(const std::vector<Seconds>& steps,
                            const std::vector<Timeline>& with_events) {
   Measurement result;
+  if (with_events.empty()) return result;
   result.step = spread_of(steps);
   std::vector<Seconds> times;
   for (const Timeline& run : with_events) times.push_back(makespan(run));
@@ -72,33 +73,28 @@ Measurement measurement_of(const std::vector<Seconds>& steps,
   return result;
 }
 
-Runs measure(const Hardware& hardware, const std::vector<ExecDag>& dags, int steps) {
-  Runs all{{hardware.machine, {}}, 0};
-  for (const ExecDag& dag : dags) {
-    Measurement run;
-    const auto refuse = [&](const std::exception& error, int exit_code) {
-      run = {};
-      run.error = error.what();
-      if (all.exit_code == 0) all.exit_code = exit_code;
-    };
-    try {
-      check_fits(dag, hardware.machine);
-      run = hardware.step(dag, steps);
-    } catch (const MemoryError& error) {
-      refuse(error, 5);
-      run.fits = false;
-    } catch (const InputError& error) {
-      refuse(error, 2);
-    } catch (const LaunchError&) {
-      throw;
-    } catch (const HardwareError& error) {
-      refuse(error, 3);
-    }
-    run.network = dag.network.name;
-    run.strategy = dag.strategy;
-    all.measured.runs.push_back(std::move(run));
+void add_run(Runs& runs, const ExecDag& dag, const std::function<Measurement()>& step) {
+  Measurement run;
+  const auto refuse = [&](const std::exception& error, int exit_code) {
+    run.error = error.what();
+    if (runs.exit_code == 0) runs.exit_code = exit_code;
+  };
+  try {
+    check_fits(dag, runs.measured.machine);
+    run = step();
+  } catch (const MemoryError& error) {
+    refuse(error, 5);
+    run.fits = false;
+  } catch (const InputError& error) {
+    refuse(error, 2);
+  } catch (const LaunchError&) {
+    throw;
+  } catch (const HardwareError& error) {
+    refuse(error, 3);
   }
-  return all;
+  run.network = dag.network.name;
+  run.strategy = dag.strategy;
+  runs.measured.runs.push_back(std::move(run));
 }
 
 }  // namespace parsim::hw

@@ -19,7 +19,9 @@
 #include "core/errors.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
-#include "hw/hardware.hpp"
+#include "hw/calibrate.hpp"
+#include "hw/cuda_executor.hpp"
+#include "hw/host_executor.hpp"
 #include "hw/launch.hpp"
 #include "hw/rendezvous.hpp"
 #include "hw/tensor_slices.hpp"
@@ -186,6 +188,45 @@ void write(const std::string& path, const std::string& text) {
   }
 }
 
+/// What the verb asks of this machine. One of several processes speaks for all.
+template <class Executed>
+int answer(Executed& machine, const Options& options, const std::vector<ExecDag>& dags,
+           bool speaks) {
+  const auto say = [&](const std::string& text) {
+    if (speaks) write(options.text("-o", ""), text);
+  };
+  const Machine& here = machine.hardware().machine;
+  const auto count = [&](const char* flag) {
+    return whole_number(options.text(flag, here.backend == "host" ? "9" : "30"), flag);
+  };
+  if (options.verb == "probe") {
+    say(to_json(here));
+    return 0;
+  }
+  if (options.verb == "calibrate") {
+    say(to_json(hw::calibrate(machine, dags, count("--samples"))));
+    return 0;
+  }
+  if (options.verb == "check") {
+    std::string report;
+    for (const ExecDag& dag : dags) {
+      const std::string difference = machine.check(dag);
+      report += fmt::format("{} {}: {}\n", dag.network.name, dag.strategy,
+                            difference.empty() ? "equal within the tolerance" : difference);
+      if (!difference.empty()) throw hw::HardwareError(report);
+    }
+    say(report);
+    return 0;
+  }
+  const hw::Runs runs = hw::measure(machine, dags, count("--steps"));
+  say(to_json(runs.measured));
+  for (const Measurement& row : runs.measured.runs) {
+    if (row.error.empty() || !speaks) continue;
+    fmt::print(stderr, "parsim-hw: {} {}: {}\n", row.network, row.strategy, row.error);
+  }
+  return runs.exit_code;
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     fmt::print("{}", usage);
@@ -197,59 +238,14 @@ int run(const std::vector<std::string>& words) {
     throw InputError("--backend", fmt::format("'{}'", backend), "accepted: auto, cuda, host");
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
-  const std::string out = options.text("-o", "");
-  const bool on_host = backend == "host";
   const std::optional<hw::LinkThrottle> link = link_throttle(options);
   const hw::Launch launch = hw::launch_from(hw::environment_variable);
   const std::vector<ExecDag> dags =
       options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
   const auto others = meet_others(launch, options, dags);
-  const hw::Hardware hardware =
-      others ? on_host ? hw::host_hardware(parts, link, *others) : hw::cuda_hardware(link, *others)
-      : on_host ? hw::host_hardware(parts, link)
-                : hw::cuda_hardware(parts, link);
-  // One of several processes speaks for all.
-  const auto say = [&](const std::string& text) {
-    if (launch.rank == 0) write(out, text);
-  };
-  if (options.verb == "probe") {
-    say(to_json(hardware.machine));
-    return 0;
-  }
-  const std::string usual = on_host ? "9" : "30";
-  if (options.verb == "calibrate") {
-    const int samples = whole_number(options.text("--samples", usual), "--samples");
-    say(to_json(hw::calibrate(hardware, dags, samples)));
-    return 0;
-  }
-  if (options.verb == "check") {
-    if (!hardware.check) {
-      throw hw::HardwareError(
-          "the synthetic host computes no results in one process; start one process per device");
-    }
-    std::string report;
-    for (const ExecDag& dag : dags) {
-      hw::check_fits(dag, hardware.machine);
-      // fp32 sums of some thousand terms; ten bits of mantissa for tf32, seven for bf16.
-      const double tolerance = dag.precision == Precision::fp32   ? 1e-3
-                               : dag.precision == Precision::tf32 ? 2e-2
-                                                                  : 8e-2;
-      const std::string difference = hardware.check(dag, tolerance);
-      report += fmt::format("{} {}: {}\n", dag.network.name, dag.strategy,
-                            difference.empty() ? "equal within the tolerance" : difference);
-      if (!difference.empty()) throw hw::HardwareError(report);
-    }
-    say(report);
-    return 0;
-  }
-  const int steps = whole_number(options.text("--steps", usual), "--steps");
-  const hw::Runs runs = hw::measure(hardware, dags, steps);
-  say(to_json(runs.measured));
-  for (const Measurement& row : runs.measured.runs) {
-    if (row.error.empty() || launch.rank > 0) continue;
-    fmt::print(stderr, "parsim-hw: {} {}: {}\n", row.network, row.strategy, row.error);
-  }
-  return runs.exit_code;
+  const auto on = [&](auto machine) { return answer(machine, options, dags, launch.rank == 0); };
+  return backend == "host" ? on(hw::HostExecutor(parts, link, others.get()))
+                           : on(hw::CudaExecutor(parts, link, others.get()));
 }
 
 int fail(int code, const char* kind, const std::string& message) {

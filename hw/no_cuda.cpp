@@ -1,5 +1,5 @@
-// Stands in for hw/cuda where the program is built without CUDA.
-#include "hw/hardware.hpp"
+// Stands in for hw/cuda where the program is built without CUDA: there is no CudaExecutor to ask.
+#include "hw/cuda_executor.hpp"
 
 namespace parsim::hw {
 
@@ -13,7 +13,19 @@ namespace {
 
 }  // namespace
 
-Hardware cuda_hardware(const std::vector<int>&, const std::optional<LinkThrottle>&) { refuse(); }
-Hardware cuda_hardware(const std::optional<LinkThrottle>&, Rendezvous&) { refuse(); }
+CudaExecutor::CudaExecutor(const std::vector<int>&, const std::optional<LinkThrottle>&,
+                           Rendezvous*) {
+  refuse();
+}
+Timeline CudaExecutor::run(const ExecDag&) { refuse(); }
+std::vector<Spread> CudaExecutor::alone(const ExecDag&, const std::vector<OpId>&, int) { refuse(); }
+std::vector<std::vector<Beside>> CudaExecutor::together(const ExecDag&,
+                                                        const std::vector<std::vector<Neighbour>>&,
+                                                        int) {
+  refuse();
+}
+Spread CudaExecutor::launch(int) { refuse(); }
+Measurement CudaExecutor::step(const ExecDag&, int) { refuse(); }
+std::string CudaExecutor::check(const ExecDag&) { refuse(); }
 
 }  // namespace parsim::hw

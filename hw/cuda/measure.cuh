@@ -1,4 +1,4 @@
-// The questions of CudaRuns: what operations and steps take, and whether their numbers are right.
+// What CudaExecutor is asked: what operations and steps take, and whether their numbers are right.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ Spread time_repeated(CudaStep<T>& step, const One& one, int samples) {
 }
 
 template <class T>
-std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
-                               const std::vector<OpId>& ops, int samples) {
+std::vector<Spread> CudaRuns<T>::alone(const CudaDevices& devices, const ExecDag& dag,
+                                       const std::vector<OpId>& ops, int samples) {
   std::vector<std::unique_ptr<CudaStep<T>>> sets;
   for (int count = buffer_sets(devices, dag); std::ssize(sets) < count;) {
     try {
@@ -102,9 +102,9 @@ std::vector<Spread> time_alone(const CudaDevices& devices, const ExecDag& dag,
 }
 
 template <class T>
-std::vector<std::vector<Beside>> time_together(const CudaDevices& devices, const ExecDag& dag,
-                                               const std::vector<std::vector<Neighbour>>& groups,
-                                               int samples) {
+std::vector<std::vector<Beside>> CudaRuns<T>::together(
+    const CudaDevices& devices, const ExecDag& dag,
+    const std::vector<std::vector<Neighbour>>& groups, int samples) {
   constexpr int most_repeats = 250;  // more do not go on a stream that is held
   CudaStep<T> step(devices, dag, false);
   step.issue_all();
@@ -137,7 +137,7 @@ std::vector<std::vector<Beside>> time_together(const CudaDevices& devices, const
 
 /// From one empty kernel to the next, in a graph if the libraries allow: as steps are issued.
 template <class T>
-Spread time_launch(const CudaDevices& devices, int samples) {
+Spread CudaRuns<T>::launch(const CudaDevices& devices, int samples) {
   constexpr int kernels = 1000;
   ExecDag dag;
   dag.batch = 1;
@@ -163,30 +163,39 @@ std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDa
   return step;
 }
 
+/// Steps with the spans of their operations, after one to warm up; with processes, at rank 0.
 template <class T>
-Measurement time_steps(const CudaDevices& devices, const ExecDag& dag, int steps) {
+std::vector<Timeline> traced(const CudaDevices& devices, CudaStep<T>& step, int steps) {
+  std::vector<Timeline> runs;
+  static_cast<void>(step.with_events());
+  for (int s = 0; s < steps; ++s) runs.push_back(step.with_events());
+  Rendezvous* others = devices.rendezvous();
+  return others == nullptr ? runs : whole_steps(*others, step.order(), runs);
+}
+
+template <class T>
+Timeline CudaRuns<T>::run(const CudaDevices& devices, const ExecDag& dag) {
+  const std::vector<Timeline> runs = traced(devices, *first_step<T>(devices, dag, false), 1);
+  return runs.empty() ? Timeline{} : runs.front();
+}
+
+template <class T>
+Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, int steps) {
   const auto step = first_step<T>(devices, dag, false);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
-  std::vector<Timeline> runs;
-  static_cast<void>(step->with_events());
-  for (int s = 0; s < std::max(5, steps / 3); ++s) runs.push_back(step->with_events());
-  if (Rendezvous* rendezvous = devices.rendezvous()) {
-    times = slowest(*rendezvous, times);
-    runs = whole_steps(*rendezvous, step->order(), runs);
-    if (runs.empty()) return {};  // rank 0 has them
-  }
-  return measurement_of(times, runs);
+  if (Rendezvous* others = devices.rendezvous()) times = slowest(*others, times);
+  return measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
 }
 
 /// The worst store beyond the tolerance, or "".
 template <class T>
-std::string check_numbers(const CudaDevices& devices, const ExecDag& dag, double tolerance) {
+std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
   HostNumbers expected(dag);
   static_cast<void>(expected.run(dispatch(dag)));
   const auto step = first_step<T>(devices, dag, true);
   const CudaEngine<T>& engine = step->engine();
   const std::string worst = worst_difference(
-      expected, engine.stores(), dag.precision, tolerance,
+      expected, engine.stores(), dag.precision, tolerance(dag.precision),
       [&](const StoreKey& key, const Region& box) {
         std::vector<T> raw = engine.download(key);
         const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));

@@ -1,4 +1,5 @@
-// Steps of one DAG on CUDA devices, by the type of its numbers. Defined in run_f32.cu, run_bf16.cu.
+// What CudaExecutor does with one DAG, by the type of its numbers. Defined in measure.cuh, compiled
+// in run_f32.cu and run_bf16.cu.
 #pragma once
 
 #include <string>
@@ -7,18 +8,23 @@
 #include "hw/cuda/devices.hpp"
 #include "hw/hardware.hpp"
 
+struct __nv_bfloat16;
+
 namespace parsim::hw {
 
-/// The questions of Hardware.
+template <class T>
 struct CudaRuns {
-  std::vector<Spread> (*alone)(const CudaDevices&, const ExecDag&, const std::vector<OpId>&, int);
-  std::vector<std::vector<Beside>> (*together)(const CudaDevices&, const ExecDag&,
-                                               const std::vector<std::vector<Neighbour>>&, int);
-  Spread (*launch)(const CudaDevices&, int);
-  Measurement (*step)(const CudaDevices&, const ExecDag&, int);
-  std::string (*check)(const CudaDevices&, const ExecDag&, double);
+  static Timeline run(const CudaDevices& devices, const ExecDag& dag);
+  static std::vector<Spread> alone(const CudaDevices& devices, const ExecDag& dag,
+                                   const std::vector<OpId>& ops, int samples);
+  static std::vector<std::vector<Beside>> together(
+      const CudaDevices& devices, const ExecDag& dag,
+      const std::vector<std::vector<Neighbour>>& groups, int samples);
+  static Spread launch(const CudaDevices& devices, int samples);
+  static Measurement step(const CudaDevices& devices, const ExecDag& dag, int steps);
+  static std::string check(const CudaDevices& devices, const ExecDag& dag);
 };
-[[nodiscard]] CudaRuns f32_runs();
-[[nodiscard]] CudaRuns bf16_runs();
+extern template struct CudaRuns<float>;
+extern template struct CudaRuns<__nv_bfloat16>;
 
 }  // namespace parsim::hw

@@ -2,9 +2,6 @@
 
 namespace parsim::hw {
 
-CudaRuns f32_runs() {
-  return {time_alone<float>, time_together<float>, time_launch<float>, time_steps<float>,
-          check_numbers<float>};
-}
+template struct CudaRuns<float>;
 
 }  // namespace parsim::hw

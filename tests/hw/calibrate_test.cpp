@@ -1,10 +1,11 @@
+#include "hw/calibrate.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "core/errors.hpp"
-#include "hw/hardware.hpp"
-#include "hw/links.hpp"
+#include "hw/host_executor.hpp"
 #include "hw/tensor_slices.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
@@ -16,42 +17,27 @@
 namespace parsim::testing {
 namespace {
 
-/// Hardware whose operations take their place in the DAG in milliseconds; nothing sleeps.
-hw::Hardware numbered(std::size_t& asked) {
-  hw::Hardware hardware = hw::host_hardware({64, 32, 64});
-  hardware.together = {};
-  hardware.launch = {};
-  hardware.alone = [&asked](const ExecDag&, const std::vector<OpId>& ops, int samples) {
+/// The synthetic host with these slowdowns, answered from its formula without threads.
+struct OnPaper {
+  Interference truth;
+  std::array<double, 3> walk_factors{1, 1, 1};
+  hw::Hardware about = hw::HostExecutor({64, 32, 64}).hardware();
+  std::size_t asked = 0;  ///< operations alone
+
+  [[nodiscard]] const hw::Hardware& hardware() const { return about; }
+  std::vector<Spread> alone(const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
     std::vector<Spread> times;
-    for (const OpId op : ops) {
-      const Seconds time{1e-3 * (op.value + 1)};
-      times.push_back({time, time, time, samples});
-    }
+    for (const OpId op : ops) times.push_back(spread(time(dag, op), samples));
     asked += ops.size();
     return times;
-  };
-  return hardware;
-}
-
-/// The synthetic host with these slowdowns, answered from its formula without threads. Steps are
-/// the simulator's.
-hw::Hardware on_paper(const Interference& truth, const std::array<double, 3>& walk_factors) {
-  hw::Hardware hardware = hw::host_hardware({64, 32, 64});
-  const Machine machine = hardware.machine;
-  const auto spread = [](Seconds time, int samples) { return Spread{time, time, time, samples}; };
-  hardware.alone = [=](const ExecDag& dag, const std::vector<OpId>& ops, int samples) {
-    std::vector<Spread> times;
-    for (const OpId op : ops)
-      times.push_back(spread(hw::modelled_duration(dag, op, machine), samples));
-    return times;
-  };
-  hardware.together = [=](const ExecDag& dag, const std::vector<std::vector<hw::Neighbour>>& groups,
-                          int samples) {
+  }
+  [[nodiscard]] std::vector<std::vector<hw::Beside>> together(
+      const ExecDag& dag, const std::vector<std::vector<hw::Neighbour>>& groups,
+      int samples) const {
     std::vector<std::vector<hw::Beside>> all;
     for (const std::vector<hw::Neighbour>& group : groups) {
       all.emplace_back();
       for (const hw::Neighbour& one : group) {
-        const Seconds alone = hw::modelled_duration(dag, one.op, machine);
         double factor = 1;
         for (const hw::Neighbour& other : group) {
           if (other.op == one.op || (dag.strategy == "walks")) continue;
@@ -61,14 +47,33 @@ hw::Hardware on_paper(const Interference& truth, const std::array<double, 3>& wa
                             beside.value_or(Activity::communication));
         }
         if (dag.strategy == "walks") factor = walk_factors.at(one.device.index());
+        const Seconds alone = time(dag, one.op);
         all.back().push_back({spread(alone, samples), spread(factor * alone, samples)});
       }
     }
     return all;
-  };
-  hardware.launch = [=](int samples) { return spread(std::chrono::microseconds(5), samples); };
-  return hardware;
-}
+  }
+  static Spread launch(int samples) { return spread(std::chrono::microseconds(5), samples); }
+
+ private:
+  [[nodiscard]] Seconds time(const ExecDag& dag, OpId op) const {
+    return hw::modelled_duration(dag, op, about.machine);
+  }
+  static Spread spread(Seconds time, int samples) { return {time, time, time, samples}; }
+};
+
+/// A machine on which DAGs called so fail.
+struct Failing {
+  hw::Hardware about = hw::HostExecutor({64}).hardware();
+  int steps = 0;
+
+  [[nodiscard]] const hw::Hardware& hardware() const { return about; }
+  Measurement step(const ExecDag& dag, int) {
+    if (dag.strategy == "fails") throw hw::HardwareError("a call failed");
+    ++steps;
+    return {};
+  }
+};
 
 Seconds simulated_step(const ExecDag& dag, const Profile& profile, const Interference& interference,
                        const std::vector<CommonMemory>& common_memory) {
@@ -98,7 +103,8 @@ TEST_CASE("calibrate: known slowdowns come out exactly, and predict the step tha
     const ExecDag dag = lowering::lower(network, star_of(3, "10 GB/s", "1us"),
                                         with_split_states(random_plan(network, 2, 8, seed), seed));
     CAPTURE(seed);
-    const Profile profile = hw::calibrate(on_paper(truth, walk_factors), {dag}, 9);
+    OnPaper on_paper{truth, walk_factors};
+    const Profile profile = hw::calibrate(on_paper, {dag}, 9);
     REQUIRE(profile.interference_samples.size() >= 4);
     for (const InterferencePair& pair : interference_pairs) {
       CHECK(profile.interference.of(pair.activity, pair.during) ==
@@ -142,7 +148,7 @@ TEST_CASE("calibrate: devices of one host contend for its memory, and prediction
   strategies::StrategyInput input{network, two, *cost};
   input.batch = 8;
   const ExecDag dag = lowering::lower(network, two, strategies::plan_data(input));
-  const hw::Hardware host = hw::host_hardware({64, 64});
+  hw::HostExecutor host({64, 64});
   const Profile profile = hw::calibrate(host, {dag}, 5);
   const Measurement measured = host.step(dag, 5);
   CHECK(measured.step.low == measured.step.high);
@@ -163,7 +169,8 @@ TEST_CASE("calibrate: the synthetic host has no interference, and its links are 
   const ExecDag dag =
       lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 1));
   const hw::LinkThrottle asked{{100e6}, Seconds{2e-3}};
-  const Profile profile = hw::calibrate(hw::host_hardware({64, 64, 64}, asked), {dag}, 5);
+  hw::HostExecutor host({64, 64, 64}, asked);
+  const Profile profile = hw::calibrate(host, {dag}, 5);
   CHECK_FALSE(profile.interference_samples.empty());
   for (const InterferencePair& pair : interference_pairs) {
     CHECK(profile.interference.of(pair.activity, pair.during) == 1);
@@ -246,52 +253,56 @@ TEST_CASE("calibrate: every kernel, copy and message is measured once, however o
   const Network network = tiny_network("residual");
   const ExecDag dag =
       lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
-  std::size_t once = 0;
-  const Profile profile = hw::calibrate(numbered(once), {dag}, 5);
-  std::size_t twice = 0;
-  const Profile again = hw::calibrate(numbered(twice), {dag, dag}, 5);
-  CHECK(once == twice);
-  CHECK(again == profile);
-  CHECK(once < dag.size());
-  CHECK(profile.kernels.size() + profile.memory.size() + profile.messages.size() <= once);
+  OnPaper once;
+  OnPaper twice;
+  once.about.largest_message = twice.about.largest_message = {};
+  const Profile profile = hw::calibrate(once, {dag}, 5);
+  const Profile again = hw::calibrate(twice, {dag, dag}, 5);
+  CHECK(once.asked == twice.asked);
+  CHECK(again.kernels == profile.kernels);
+  CHECK(again.memory == profile.memory);
+  CHECK(again.messages == profile.messages);
+  CHECK(once.asked < dag.size());
+  CHECK(profile.kernels.size() + profile.memory.size() + profile.messages.size() <= once.asked);
   for (const KernelSample& sample : profile.kernels) CHECK(sample.time.samples == 5);
 }
 
 TEST_CASE("calibrate: the synthetic host's formula by hand") {
-  const hw::Hardware host = hw::host_hardware({64, 32});
+  const Machine host = hw::HostExecutor({64, 32}).hardware().machine;
   const Network net = network_of("x: vector 1000; d: dense 500; loss");
   const ExecDag dag =
       lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 100));
   // Forward: 2 · 100 · 1000 · 500 = 1e8 FLOPs at 5 GFLOP/s are 20 ms, and 1 ms overhead.
-  CHECK(hw::modelled_duration(dag, OpId{0}, host.machine).count() == doctest::Approx(0.021));
+  CHECK(hw::modelled_duration(dag, OpId{0}, host).count() == doctest::Approx(0.021));
   const NotedDag noted = dag_of("a: transfer d0->d1 25MB; b: all-reduce d0,d1 25MB");
   // 25 MB at 250 MB/s are 100 ms; two links of 0.25 ms. A ring of two sends 2 halves.
-  CHECK(hw::modelled_duration(noted.dag, OpId{0}, host.machine).count() == doctest::Approx(0.1005));
-  CHECK(hw::modelled_duration(noted.dag, OpId{1}, host.machine).count() == doctest::Approx(0.101));
+  CHECK(hw::modelled_duration(noted.dag, OpId{0}, host).count() == doctest::Approx(0.1005));
+  CHECK(hw::modelled_duration(noted.dag, OpId{1}, host).count() == doctest::Approx(0.101));
   // Over 5 GB/s and 10 us a transfer takes 5.01 ms, the ring's two steps 2.51 ms each; and a
   // profile of other links is another machine's.
   const Machine throttled =
-      hw::host_hardware({64, 32}, hw::LinkThrottle{{5e9}, Seconds{10e-6}}).machine;
+      hw::HostExecutor({64, 32}, hw::LinkThrottle{{5e9}, Seconds{10e-6}}).hardware().machine;
   CHECK(hw::modelled_duration(noted.dag, OpId{0}, throttled).count() == doctest::Approx(5.01e-3));
   CHECK(hw::modelled_duration(noted.dag, OpId{1}, throttled).count() == doctest::Approx(5.02e-3));
-  CHECK(difference(throttled, host.machine) == "throttled links 5.00 GB/s 10.0 us, here none");
-  CHECK(difference(host.machine, throttled) == "throttled links none, here 5.00 GB/s 10.0 us");
+  CHECK(difference(throttled, host) == "throttled links 5.00 GB/s 10.0 us, here none");
+  CHECK(difference(host, throttled) == "throttled links none, here 5.00 GB/s 10.0 us");
   CHECK(difference(throttled, throttled) == "");
 }
 
 TEST_CASE("calibrate: more devices than there are, and more memory, are refused") {
-  const hw::Hardware host = hw::host_hardware({64});
+  hw::HostExecutor host({64});
   const Network net = tiny_network("plain");
   const ExecDag wide =
       lowering::lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
-  CHECK_THROWS_WITH_AS(hw::check_fits(wide, host.machine),
+  CHECK_THROWS_WITH_AS(static_cast<void>(host.run(wide)),
                        doctest::Contains("devices, synthetic host has 1"), hw::HardwareError);
-  hw::Hardware small = hw::host_hardware({64});
-  small.machine.cluster.devices[0].memory = Bytes{1000};
+  OnPaper small;
+  small.about.machine.cluster.devices[0].memory = Bytes{1000};
   const ExecDag dag =
       lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
-  CHECK_THROWS_AS(hw::check_fits(dag, small.machine), hw::MemoryError);
-  const hw::Runs runs = hw::measure(small, {dag}, 1);
+  CHECK_THROWS_AS(hw::check_fits(dag, small.about.machine), hw::MemoryError);
+  Failing small_too{small.about};
+  const hw::Runs runs = hw::measure(small_too, {dag}, 1);
   REQUIRE(runs.measured.runs.size() == 1);
   CHECK(runs.measured.runs[0].fits == false);
   CHECK(runs.measured.runs[0].error.starts_with("host0 needs "));
@@ -308,18 +319,12 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
   const Network words = tiny_network("tokens");
   const ExecDag unknown =
       lowering::lower(words, star_of(1, "10 GB/s", "1us"), single_device_plan(words, 2));
-  hw::Hardware host = hw::host_hardware({64});
-  int steps = 0;
-  host.step = [&steps](const ExecDag& dag, int) {
-    if (dag.strategy == "fails") throw hw::HardwareError("a call failed");
-    ++steps;
-    return Measurement{};
-  };
+  Failing host;
   ExecDag fails = one;
   fails.strategy = "fails";
   const hw::Runs runs = hw::measure(host, {one, wide, fails, unknown, one}, 1);
   REQUIRE(runs.measured.runs.size() == 5);
-  CHECK(steps == 2);
+  CHECK(host.steps == 2);
   CHECK(runs.measured.runs[0].error == "");
   CHECK(runs.measured.runs[1].error.ends_with("devices, synthetic host has 1"));
   CHECK(runs.measured.runs[1].fits);
@@ -334,8 +339,8 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
 TEST_CASE("calibrate: bf16 is refused by name on a GPU older than compute capability 8.0") {
   const Network net = tiny_network("plain");
   ExecDag dag = lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
-  hw::Hardware gpu = hw::host_hardware({64});
-  DeviceModel& model = gpu.machine.cluster.models[0];
+  Machine gpu = hw::HostExecutor({64}).hardware().machine;
+  DeviceModel& model = gpu.cluster.models[0];
   model.name = "Tesla T4";
   for (const std::string architecture : {"7.5", "6.1", "8.0", "9.0", "10.0"}) {
     model.architecture = architecture;
@@ -346,9 +351,9 @@ TEST_CASE("calibrate: bf16 is refused by name on a GPU older than compute capabi
         const std::string message =
             "--precision: bf16 on Tesla T4, whose compute capability is " + architecture +
             "; accepted there: fp32; bf16 and tf32 from compute capability 8.0";
-        CHECK_THROWS_WITH_AS(hw::check_fits(dag, gpu.machine), message.c_str(), InputError);
+        CHECK_THROWS_WITH_AS(hw::check_fits(dag, gpu), message.c_str(), InputError);
       } else {
-        CHECK_NOTHROW(hw::check_fits(dag, gpu.machine));
+        CHECK_NOTHROW(hw::check_fits(dag, gpu));
       }
     }
   }

@@ -6,12 +6,13 @@
 #include <thread>
 
 #include "core/json.hpp"
-#include "hw/hardware.hpp"
-#include "hw/links.hpp"
+#include "hw/calibrate.hpp"
+#include "hw/cuda_executor.hpp"
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "tests/hw/emulated/settings.hpp"
+#include "tests/hw/executors.hpp"
 #include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
@@ -34,11 +35,6 @@ class Emulated {
   Emulated(const Emulated&) = delete;
   Emulated& operator=(const Emulated&) = delete;
 };
-
-/// As in hw/main.cpp.
-double tolerance(Precision precision) {
-  return precision == Precision::bf16 ? 8e-2 : precision == Precision::tf32 ? 2e-2 : 1e-3;
-}
 
 /// The program as mpirun starts it four times; NCCL_HOSTID, if it is the last, ends with the rank.
 std::vector<Finished> four_processes(const std::vector<std::string>& words,
@@ -76,7 +72,7 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on partitions of on
                         with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
-    CHECK(hw::cuda_hardware({32, 16, 16, 8}).check(dag, 1e-3) == "");
+    CHECK(hw::CudaExecutor({32, 16, 16, 8}).check(dag) == "");
   }
 }
 
@@ -92,7 +88,7 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
                         with_split_states(random_plan(network, gpus, 8, seed), seed));
     CAPTURE(network.name);
     CAPTURE(seed);
-    CHECK(hw::cuda_hardware({}).check(dag, 1e-3) == "");
+    CHECK(hw::CudaExecutor({}).check(dag) == "");
   }
 }
 
@@ -136,10 +132,10 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
 
 TEST_CASE("cuda: sums of another type than the weights' are refused, not done otherwise") {
   const Emulated machine({.gpus = 1});
-  const auto hardware = hw::cuda_hardware(std::vector<int>{});
+  hw::CudaExecutor gpu({});
   const Network network = tiny_network("residual");
   const ExecDag dag(network, 8, Precision::bf16, Optimizer::sgd, Precision::fp32);
-  CHECK(refusal_of([&] { static_cast<void>(hardware.check(dag, 1)); }) ==
+  CHECK(refusal_of([&] { static_cast<void>(gpu.check(dag)); }) ==
         "--reduce-precision: fp32 with bf16; accepted on CUDA: bf16");
 }
 
@@ -165,11 +161,30 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
         CAPTURE(name);
         CAPTURE(strategy.name);
         CAPTURE(static_cast<int>(precision));
-        const auto hardware =
-            hw::cuda_hardware(seed++ % 2 == 0 ? std::vector{32, 24, 16} : std::vector<int>{});
-        CHECK(hardware.check(dag, tolerance(precision)) == "");
+        hw::CudaExecutor gpus(seed++ % 2 == 0 ? std::vector{32, 24, 16} : std::vector<int>{});
+        CHECK(gpus.check(dag) == "");
       }
     }
+  }
+}
+
+TEST_CASE("cuda: on parts of a GPU and on several, the step of every executor keeps its order") {
+  const ExecDag dag = step_for_executors();
+  const hw::LinkThrottle link{BytesPerSecond{1e9}, Seconds{20e-6}};
+  for (const bool parts : {true, false}) {
+    const Emulated machine({.gpus = 4});
+    hw::CudaExecutor gpus(parts ? std::vector{32, 16, 16, 8} : std::vector<int>{}, link);
+    std::vector<Seconds> least(dag.size());  // of kernels nothing is known but that they take time
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const OpKind kind = dag.kind(OpId{i});
+      if (kind != OpKind::transfer && kind != OpKind::collective) continue;
+      if (kind == OpKind::transfer && dag.record(OpId{i}).device == dag.record(OpId{i}).to)
+        continue;
+      least[i] = hw::modelled_duration(dag, OpId{i}, gpus.hardware().machine);
+    }
+    CAPTURE(parts);
+    const std::vector<Span> spans = expect_step(gpus, dag, least);
+    CHECK(gpus.step(dag, 3).timeline.spans == spans);
   }
 }
 
@@ -179,7 +194,7 @@ TEST_CASE("cuda: a step is measured as a graph, and where none can be captured f
       lowering::lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
   const auto measured = [&](bool captures) {
     const Emulated machine({.captures = captures});
-    return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3);
+    return hw::CudaExecutor({32, 16, 16, 8}).step(dag, 3);
   };
   const Measurement graph = measured(true);
   const Measurement streams = measured(false);
@@ -196,7 +211,7 @@ TEST_CASE("cuda: a step is measured as a graph, and where none can be captured f
 TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not used") {
   {
     const Emulated machine({.streams_keep = false});
-    CHECK_THROWS_WITH_AS(static_cast<void>(hw::cuda_hardware({32, 16})),
+    CHECK_THROWS_WITH_AS(static_cast<void>(hw::CudaExecutor({32, 16})),
                          "--partition: kernels of part 0 (from 0) ran on 132 multiprocessors, it "
                          "has 32",
                          hw::HardwareError);
@@ -206,7 +221,7 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
       lowering::lower(network, star_of(4, "10 GB/s", "1us"), random_plan(network, 3, 8, 5));
   const auto measured = [&](bool captures, emulated::Graphs graphs) {
     const Emulated machine({.captures = captures, .graphs = graphs});
-    return hw::cuda_hardware({32, 16, 16, 8}).step(dag, 3).step.median;
+    return hw::CudaExecutor({32, 16, 16, 8}).step(dag, 3).step.median;
   };
   const Seconds by_streams = measured(false, emulated::Graphs::keep);
   CHECK(measured(true, emulated::Graphs::forget) == by_streams);
@@ -215,7 +230,7 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
   // Parts of one size: only which multiprocessors tells. Profiles of the two kinds differ.
   const auto versions = [](emulated::Graphs graphs) {
     const Emulated machine({.graphs = graphs});
-    return hw::cuda_hardware({16, 16}).machine.versions;
+    return hw::CudaExecutor({16, 16}).hardware().machine.versions;
   };
   CHECK(versions(emulated::Graphs::move).back().name == "graphs");
   CHECK(versions(emulated::Graphs::keep).back().name == "NCCL");
@@ -224,21 +239,21 @@ TEST_CASE("cuda: partitions are looked at, and graphs that forget them are not u
 TEST_CASE("cuda: throttled messages take their time") {
   const Emulated machine({});
   const hw::LinkThrottle link{BytesPerSecond{1e9}, Seconds{20e-6}};
-  const hw::Hardware hardware = hw::cuda_hardware({64, 64}, link);
+  hw::CudaExecutor gpu({64, 64}, link);
   const ExecDag dag = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 16}});
   std::vector<OpId> ops;
   for (std::size_t i = 0; i < dag.size(); ++i) ops.emplace_back(i);
-  const std::vector<Spread> times = hardware.alone(dag, ops, 3);
+  const std::vector<Spread> times = gpu.alone(dag, ops, 3);
   for (const OpId op : ops) {
     const double ratio =
-        times[op.index()].median / hw::modelled_duration(dag, op, hardware.machine);
+        times[op.index()].median / hw::modelled_duration(dag, op, gpu.hardware().machine);
     CHECK(ratio >= 1);
     CHECK(ratio < 1.1);
     CHECK(times[op.index()].samples == 3);
   }
   // What takes 20 ms is measured less often than what takes 20 us.
   const hw::LinkThrottle slow{BytesPerSecond{2e8}, Seconds{}};
-  const hw::Hardware patient = hw::cuda_hardware({64, 64}, slow);
+  hw::CudaExecutor patient({64, 64}, slow);
   const ExecDag two = hw::link_dag(2, {Bytes{1 << 12}, Bytes{1 << 22}});
   const std::vector<Spread> spreads = patient.alone(two, {OpId{0}, OpId{two.size() - 1}}, 30);
   CHECK(std::max(spreads[0].samples, spreads[1].samples) == 30);
@@ -250,7 +265,8 @@ TEST_CASE("cuda: neighbours that share nothing do not hold each other up") {
   const ExecDag dag =
       lowering::lower(network, star_of(3, "10 GB/s", "1us"), random_plan(network, 2, 8, 3));
   const Emulated machine({.memory = std::size_t{1} << 26, .numbers = false});
-  const Profile profile = hw::calibrate(hw::cuda_hardware({64, 32, 16}), {dag}, 3);
+  hw::CudaExecutor gpu({64, 32, 16});
+  const Profile profile = hw::calibrate(gpu, {dag}, 3);
   REQUIRE_FALSE(profile.interference_samples.empty());
   for (const auto& sample : profile.interference_samples) {
     CHECK(sample.during.median / sample.alone.median == doctest::Approx(1).epsilon(0.01));
@@ -261,7 +277,7 @@ TEST_CASE("cuda: what the machine cannot do is a sentence") {
   const auto reason = [](const emulated::Settings& settings, const std::vector<int>& partition) {
     const Emulated machine(settings);
     try {
-      static_cast<void>(hw::cuda_hardware(partition));
+      static_cast<void>(hw::CudaExecutor(partition));
     } catch (const hw::HardwareError& error) {
       return std::string(error.what());
     }
@@ -278,7 +294,7 @@ TEST_CASE("cuda: what the machine cannot do is a sentence") {
   const ExecDag dag =
       lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 8));
   const Emulated small({.memory = std::size_t{1} << 12});
-  CHECK_THROWS_AS(hw::check_fits(dag, hw::cuda_hardware({}).machine), hw::MemoryError);
+  CHECK_THROWS_AS(static_cast<void>(hw::CudaExecutor({}).run(dag)), hw::MemoryError);
 }
 
 }  // namespace parsim::testing

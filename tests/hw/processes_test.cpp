@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "hw/host.hpp"
+#include "hw/host_executor.hpp"
 #include "lowering/lower.hpp"
 #include "tests/hw/ranks.hpp"
 #include "tests/hw/runnable.hpp"
@@ -76,9 +77,10 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
       "d: compute d2 1us");
   std::vector<Measurement> measured(3);
   const std::vector<std::string> said = ranks(3, [&](hw::Rendezvous& rendezvous) {
-    const hw::Hardware host = hw::host_hardware({64, 64, 32}, {}, rendezvous);
+    hw::HostExecutor host({64, 64, 32}, {}, &rendezvous);
     measured[static_cast<std::size_t>(rendezvous.launch().rank)] = host.step(noted.dag, 5);
-    return std::string(host.machine.cluster.devices.size() == 3 ? "done" : "other devices");
+    return std::string(host.hardware().machine.cluster.devices.size() == 3 ? "done"
+                                                                           : "other devices");
   });
   CHECK(said == std::vector<std::string>(3, "done"));
   CHECK(measured[1] == Measurement{});
@@ -87,11 +89,11 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
   CHECK(whole.step.samples == 5);
   CHECK(whole.step.median == whole.step_with_events.median);
   REQUIRE(whole.timeline.spans.size() == noted.dag.size());
-  const hw::Hardware alone = hw::host_hardware({64, 64, 32});
+  const Machine alone = hw::HostExecutor({64, 64, 32}).hardware().machine;
   for (std::size_t i = 0; i < noted.dag.size(); ++i) {
     const Span& span = whole.timeline.spans[i];
     // Sleeping is never too short; the processes' clocks begin at almost the same time.
-    CHECK(span.end - span.start >= 0.8 * hw::modelled_duration(noted.dag, OpId{i}, alone.machine));
+    CHECK(span.end - span.start >= 0.8 * hw::modelled_duration(noted.dag, OpId{i}, alone));
   }
   CHECK(whole.timeline.spans[noted["c"].index()].start >=
         whole.timeline.spans[noted["b"].index()].start);
@@ -120,7 +122,7 @@ TEST_CASE("processes: what fails in one fails in all, with its exit code and its
 TEST_CASE("processes: when one of them is gone, no other goes on or waits") {
   const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
   const std::vector<std::string> said = ranks(2, [&](hw::Rendezvous& rendezvous) {
-    const hw::Hardware host = hw::host_hardware({64, 64}, {}, rendezvous);
+    hw::HostExecutor host({64, 64}, {}, &rendezvous);
     if (rendezvous.launch().rank == 1) return std::string("left");
     try {
       static_cast<void>(hw::measure(host, {noted.dag, noted.dag}, 3));
@@ -158,7 +160,7 @@ TEST_CASE("processes: a step is as long as the slowest, an operation as its memb
 
 TEST_CASE("processes: their devices are one machine, if their libraries are the same") {
   const auto machine_of = [](int multiprocessors, const std::string& version) {
-    Machine machine = hw::host_hardware({multiprocessors}).machine;
+    Machine machine = hw::HostExecutor({multiprocessors}).hardware().machine;
     machine.versions = {{"NCCL", version}};
     return machine;
   };

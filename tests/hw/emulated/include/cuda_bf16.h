@@ -4,8 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-class __nv_bfloat16 {
- public:
+struct __nv_bfloat16 {
   __nv_bfloat16() = default;
   constexpr __nv_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
