@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 
 #include "core/errors.hpp"
@@ -168,8 +169,9 @@ TEST_CASE("tensor: one way of each is the plan of another strategy") {
   StrategyInput pipelined = world.input(64);
   pipelined.pipeline_parallel = 4;
   pipelined.micro_batches = 8;
-  CHECK(step_of(world, plan_tensor(asked(world, 64, 1, 4, 8))) ==
-        doctest::Approx(step_of(world, plan_pipeline(pipelined))).epsilon(0.1));
+  const double ratio = step_of(world, plan_tensor(asked(world, 64, 1, 4, 8))) /
+                       step_of(world, plan_pipeline(pipelined));
+  CHECK(std::abs(ratio - 1) < 0.1);
 }
 
 TEST_CASE("tensor: a group holds its share of weights") {
