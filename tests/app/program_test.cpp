@@ -374,6 +374,17 @@ TEST_CASE("program: colour only where it is asked for") {
         std::string::npos);
 }
 
+TEST_CASE("program: a simulation that cannot finish is exit code 4") {
+  // One file may be open at a time: a pipe to SimGrid's process would need two.
+  Words words{"-c", "exec 3>&- && ulimit -n 4 && exec \"$0\" \"$@\"", PARSIM_PROGRAM};
+  words = with(with(words, simulate_lenet), {"--engine", "simgrid"});
+  const Finished finished =
+      testing::run_program("/bin/bash", words, {}, {"ASAN_OPTIONS=detect_leaks=0"});
+  CHECK(finished.exit_code == 4);
+  CHECK(finished.err.starts_with("parsim: simulation did not finish: no pipe to a simulation"));
+  CHECK(finished.out.empty());
+}
+
 TEST_CASE("program: csv has one line for each strategy") {
   const Finished finished = parsim_with(with(compare_lenet, {"--format", "csv"}));
   const std::string header = finished.out.substr(0, finished.out.find('\n'));

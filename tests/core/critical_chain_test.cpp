@@ -31,4 +31,19 @@ TEST_CASE("critical chain: by hand, through predecessors and queues") {
   CHECK(critical_chain(ExecDag{}, Timeline{}, 2).empty());
 }
 
+TEST_CASE("critical chain: of two that end together the lower id was waited for, by hand") {
+  // Devices 0 and 1 work 3 s each; what waits for both is named in either order.
+  for (const bool reversed : {false, true}) {
+    ExecDag dag;
+    const auto delay = [&](std::int32_t device, double seconds, std::vector<OpId> after) {
+      return dag.add(Delay{DeviceId{device}, Seconds{seconds}}, after);
+    };
+    const OpId a = delay(0, 3, {}), b = delay(1, 3, {});
+    const OpId last = delay(2, 1, reversed ? std::vector{b, a} : std::vector{a, b});
+    Timeline timeline;
+    timeline.spans = list_schedule(dag, {Seconds{3}, Seconds{3}, Seconds{1}});
+    CHECK(critical_chain(dag, timeline, 3) == std::vector<OpId>{a, last});
+  }
+}
+
 }  // namespace parsim

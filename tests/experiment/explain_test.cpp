@@ -63,6 +63,22 @@ TEST_CASE("explain: the layers' work adds up to the kernels of a device") {
   CHECK(work == doctest::Approx(kernels).epsilon(1e-12));
 }
 
+TEST_CASE("explain: the layers' work adds up to the kernels of all micro-batches") {
+  const testing::World world("alexnet", "star:2,device=v100-sxm2,rate=5GB/s,latency=2us");
+  strategies::StrategyInput input = world.input(64);
+  input.micro_batches = 4;
+  const Plan plan = strategies::plan_pipeline(input);  // every layer on one device
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  double kernels = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    kernels += device_time(dag, OpId{i}, *world.cost).time.count();
+  }
+  double work = 0;
+  for (const LayerReason& reason : explain(input, plan, {}).layers) work += reason.work.count();
+  CHECK(work == doctest::Approx(kernels).epsilon(1e-12));
+}
+
 TEST_CASE("explain: layers of a plan of several stages have alternatives") {
   const testing::World world("resnet18", "star:4,device=v100-sxm2,rate=5GB/s,latency=2us");
   strategies::StrategyInput input = world.input(64);

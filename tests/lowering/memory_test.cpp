@@ -140,6 +140,27 @@ TEST_CASE("memory: one bucket is summed in place, with an embedding that stages 
   CHECK(in_one == 2 * 16 * 64 * 4);
 }
 
+TEST_CASE("memory: a device receives of a gathered tensor what it does not have, by hand") {
+  const World world(network_of("x: vector 8; a: dense 6; b: dense 4; loss"),
+                    star_of(2, "10 GB/s", "1us"));
+  Plan plan = single_device_plan(world.network, 4);
+  const std::vector<DeviceId> both{DeviceId{0}, DeviceId{1}};
+  plan.schedule.rank_lists[0].devices = both;
+  for (const auto& [layer, channels] : {std::pair{1U, 3}, {2U, 2}}) {
+    plan.layers[layer].cuts = {{Dim::channel, {channels, channels}}};
+    plan.layers[layer].devices = both;
+  }
+  plan.layers[3].cuts = {{Dim::sample, {2, 2}}};
+  plan.layers[3].devices = both;
+  for (const lowering::MemoryUse& use : lowering::memory_use(world.network, world.cluster, plan)) {
+    // Numbers kept: the input 4x8; half of a, and the other half, which b reads, 4x3 each; half of
+    // b, 4x2, and of the other half two samples for the loss, 2x2. Then the gradients of a's half
+    // and of what it is made from, each counted as a's half.
+    CHECK(use.activations.value == 4 * (32 + 12 + 12 + 8 + 4 + 2 * 12));
+    CHECK(use.communication.value == 4 * 12);  // the largest piece that is received
+  }
+}
+
 TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
   Network net;
   const LayerId in = add_input(net, "in", vector_shape(4));

@@ -164,6 +164,31 @@ TEST_CASE("reshard: replicas take the contributions of their own device, nothing
   CHECK(return_gradients(tensor, readers).direct);
 }
 
+TEST_CASE("reshard: readers' contributions move together where that moves less, by hand") {
+  // As many copies of a part as devices, and on each device a reader that contributes to all of it.
+  // Each sends its contribution to the other n-1 copies: n(n-1) parts. Added up in a ring all
+  // together: 2(n-1). That is as much with two copies, and less with three.
+  for (std::int32_t n = 2; n <= 4; ++n) {
+    CAPTURE(n);
+    std::vector<Cell> copies;
+    const Region part{{0, 8}, {0, 8}, {0, 8}};
+    for (std::int32_t d = 0; d < n; ++d) {
+      copies.push_back({DeviceId{d}, {part, {d, d + 1}}, 0, d});
+    }
+    TensorLayout tensor(copies);
+    std::vector<Returning> readers;
+    std::vector<GradientReturn> apart;
+    for (std::int32_t d = 0; d < n; ++d) {
+      readers.push_back({{{DeviceId{d}, part, 0}}, nullptr});
+      apart.push_back(return_gradients(tensor, readers.back().needs));
+    }
+    for (std::size_t r = 0; r < readers.size(); ++r) readers[r].back = &apart[r];
+    const JointReturn joint = joint_return(tensor, readers);
+    CHECK(joint.given.empty() == (n == 2));
+    if (n > 2) CHECK(patterns(joint.back.movements) == std::vector<Pattern>{Pattern::all_reduce});
+  }
+}
+
 TEST_CASE("reshard: a part is fetched from the reader's own node if a copy is there") {
   Cluster cluster = four();
   cluster.devices[3].node = cluster.devices[1].node;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -336,7 +337,7 @@ TEST_CASE("zero: where links cost nothing but bytes, stages 1 and 2 take as long
     return strategies::simulated_price(zero.input(stage), zero.plan(stage)).step.count();
   };
   // A reduction half as long, the other half after the updates, which are shorter.
-  CHECK(step(1) == doctest::Approx(step(0)).epsilon(0.25));
+  CHECK(std::abs(step(1) / step(0) - 1) < 0.25);
   // Gradients without room make kernels wait.
   CHECK(step(2) >= step(1));
   CHECK(step(3) > step(2) * 0.5);

@@ -80,6 +80,11 @@ TEST_CASE("document: csv has keys and exact numbers, and quotes what needs it") 
         "name,time_s\n"
         "a,0.0123\n"
         "\"b, \"\"c\"\" | <d>\",1.5\n");
+  // RFC 4180: line breaks of any system.
+  Document breaks;
+  breaks.tables.emplace_back();
+  add_words(breaks.tables[0], "name", "name", {"a\rb", "a\nb", "a b"});
+  CHECK(render_csv(breaks, false) == "name\n\"a\rb\"\n\"a\nb\"\na b\n");
 }
 
 TEST_CASE("document: Markdown escapes what names could smuggle in") {

@@ -90,6 +90,48 @@ TEST_CASE("merge: one slow link, or one late device, is simulated for itself") {
   CHECK(makespan(late.merged).count() == doctest::Approx(3e-3 + 2e-6).epsilon(1e-12));
 }
 
+TEST_CASE("merge: one far device is simulated for itself, by hand") {
+  // Device 3's cable is 100 us longer.
+  Cluster cluster = star(std::vector<double>(8, 10e9), 1us);
+  cluster.links[3].latency = 101us;
+  // Its message and the one to it come later, which is the same; no other does.
+  const Pair messages = fast_and_same(cluster, shifts(8, 1));
+  CHECK(messages.merged.merged_operations == 8 + 8 - 3);
+  CHECK(messages.merged.spans[1].end.count() == doctest::Approx(2e-3 + 2e-6).epsilon(1e-12));
+  CHECK(messages.merged.spans[7].end.count() == doctest::Approx(2e-3 + 102e-6).epsilon(1e-12));
+  CHECK(makespan(messages.merged).count() == doctest::Approx(2e-3 + 102e-6).epsilon(1e-12));
+  // Pairs of neighbours add up 10 MB in two messages of half of it each way; the pair with device 3
+  // waits for two longer latencies.
+  ExecDag pairs = bare_dag();
+  for (int i = 0; i < 8; i += 2) {
+    add_collective(pairs, CollectiveKind::all_reduce, devices(i, 2), {10'000'000, 0});
+  }
+  const Pair sums = fast_and_same(cluster, pairs);
+  CHECK(sums.merged.merged_operations == 4 - 2);
+  CHECK(sums.merged.spans[0].end.count() == doctest::Approx(1e-3 + 4e-6).epsilon(1e-12));
+  CHECK(sums.merged.spans[1].end.count() == doctest::Approx(1e-3 + 204e-6).epsilon(1e-12));
+}
+
+TEST_CASE("merge: collectives that a library needs longer for are simulated for themselves") {
+  // Two pairs gather and two scatter: 10 MB each way, 1 ms on the links. The library waits 50 us
+  // (150 us for 1 MB each way), and scatters at half of the links' rate.
+  const Cluster cluster = star(std::vector<double>(8, 10e9), 0s);
+  ExecDag dag = bare_dag();
+  for (int i = 0; i < 8; i += 2) {
+    const auto kind = i < 4 ? CollectiveKind::all_gather : CollectiveKind::reduce_scatter;
+    add_collective(dag, kind, devices(i, 2), {10'000'000, 10'000'000});
+  }
+  SimOptions options;
+  options.collectives = CollectiveCost::measured;
+  options.tables = {
+      {CollectiveKind::all_gather, 2, {{2'000'000, 150us}, {20'000'000, 1050us}}, "test"},
+      {CollectiveKind::reduce_scatter, 2, {{2'000'000, 150us}, {20'000'000, 2050us}}, "test"}};
+  const Pair pair = fast_and_same(cluster, dag, options);
+  CHECK(pair.merged.merged_operations == 4 - 2);
+  CHECK(pair.merged.spans[1].end.count() == doctest::Approx(1.05e-3).epsilon(1e-9));
+  CHECK(pair.merged.spans[3].end.count() == doctest::Approx(2.05e-3).epsilon(1e-9));
+}
+
 TEST_CASE("merge: what shares a link with equals counts as often as there are equals") {
   // Two machines of four devices, whose uplinks are as fast as one device: across them four
   // messages take four times as long as one.
@@ -152,21 +194,25 @@ TEST_CASE(
   CHECK(makespan(pair.merged).count() == doctest::Approx(4e-3 + 3e-6).epsilon(1e-9));
 }
 
-/// Machines of `size` devices on a switch of their own; now and then one is different.
+/// Machines of `size` devices on a switch of their own; now and then a link is slower or longer.
 Cluster machines(int count, int size) {
   const auto rare = [] { return *rc::gen::inRange(0, 12) == 0; };
+  const bool longer = *rc::gen::arbitrary<bool>();
   Cluster cluster = star({}, 0s);
+  const auto link = [&](const char* name, Port a, Port b, double rate, Seconds latency) {
+    const bool other = rare();
+    cluster.links.push_back(
+        {name, a, b, {other && !longer ? rate / 3 : rate}, other && longer ? 50us : latency, -1});
+  };
   const double up = 1e9 * *rc::gen::inRange(1, 20), in = 1e9 * *rc::gen::inRange(1, 20);
   for (int machine = 0; machine < count; ++machine) {
     const SwitchId inside{cluster.switches.size()};
     cluster.switches.push_back({"inside", NodeId{0}});
-    cluster.links.push_back(
-        {"up", Port::of(inside), Port::of(SwitchId{0}), {rare() ? up / 2 : up}, 1us, -1});
+    link("up", Port::of(inside), Port::of(SwitchId{0}), up, 1us);
     for (int i = 0; i < size; ++i) {
       const DeviceId device{cluster.devices.size()};
       cluster.devices.push_back({"gpu", 0, NodeId{0}, cluster.models.front().memory});
-      cluster.links.push_back(
-          {"link", Port::of(device), Port::of(inside), {rare() ? in / 3 : in}, 2us, -1});
+      link("link", Port::of(device), Port::of(inside), in, 2us);
     }
   }
   return cluster;

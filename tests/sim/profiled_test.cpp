@@ -51,6 +51,27 @@ TEST_CASE(
   CHECK(ask(*cost, 4, Pass::backward).time == ask(*base, 4, Pass::backward).time);
 }
 
+TEST_CASE("profiled: the nearest measured kernel is so by ratio, not by difference") {
+  // Asked is four times the smaller and half of the larger, which is further away in samples.
+  const Cluster cluster = star_of(1, "10 GB/s", "1us");
+  const auto base = make_constant_efficiency(cluster);
+  Profile profile = one_kernel(cluster);
+  profile.kernels.push_back(profile.kernels[0]);
+  profile.kernels[0].part = batch_of(100'000);
+  profile.kernels[1].part = batch_of(800'000);
+  profile.kernels[1].time = {500ms, 500ms, 500ms, 9};
+  const auto cost = make_profiled(cluster, make_constant_efficiency(cluster), profile, "test");
+  const Network net = network_of("x: image 4x6x6; c: conv 8 k3 p1; relu; loss: flatten");
+  const auto ask = [&](const CostModel& model, std::int64_t samples) {
+    return model
+        .compute(net, LayerId{1}, batch_of(samples), Pass::forward, DeviceId{0}, Precision::fp32)
+        .time;
+  };
+  REQUIRE(ask(*base, 400'000) / ask(*base, 100'000) > 3.5);
+  const double ratio = ask(*base, 400'000) / ask(*base, 800'000);
+  CHECK(ask(*cost, 400'000).count() == doctest::Approx(0.5 * ratio).epsilon(1e-12));
+}
+
 TEST_CASE("profiled: the spread of what was measured stands before what the model is worth") {
   const Cluster cluster = star_of(1, "10 GB/s", "1us");
   Profile profile = one_kernel(cluster);

@@ -91,6 +91,29 @@ TEST_CASE("straggler: a link that is slow from the start to the end is a slower 
   }
 }
 
+TEST_CASE("straggler: a message of a ring waits for the one whose content it passes on, by hand") {
+  // Four devices add up 40 MB at 10 GB/s: each sends six messages of 10 MB, 1 ms each. gpu0's cable
+  // is a third as fast for the first 3 ms, which delays what it sends and receives first to 3 ms:
+  //   from gpu0 and gpu3   3 4 5 6 7 8 ms
+  //   from gpu1            1 4 5 6 7 8 ms   the second passes on what gpu0 sent
+  //   from gpu2            1 2 5 6 7 8 ms   the third what gpu1 sent
+  // gpu2's cable is a fifth as fast from 7 ms on, in both directions: the last messages to it and
+  // from it end at 12 ms. Had they not waited, all of its messages would have ended by then.
+  const Cluster cluster = star(std::vector<double>(4, 10e9), 0s);
+  ExecDag dag = bare_dag();
+  const OpId sum = add_collective(dag, CollectiveKind::all_reduce, devices(0, 4), {40'000'000});
+  const SlowPeriods none, early({{0s, 3ms, 3}}), late({{7ms, 50ms, 5}});
+  for (const Engine engine : {Engine::simgrid, Engine::fast}) {
+    const auto time = [&](const std::vector<SlowPeriods>& links) {
+      return length(run_perturbed(cluster, dag, {{}, links}, engine, Fidelity::p2p), sum).count();
+    };
+    CHECK(time({none, none, none, none}) == doctest::Approx(6e-3).epsilon(1e-6));
+    CHECK(time({early, none, none, none}) == doctest::Approx(8e-3).epsilon(1e-6));
+    CHECK(time({none, none, late, none}) == doctest::Approx(6e-3).epsilon(1e-6));
+    CHECK(time({early, none, late, none}) == doctest::Approx(12e-3).epsilon(1e-6));
+  }
+}
+
 TEST_CASE(
     "straggler: a measured collective whose link is slow for a while, by hand in both engines") {
   // 10 MB each way over 10 GB/s take 1 ms after 50 us (1 MB: 0.1 of 0.15 ms on the links). gpu0's

@@ -219,6 +219,30 @@ TEST_CASE("tiles: VGG-16 on a P100 takes what was published, less than direct co
   CHECK(pass_times(vgg, *make_constant_efficiency(cluster), 64).count() > 1.4 * floor);
 }
 
+TEST_CASE("tiles: normalisation is slower than other walks through memory before Volta, by hand") {
+  // Two passes read, one writes: three times 256 x 64 x 56 x 56 numbers of four bytes; a function
+  // reads and writes. 0.35 and 0.75 of the memory's rate.
+  Network net;
+  const LayerId in = add_input(net, "in", image_shape(64, 56, 56));
+  const LayerId norm = add_layer(net, "norm", Norm{NormKind::batch, true, 0}, {in});
+  const LayerId relu = add_layer(net, "relu", Activation{"relu"}, {norm});
+  const double tensor = 256.0 * 64 * 56 * 56 * 4;
+  for (const auto& [device, rate, reached] :
+       {std::tuple{"p100-sxm2", 732e9, 0.35}, {"v100-sxm2", 900e9, 0.75}}) {
+    CAPTURE(device);
+    const Cluster cluster = one_gpu(device);
+    const auto cost = make_tile_costs(cluster);
+    const auto time = [&](LayerId layer) {
+      return cost
+          ->compute(net, layer, {whole(net[layer].out, 256), {}}, Pass::forward, DeviceId{0},
+                    Precision::fp32)
+          .time.count();
+    };
+    CHECK(std::abs(time(norm) / (3 * tensor / (reached * rate)) - 1) < 0.01);
+    CHECK(std::abs(time(relu) / (2 * tensor / (0.75 * rate)) - 1) < 0.01);
+  }
+}
+
 /// Forward and backward of a quarter of a layer, cut along an axis of its output.
 double quarter_time(const Network& network, LayerId layer, std::size_t axis, std::int64_t samples,
                     const CostModel& cost) {

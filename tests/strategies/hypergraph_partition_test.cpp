@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/coarsen.hpp"
@@ -234,6 +236,40 @@ TEST_CASE("partitioner: never more expensive than a balanced start, and the same
   CHECK(partition(graph, options).cost < given.cost);
   options.restarts = options.recombinations = options.bisections = 1;
   CHECK(partition(graph, options) == partition(graph, options));
+}
+
+TEST_CASE("partitioner: what costs least for the overload that it removes leaves first, by hand") {
+  // Part 0 has 10 more than it may: an anchor of weight 1 and vertices of its that read from it.
+  const auto left = [](std::span<const std::array<std::int64_t, 2>> weights_and_costs,
+                       bool at_home) {
+    Builder builder(1);
+    std::int64_t total = 1;
+    const Vertex here = builder.add_vertex(std::array<std::int64_t, 1>{1}, 0);
+    for (const auto& [weight, cost] : weights_and_costs) {
+      builder.add_vertex(std::array<std::int64_t, 1>{weight});
+      total += weight;
+    }
+    const Vertex there = builder.add_vertex(std::array<std::int64_t, 1>{1}, 1);
+    Vertex reader = here;
+    Parts parts{0};
+    for (const auto& [weight, cost] : weights_and_costs) {
+      builder.add_net(at_home ? here : there, {++reader}, cost);
+      parts.push_back(0);
+    }
+    parts.push_back(1);
+    const Hypergraph graph = builder.build();
+    const Limits limits{2, 1, {total - 10, 2 * total}, {static_cast<double>(total + 1)}};
+    Assignment assignment(graph, limits, parts);
+    rebalance(graph, assignment, limits);
+    CHECK(assignment.overload() == 0);
+    return Parts(assignment.parts().begin() + 1, assignment.parts().end() - 1);
+  };
+  using Row = std::array<std::int64_t, 2>;
+  // 6 for 10 of overload is less than 3 for 2, five times.
+  CHECK(left(std::array{Row{2, 3}, Row{2, 3}, Row{2, 3}, Row{2, 3}, Row{2, 3}, Row{10, 6}}, true) ==
+        Parts{0, 0, 0, 0, 0, 1});
+  // Each brings 1 by going where what it reads is; one is enough.
+  CHECK(left(std::array{Row{2, 1}, Row{10, 1}}, false) == Parts{0, 1});
 }
 
 TEST_CASE("partitioner: an impossible balance is reported, not hidden") {

@@ -99,6 +99,17 @@ TEST_CASE("shares: a fixed cost moves units to the device without one") {
   CHECK(finish_together(8, {0, 1}, time) == Sizes{0, 8});  // its launch alone is too long
 }
 
+// Two that take n and one that takes 10 + n. By speed of all 7 (7, 7 and 17) the slow one gets a
+// unit and ends at 11; without it, 3 and 4 end at 4.
+TEST_CASE("shares: of equal devices the first has the unit more") {
+  const ShareTime time = [](std::size_t kind, std::int64_t units) {
+    return Seconds{(kind == 0 ? 0.0 : 10.0) + static_cast<double>(units)};
+  };
+  CHECK(finish_together(7, {0, 0, 1}, time) == Sizes{4, 3, 0});
+  CHECK(finish_together(7, {1, 0, 0}, time) == Sizes{0, 4, 3});
+  CHECK(finish_together(7, {0, 1, 0}, time) == Sizes{4, 0, 3});
+}
+
 TEST_CASE("shares: no split ends earlier, on random times that never fall") {
   std::mt19937_64 random(7);
   int refined = 0;

@@ -7,6 +7,7 @@
 #include "core/json.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
+#include "lowering/sync.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "tests/support/notation.hpp"
@@ -106,6 +107,53 @@ TEST_CASE("strategies: devices without a sample are idle, and the plan says so")
         std::vector<std::string>{"1 of 4 devices are idle: batch 3 is too small for all"});
   CHECK(plan_owt(row_asked(world, 3)).notes == plan.notes);
   CHECK(plan_data(row_asked(world, 4)).notes.empty());
+}
+
+// The backward pass makes the last layer's gradients first. As PyTorch's DistributedDataParallel
+// does (Li et al. 2020, section 3.2.3), a bucket takes gradients until it has reached its size.
+TEST_CASE(
+    "strategies: buckets of gradients follow the backward pass and close when full, by hand") {
+  const World world(testing::network_of("x: vector 10; a: dense 5; b: dense 4; c: dense 3; loss"),
+                    testing::star_of(2, "10 GB/s", "1us"));
+  // Weights and biases: 0 and 1 of a, 200 and 20 bytes; 2 and 3 of b, 80 and 16; 4 and 5 of c, 48
+  // and 12.
+  using Buckets = std::vector<std::vector<int>>;
+  const auto buckets = [&](std::int64_t bytes, Precision precision = Precision::fp32) {
+    StrategyInput input = world.input(8);
+    input.bucket = Bytes{bytes};
+    input.precision = input.reduce_precision = precision;
+    Buckets found;
+    for (const auto& bucket : plan_data(input).buckets) {
+      found.emplace_back();
+      for (const ParameterId id : bucket) found.back().push_back(id.value);
+    }
+    return found;
+  };
+  CHECK(buckets(0) == Buckets{{4, 5}, {2, 3}, {0, 1}});  // one a layer
+  CHECK(buckets(1) == Buckets{{4}, {5}, {2}, {3}, {0}, {1}});
+  CHECK(buckets(60) == Buckets{{4, 5}, {2}, {3, 0}, {1}});  // c fills the first exactly
+  CHECK(buckets(61) == Buckets{{4, 5, 2}, {3, 0}, {1}});
+  CHECK(buckets(30, Precision::fp16) == buckets(60));
+  CHECK(buckets(1000) == Buckets{{4, 5, 2, 3, 0, 1}});
+}
+
+TEST_CASE("strategies: gradients in no bucket are summed after the buckets, the last first") {
+  const Network network =
+      testing::network_of("x: vector 10; a: dense 5; b: dense 4; c: dense 3; loss");
+  Plan plan;
+  const auto order = [&](std::vector<std::vector<ParameterId>> buckets) {
+    plan.buckets = std::move(buckets);
+    std::vector<std::vector<int>> found;
+    for (const auto& bucket : lowering::bucket_order(network, plan)) {
+      found.emplace_back();
+      for (const ParameterId id : bucket) found.back().push_back(id.value);
+    }
+    return found;
+  };
+  using Order = std::vector<std::vector<int>>;
+  CHECK(order({}) == Order{{5}, {4}, {3}, {2}, {1}, {0}});
+  CHECK(order({{ParameterId{2}, ParameterId{1}}, {ParameterId{5}}}) ==
+        Order{{2, 1}, {5}, {4}, {3}, {0}});
 }
 
 TEST_CASE("pipeline: one forward and one backward in turn keep fewer micro-batches than GPipe") {

@@ -184,6 +184,11 @@ TEST_CASE("dragonfly: one global cable between any two groups, at most five link
   }
   CHECK(most == 5);  // device, local, global, local, device
   CHECK(way(dragonfly, 0, 71).rate == 5e9);
+  // 0 and 1 share a router; between groups one of the links is a global one.
+  const Cluster longer = make("dragonfly:9x4x2,device=t4,latency=1us,global-latency=50us");
+  CHECK(way(longer, 0, 1).latency_us == doctest::Approx(2));
+  const Way between = way(longer, 0, 71);
+  CHECK(between.latency_us == doctest::Approx(static_cast<double>(between.hops - 1) + 50));
 }
 
 TEST_CASE("pcie tree: on one switch, on one socket, across") {

@@ -2,9 +2,11 @@
 #include "topologies/import/import.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "core/routes.hpp"
 #include "tests/support/refusal.hpp"
@@ -70,6 +72,29 @@ TEST_CASE("import nccl: two sockets without NVLink by hand") {
   // T4s on PCIe 3 x16 (12 GB/s), the last on x8 (6 GB/s), Skylake's UPI 10 GB/s between sockets.
   CHECK(rates(cluster) == std::vector<double>{12, 10, 6, 12, 10, 6, 10, 10, 6, 6, 6, 6});
   CHECK(cluster.switches.size() == 3);  // eth0 stands under both sockets and is one card
+}
+
+TEST_CASE("import nccl: a link of unknown width has 16 lanes, as in NCCL") {
+  // 3/4 of 8 GT/s a lane: 0.75 GB/s, and twice that of 16 GT/s.
+  for (const auto& [speed, width, expected] : {std::tuple{"8.0 GT/s PCIe", "0", 12.0},
+                                               {"8.0 GT/s PCIe", "4", 3.0},
+                                               {"16.0 GT/s PCIe", "0", 24.0},
+                                               {"", "0", 12.0}}) {
+    CAPTURE(speed);
+    CAPTURE(width);
+    const auto gpu = [&, speed = speed, width = width](int number) {
+      return fmt::format(
+          R"(<pci busid="0000:{0}0:00.0" link_speed="{1}" link_width="{2}">
+<gpu dev="{0}" sm="80"/></pci>)",
+          number, speed, width);
+    };
+    const auto file = import_cluster(
+        R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel">)" + gpu(0) +
+            gpu(1) + "</cpu></system>",
+        "two.xml", {});
+    REQUIRE(file);
+    CHECK(rates(file->cluster) == std::vector<double>{expected, expected});
+  }
 }
 
 TEST_CASE("import nccl: bridges of one PCIe switch are joined once, from either side") {
