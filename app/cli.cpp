@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <list>
-#include <memory>
 
 #include "experiment/files.hpp"
 #include "report/runs.hpp"

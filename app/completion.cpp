@@ -9,7 +9,6 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "networks/networks.hpp"
-#include "report/runs.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 
@@ -101,53 +100,6 @@ std::string bash_completion() {
          "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
          "}\n"
          "complete -o bashdefault -F _parsim parsim ./parsim\n";
-}
-
-std::string manual_page() {
-  const auto roff = [](std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-      if (c == '\\') {
-        out += "\\e";
-      } else if (c == '-') {
-        out += "\\-";
-      } else if (c == '\'' || (c == '.' && out.empty())) {
-        out += c == '.' ? "\\&." : "\\(aq";
-      } else {
-        out += c;
-      }
-    }
-    return out;
-  };
-  std::string out = fmt::format(
-      ".TH PARSIM 1 \"\" \"parsim {}\"\n.SH NAME\nparsim \\- how to train a neural network on a "
-      "cluster, and how long a step takes\n.SH SYNOPSIS\n",
-      report::version());
-  for (const Verb& verb : verbs()) {
-    out += fmt::format(".B parsim {}\n", verb.name);
-    for (const Word& word : verb.words) out += fmt::format(".I {}\n", word.name);
-    out += "[options]\n.br\n";
-  }
-  out += ".SH VERBS\n";
-  for (const Verb& verb : verbs()) {
-    out += fmt::format(".TP\n.B {}\n{}.\n", verb.name, roff(verb.summary));
-    for (const Word& word : verb.words) {
-      out += fmt::format(".I {}\nis {}.\n", word.name, roff(word.help));
-    }
-    out += fmt::format(".br\nExample:\n.B {}\n", roff(verb.example));
-  }
-  out += ".SH OPTIONS\n";
-  for (const experiment::Option& option : experiment::options()) {
-    const std::string placeholder = option.placeholder();
-    out += fmt::format(".TP\n.B {}{}{}\n{} ({}).\n", roff(option.flag),
-                       option.rules.long_name.empty() ? "" : ", " + roff(option.rules.long_name),
-                       placeholder.empty() ? "" : " \\fI" + roff(placeholder) + "\\fR",
-                       roff(option.explanation()), verbs_of(option));
-  }
-  return out +
-         ".SH EXIT STATUS\n0 done; 1 a bug in parsim; 2 wrong usage or bad input; 3 the hardware "
-         "refused; 4 the simulation did not finish; 5 done, but nothing fits in memory.\n"
-         ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nif set, no colour unless\n.B \\-\\-color always\n";
 }
 
 }  // namespace parsim::app

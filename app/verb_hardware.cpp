@@ -21,6 +21,7 @@
 #include "lowering/lower.hpp"
 #include "report/hardware.hpp"
 #include "report/page/validation_page.hpp"
+#include "report/validation.hpp"
 #include "validation/class_times.hpp"
 #include "validation/validation.hpp"
 
@@ -184,7 +185,6 @@ Calibrated calibrated_cases(const Arguments& arguments, const experiment::Hardwa
 struct Measured {
   validation::Validation validation;
   Json classes = Json::array(), probes = Json::array();
-  report::Table rows;
 };
 
 Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurements& measurements,
@@ -192,7 +192,6 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
   Measured out;
   std::vector<validation::Claim> claims;
   std::map<std::pair<std::string, std::string>, double> predictions;
-  std::vector<std::vector<report::TableCell>> cells(8);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const HardwareCase& one = cases[i];
     const Measurement& run = measurements.runs.at(i);
@@ -218,9 +217,7 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
                              {"predicted_s", both.first.count()},
                              {"measured_s", both.second.count()}});
     }
-    out.probes.push_back({{"set", one.network},
-                          {"case", one.strategy},
-                          {"measured_low_s", run.step.low.count()},
+    out.probes.push_back({{"measured_low_s", run.step.low.count()},
                           {"measured_high_s", run.step.high.count()},
                           {"samples", run.step.samples},
                           {"with_events_s", run.step_with_events.median.count()}});
@@ -252,30 +249,11 @@ std::vector<report::BothTimelines> both_timelines(const std::vector<HardwareCase
 
 std::string hardware_json(const Measured& measured, const Machine& machine,
                           const std::string& refusal) {
-  Json json = {{"sets", Json::array()}, {"rows", Json::array()}, {"unresolved", Json::array()}};
-  for (const validation::ValidationSet& set : measured.validation.sets) {
-    json["sets"].push_back({{"name", set.name},
-                            {"rows", set.rows},
-                            {"mean_error", set.mean_error},
-                            {"median_error", set.median_error},
-                            {"max_error", set.max_error},
-                            {"baseline_mean_error", nullptr},
-                            {"spearman", set.spearman ? Json(*set.spearman) : Json(nullptr)}});
-  }
-  for (std::size_t i = 0; i < measured.validation.rows.size(); ++i) {
-    const validation::ValidationRow& row = measured.validation.rows[i];
-    Json entry = {{"set", row.claim.set},
-                  {"case", row.claim.name},
-                  {"expected", row.claim.expected},
-                  {"predicted", row.predicted},
-                  {"unit", "s"},
-                  {"error", row.error()},
-                  {"measured", row.claim.expected}};
-    entry.update(measured.probes[i]);
-    json["rows"].push_back(std::move(entry));
-  }
-  for (const validation::Unresolved& item : measured.validation.unresolved) {
-    json["unresolved"].push_back({{"set", item.set}, {"case", item.name}, {"reason", item.reason}});
+  Json json = Json::parse(report::validation_json(measured.validation, false));
+  for (std::size_t i = 0; i < measured.probes.size(); ++i) {
+    Json& row = json["rows"][i];
+    row["measured"] = row["expected"];
+    row.update(measured.probes[i]);
   }
   json["classes"] = measured.classes;
   json["hardware"] = refusal.empty()

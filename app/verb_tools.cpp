@@ -1,8 +1,6 @@
 // Verbs that predict nothing: completion, doctor, rerun.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "app/cli.hpp"
@@ -20,16 +18,6 @@ namespace parsim::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Whether a program of this name can be started.
-bool on_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  const std::string folders = path == nullptr ? "" : path;
-  const std::vector<std::string> all = split_at(folders, ':');
-  return std::any_of(all.begin(), all.end(), [&](const std::string& folder) {
-    return ::access((folder + "/" + program).c_str(), X_OK) == 0;
-  });
-}
 
 /// "Package: g++" with "Status: install ok installed", from the package manager's own list.
 bool is_installed(const std::string& list, const std::string& package) {
@@ -79,8 +67,6 @@ std::vector<Finding> findings() {
       {"NVIDIA driver",
        experiment::file_exists("/proc/driver/nvidia/version") ? "installed" : "missing", "--hw",
        ""},
-      {"man", on_path("man") ? "installed" : "missing", "parsim completion man | man -l -",
-       "man-db"},
   };
   for (Finding& finding : package_findings()) all.push_back(std::move(finding));
   return all;
@@ -124,8 +110,7 @@ void check_unchanged(const Json& inputs, const std::string& path) {
 
 Outcome run_completion(const experiment::Arguments& arguments) {
   using Script = std::string (*)();
-  const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion},
-                                                         {"man", manual_page}};
+  const std::pair<std::string_view, Script> scripts[] = {{"bash", bash_completion}};
   Outcome outcome;
   outcome.document.plain = experiment::parse_word(arguments.words.at(0), "completion", scripts)();
   outcome.document.tables.emplace_back();

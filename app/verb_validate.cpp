@@ -12,11 +12,10 @@
 #include "report/page/validation_page.hpp"
 #include "report/validation.hpp"
 #include "validation/measurements.hpp"
-#include "validation/predict_claims.hpp"
 #include "validation/predict_published.hpp"
-#include "validation/published_groups.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_training.hpp"
+#include "validation/validation.hpp"
 
 namespace parsim::app {
 

@@ -72,8 +72,8 @@ std::span<const Verb> verbs() {
        run_reference},
       {"doctor", "list what is installed and what is missing", {}, "parsim doctor", run_doctor},
       {"completion",
-       "print the completion script of bash, or the manual page",
-       {{"WHAT", "bash or man", {"bash", "man"}}},
+       "print the completion script of bash",
+       {{"WHAT", "bash", {"bash"}}},
        "parsim completion bash",
        run_completion},
   };

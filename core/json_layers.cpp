@@ -16,138 +16,88 @@ constexpr Limits axis_number = index_of(most_axes);
 
 }  // namespace
 
-template <>
-struct Fields<Window> {
-  static void list(auto& visit, auto& window) {
-    visit("kernel", window.kernel, positive);
-    visit("stride", window.stride, positive);
-    visit("pad_begin", window.pad_begin);
-    visit("pad_end", window.pad_end);
-    visit("dilation", window.dilation, positive);
-  }
-};
+void fields(auto& visit, Of<Window> auto& window) {
+  visit("kernel", window.kernel, positive);
+  visit("stride", window.stride, positive);
+  visit("pad_begin", window.pad_begin);
+  visit("pad_end", window.pad_end);
+  visit("dilation", window.dilation, positive);
+}
 
 // Kinds without members.
 template <class Kind>
   requires std::is_empty_v<Kind>
-struct Fields<Kind> {
-  static void list(auto&, auto&) {}
-};
+void fields(auto&, Kind&) {}
 
-template <>
-struct Fields<Conv> {
-  static void list(auto& visit, auto& conv) {
-    visit("filters", conv.filters, positive);
-    visit("windows", conv.windows);
-    visit("groups", conv.groups, positive);
-    visit("bias", conv.bias);
-  }
-};
+void fields(auto& visit, Of<Conv> auto& conv) {
+  visit("filters", conv.filters, positive);
+  visit("windows", conv.windows);
+  visit("groups", conv.groups, positive);
+  visit("bias", conv.bias);
+}
 
-template <>
-struct Fields<Dense> {
-  static void list(auto& visit, auto& dense) {
-    visit("units", dense.units, positive);
-    visit("bias", dense.bias);
-  }
-};
+void fields(auto& visit, Of<Dense> auto& dense) {
+  visit("units", dense.units, positive);
+  visit("bias", dense.bias);
+}
 
-template <>
-struct Fields<Pool> {
-  static void list(auto& visit, auto& pool) {
-    visit("function", pool.kind);
-    visit("windows", pool.windows);
-    visit("ceil_mode", pool.ceil_mode);
-    visit("count_padding", pool.count_padding);
-  }
-};
+void fields(auto& visit, Of<Pool> auto& pool) {
+  visit("function", pool.kind);
+  visit("windows", pool.windows);
+  visit("ceil_mode", pool.ceil_mode);
+  visit("count_padding", pool.count_padding);
+}
 
-template <>
-struct Fields<Norm> {
-  static void list(auto& visit, auto& norm) {
-    visit("over", norm.kind);
-    visit("affine", norm.affine);
-    visit("size", norm.size);
-  }
-};
+void fields(auto& visit, Of<Norm> auto& norm) {
+  visit("over", norm.kind);
+  visit("affine", norm.affine);
+  visit("size", norm.size);
+}
 
-template <>
-struct Fields<Activation> {
-  static void list(auto& visit, auto& activation) {
-    visit("function", activation.function);
-    visit("parameters", activation.parameters);
-  }
-};
+void fields(auto& visit, Of<Activation> auto& activation) {
+  visit("function", activation.function);
+  visit("parameters", activation.parameters);
+}
 
-template <>
-struct Fields<Dropout> {
-  static void list(auto& visit, auto& dropout) { visit("rate", dropout.rate); }
-};
+void fields(auto& visit, Of<Dropout> auto& dropout) { visit("rate", dropout.rate); }
 
-template <>
-struct Fields<Combine> {
-  static void list(auto& visit, auto& combine) { visit("function", combine.function); }
-};
+void fields(auto& visit, Of<Combine> auto& combine) { visit("function", combine.function); }
 
-template <>
-struct Fields<Concat> {
-  static void list(auto& visit, auto& concat) { visit("axis", concat.axis, axis_number); }
-};
+void fields(auto& visit, Of<Concat> auto& concat) { visit("axis", concat.axis, axis_number); }
 
-template <>
-struct Fields<Slicing> {
-  static void list(auto& visit, auto& slicing) {
-    visit("axis", slicing.axis, axis_number);
-    visit("begin", slicing.begin);
-    visit("end", slicing.end);
-    visit("step", slicing.step, positive);
-  }
-};
+void fields(auto& visit, Of<Slicing> auto& slicing) {
+  visit("axis", slicing.axis, axis_number);
+  visit("begin", slicing.begin);
+  visit("end", slicing.end);
+  visit("step", slicing.step, positive);
+}
 
-template <>
-struct Fields<Rearrange> {
-  static void list(auto& visit, auto& rearrange) {
-    visit("what", rearrange.what);
-    visit("out", rearrange.out);
-    visit("moves_data", rearrange.moves_data);
-  }
-};
+void fields(auto& visit, Of<Rearrange> auto& rearrange) {
+  visit("what", rearrange.what);
+  visit("out", rearrange.out);
+  visit("moves_data", rearrange.moves_data);
+}
 
-template <>
-struct Fields<Reduce> {
-  static void list(auto& visit, auto& reduce) {
-    visit("function", reduce.function);
-    visit("axes", reduce.axes, axis_number);
-    visit("keep", reduce.keep);
-  }
-};
+void fields(auto& visit, Of<Reduce> auto& reduce) {
+  visit("function", reduce.function);
+  visit("axes", reduce.axes, axis_number);
+  visit("keep", reduce.keep);
+}
 
-template <>
-struct Fields<Attention> {
-  static void list(auto& visit, auto& attention) {
-    visit("heads", attention.heads, positive);
-    visit("key_heads", attention.key_heads, positive);
-    visit("causal", attention.causal);
-  }
-};
+void fields(auto& visit, Of<Attention> auto& attention) {
+  visit("heads", attention.heads, positive);
+  visit("key_heads", attention.key_heads, positive);
+  visit("causal", attention.causal);
+}
 
-template <>
-struct Fields<Embedding> {
-  static void list(auto& visit, auto& embedding) {
-    visit("rows", embedding.rows, positive);
-    visit("width", embedding.width, positive);
-  }
-};
+void fields(auto& visit, Of<Embedding> auto& embedding) {
+  visit("rows", embedding.rows, positive);
+  visit("width", embedding.width, positive);
+}
 
-template <>
-struct Fields<Learned> {
-  static void list(auto& visit, auto& learned) { visit("out", learned.out); }
-};
+void fields(auto& visit, Of<Learned> auto& learned) { visit("out", learned.out); }
 
-template <>
-struct Fields<Softmax> {
-  static void list(auto& visit, auto& softmax) { visit("axis", softmax.axis, axis_number); }
-};
+void fields(auto& visit, Of<Softmax> auto& softmax) { visit("axis", softmax.axis, axis_number); }
 
 namespace {
 

@@ -10,34 +10,25 @@ namespace parsim {
 
 namespace json {
 
-template <>
-struct Fields<Layer> {
-  static void list(auto& visit, auto& layer) {
-    visit("name", layer.name);
-    visit("kind", layer.kind);
-    visit("inputs", layer.inputs);
-    visit("parameters", layer.parameters);
-    visit("out", layer.out);
-  }
-};
+void fields(auto& visit, Of<Layer> auto& layer) {
+  visit("name", layer.name);
+  visit("kind", layer.kind);
+  visit("inputs", layer.inputs);
+  visit("parameters", layer.parameters);
+  visit("out", layer.out);
+}
 
-template <>
-struct Fields<Parameter> {
-  static void list(auto& visit, auto& parameter) {
-    visit("name", parameter.name);
-    visit("extents", parameter.extents, extents);
-  }
-};
+void fields(auto& visit, Of<Parameter> auto& parameter) {
+  visit("name", parameter.name);
+  visit("extents", parameter.extents, extents);
+}
 
-template <>
-struct Fields<Network> {
-  static void list(auto& visit, auto& network) {
-    visit("name", network.name);
-    visit("parameters", network.parameters);
-    visit("layers", network.layers);
-    visit("warnings", network.warnings);
-  }
-};
+void fields(auto& visit, Of<Network> auto& network) {
+  visit("name", network.name);
+  visit("parameters", network.parameters);
+  visit("layers", network.layers);
+  visit("warnings", network.warnings);
+}
 
 namespace {
 

@@ -6,87 +6,63 @@ namespace parsim {
 
 namespace json {
 
-template <>
-struct Fields<Cut> {
-  static void list(auto& visit, auto& cut) {
-    visit("dim", cut.dim);
-    visit("sizes", cut.sizes);
-  }
-};
+void fields(auto& visit, Of<Cut> auto& cut) {
+  visit("dim", cut.dim);
+  visit("sizes", cut.sizes);
+}
 
-template <>
-struct Fields<Sync> {
-  static void list(auto& visit, auto& sync) {
-    visit("kind", sync.kind);
-    visit.optional("server", sync.server);
-  }
-};
+void fields(auto& visit, Of<Sync> auto& sync) {
+  visit("kind", sync.kind);
+  visit.optional("server", sync.server);
+}
 
-template <>
-struct Fields<StatePlacement> {
-  static void list(auto& visit, auto& placement) {
-    visit("kind", placement.kind);
-    visit.optional("shares", placement.shares);
-  }
-};
+void fields(auto& visit, Of<StatePlacement> auto& placement) {
+  visit("kind", placement.kind);
+  visit.optional("shares", placement.shares);
+}
 
-template <>
-struct Fields<LayerPlan> {
-  static void list(auto& visit, auto& plan) {
-    visit("cuts", plan.cuts);
-    visit("devices", plan.devices);
-    visit.optional("weights", plan.weights);
-    visit.optional("gradients", plan.gradients);
-    visit.optional("optimizer", plan.optimizer);
-    visit.optional("recompute", plan.recompute);
-    visit.optional("sync", plan.sync);
-    visit.optional("joined", plan.joined);
-  }
-};
+void fields(auto& visit, Of<LayerPlan> auto& plan) {
+  visit("cuts", plan.cuts);
+  visit("devices", plan.devices);
+  visit.optional("weights", plan.weights);
+  visit.optional("gradients", plan.gradients);
+  visit.optional("optimizer", plan.optimizer);
+  visit.optional("recompute", plan.recompute);
+  visit.optional("sync", plan.sync);
+  visit.optional("joined", plan.joined);
+}
 
-template <>
-struct Fields<Slot> {
-  static void list(auto& visit, auto& slot) {
-    visit("stage", slot.stage);
-    visit("micro_batch", slot.micro_batch);
-    visit("direction", slot.direction);
-  }
-};
+void fields(auto& visit, Of<Slot> auto& slot) {
+  visit("stage", slot.stage);
+  visit("micro_batch", slot.micro_batch);
+  visit("direction", slot.direction);
+}
 
-template <>
-struct Fields<RankList> {
-  static void list(auto& visit, auto& list) {
-    visit("devices", list.devices);
-    visit("slots", list.slots);
-  }
-};
+void fields(auto& visit, Of<RankList> auto& list) {
+  visit("devices", list.devices);
+  visit("slots", list.slots);
+}
 
-template <>
-struct Fields<Schedule> {
-  static void list(auto& visit, auto& schedule) {
-    visit("micro_batches", schedule.micro_batches, Limits{1});
-    visit("stage_of_layer", schedule.stage_of_layer);
-    visit("lanes", schedule.rank_lists);
-    visit.optional("blocking_sends", schedule.blocking_sends);
-  }
-};
+void fields(auto& visit, Of<Schedule> auto& schedule) {
+  visit("micro_batches", schedule.micro_batches, Limits{1});
+  visit("stage_of_layer", schedule.stage_of_layer);
+  visit("lanes", schedule.rank_lists);
+  visit.optional("blocking_sends", schedule.blocking_sends);
+}
 
-template <>
-struct Fields<Plan> {
-  static void list(auto& visit, auto& plan) {
-    visit("strategy", plan.strategy);
-    visit("network", plan.network);
-    visit("cluster", plan.cluster);
-    visit("batch", plan.batch);
-    visit("precision", plan.precision);
-    visit.optional("reduce_precision", plan.reduce_precision, storage_of(plan.precision));
-    visit("optimizer", plan.optimizer);
-    visit("layers", plan.layers);
-    visit("schedule", plan.schedule);
-    visit("buckets", plan.buckets);
-    visit("notes", plan.notes);
-  }
-};
+void fields(auto& visit, Of<Plan> auto& plan) {
+  visit("strategy", plan.strategy);
+  visit("network", plan.network);
+  visit("cluster", plan.cluster);
+  visit("batch", plan.batch);
+  visit("precision", plan.precision);
+  visit.optional("reduce_precision", plan.reduce_precision, storage_of(plan.precision));
+  visit("optimizer", plan.optimizer);
+  visit("layers", plan.layers);
+  visit("schedule", plan.schedule);
+  visit("buckets", plan.buckets);
+  visit("notes", plan.notes);
+}
 
 }  // namespace json
 

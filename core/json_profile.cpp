@@ -11,96 +11,74 @@ namespace parsim {
 
 namespace json {
 
-template <>
-struct Fields<Spread> {
-  static void list(auto& visit, auto& spread) {
-    visit("median_s", spread.median);
-    visit("low_s", spread.low);
-    visit("high_s", spread.high);
-    visit("samples", spread.samples);
-  }
-};
-template <>
-struct Fields<Version> {
-  static void list(auto& visit, auto& version) {
-    visit("name", version.name);
-    visit("version", version.version);
-  }
-};
-template <>
-struct Fields<Interval> {
-  static void list(auto& visit, auto& interval) {
-    visit("begin", interval.begin, Limits{0, std::int64_t{1} << 44});
-    visit("end", interval.end, Limits{0, std::int64_t{1} << 44});
-  }
-};
-template <>
-struct Fields<MemorySample> {
-  static void list(auto& visit, auto& sample) {
-    visit("device", sample.device);
-    visit("touched_bytes", sample.touched.value, Limits{0, std::int64_t{1} << 50});
-    visit("time", sample.time);
-  }
-};
-template <>
-struct Fields<MessageSample> {
-  static void list(auto& visit, auto& sample) {
-    visit("kind", sample.kind);
-    visit("devices", sample.devices);
-    visit("payload_bytes", sample.payload.value, Limits{0, std::int64_t{1} << 50});
-    visit("time", sample.time);
-  }
-};
+void fields(auto& visit, Of<Spread> auto& spread) {
+  visit("median_s", spread.median);
+  visit("low_s", spread.low);
+  visit("high_s", spread.high);
+  visit("samples", spread.samples);
+}
 
-template <>
-struct Fields<KernelSample> {
-  static void list(auto& visit, auto& sample) {
-    visit("device", sample.device);
-    visit("layer", sample.kind);
-    visit("inputs", sample.inputs);
-    visit("pass", sample.pass);
-    visit("precision", sample.precision);
-    visit("contraction", sample.part.contraction);
-    visit("time", sample.time);
-  }
-};
-template <>
-struct Fields<MemoryPart> {
-  static void list(auto& visit, auto& part) {
-    visit("device", part.device);
-    visit("alone", part.alone);
-    visit("together", part.together);
-  }
-};
-template <>
-struct Fields<CommonMemory> {
-  static void list(auto& visit, auto& memory) {
-    visit("touched_bytes", memory.touched.value, Limits{1, std::int64_t{1} << 50});
-    visit("parts", memory.parts);
-  }
-};
-template <>
-struct Fields<LinkFit> {
-  static void list(auto& visit, auto& link) {
-    visit("from", link.from);
-    visit("to", link.to);
-    visit("latency_s", link.latency);
-    visit("bytes_per_s", link.rate.value);
-    visit("largest_error", link.largest_error);
-  }
-};
-template <>
-struct Fields<Measurement> {
-  static void list(auto& visit, auto& run) {
-    visit("network", run.network);
-    visit("strategy", run.strategy);
-    visit("error", run.error);
-    visit("fits", run.fits);
-    visit("step", run.step);
-    visit("step_with_events", run.step_with_events);
-    visit("spans", run.timeline.spans);
-  }
-};
+void fields(auto& visit, Of<Version> auto& version) {
+  visit("name", version.name);
+  visit("version", version.version);
+}
+
+void fields(auto& visit, Of<Interval> auto& interval) {
+  visit("begin", interval.begin, Limits{0, std::int64_t{1} << 44});
+  visit("end", interval.end, Limits{0, std::int64_t{1} << 44});
+}
+
+void fields(auto& visit, Of<MemorySample> auto& sample) {
+  visit("device", sample.device);
+  visit("touched_bytes", sample.touched.value, Limits{0, std::int64_t{1} << 50});
+  visit("time", sample.time);
+}
+
+void fields(auto& visit, Of<MessageSample> auto& sample) {
+  visit("kind", sample.kind);
+  visit("devices", sample.devices);
+  visit("payload_bytes", sample.payload.value, Limits{0, std::int64_t{1} << 50});
+  visit("time", sample.time);
+}
+
+void fields(auto& visit, Of<KernelSample> auto& sample) {
+  visit("device", sample.device);
+  visit("layer", sample.kind);
+  visit("inputs", sample.inputs);
+  visit("pass", sample.pass);
+  visit("precision", sample.precision);
+  visit("contraction", sample.part.contraction);
+  visit("time", sample.time);
+}
+
+void fields(auto& visit, Of<MemoryPart> auto& part) {
+  visit("device", part.device);
+  visit("alone", part.alone);
+  visit("together", part.together);
+}
+
+void fields(auto& visit, Of<CommonMemory> auto& memory) {
+  visit("touched_bytes", memory.touched.value, Limits{1, std::int64_t{1} << 50});
+  visit("parts", memory.parts);
+}
+
+void fields(auto& visit, Of<LinkFit> auto& link) {
+  visit("from", link.from);
+  visit("to", link.to);
+  visit("latency_s", link.latency);
+  visit("bytes_per_s", link.rate.value);
+  visit("largest_error", link.largest_error);
+}
+
+void fields(auto& visit, Of<Measurement> auto& run) {
+  visit("network", run.network);
+  visit("strategy", run.strategy);
+  visit("error", run.error);
+  visit("fits", run.fits);
+  visit("step", run.step);
+  visit("step_with_events", run.step_with_events);
+  visit("spans", run.timeline.spans);
+}
 
 namespace {
 

@@ -36,6 +36,26 @@ std::string ascii(std::string_view text) {
   return out;
 }
 
+/// Counts lines while the parser reads, because it reports no positions.
+struct CountingIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  const char* at = nullptr;
+  std::uint32_t* line = nullptr;
+
+  reference operator*() const { return *at; }
+  CountingIterator& operator++() {
+    if (*at == '\n') ++*line;
+    ++at;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at == other.at; }
+};
+
 std::string quoted_list(std::span<const std::string> words, std::string_view wrong) {
   return fmt::format("accepted: {}{}", join(words), did_you_mean(wrong, words));
 }
@@ -46,7 +66,8 @@ std::string quoted_list(std::span<const std::string> words, std::string_view wro
 struct Document::Builder {
   struct Frame {
     std::size_t first_pending;
-    std::uint32_t key;  ///< of the container itself
+    std::uint32_t key, line;  ///< of the container itself
+    bool is_object;
   };
 
   Document& document;
@@ -54,7 +75,8 @@ struct Document::Builder {
   std::unordered_map<std::string, std::uint32_t> text_index{};
   std::vector<Value> pending{};  ///< children of the containers that are still open
   std::vector<Frame> frames{};
-  std::uint32_t key_of_next = 0;
+  std::uint32_t key_of_next = 0, line_of_key = 1;
+  std::uint32_t line = 1;  ///< of what was read last
 
   std::uint32_t intern(const std::string& word) {
     const auto [entry, fresh] =
@@ -62,8 +84,11 @@ struct Document::Builder {
     if (fresh) document.texts_.push_back(word);
     return entry->second;
   }
-  bool add(Value::Kind kind, std::int64_t content) {
-    pending.push_back({kind, key_of_next, 0, content});
+  [[nodiscard]] std::uint32_t line_of_next() const {
+    return !frames.empty() && frames.back().is_object ? line_of_key : line;
+  }
+  bool add(Kind kind, std::int64_t content) {
+    pending.push_back({kind, key_of_next, line_of_next(), 0, content});
     return true;
   }
   [[noreturn]] void refuse(std::size_t offset, std::string_view found,
@@ -74,14 +99,14 @@ struct Document::Builder {
     throw InputError(fmt::format("{}:{}:{}", document.where_, line, before.size() - line_begin + 1),
                      found, accepted);
   }
-  bool open() {
+  bool open(bool is_object) {
     if (frames.size() == deepest) {
       throw InputError(document.where_, fmt::format("nested deeper than {} levels", deepest));
     }
-    frames.push_back({pending.size(), key_of_next});
+    frames.push_back({pending.size(), key_of_next, line_of_next(), is_object});
     return true;
   }
-  bool close(Value::Kind kind) {
+  bool close(Kind kind) {
     const Frame frame = frames.back();
     frames.pop_back();
     const auto first = pending.begin() + static_cast<std::ptrdiff_t>(frame.first_pending);
@@ -89,36 +114,37 @@ struct Document::Builder {
     const auto count = static_cast<std::uint32_t>(pending.end() - first);
     document.values_.insert(document.values_.end(), first, pending.end());
     pending.erase(first, pending.end());
-    pending.push_back({kind, frame.key, count, at});
+    pending.push_back({kind, frame.key, frame.line, count, at});
     return true;
   }
 
   // The parser calls these; their names and types are nlohmann's SAX interface.
-  bool null() { return add(Value::Kind::null, 0); }
-  bool boolean(bool value) { return add(Value::Kind::boolean, value ? 1 : 0); }
-  bool number_integer(std::int64_t value) { return add(Value::Kind::integer, value); }
+  bool null() { return add(Kind::null, 0); }
+  bool boolean(bool value) { return add(Kind::boolean, value ? 1 : 0); }
+  bool number_integer(std::int64_t value) { return add(Kind::integer, value); }
   bool number_unsigned(std::uint64_t value) {
     if (std::in_range<std::int64_t>(value)) {
-      return add(Value::Kind::integer, static_cast<std::int64_t>(value));
+      return add(Kind::integer, static_cast<std::int64_t>(value));
     }
     return number_float(static_cast<double>(value), {});
   }
   bool number_float(double value, const std::string&) {
-    return add(Value::Kind::number, std::bit_cast<std::int64_t>(value));
+    return add(Kind::number, std::bit_cast<std::int64_t>(value));
   }
-  bool string(const std::string& value) { return add(Value::Kind::text, intern(value)); }
+  bool string(const std::string& value) { return add(Kind::text, intern(value)); }
   bool binary(const std::vector<std::uint8_t>&) { return false; }  // not in JSON text
-  bool start_object(std::size_t) { return open(); }
-  bool start_array(std::size_t) { return open(); }
-  bool end_object() { return close(Value::Kind::object); }
-  bool end_array() { return close(Value::Kind::array); }
+  bool start_object(std::size_t) { return open(true); }
+  bool start_array(std::size_t) { return open(false); }
+  bool end_object() { return close(Kind::object); }
+  bool end_array() { return close(Kind::array); }
   bool key(const std::string& name) {
     key_of_next = intern(name);
+    line_of_key = line;
     const std::size_t first = frames.back().first_pending;
     for (std::size_t i = first; i < pending.size(); ++i) {
       if (pending[i].key != key_of_next) continue;
-      throw InputError(document.where_, fmt::format("key '{}' twice in an object", shown(name)),
-                       "every key once");
+      throw InputError(fmt::format("{}:{}", document.where_, line),
+                       fmt::format("key '{}' twice in an object", shown(name)), "every key once");
     }
     if (pending.size() - first == most_members) {
       throw InputError(document.where_,
@@ -139,13 +165,17 @@ struct Document::Builder {
 
 Document::Document(const std::string& text, std::string where) : where_(std::move(where)) {
   Builder builder{*this, text};
-  const bool parsed = nlohmann::json::sax_parse(text, &builder);
+  const CountingIterator begin{text.data(), &builder.line};
+  const CountingIterator end{text.data() + text.size(), &builder.line};
+  const bool parsed = nlohmann::json::sax_parse(begin, end, &builder);
   ensure(parsed && builder.pending.size() == 1, "the parser ends with one value or throws");
   values_.push_back(builder.pending[0]);
 }
 
+Node Document::root() const { return {*this, values_.size() - 1}; }
+
 Node Document::root(std::string_view format, std::int64_t version) const {
-  const Node root(*this, values_.size() - 1);
+  const Node root = this->root();
   const std::string& found = root["format"].text();
   if (found != format) root["format"].refuse(fmt::format("accepted: '{}'", format));
   const Node number = root["version"];
@@ -154,7 +184,7 @@ Node Document::root(std::string_view format, std::int64_t version) const {
 }
 
 std::int64_t Node::integer(Limits limits) const {
-  const bool fits = value().kind == Value::Kind::integer && value().content >= limits.least &&
+  const bool fits = value().kind == Kind::integer && value().content >= limits.least &&
                     value().content <= limits.most;
   if (fits) return value().content;
   if (limits.most < limits.least) refuse("accepted: nothing, there is none to choose from");
@@ -162,8 +192,8 @@ std::int64_t Node::integer(Limits limits) const {
 }
 
 double Node::number() const {
-  const bool whole = value().kind == Value::Kind::integer;
-  if (!whole && value().kind != Value::Kind::number) refuse("accepted: a number");
+  const bool whole = value().kind == Kind::integer;
+  if (!whole && value().kind != Kind::number) refuse("accepted: a number");
   const double number =
       whole ? static_cast<double>(value().content) : std::bit_cast<double>(value().content);
   if (!std::isfinite(number) || number < 0) refuse("accepted: a number of at least 0");
@@ -171,12 +201,12 @@ double Node::number() const {
 }
 
 bool Node::boolean() const {
-  if (value().kind != Value::Kind::boolean) refuse("accepted: true or false");
+  if (value().kind != Kind::boolean) refuse("accepted: true or false");
   return value().content != 0;
 }
 
 const std::string& Node::text() const {
-  if (value().kind != Value::Kind::text) refuse("accepted: a text");
+  if (value().kind != Kind::text) refuse("accepted: a text");
   return document_->texts_[static_cast<std::size_t>(value().content)];
 }
 
@@ -188,7 +218,7 @@ std::size_t Node::word(std::span<const std::string_view> words) const {
 }
 
 std::size_t Node::size() const {
-  if (value().kind != Value::Kind::array) refuse("accepted: an array");
+  if (value().kind != Kind::array) refuse("accepted: an array");
   return value().count;
 }
 
@@ -198,7 +228,7 @@ Node Node::item(std::size_t position, std::size_t expected) const {
 }
 
 void Node::only(std::span<const std::string_view> keys) const {
-  if (value().kind != Value::Kind::object) refuse("accepted: an object");
+  if (value().kind != Kind::object) refuse("accepted: an object");
   for (std::size_t i = 0; i < value().count; ++i) {
     const std::string& key = document_->texts_[child(i).value().key];
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
@@ -208,7 +238,7 @@ void Node::only(std::span<const std::string_view> keys) const {
 }
 
 std::optional<Node> Node::find(std::string_view key) const {
-  if (value().kind != Value::Kind::object) refuse("accepted: an object");
+  if (value().kind != Kind::object) refuse("accepted: an object");
   for (std::size_t i = 0; i < value().count; ++i) {
     if (document_->texts_[child(i).value().key] == key) return child(i);
   }
@@ -229,19 +259,19 @@ void Node::refuse(std::string_view accepted) const { refuse(describe(), accepted
 
 std::string Node::describe() const {
   switch (value().kind) {
-    case Value::Kind::null:
+    case Kind::null:
       return "null";
-    case Value::Kind::boolean:
+    case Kind::boolean:
       return value().content != 0 ? "true" : "false";
-    case Value::Kind::integer:
+    case Kind::integer:
       return fmt::format("{}", value().content);
-    case Value::Kind::number:
+    case Kind::number:
       return fmt::format("{}", std::bit_cast<double>(value().content));
-    case Value::Kind::text:
+    case Kind::text:
       return fmt::format("'{}'", shown(text()));
-    case Value::Kind::array:
+    case Kind::array:
       return fmt::format("an array of {} items", value().count);
-    case Value::Kind::object:
+    case Kind::object:
       return fmt::format("an object of {} members", value().count);
   }
   throw BrokenInvariant("a JSON value outside its enum");
@@ -250,20 +280,19 @@ std::string Node::describe() const {
 std::string Node::location() const {
   // Found by search, so that reading need not carry the path along.
   std::string path;
-  const Node root(*document_, document_->values_.size() - 1);
-  ensure(path_from(root, path), "a node lies in its document");
+  ensure(path_from(document_->root(), path), "a node lies in its document");
   return path.empty() ? document_->where_ : fmt::format("{}:{}", document_->where_, path);
 }
 
 bool Node::path_from(const Node& from, std::string& path) const {
   if (from.index_ == index_) return true;
-  const Value::Kind kind = from.value().kind;
-  if (kind != Value::Kind::array && kind != Value::Kind::object) return false;
+  const Kind kind = from.value().kind;
+  if (kind != Kind::array && kind != Kind::object) return false;
   for (std::size_t i = 0; i < from.value().count; ++i) {
     const Node child = from.child(i);
     const std::size_t length = path.size();
-    path += kind == Value::Kind::array ? fmt::format("/{}", i)
-                                       : "/" + document_->texts_[child.value().key];
+    path +=
+        kind == Kind::array ? fmt::format("/{}", i) : "/" + document_->texts_[child.value().key];
     if (path_from(child, path)) return true;
     path.resize(length);
   }

@@ -1,5 +1,5 @@
 // Reads untrusted JSON text: depth, duplicate keys and number ranges are checked, and every error
-// names its location. Private to core/json_*.cpp.
+// names its location.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,21 @@ struct Limits {
   std::int64_t least = 0;
   std::int64_t most = std::numeric_limits<std::int32_t>::max();
 };
+inline constexpr Limits any_integer{std::numeric_limits<std::int64_t>::min(),
+                                    std::numeric_limits<std::int64_t>::max()};
 /// Positions in a table of `size` entries.
 [[nodiscard]] constexpr Limits index_of(std::size_t size) {
   return {0, static_cast<std::int64_t>(size) - 1};
 }
 
+enum class Kind : std::uint8_t { null, boolean, integer, number, text, array, object };
+
 /// One value of a document; members and items lie next to each other in the document's table, so
 /// that a DAG of a million operations takes 24 bytes per value.
 struct Value {
-  enum class Kind : std::uint8_t { null, boolean, integer, number, text, array, object };
   Kind kind = Kind::null;
   std::uint32_t key = 0;    ///< of a member: position in Document::texts_
+  std::uint32_t line = 0;   ///< where it begins; of a member: where its key stands
   std::uint32_t count = 0;  ///< of an array or object
   /// boolean, integer: itself; number: the bits of the double; text: position in
   /// Document::texts_; array, object: position of the first child in Document::values_
@@ -45,6 +49,7 @@ class Document {
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
 
+  [[nodiscard]] Node root() const;
   /// The whole, after a check of its "format" and "version" members.
   [[nodiscard]] Node root(std::string_view format, std::int64_t version) const;
 
@@ -63,6 +68,8 @@ class Node {
  public:
   Node(const Document& document, std::size_t index) : document_(&document), index_(index) {}
 
+  [[nodiscard]] Kind kind() const { return value().kind; }
+  [[nodiscard]] std::int64_t line() const { return value().line; }
   [[nodiscard]] std::int64_t integer(Limits limits = {}) const;
   /// A finite number of at least 0.
   [[nodiscard]] double number() const;
@@ -84,6 +91,13 @@ class Node {
   /// The item of an array that has exactly `expected` of them.
   [[nodiscard]] Node item(std::size_t position, std::size_t expected) const;
 
+  /// Calls `function(key, member)` for the members of an object, in the order of the text.
+  template <class Function>
+  void each_member(Function function) const {
+    for (std::size_t i = 0; i < value().count; ++i) {
+      function(document_->texts_[child(i).value().key], child(i));
+    }
+  }
   /// Refuses members other than these.
   void only(std::span<const std::string_view> keys) const;
   void only(std::initializer_list<std::string_view> keys) const {

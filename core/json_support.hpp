@@ -23,23 +23,19 @@ namespace parsim::json {
 /// Extents of tensors. Products are checked apart (most_elements).
 inline constexpr Limits extents{1, std::int64_t{1} << 44};
 
-/// Fields<T>::list(visit, value) calls `visit(key, member)` for a required member,
-/// `visit(key, member, limits)` for one with a range of its own, and `visit.optional(key, member)`
-/// for one that is left out where it has its default, or `visit.optional(key, member, otherwise)`
-/// where that follows from the members before.
-template <class T>
-struct Fields;
+/// Accepts `T&` and `const T&`.
+template <class Value, class T>
+concept Of = std::same_as<std::remove_const_t<Value>, T>;
 
-template <>
-struct Fields<Span> {
-  static void list(auto& visit, auto& span) {
-    visit("start_s", span.start);
-    visit("end_s", span.end);
-  }
-};
+// Every type has its `fields(visit, value)`, which calls `visit(key, member)` for a required
+// member, `visit(key, member, limits)` for one with a range of its own, and
+// `visit.optional(key, member)` for one that is left out where it has its default, or
+// `visit.optional(key, member, otherwise)` where that follows from the members before.
 
-template <class T>
-concept Listed = requires { sizeof(Fields<T>); };
+void fields(auto& visit, Of<Span> auto& span) {
+  visit("start_s", span.start);
+  visit("end_s", span.end);
+}
 
 template <class T>
 inline constexpr bool is_vector = false;
@@ -135,7 +131,7 @@ class FieldReader {
 template <class T>
 void put_fields(Writer& out, const T& value) {
   FieldWriter write(out);
-  Fields<T>::list(write, value);
+  fields(write, value);
 }
 
 /// Reads the listed members from an object that has no others, except `besides`.
@@ -143,10 +139,10 @@ template <class T>
 void get_fields(const Node& node, T& value, std::span<const std::string_view> besides = {}) {
   FieldNames known;
   known.names.assign(besides.begin(), besides.end());
-  Fields<T>::list(known, value);
+  fields(known, value);
   node.only(known.names);  // first, so that a misspelt key is not reported as a missing one
   FieldReader read(node);
-  Fields<T>::list(read, value);
+  fields(read, value);
 }
 
 template <class T>
@@ -174,7 +170,6 @@ void put(Writer& out, const T& value) {
   } else if constexpr (std::same_as<T, Shape>) {
     put_shape(out, value);
   } else {
-    static_assert(Listed<T>, "this type needs a list of fields");
     out.open_object();
     put_fields(out, value);
     out.close_object();
@@ -209,7 +204,6 @@ void get(const Node& node, T& value, Limits limits) {
   } else if constexpr (std::same_as<T, Shape>) {
     value = get_shape(node);
   } else {
-    static_assert(Listed<T>, "this type needs a list of fields");
     get_fields(node, value);
   }
 }

@@ -66,8 +66,21 @@ Region whole(const Shape& shape, std::int64_t samples) {
 
 std::string_view kind_name(const LayerKind& kind) { return kind_names[kind.value.index()]; }
 
-// Kinds without parameters or without matrix products fall back to these.
+// What kinds without a function of their own fall back to.
 namespace layers {
+template <class Kind>
+Shape output_shape(const Kind&, Shapes in, std::string_view where) {
+  expect_inputs(in, 1, where);
+  return in[0];
+}
+template <class Kind>
+Region input_region(const Kind&, Shapes, const Shape&, std::size_t, const Part& part) {
+  return part.out;
+}
+template <class Kind>
+std::vector<Dim> cuttable_dims(const Kind&, Shapes, const Shape& out) {
+  return axes_as_dims(out);
+}
 template <class Kind>
 std::vector<ParameterShape> parameter_shapes(const Kind&, Shapes) {
   return {};

@@ -1,7 +1,6 @@
 #include "networks/onnx_roles.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 
 namespace parsim::networks::onnx_reader {

@@ -95,24 +95,6 @@ Json communication_json(const experiment::RunResult& result) {
   return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
 }
 
-/// A row of a strategy without a plan has the same keys, with null for missing values.
-Json failed_json(const experiment::RunResult& result) {
-  Json json = {{"strategy", result.strategy}};
-  for (const char* key : {"step_time_s", "throughput_samples_per_s", "bytes_moved", "messages",
-                          "operations", "simulated_operations", "engine"}) {
-    json[key] = nullptr;
-  }
-  json["devices"] = Json::array();
-  json["fits"] = false;
-  for (const char* key : {"verdict", "headroom_bytes", "bottleneck", "search_time_s",
-                          "simulation_time_s", "cost_sources", "communication_sources", "bounds"}) {
-    json[key] = nullptr;
-  }
-  json["notes"] = Json::array();
-  json["error"] = result.error;
-  return json;
-}
-
 Json spread_json(const Spread& spread) {
   return {{"median_s", spread.median.count()},
           {"lower_quartile_s", spread.low.count()},
@@ -120,7 +102,8 @@ Json spread_json(const Spread& spread) {
           {"samples", spread.samples}};
 }
 
-Json succeeded_json(const experiment::RunResult& result) {
+/// A row of a strategy without a plan has the same keys, with null for missing values.
+Json row_json(const experiment::RunResult& result) {
   Json json;
   json["strategy"] = result.strategy;
   json["step_time_s"] = result.step_time.count();
@@ -158,6 +141,13 @@ Json succeeded_json(const experiment::RunResult& result) {
   if (result.jittered) json["jittered"] = spread_json(*result.jittered);
   json["notes"] = result.notes;
   json["error"] = nullptr;
+  if (result.error.empty()) return json;
+  for (auto& [key, value] : json.items()) {
+    if (key != "strategy" && key != "devices") value = nullptr;
+  }
+  json["fits"] = false;
+  json["notes"] = Json::array();
+  json["error"] = result.error;
   return json;
 }
 
@@ -179,7 +169,7 @@ Json scaling_json(const experiment::Scaling& scaling) {
 
 Json result_json(const experiment::Experiment& experiment, const experiment::RunResult& result,
                  const Json& shared) {
-  Json json = result.error.empty() ? succeeded_json(result) : failed_json(result);
+  Json json = row_json(result);
   json["warnings"] = experiment.warnings;
   for (const std::string& warning : experiment::communication_warnings(result)) {
     json["warnings"].push_back(warning);

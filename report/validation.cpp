@@ -37,64 +37,6 @@ nlohmann::ordered_json json_of(const std::vector<validation::PlanGroup>& groups)
   return list;
 }
 
-/// published   with counts of rows, calibration and groups, which only measurements have
-std::string json_of(const validation::Validation& validation, bool published) {
-  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
-  for (const validation::ValidationSet& set : validation.sets) {
-    const auto error = [&](double value) {
-      return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
-    };
-    sets.push_back({{"name", set.name},
-                    {"rows", set.rows},
-                    {"mean_error", error(set.mean_error)},
-                    {"median_error", error(set.median_error)},
-                    {"max_error", error(set.max_error)},
-                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
-                    {"spearman", optional_number(set.spearman)}});
-    if (!published) continue;
-    nlohmann::ordered_json calibrated_by = nlohmann::ordered_json::array();
-    for (const auto& [calibration, count] : set.calibrated_by) {
-      calibrated_by.push_back({{"set", calibration.set},
-                               {"case", calibration.name},
-                               {"machine", calibration.machine},
-                               {"gpu", calibration.gpu},
-                               {"kernels", optional_number(calibration.kernels)},
-                               {"links", optional_number(calibration.links)},
-                               {"rows", count}});
-    }
-    sets.back()["peak_memory_error"] = optional_number(set.peak_memory_error);
-    sets.back()["expressible"] = set.expressible;
-    sets.back()["all"] = set.all;
-    sets.back()["calibrated_by"] = std::move(calibrated_by);
-    sets.back()["uncalibrated"] = set.uncalibrated;
-  }
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const validation::ValidationRow& row : validation.rows) {
-    rows.push_back({{"set", row.claim.set},
-                    {"case", row.claim.name},
-                    {"expected", row.claim.expected},
-                    {"predicted", row.predicted},
-                    {"unit", row.claim.unit},
-                    {"error", row.error()},
-                    {"promised", optional_number(row.claim.within)},
-                    {"source", row.claim.source},
-                    {"reason", row.claim.reason},
-                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
-                    {"peak_memory_error", optional_number(row.peak_memory_error())},
-                    {"verdict", optional_text(row.verdict)}});
-  }
-  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
-  for (const validation::Unresolved& item : validation.unresolved) {
-    unresolved.push_back({{"set", item.set},
-                          {"case", item.name},
-                          {"reason", item.reason},
-                          {"verdict", optional_text(item.verdict)}});
-  }
-  nlohmann::ordered_json all{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}};
-  if (published) all["groups"] = json_of(validation.groups);
-  return all.dump(2);
-}
-
 std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 /// A column whose text and raw number are made from each row.
@@ -211,34 +153,6 @@ std::vector<std::string> calibration_lines(const std::vector<validation::Validat
   return lines;
 }
 
-Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
-  Table table;
-  table.title = "published and predicted";
-  using R = validation::ValidationRow;
-  add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
-  add(table, rows, {"case", "case", false},
-      [](const R& r) { return TableCell::word(r.claim.name); });
-  add(table, rows, {"published", "expected"}, [](const R& r) {
-    return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
-  });
-  add(table, rows, {"predicted", "predicted"}, [](const R& r) {
-    return TableCell{three_digits(r.predicted), exact(r.predicted)};
-  });
-  add(table, rows, {"unit", "unit", false},
-      [](const R& r) { return TableCell::word(r.claim.unit); });
-  add(table, rows, {"error", "error"}, [](const R& r) {
-    return TableCell{signed_percent(r.error()), exact(r.error())};
-  });
-  if (std::any_of(rows.begin(), rows.end(),
-                  [](const R& r) { return r.claim.within.has_value(); })) {
-    add(table, rows, {"promised", "promised"},
-        [](const R& r) { return maybe(r.claim.within, magnitude); });
-  }
-  add(table, rows, {"likely reason", "reason", false},
-      [](const R& r) { return TableCell::word(r.claim.reason); });
-  return table;
-}
-
 /// The rows with the largest errors, largest first; equal ones in their order.
 std::vector<validation::ValidationRow> worst_rows(
     const std::vector<validation::ValidationRow>& rows, std::size_t count) {
@@ -279,6 +193,91 @@ std::vector<std::string> unresolved_lines(const std::vector<validation::Unresolv
 
 }  // namespace
 
+std::string validation_json(const validation::Validation& validation, bool published) {
+  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
+  for (const validation::ValidationSet& set : validation.sets) {
+    const auto error = [&](double value) {
+      return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
+    };
+    sets.push_back({{"name", set.name},
+                    {"rows", set.rows},
+                    {"mean_error", error(set.mean_error)},
+                    {"median_error", error(set.median_error)},
+                    {"max_error", error(set.max_error)},
+                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
+                    {"spearman", optional_number(set.spearman)}});
+    if (!published) continue;
+    nlohmann::ordered_json calibrated_by = nlohmann::ordered_json::array();
+    for (const auto& [calibration, count] : set.calibrated_by) {
+      calibrated_by.push_back({{"set", calibration.set},
+                               {"case", calibration.name},
+                               {"machine", calibration.machine},
+                               {"gpu", calibration.gpu},
+                               {"kernels", optional_number(calibration.kernels)},
+                               {"links", optional_number(calibration.links)},
+                               {"rows", count}});
+    }
+    sets.back()["peak_memory_error"] = optional_number(set.peak_memory_error);
+    sets.back()["expressible"] = set.expressible;
+    sets.back()["all"] = set.all;
+    sets.back()["calibrated_by"] = std::move(calibrated_by);
+    sets.back()["uncalibrated"] = set.uncalibrated;
+  }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const validation::ValidationRow& row : validation.rows) {
+    rows.push_back({{"set", row.claim.set},
+                    {"case", row.claim.name},
+                    {"expected", row.claim.expected},
+                    {"predicted", row.predicted},
+                    {"unit", row.claim.unit},
+                    {"error", row.error()},
+                    {"promised", optional_number(row.claim.within)},
+                    {"source", row.claim.source},
+                    {"reason", row.claim.reason},
+                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
+                    {"peak_memory_error", optional_number(row.peak_memory_error())},
+                    {"verdict", optional_text(row.verdict)}});
+  }
+  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
+  for (const validation::Unresolved& item : validation.unresolved) {
+    unresolved.push_back({{"set", item.set},
+                          {"case", item.name},
+                          {"reason", item.reason},
+                          {"verdict", optional_text(item.verdict)}});
+  }
+  nlohmann::ordered_json all{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}};
+  if (published) all["groups"] = json_of(validation.groups);
+  return all.dump(2);
+}
+
+Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
+  Table table;
+  table.title = "published and predicted";
+  using R = validation::ValidationRow;
+  add(table, rows, {"set", "set", false}, [](const R& r) { return TableCell::word(r.claim.set); });
+  add(table, rows, {"case", "case", false},
+      [](const R& r) { return TableCell::word(r.claim.name); });
+  add(table, rows, {"published", "expected"}, [](const R& r) {
+    return TableCell{three_digits(r.claim.expected), exact(r.claim.expected)};
+  });
+  add(table, rows, {"predicted", "predicted"}, [](const R& r) {
+    return TableCell{three_digits(r.predicted), exact(r.predicted)};
+  });
+  add(table, rows, {"unit", "unit", false},
+      [](const R& r) { return TableCell::word(r.claim.unit); });
+  add(table, rows, {"error", "error"}, [](const R& r) {
+    return TableCell{signed_percent(r.error()), exact(r.error())};
+  });
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const R& r) { return r.claim.within.has_value(); })) {
+    add(table, rows, {"promised", "promised"},
+        [](const R& r) { return maybe(r.claim.within, magnitude); });
+  }
+  add(table, rows, {"likely reason", "reason", false},
+      [](const R& r) { return TableCell::word(r.claim.reason); });
+  return table;
+}
+
 Document report_papers(const validation::Validation& validation) {
   Document document;
   document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
@@ -298,7 +297,7 @@ Document report_papers(const validation::Validation& validation) {
                                               signed_percent(row.error())));
     }
   }
-  document.json = json_of(validation, false);
+  document.json = validation_json(validation, false);
   return document;
 }
 
@@ -329,7 +328,7 @@ Document report_published(const validation::Validation& validation) {
   for (std::string& line : unresolved_lines(validation.unresolved)) {
     document.notes.push_back(std::move(line));
   }
-  document.json = json_of(validation, true);
+  document.json = validation_json(validation, true);
   return document;
 }
 

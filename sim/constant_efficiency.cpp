@@ -11,20 +11,14 @@ namespace parsim::sim {
 
 namespace {
 
-class ConstantEfficiency final : public CostModel {
+class ConstantEfficiency final : public NetworkCosts {
  public:
   ConstantEfficiency(const Cluster& cluster, const SimOptions& options)
-      : network_(cluster, options) {
-    for (const DeviceModel& model : cluster.models) {
-      for (std::size_t p = 0; p < precisions; ++p) {
-        rates_.push_back(rates_of(model, static_cast<Precision>(p)));
-      }
-    }
-  }
+      : NetworkCosts(cluster, options), rates_(by_model(rates_of)) {}
 
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
-    const Rates& rates = rates_on(device, precision);
+    const Rates& rates = rates_[at(device, precision)];
     const auto bytes = static_cast<double>(element_bytes(precision));
     double time = 0;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
@@ -36,17 +30,8 @@ class ConstantEfficiency final : public CostModel {
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
-    const Rates& rates = rates_on(device, Precision::fp32);
+    const Rates& rates = rates_[at(device, Precision::fp32)];
     return {touched / BytesPerSecond{rates.memory} + Seconds{rates.overhead}, rates.origin};
-  }
-
-  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
-    return from == to ? memory(from, 2 * payload).time : network_.transfer(from, to, payload);
-  }
-
-  [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
-                                   Bytes payload) const override {
-    return network_.collective(kind, group, payload);
   }
 
   [[nodiscard]] std::string summary() const override {
@@ -56,12 +41,10 @@ class ConstantEfficiency final : public CostModel {
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return kernel_accuracy(network_.cluster(), precision, &Coefficients::constant);
+    return kernel_accuracy(cluster(), precision, &Coefficients::constant);
   }
 
  private:
-  static constexpr std::size_t precisions = 4;
-
   /// FLOP/s (by class of kernel) and bytes/s that are reached, seconds on top of each kernel.
   struct Rates {
     std::array<double, 5> flops{};
@@ -86,12 +69,6 @@ class ConstantEfficiency final : public CostModel {
     return rates;
   }
 
-  [[nodiscard]] const Rates& rates_on(DeviceId device, Precision precision) const {
-    const auto model = static_cast<std::size_t>(network_.cluster()[device].model);
-    return rates_[model * precisions + static_cast<std::size_t>(precision)];
-  }
-
-  NetworkCosts network_;
   std::vector<Rates> rates_;  ///< by model, then precision
 };
 

@@ -68,25 +68,6 @@ std::size_t node_column(const CommShape& shape) {
   return static_cast<std::size_t>(std::min(shape.nodes, 3) - 1);
 }
 
-/// Why an algorithm or a protocol does not run.
-enum class Obstacle : std::uint8_t {
-  none,
-  other_collective,
-  broadcast,
-  too_old,
-  version,
-  no_switch,
-  few_gpus,
-  several_gpus,
-  several_nodes,
-  one_node,
-  slow_ports,
-  not_simple,
-  before_volta,
-  no_nvlink,
-  mixed,
-};
-
 /// Steps of a ring among `ranks`, one after another.
 double ring_steps(CollectiveKind kind, double ranks) {
   switch (kind) {
@@ -130,84 +111,23 @@ class NcclModel {
         per_node_(std::ceil(static_cast<double>(shape.ranks) / shape.nodes)),
         steps_(ring_steps(kind, ranks_)) {}
 
+  /// Whether the algorithm runs with some protocol.
+  [[nodiscard]] bool exists(NcclAlgorithm a) const {
+    if (a == NcclAlgorithm::ring) return true;
+    if (version_ < first_with(a, nodes_ == 1)) return false;
+    if (a == NcclAlgorithm::pat) return has_pat();
+    if (a != NcclAlgorithm::nvls && kind_ != CollectiveKind::all_reduce) return false;
+    if (a == NcclAlgorithm::tree) return true;
+    return has_nvls(kind_) && generation(shape_) >= 2 && shape_.nvlink && shape_.switched &&
+           per_node_ >= 2 && (a == NcclAlgorithm::nvls) == (nodes_ == 1) && nvls_bus() > 0;
+  }
   [[nodiscard]] bool exists(NcclAlgorithm a, NcclProtocol p) const {
-    return obstacle(a) == Obstacle::none && obstacle(a, p) == Obstacle::none;
-  }
-
-  /// Why the algorithm runs with no protocol.
-  [[nodiscard]] Obstacle obstacle(NcclAlgorithm a) const {
-    if (a == NcclAlgorithm::ring) return Obstacle::none;
-    if (version_ < first_with(a, nodes_ == 1)) return Obstacle::version;
-    if (a == NcclAlgorithm::pat) return pat_obstacle();
-    const bool sums = kind_ == CollectiveKind::all_reduce;
-    if (a != NcclAlgorithm::nvls && !sums) return Obstacle::other_collective;
-    if (a == NcclAlgorithm::tree) return Obstacle::none;
-    if (!has_nvls(kind_)) return Obstacle::broadcast;
-    if (generation(shape_) < 2) return Obstacle::too_old;
-    if (!shape_.nvlink || !shape_.switched) return Obstacle::no_switch;
-    if (per_node_ < 2) return Obstacle::few_gpus;
-    if (a == NcclAlgorithm::nvls && nodes_ > 1) return Obstacle::several_nodes;
-    if (a == NcclAlgorithm::nvls_tree && nodes_ == 1) return Obstacle::one_node;
-    return nvls_bus() > 0 ? Obstacle::none : Obstacle::slow_ports;
-  }
-
-  /// Why an algorithm that runs does not with this protocol.
-  [[nodiscard]] Obstacle obstacle(NcclAlgorithm a, NcclProtocol p) const {
     const bool has_all = a == NcclAlgorithm::ring || a == NcclAlgorithm::tree;
-    if (!has_all && p != NcclProtocol::simple) return Obstacle::not_simple;
-    if (version_ < first_with(p)) return Obstacle::version;
-    if (p != NcclProtocol::ll128) return Obstacle::none;
+    if (!exists(a) || (!has_all && p != NcclProtocol::simple)) return false;
+    if (version_ < first_with(p)) return false;
     // LL128 needs stores of 128 bytes that arrive whole: NVLink, and one kind of GPU from Volta on.
-    if (shape_.architecture < 7) return Obstacle::before_volta;
-    if (!shape_.nvlink) return Obstacle::no_nvlink;
-    return shape_.one_kind ? Obstacle::none : Obstacle::mixed;
-  }
-
-  [[nodiscard]] std::string text(Obstacle why, NcclAlgorithm a,
-                                 std::optional<NcclProtocol> p = {}) const {
-    switch (why) {
-      case Obstacle::none:
-        return {};
-      case Obstacle::other_collective:
-        return fmt::format("{} is for {}, not for {}", to_text(a),
-                           a == NcclAlgorithm::pat ? "all-gather and reduce-scatter" : "all-reduce",
-                           parsim::to_text(kind_));
-      case Obstacle::broadcast:
-        return fmt::format("{} is not for broadcast", to_text(a));
-      case Obstacle::too_old:
-        return fmt::format("{} needs GPUs of compute capability {} or more, here {:g}", to_text(a),
-                           a == NcclAlgorithm::pat ? 6 : 9, shape_.architecture);
-      case Obstacle::version:
-        return fmt::format("{}{} needs NCCL {}, here {}", p ? to_text(*p) : to_text(a),
-                           a == NcclAlgorithm::tree && !p && nodes_ == 1 ? " within a node" : "",
-                           to_text(p ? first_with(*p) : first_with(a, nodes_ == 1)),
-                           to_text(version_));
-      case Obstacle::no_switch:
-        return fmt::format("{} needs NVLink through a switch", to_text(a));
-      case Obstacle::few_gpus:
-        return fmt::format("{} needs two or more GPUs in a node", to_text(a));
-      case Obstacle::several_gpus:
-        return fmt::format("{} is for nodes of one GPU each, here {:g} in one", to_text(a),
-                           per_node_);
-      case Obstacle::several_nodes:
-        return fmt::format("{} is for one node, here {}", to_text(a), shape_.nodes);
-      case Obstacle::one_node:
-        return fmt::format("{} is for several nodes, here one", to_text(a));
-      case Obstacle::slow_ports:
-        return fmt::format("{} needs {:g} GB/s or more from GPU to switch, here {:.3g}", to_text(a),
-                           nvls_speeds[generation(shape_)].back() * (per_node_ + 1),
-                           shape_.inside_rate / giga);
-      case Obstacle::not_simple:
-        return fmt::format("{} has no protocol but simple", to_text(a));
-      case Obstacle::before_volta:
-        return fmt::format("ll128 needs GPUs of compute capability 7 or more, here {:g}",
-                           shape_.architecture);
-      case Obstacle::no_nvlink:
-        return "ll128 needs NVLink";
-      case Obstacle::mixed:
-        return "ll128 needs GPUs of one kind";
-    }
-    throw BrokenInvariant("an obstacle outside its enum");
+    return p != NcclProtocol::ll128 ||
+           (shape_.architecture >= 7 && shape_.nvlink && shape_.one_kind);
   }
 
   /// Microseconds.
@@ -303,12 +223,11 @@ class NcclModel {
   }
 
  private:
-  [[nodiscard]] Obstacle pat_obstacle() const {
+  /// PAT is for nodes of one GPU each.
+  [[nodiscard]] bool has_pat() const {
     const bool gathers =
         kind_ == CollectiveKind::all_gather || kind_ == CollectiveKind::reduce_scatter;
-    if (!gathers) return Obstacle::other_collective;
-    if (shape_.ranks > shape_.nodes) return Obstacle::several_gpus;
-    return shape_.architecture < 6 ? Obstacle::too_old : Obstacle::none;
+    return gathers && shape_.ranks <= shape_.nodes && shape_.architecture >= 6;
   }
 
   [[nodiscard]] double corrected(NcclProtocol p) const {
@@ -369,7 +288,7 @@ Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms&
 std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
                                         const SimOptions& options) {
   if (!options.algorithm && !options.protocol) return std::nullopt;
-  std::string_view flag = options.algorithm ? "--algorithm" : "--protocol";
+  const std::string_view flag = options.algorithm ? "--algorithm" : "--protocol";
   if (kind == CollectiveKind::all_to_all) {
     if (!options.algorithm && options.protocol == NcclProtocol::simple) return std::nullopt;
     return NcclRefusal{flag, "an all-to-all is pairwise messages",
@@ -378,33 +297,30 @@ std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& sh
   if (!shape.gpus) {
     return NcclRefusal{flag, "a group with a CPU does not use NCCL", "accepted: groups of GPUs"};
   }
-  const NcclModel model(kind, shape, 1, options.nccl_version.value_or(NcclVersion{}));
+  const NcclVersion version = options.nccl_version.value_or(NcclVersion{});
+  const NcclModel model(kind, shape, 1, version);
   std::vector<std::string> runs;
-  std::string reason;
   for (std::size_t i = 0; i < nccl_algorithm_count; ++i) {
     const auto a = static_cast<NcclAlgorithm>(i);
     const bool asked = options.algorithm.value_or(a) == a;
-    const Obstacle never = model.obstacle(a);
-    if (never != Obstacle::none) {
-      if (asked && options.algorithm) reason = model.text(never, a);
-      continue;
-    }
     std::vector<std::string> protocols;
     for (std::size_t k = 0; k < nccl_protocol_count; ++k) {
       const auto p = static_cast<NcclProtocol>(k);
-      const Obstacle not_so = model.obstacle(a, p);
-      const bool wanted = asked && options.protocol.value_or(p) == p;
-      if (not_so == Obstacle::none) {
-        if (wanted) return std::nullopt;
-        protocols.emplace_back(to_text(p));
-      } else if (wanted && reason.empty()) {
-        reason = model.text(not_so, a, p);
-        flag = "--protocol";
-      }
+      if (!model.exists(a, p)) continue;
+      if (asked && options.protocol.value_or(p) == p) return std::nullopt;
+      protocols.emplace_back(to_text(p));
     }
-    runs.push_back(fmt::format("{} ({})", to_text(a), join(protocols)));
+    if (!protocols.empty()) runs.push_back(fmt::format("{} ({})", to_text(a), join(protocols)));
   }
-  return NcclRefusal{flag, reason, fmt::format("accepted: {}", join(runs))};
+  const bool by_algorithm = options.algorithm && !model.exists(*options.algorithm);
+  std::string what(by_algorithm ? to_text(*options.algorithm) : to_text(*options.protocol));
+  if (options.algorithm && !by_algorithm) {
+    what = fmt::format("{} with {}", to_text(*options.algorithm), what);
+  }
+  return NcclRefusal{by_algorithm ? "--algorithm" : "--protocol",
+                     fmt::format("NCCL {} has no {} for {} in this group", to_text(version), what,
+                                 parsim::to_text(kind)),
+                     fmt::format("accepted: {}", join(runs))};
 }
 
 CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes payload,

@@ -62,7 +62,7 @@ struct CollectiveChoice {
 [[nodiscard]] CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape,
                                            Bytes payload, const SimOptions& options);
 
-/// Why what the options ask for does not run, and what does: choose_nccl would leave the choice to
+/// That what the options ask for does not run, and what does: choose_nccl would leave the choice to
 /// the library, as NCCL does.
 struct NcclRefusal {
   std::string_view flag;  ///< "--algorithm" or "--protocol"

@@ -3,6 +3,7 @@
 namespace parsim::sim {
 
 Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
+  if (from == to) return memory(from, 2 * payload).time;
   const Route& route = paths_.between(from, to);
   return transfer_wait(from, to, payload, paths_, options_) + payload / route.rate;
 }

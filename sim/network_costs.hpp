@@ -1,7 +1,8 @@
-// What every cost model of kernels has in common: the costs of links.
+// What every cost model of kernels has in common: the costs of links, and rates by type of device.
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "core/cost_model.hpp"
 #include "sim/collectives.hpp"
@@ -9,18 +10,34 @@
 namespace parsim::sim {
 
 /// Times of messages and collectives on an otherwise idle cluster. Holds a reference to it.
-class NetworkCosts {
+class NetworkCosts : public CostModel {
  public:
   NetworkCosts(const Cluster& cluster, const SimOptions& options)
       : options_(options), paths_(cluster) {}
 
-  /// Between different devices.
-  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const;
+  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const final;
   [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
-                                   Bytes payload) const;
+                                   Bytes payload) const final;
+
+ protected:
   [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
+  /// `rates_of(model, precision)` for every type of device and precision, as at() finds them.
+  [[nodiscard]] auto by_model(auto rates_of) const {
+    std::vector<decltype(rates_of(DeviceModel{}, Precision{}))> rates;
+    for (const DeviceModel& model : cluster().models) {
+      for (std::size_t p = 0; p < precisions; ++p) {
+        rates.push_back(rates_of(model, static_cast<Precision>(p)));
+      }
+    }
+    return rates;
+  }
+  [[nodiscard]] std::size_t at(DeviceId device, Precision precision) const {
+    return static_cast<std::size_t>(cluster()[device].model) * precisions +
+           static_cast<std::size_t>(precision);
+  }
 
  private:
+  static constexpr std::size_t precisions = 4;
   SimOptions options_;
   mutable PathCache paths_;  ///< found on demand; not part of the value
 };

@@ -30,19 +30,14 @@ constexpr double hopper = 9.0;
 /// of GEMMs contain more than that (up to 40 us), which small memory-bound kernels do not pay.
 constexpr double memory_bound_overhead = 5e-6;
 
-class TileCosts final : public CostModel {
+class TileCosts final : public NetworkCosts {
  public:
-  TileCosts(const Cluster& cluster, const SimOptions& options) : network_(cluster, options) {
-    for (const DeviceModel& model : cluster.models) {
-      for (std::size_t p = 0; p < precisions; ++p) {
-        devices_.push_back(device_of(model, static_cast<Precision>(p)));
-      }
-    }
-  }
+  TileCosts(const Cluster& cluster, const SimOptions& options)
+      : NetworkCosts(cluster, options), devices_(by_model(device_of)) {}
 
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
-    const OneDevice& rates = on(device, precision);
+    const OneDevice& rates = devices_[at(device, precision)];
     Seconds time{};
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       time += kernel_time(kernel, rates, element_bytes(precision));
@@ -51,19 +46,10 @@ class TileCosts final : public CostModel {
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
-    const OneDevice& rates = on(device, Precision::fp32);
+    const OneDevice& rates = devices_[at(device, Precision::fp32)];
     return {Seconds{static_cast<double>(touched.value) / rates.memory_bound +
                     rates.memory_bound_overhead},
             rates.origin};
-  }
-
-  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
-    return from == to ? memory(from, 2 * payload).time : network_.transfer(from, to, payload);
-  }
-
-  [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
-                                   Bytes payload) const override {
-    return network_.collective(kind, group, payload);
   }
 
   [[nodiscard]] std::string summary() const override {
@@ -72,12 +58,10 @@ class TileCosts final : public CostModel {
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return kernel_accuracy(network_.cluster(), precision, &Coefficients::tiles);
+    return kernel_accuracy(cluster(), precision, &Coefficients::tiles);
   }
 
  private:
-  static constexpr std::size_t precisions = 4;
-
   struct OneDevice {
     std::optional<TileRates> tiles;    ///< nothing for CPUs
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
@@ -130,12 +114,6 @@ class TileCosts final : public CostModel {
     return Seconds{std::max(memory_bound, gemms) + device.memory_bound_overhead};
   }
 
-  [[nodiscard]] const OneDevice& on(DeviceId device, Precision precision) const {
-    const auto model = static_cast<std::size_t>(network_.cluster()[device].model);
-    return devices_[model * precisions + static_cast<std::size_t>(precision)];
-  }
-
-  NetworkCosts network_;
   std::vector<OneDevice> devices_;  ///< by model, then precision
 };
 

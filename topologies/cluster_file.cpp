@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <set>
-#include <unordered_map>
 
 #include "core/errors.hpp"
 #include "topologies/builder.hpp"

@@ -1,8 +1,7 @@
-#include "validation/predict_claims.hpp"
+#include "validation/validation.hpp"
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <sstream>
 
 #include "core/text.hpp"

@@ -15,7 +15,6 @@
 #include "validation/published_collective.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
-#include "validation/published_step.hpp"
 #include "validation/published_training.hpp"
 
 namespace parsim::validation {

@@ -1,11 +1,10 @@
-#include "validation/published_groups.hpp"
-
 #include <fmt/format.h>
 
 #include "core/json.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
 #include "validation/published_training.hpp"
+#include "validation/validation.hpp"
 
 namespace parsim::validation {
 

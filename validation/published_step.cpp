@@ -1,5 +1,3 @@
-#include "validation/published_step.hpp"
-
 #include <algorithm>
 
 #include "core/cost_model.hpp"

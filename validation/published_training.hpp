@@ -70,4 +70,14 @@ inline constexpr double largest_factor = 5;
 /// device the step is linear in it; several devices wait for each other.
 [[nodiscard]] double fitted_factor(const Training& training, double wanted);
 
+/// Kernel times by the cost model: forward and backward, no update.
+struct SingleStep {
+  double squares =
+      0;  ///< seconds in 3x3 convolutions of stride 1, which Winograd's method speeds up
+  double others = 0;  ///< seconds in other kernels
+  double flops = 0;   ///< forward
+};
+/// Throws InputError for a row that cannot be expressed.
+[[nodiscard]] SingleStep single_step(const Claim& claim);
+
 }  // namespace parsim::validation

@@ -109,4 +109,14 @@ struct Validation {
 [[nodiscard]] std::optional<double> spearman(const std::vector<double>& a,
                                              const std::vector<double>& b);
 
+/// Predicts a claim with parsim's networks, clusters, strategies and simulator. An unknown
+/// quantity, or a case that cannot be planned, gives a reason instead of a value.
+[[nodiscard]] Prediction predict_claim(const Claim& claim);
+
+/// The row as a run of its job: a network and its sequence length, GPUs by type and number,
+/// machine, global batch, precision and framework make a job; degrees, micro-batches, ZeRO stage,
+/// recomputation, placement and the like make a plan. Nothing for rows that are no training runs,
+/// and for rows without a prediction, unless they failed for lack of memory.
+[[nodiscard]] std::optional<PlanRun> plan_run(const Claim& claim, const Prediction& prediction);
+
 }  // namespace parsim::validation

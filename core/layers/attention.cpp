@@ -55,10 +55,6 @@ Region input_region(const Attention& kind, Shapes in, const Shape&, std::size_t 
   return {part.out[0], {0, tokens}, {keys.begin * width, keys.end * width}};
 }
 
-std::vector<Dim> cuttable_dims(const Attention&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
-}
-
 /// Scores, along the whole width of every head that the part has channels of, and their product
 /// with the values.
 Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part) {

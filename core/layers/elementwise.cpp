@@ -9,40 +9,15 @@ namespace parsim::layers {
 Shape output_shape(const Input&, Shapes, std::string_view where) {
   throw InputError(where, "an input without a shape", "use add_input");
 }
-Region input_region(const Input&, Shapes, const Shape&, std::size_t, const Part& part) {
-  return part.out;
-}
-std::vector<Dim> cuttable_dims(const Input&, Shapes, const Shape& out) { return axes_as_dims(out); }
 
-Shape output_shape(const Activation&, Shapes in, std::string_view where) {
-  expect_inputs(in, 1, where);
-  return in[0];
-}
 std::vector<ParameterShape> parameter_shapes(const Activation& kind, Shapes) {
   if (kind.parameters == 0) return {};
   return {{"slope", {kind.parameters}}};
-}
-Region input_region(const Activation&, Shapes, const Shape&, std::size_t, const Part& part) {
-  return part.out;
 }
 Region parameter_region(const Activation& kind, Shapes, const Shape&, std::size_t,
                         const Part& part) {
   // One slope for all, or one per channel.
   return {kind.parameters == 1 ? Interval{0, 1} : part.out[1]};
-}
-std::vector<Dim> cuttable_dims(const Activation&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
-}
-
-Shape output_shape(const Dropout&, Shapes in, std::string_view where) {
-  expect_inputs(in, 1, where);
-  return in[0];
-}
-Region input_region(const Dropout&, Shapes, const Shape&, std::size_t, const Part& part) {
-  return part.out;
-}
-std::vector<Dim> cuttable_dims(const Dropout&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
 }
 
 Shape output_shape(const Combine& kind, Shapes in, std::string_view where) {
@@ -71,9 +46,6 @@ Shape output_shape(const Combine& kind, Shapes in, std::string_view where) {
 Region input_region(const Combine&, Shapes in, const Shape& out, std::size_t input,
                     const Part& part) {
   return broadcast_region(in[input], out, part.out);
-}
-std::vector<Dim> cuttable_dims(const Combine&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
 }
 
 Shape output_shape(const Embedding& kind, Shapes in, std::string_view where) {
@@ -114,16 +86,10 @@ std::vector<ParameterShape> parameter_shapes(const Learned& kind, Shapes) {
   for (const Axis& axis : kind.out.axes) tensor.extents.push_back(axis.extent);
   return {tensor};
 }
-Region input_region(const Learned&, Shapes, const Shape&, std::size_t, const Part& part) {
-  return part.out;
-}
 Region parameter_region(const Learned&, Shapes, const Shape&, std::size_t, const Part& part) {
   Region region;
   for (std::size_t i = 1; i < part.out.rank(); ++i) region.push_back(part.out[i]);
   return region;
-}
-std::vector<Dim> cuttable_dims(const Learned&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
 }
 
 }  // namespace parsim::layers

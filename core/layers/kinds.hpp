@@ -1,6 +1,6 @@
-// What every kind of layer implements; core/layers.cpp dispatches here. A kind must have
-// output_shape, input_region and cuttable_dims; one with parameters or matrix products also has the
-// other three.
+// What the kinds of layer implement; core/layers.cpp dispatches here, and has what a kind without
+// a function of its own falls back to: that of a layer which treats every element of its one input
+// alone and has neither parameters nor matrix products.
 #pragma once
 
 #include <span>
@@ -35,9 +35,6 @@ void expect_inputs(Shapes in, std::size_t count, std::string_view where);
 // One block per kind.
 
 Shape output_shape(const Input& kind, Shapes in, std::string_view where);
-Region input_region(const Input& kind, Shapes in, const Shape& out, std::size_t input,
-                    const Part& part);
-std::vector<Dim> cuttable_dims(const Input& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Conv& kind, Shapes in, std::string_view where);
 Region input_region(const Conv& kind, Shapes in, const Shape& out, std::size_t input,
@@ -60,7 +57,6 @@ Flops forward_flops(const Dense& kind, Shapes in, const Shape& out, const Part& 
 Shape output_shape(const Pool& kind, Shapes in, std::string_view where);
 Region input_region(const Pool& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Pool& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Norm& kind, Shapes in, std::string_view where);
 Region input_region(const Norm& kind, Shapes in, const Shape& out, std::size_t input,
@@ -70,38 +66,25 @@ std::vector<ParameterShape> parameter_shapes(const Norm& kind, Shapes in);
 Region parameter_region(const Norm& kind, Shapes in, const Shape& out, std::size_t parameter,
                         const Part& part);
 
-Shape output_shape(const Activation& kind, Shapes in, std::string_view where);
-Region input_region(const Activation& kind, Shapes in, const Shape& out, std::size_t input,
-                    const Part& part);
-std::vector<Dim> cuttable_dims(const Activation& kind, Shapes in, const Shape& out);
 std::vector<ParameterShape> parameter_shapes(const Activation& kind, Shapes in);
 Region parameter_region(const Activation& kind, Shapes in, const Shape& out, std::size_t parameter,
                         const Part& part);
 
-Shape output_shape(const Dropout& kind, Shapes in, std::string_view where);
-Region input_region(const Dropout& kind, Shapes in, const Shape& out, std::size_t input,
-                    const Part& part);
-std::vector<Dim> cuttable_dims(const Dropout& kind, Shapes in, const Shape& out);
-
 Shape output_shape(const Combine& kind, Shapes in, std::string_view where);
 Region input_region(const Combine& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Combine& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Concat& kind, Shapes in, std::string_view where);
 Region input_region(const Concat& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Concat& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Slicing& kind, Shapes in, std::string_view where);
 Region input_region(const Slicing& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Slicing& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Flatten& kind, Shapes in, std::string_view where);
 Region input_region(const Flatten& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Flatten& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const Rearrange& kind, Shapes in, std::string_view where);
 Region input_region(const Rearrange& kind, Shapes in, const Shape& out, std::size_t input,
@@ -111,18 +94,15 @@ std::vector<Dim> cuttable_dims(const Rearrange& kind, Shapes in, const Shape& ou
 Shape output_shape(const Reduce& kind, Shapes in, std::string_view where);
 Region input_region(const Reduce& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Reduce& kind, Shapes in, const Shape& out);
 
 Shape output_shape(const MatMul& kind, Shapes in, std::string_view where);
 Region input_region(const MatMul& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const MatMul& kind, Shapes in, const Shape& out);
 Flops forward_flops(const MatMul& kind, Shapes in, const Shape& out, const Part& part);
 
 Shape output_shape(const Attention& kind, Shapes in, std::string_view where);
 Region input_region(const Attention& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Attention& kind, Shapes in, const Shape& out);
 Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part);
 
 Shape output_shape(const Embedding& kind, Shapes in, std::string_view where);
@@ -134,9 +114,6 @@ Region parameter_region(const Embedding& kind, Shapes in, const Shape& out, std:
                         const Part& part);
 
 Shape output_shape(const Learned& kind, Shapes in, std::string_view where);
-Region input_region(const Learned& kind, Shapes in, const Shape& out, std::size_t input,
-                    const Part& part);
-std::vector<Dim> cuttable_dims(const Learned& kind, Shapes in, const Shape& out);
 std::vector<ParameterShape> parameter_shapes(const Learned& kind, Shapes in);
 Region parameter_region(const Learned& kind, Shapes in, const Shape& out, std::size_t parameter,
                         const Part& part);
@@ -149,6 +126,5 @@ std::vector<Dim> cuttable_dims(const Softmax& kind, Shapes in, const Shape& out)
 Shape output_shape(const Loss& kind, Shapes in, std::string_view where);
 Region input_region(const Loss& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
-std::vector<Dim> cuttable_dims(const Loss& kind, Shapes in, const Shape& out);
 
 }  // namespace parsim::layers

@@ -186,8 +186,4 @@ Flops forward_flops(const MatMul&, Shapes in, const Shape&, const Part& part) {
           static_cast<double>(part.out.volume())};
 }
 
-std::vector<Dim> cuttable_dims(const MatMul&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
-}
-
 }  // namespace parsim::layers

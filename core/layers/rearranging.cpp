@@ -50,10 +50,6 @@ Region input_region(const Concat& kind, Shapes in, const Shape&, std::size_t inp
   return region;
 }
 
-std::vector<Dim> cuttable_dims(const Concat&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
-}
-
 Shape output_shape(const Slicing& kind, Shapes in, std::string_view where) {
   expect_inputs(in, 1, where);
   expect_axis(kind.axis, in[0], "slice", where);
@@ -78,10 +74,6 @@ Region input_region(const Slicing& kind, Shapes, const Shape&, std::size_t, cons
   return region;
 }
 
-std::vector<Dim> cuttable_dims(const Slicing&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
-}
-
 Shape output_shape(const Flatten&, Shapes in, std::string_view where) {
   expect_inputs(in, 1, where);
   return vector_shape(in[0].elements());
@@ -99,10 +91,6 @@ Region input_region(const Flatten&, Shapes in, const Shape&, std::size_t, const 
     region[1] = {};
   }
   return region;
-}
-
-std::vector<Dim> cuttable_dims(const Flatten&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
 }
 
 namespace {
@@ -221,9 +209,6 @@ Region input_region(const Reduce& kind, Shapes in, const Shape&, std::size_t, co
     if (!reduced || kind.keep) ++next;
   }
   return region;
-}
-std::vector<Dim> cuttable_dims(const Reduce&, Shapes, const Shape& out) {
-  return axes_as_dims(out);
 }
 
 }  // namespace parsim::layers

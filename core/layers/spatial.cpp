@@ -35,8 +35,6 @@ Region input_region(const Pool& kind, Shapes in, const Shape&, std::size_t, cons
   return region;
 }
 
-std::vector<Dim> cuttable_dims(const Pool&, Shapes, const Shape& out) { return axes_as_dims(out); }
-
 namespace {
 
 /// The axis along which scale and shift vary: the last for layer normalisation, else the channel.
@@ -130,7 +128,5 @@ Shape output_shape(const Loss&, Shapes in, std::string_view where) {
 Region input_region(const Loss&, Shapes in, const Shape&, std::size_t, const Part& part) {
   return whole_samples(in[0], part.out[0]);
 }
-
-std::vector<Dim> cuttable_dims(const Loss&, Shapes, const Shape& out) { return axes_as_dims(out); }
 
 }  // namespace parsim::layers

@@ -11,6 +11,7 @@
 #include "report/page/drawings.hpp"
 #include "report/page/html.hpp"
 #include "report/page/page.hpp"
+#include "report/validation.hpp"
 
 namespace parsim::report {
 
@@ -18,11 +19,7 @@ namespace {
 
 constexpr double plot_size = 240, plot_left = 52, plot_top = 8, plot_right = 14, plot_below = 40;
 
-/// One row of a validation.
-struct Dot {
-  std::string name, unit;
-  double expected = 0, predicted = 0, error = 0;
-};
+using Rows = std::vector<validation::ValidationRow>;
 
 double number_of(const nlohmann::json& json) {
   return json.is_number() ? json.get<double>() : std::numeric_limits<double>::quiet_NaN();
@@ -31,11 +28,11 @@ double number_of(const nlohmann::json& json) {
 /// Both axes of a scatter alike: logarithmic unless something is not positive.
 class SquareAxes {
  public:
-  explicit SquareAxes(const std::vector<Dot>& dots) {
+  explicit SquareAxes(const Rows& rows) {
     least_ = std::numeric_limits<double>::infinity();
     most_ = -least_;
-    for (const Dot& dot : dots) {
-      for (const double value : {dot.expected, dot.predicted}) {
+    for (const validation::ValidationRow& row : rows) {
+      for (const double value : {row.claim.expected, row.predicted}) {
         least_ = std::min(least_, value);
         most_ = std::max(most_, value);
       }
@@ -86,8 +83,8 @@ class SquareAxes {
   bool logarithmic_ = true;
 };
 
-std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
-  const SquareAxes axes(dots);
+std::string scatter(const std::string& name, const Rows& rows) {
+  const SquareAxes axes(rows);
   const auto x = [&](double value) {
     return coordinate(plot_left + axes.share(value) * plot_size);
   };
@@ -106,20 +103,21 @@ std::string scatter(const std::string& name, const std::vector<Dot>& dots) {
   }
   out += fmt::format("<path class=ideal d=\"M{} {}L{} {}\"/>", x(axes.least()), y(axes.least()),
                      x(axes.most()), y(axes.most()));
-  for (const Dot& dot : dots) {
+  const std::string& unit = rows.front().claim.unit;
+  for (const validation::ValidationRow& row : rows) {
     out += fmt::format(
         "<circle class=s0 cx={} cy={} r=3><title>{}: expected {} {}, predicted {} {}, {}"
         "</title></circle>",
-        x(dot.expected), y(dot.predicted), html_name(dot.name), three_digits(dot.expected),
-        html_name(dot.unit), three_digits(dot.predicted), html_name(dot.unit),
-        signed_percent(dot.error));
+        x(row.claim.expected), y(row.predicted), html_name(row.claim.name),
+        three_digits(row.claim.expected), html_name(row.claim.unit), three_digits(row.predicted),
+        html_name(row.claim.unit), signed_percent(row.error()));
   }
-  const std::string unit = dots.front().unit.empty() ? "" : fmt::format(" [{}]", dots.front().unit);
   return out + fmt::format(
                    "<text x={} y={} class=m>x: expected, y: predicted{}</text></svg>"
                    "<figcaption>{}: {} row{}</figcaption></figure>\n",
-                   plot_left + plot_size / 2, plot_top + plot_size + 32, html(unit),
-                   html_name(name), dots.size(), dots.size() == 1 ? "" : "s");
+                   plot_left + plot_size / 2, plot_top + plot_size + 32,
+                   html(unit.empty() ? "" : fmt::format(" [{}]", unit)), html_name(name),
+                   rows.size(), rows.size() == 1 ? "" : "s");
 }
 
 /// A bar for the mean error of every set, on one scale that ends at 100 %.
@@ -162,30 +160,6 @@ Table table_of_classes(const nlohmann::json& classes) {
   return table;
 }
 
-Table table_of_all(const std::vector<std::pair<std::string, std::vector<Dot>>>& sets) {
-  std::vector<std::string> names, cases, units;
-  Numbers expected{"expected", "expected", {}}, predicted{"predicted", "predicted", {}};
-  std::vector<TableCell> errors;
-  for (const auto& [name, dots] : sets) {
-    for (const Dot& dot : dots) {
-      names.push_back(name);
-      cases.push_back(dot.name);
-      units.push_back(dot.unit);
-      expected.values.push_back(dot.expected);
-      predicted.values.push_back(dot.predicted);
-      errors.push_back({signed_percent(dot.error), exact(dot.error)});
-    }
-  }
-  Table table;
-  add_words(table, "set", "set", names);
-  add_words(table, "case", "case", cases);
-  add_numbers(table, "", {expected});
-  add_numbers(table, "", {predicted});
-  add_words(table, "unit", "unit", units);
-  add_column(table, {"error", "error"}, std::move(errors));
-  return table;
-}
-
 }  // namespace
 
 std::string draw_both(const std::vector<BothTimelines>& steps, const Cluster& cluster) {
@@ -206,34 +180,39 @@ std::string draw_both(const std::vector<BothTimelines>& steps, const Cluster& cl
 std::string render_validation_page(const Document& document, const std::string& timelines,
                                    const std::vector<std::string>& command) {
   const nlohmann::json json = nlohmann::json::parse(document.json);
-  std::vector<std::pair<std::string, std::vector<Dot>>> sets;
-  for (const nlohmann::json& row : json["rows"]) {
-    const std::string name = row["set"];
-    auto at =
-        std::find_if(sets.begin(), sets.end(), [&](const auto& s) { return s.first == name; });
-    if (at == sets.end()) at = sets.insert(sets.end(), {name, {}});
-    at->second.push_back({row["case"], row["unit"], number_of(row["expected"]),
-                          number_of(row["predicted"]), number_of(row["error"])});
+  Rows rows;
+  std::vector<std::pair<std::string, Rows>> sets;
+  for (const nlohmann::json& entry : json["rows"]) {
+    validation::ValidationRow row;
+    row.claim.set = entry["set"];
+    row.claim.name = entry["case"];
+    row.claim.unit = entry["unit"];
+    row.claim.expected = number_of(entry["expected"]);
+    row.claim.reason = entry["reason"];
+    row.predicted = number_of(entry["predicted"]);
+    auto at = std::find_if(sets.begin(), sets.end(),
+                           [&](const auto& set) { return set.first == row.claim.set; });
+    if (at == sets.end()) at = sets.insert(sets.end(), {row.claim.set, {}});
+    at->second.push_back(row);
+    rows.push_back(std::move(row));
   }
   std::string out = page_head("Validation of predictions", !timelines.empty());
   for (const std::string& line : document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n";
   if (!json["sets"].empty()) out += "<h2>Mean error by set</h2>\n" + error_bars(json["sets"]);
-  std::size_t all_rows = 0;
-  for (const auto& [name, dots] : sets) all_rows += dots.size();
   constexpr std::size_t most_open = 20;
   const Table* every_row = nullptr;
   for (const Table& table : document.tables) {
     const bool of_rows = std::any_of(table.columns.begin(), table.columns.end(),
                                      [](const Column& column) { return column.key == "case"; });
-    if (of_rows && table.rows.size() == all_rows) every_row = &table;
+    if (of_rows && table.rows.size() == rows.size()) every_row = &table;
     if (!of_rows || table.rows.size() <= most_open) out += html_table(table);
   }
   if (!sets.empty()) {
     out +=
         "<h2>Predicted against expected</h2>\n<p class=key>Expected: measured or published. Points "
         "above the dashed line are predicted too high.</p>\n<div class=multiples>\n";
-    for (const auto& [name, dots] : sets) out += scatter(name, dots);
+    for (const auto& [name, of_set] : sets) out += scatter(name, of_set);
     out += "</div>\n";
   }
   if (json.contains("classes") && !json["classes"].empty()) {
@@ -241,9 +220,9 @@ std::string render_validation_page(const Document& document, const std::string& 
            html_table(table_of_classes(json["classes"]));
   }
   out += timelines;
-  if (all_rows > most_open || (all_rows > 0 && every_row == nullptr)) {
+  if (rows.size() > most_open || (!rows.empty() && every_row == nullptr)) {
     out += "<h2>All rows</h2>\n<details><summary>table</summary>" +
-           html_table(every_row != nullptr ? *every_row : table_of_all(sets)) + "</details>\n";
+           html_table(every_row != nullptr ? *every_row : table_of_rows(rows)) + "</details>\n";
   }
   out += "<h2>Notes</h2>\n<ul class=notes>";
   for (const std::string& note : document.notes) out += fmt::format("<li>{}", html(note));

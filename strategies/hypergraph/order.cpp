@@ -1,10 +1,9 @@
-#include "strategies/hypergraph/order.hpp"
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/errors.hpp"
+#include "strategies/hypergraph/search.hpp"
 
 namespace parsim::strategies::hypergraph {
 

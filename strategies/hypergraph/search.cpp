@@ -9,7 +9,6 @@
 #include "strategies/hypergraph/balance.hpp"
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/initial.hpp"
-#include "strategies/hypergraph/order.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 

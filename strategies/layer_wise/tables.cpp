@@ -6,8 +6,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "strategies/layer_wise/transfers.hpp"
-
 namespace parsim::strategies::layer_wise {
 
 namespace {

@@ -94,4 +94,11 @@ struct Copies {
 [[nodiscard]] Seconds sync_time(const StrategyInput& input, ClusterModel& model,
                                 const std::vector<Copies>& copies);
 
+/// t_X of operand `operand.input` of layer `operand.layer` for every pair of configurations: rows
+/// the producer's, columns the reader's; the layers belong to these nodes. Zero where every device
+/// has what it needs.
+[[nodiscard]] Matrix transfer_table(const StrategyInput& input, const ClusterModel& model,
+                                    TransferRule rule, const Consumer& operand,
+                                    const Node& producer, const Node& reader);
+
 }  // namespace parsim::strategies::layer_wise

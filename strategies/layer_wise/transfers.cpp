@@ -1,8 +1,7 @@
-#include "strategies/layer_wise/transfers.hpp"
-
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "strategies/layer_wise/tables.hpp"
 
 namespace parsim::strategies::layer_wise {
 

@@ -50,26 +50,16 @@ TEST_CASE("comfort: every verb's help ends with its own example, which parses") 
   }
 }
 
-TEST_CASE("comfort: scripts and manual name every verb and every option") {
-  const std::pair<const char*, std::string> texts[] = {{"bash", bash_completion()},
-                                                       {"man", manual_page()}};
-  for (const auto& [shell, text] : texts) {
-    CAPTURE(shell);
-    for (const Verb& verb : verbs()) {
-      CHECK(text.find(std::string(verb.name)) != std::string::npos);
-      for (const experiment::Option* option : options_of(verb)) {
-        std::string name(option->flag.substr(option->flag.find_first_not_of('-')));
-        if (shell == std::string("man")) {
-          for (std::size_t at = 0; (at = name.find('-', at)) != std::string::npos; at += 2) {
-            name.insert(at, "\\");
-          }
-        }
-        CAPTURE(name);
-        CHECK(text.find(name) != std::string::npos);
-      }
+TEST_CASE("comfort: the script names every verb and every option") {
+  const std::string script = bash_completion();
+  for (const Verb& verb : verbs()) {
+    CHECK(script.find(std::string(verb.name)) != std::string::npos);
+    for (const experiment::Option* option : options_of(verb)) {
+      CAPTURE(option->flag);
+      CHECK(script.find(std::string(option->flag)) != std::string::npos);
     }
-    CHECK(comfort({"completion", shell}).out == text);
   }
+  CHECK(comfort({"completion", "bash"}).out == script);
 }
 
 TEST_CASE("comfort: bash reads its script and completes verbs, options, values and words") {

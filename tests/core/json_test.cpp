@@ -233,7 +233,7 @@ TEST_CASE("json: unknown, missing and repeated keys are refused") {
       "optimizer, recompute, sync, joined; did you mean 'recompute'?");
   CHECK(json_refusal(plan_from_json,
                      testing::with(plan_text(), "\"batch\": 8", "\"batch\": 8, \"batch\": 9")) ==
-        "f.json: key 'batch' twice in an object; every key once");
+        "f.json:7: key 'batch' twice in an object; every key once");
 }
 
 TEST_CASE("json: values of the wrong type or out of range are refused with their place") {

@@ -10,7 +10,6 @@
 #include "core/text.hpp"
 #include "topologies/builder.hpp"
 #include "topologies/document.hpp"
-#include "topologies/import/platform_units.hpp"
 
 namespace parsim::topologies {
 

@@ -77,4 +77,11 @@ struct Platform {
 /// Throws InputError with file and line for what is not understood.
 [[nodiscard]] Platform read_platform(const Element& root, const std::string& file);
 
+/// Attribute "speed" of a host, one core. All throw InputError with file, line and the units that
+/// are accepted.
+[[nodiscard]] FlopsPerSecond platform_speed(const XmlTag& tag);
+[[nodiscard]] BytesPerSecond platform_rate(const XmlTag& tag, std::string_view attribute);
+/// Zero if the attribute is absent.
+[[nodiscard]] Seconds platform_latency(const XmlTag& tag, std::string_view attribute);
+
 }  // namespace parsim::topologies

@@ -1,6 +1,4 @@
 // Source of units: SimGrid's manual, "Complete XML Reference" (3.32).
-#include "topologies/import/platform_units.hpp"
-
 #include <fmt/format.h>
 
 #include <charconv>
@@ -9,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "topologies/document.hpp"
+#include "topologies/import/platform.hpp"
 
 namespace parsim::topologies {
 
