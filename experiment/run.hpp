@@ -101,8 +101,6 @@ struct Planned {
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);
 
-/// "fits", "tight" or "over".
-
 /// "needs 2.10 GiB more (gpu3 and 7 others)" of the device that needs most, or "fits" or "tight".
 [[nodiscard]] std::string memory_verdict(const RunResult& result);
 

@@ -1,5 +1,5 @@
 // A report before it is rendered: lines and tables with every number twice, for people and for
-// programs. The formats (table, json, csv, md) are a table of functions.
+// programs. The formats of `--format` are a table of functions.
 #pragma once
 
 #include <cstdint>
