@@ -1,5 +1,3 @@
-#include "validation/validation.hpp"
-
 #include <fmt/format.h>
 
 #include <sstream>
@@ -15,6 +13,7 @@
 #include "strategies/shares.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
+#include "validation/validation.hpp"
 
 namespace parsim::validation {
 
