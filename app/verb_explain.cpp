@@ -248,7 +248,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
       "one layer were split that way and all others stayed");
   const bool gathers = std::any_of(planned.plan.layers.begin(), planned.plan.layers.end(),
-                                   [](const LayerPlan& layer) { return zero_stage(layer) == 3; });
+                                   [](const LayerPlan& layer) { return layer.zero.stage == 3; });
   if (gathers) document.notes.emplace_back("estimates leave out gathering of split weights");
   if (layers == 0) {
     document.notes.push_back(

@@ -1,5 +1,5 @@
 // Plans and execution DAGs as versioned JSON text and back. Files begin with {"format":
-// "parsim-plan", "version": 1, …}.
+// "parsim-plan", "version": 3, …}.
 #pragma once
 
 #include <string>

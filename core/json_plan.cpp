@@ -16,17 +16,15 @@ void fields(auto& visit, Of<Sync> auto& sync) {
   visit.optional("server", sync.server);
 }
 
-void fields(auto& visit, Of<StatePlacement> auto& placement) {
-  visit("kind", placement.kind);
-  visit.optional("shares", placement.shares);
+void fields(auto& visit, Of<ZeroSharding> auto& zero) {
+  visit("stage", zero.stage);
+  visit.optional("shares", zero.shares);
 }
 
 void fields(auto& visit, Of<LayerPlan> auto& plan) {
   visit("cuts", plan.cuts);
   visit("devices", plan.devices);
-  visit.optional("weights", plan.weights);
-  visit.optional("gradients", plan.gradients);
-  visit.optional("optimizer", plan.optimizer);
+  visit.optional("zero", plan.zero);
   visit.optional("recompute", plan.recompute);
   visit.optional("sync", plan.sync);
   visit.optional("joined", plan.joined);
@@ -46,7 +44,7 @@ void fields(auto& visit, Of<RankList> auto& list) {
 void fields(auto& visit, Of<Schedule> auto& schedule) {
   visit("micro_batches", schedule.micro_batches, Limits{1});
   visit("stage_of_layer", schedule.stage_of_layer);
-  visit("lanes", schedule.rank_lists);
+  visit("rank_lists", schedule.rank_lists);
   visit.optional("blocking_sends", schedule.blocking_sends);
 }
 
@@ -69,7 +67,7 @@ void fields(auto& visit, Of<Plan> auto& plan) {
 namespace {
 
 constexpr std::string_view plan_format = "parsim-plan";
-constexpr std::int64_t plan_version = 2;
+constexpr std::int64_t plan_version = 3;
 
 }  // namespace
 

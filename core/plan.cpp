@@ -125,36 +125,15 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
   return all;
 }
 
-std::int32_t zero_stage(const LayerPlan& plan) {
-  std::int32_t stage = 0;
-  for (const StatePlacement* state : {&plan.optimizer, &plan.gradients, &plan.weights}) {
-    if (state->kind != StatePlacement::Kind::sharded) break;
-    ++stage;
-  }
-  return stage;
-}
-
 namespace {
 
-/// Sharded weights require sharded gradients, and these sharded optimizer states, with equal
-/// shares.
 void validate_states(const LayerPlan& plan, const std::string& location) {
-  constexpr auto sharded = StatePlacement::Kind::sharded;
-  if ((plan.weights.kind == sharded && plan.gradients.kind != sharded) ||
-      (plan.gradients.kind == sharded && plan.optimizer.kind != sharded)) {
-    throw InputError(location, "sharded weights or gradients with replicated states",
-                     "sharded: the optimizer's, or gradients too, or weights too");
+  const auto& [stage, shares] = plan.zero;
+  if (stage < 0 || stage > 3) {
+    throw InputError(location, fmt::format("ZeRO stage {}", stage), "0 to 3");
   }
-  const std::vector<std::int64_t>& shares = plan.optimizer.shares;
-  for (const StatePlacement* state : {&plan.optimizer, &plan.gradients, &plan.weights}) {
-    if (state->kind != sharded && !state->shares.empty()) {
-      throw InputError(location, "shares of replicated states", "shares of sharded states only");
-    }
-    if (state->kind == sharded && state->shares != shares) {
-      throw InputError(
-          location, "shares of gradients or weights that differ from those of the optimizer states",
-          "the same for all that is sharded");
-    }
+  if (stage == 0 && !shares.empty()) {
+    throw InputError(location, "shares of replicated states", "shares of sharded states only");
   }
   constexpr std::int64_t most = 1'000'000'000;
   const bool whole = std::all_of(shares.begin(), shares.end(),
@@ -165,7 +144,7 @@ void validate_states(const LayerPlan& plan, const std::string& location) {
     throw InputError(location, "shares of states that are negative, too large or all zero",
                      fmt::format("0 to {}, not all zero", most));
   }
-  if (plan.optimizer.kind == sharded && plan.sync.kind == Sync::Kind::server) {
+  if (stage > 0 && plan.sync.kind == Sync::Kind::server) {
     throw InputError(location, "sharded states under a parameter server, which holds them alone",
                      "one of the two");
   }

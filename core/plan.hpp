@@ -31,22 +31,20 @@ struct Sync {
 };
 constexpr std::array<std::string_view, 3> spellings(Sync::Kind) { return {"auto", "ring", "ps"}; }
 
-/// Where a state of the parameters lives: with every cell that uses it, or split among the devices
-/// that sum its gradient (ZeRO: optimizer = stage 1, + gradients = 2, + weights = 3).
-struct StatePlacement {
-  enum class Kind : std::uint8_t { replicated, sharded } kind = Kind::replicated;
+/// Which states of a layer's parameters the devices that sum their gradients split among them: the
+/// stages of ZeRO (Rajbhandari et al. 2020, section 5).
+struct ZeroSharding {
+  std::int32_t stage =
+      0;  ///< 0 nothing, 1 what the optimizer keeps, 2 gradients too, 3 weights too
   std::vector<std::int64_t> shares;  ///< relative sizes of the shards; empty = equal
-  friend bool operator==(const StatePlacement&, const StatePlacement&) = default;
+  friend bool operator==(const ZeroSharding&, const ZeroSharding&) = default;
 };
-constexpr std::array<std::string_view, 2> spellings(StatePlacement::Kind) {
-  return {"replicated", "sharded"};
-}
 
 /// How one layer is split. The grid is the product of the cuts, row-major, the last cut fastest.
 struct LayerPlan {
   std::vector<Cut> cuts;          ///< none: one cell that computes everything
   std::vector<DeviceId> devices;  ///< one per cell; repeats are allowed
-  StatePlacement weights, gradients, optimizer;
+  ZeroSharding zero;
   bool recompute = false;  ///< drop the output after forward and compute it again before backward
   Sync sync;
   /// Neighbours along the last cut that lie on one device are one cell: replicas of a layer may
@@ -109,10 +107,6 @@ struct Plan {
   std::vector<std::string> notes;  ///< what a reader of the plan should know
   friend bool operator==(const Plan&, const Plan&) = default;
 };
-
-/// How much of a layer's states is split (the stages of ZeRO, Rajbhandari et al. 2020, section 5):
-/// 0 nothing, 1 what the optimizer keeps, 2 gradients too, 3 weights too.
-[[nodiscard]] std::int32_t zero_stage(const LayerPlan& plan);
 
 /// One cell of a layer's grid.
 struct Cell {

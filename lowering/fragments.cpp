@@ -23,8 +23,8 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
   key.push_back(plan.joined ? 1 : 0);
-  key.push_back(zero_stage(plan));
-  for (const std::int64_t share : plan.optimizer.shares) {
+  key.push_back(plan.zero.stage);
+  for (const std::int64_t share : plan.zero.shares) {
     key.push_back(static_cast<std::int32_t>(share));
     key.push_back(static_cast<std::int32_t>(share >> 32));
   }

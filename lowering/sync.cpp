@@ -252,7 +252,7 @@ std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const Par
     if (uses.all.empty()) continue;
     const LayerPlan& plan = plan_of(layers[0]);
     const Sync& sync = plan.sync;
-    const States states{zero_stage(plan), plan.optimizer.shares};
+    const States states{plan.zero.stage, plan.zero.shares};
     const std::string where = fmt::format("parameter '{}'", network[id].name);
     for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
       const auto [at, fresh] = index.try_emplace(

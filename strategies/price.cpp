@@ -18,10 +18,7 @@ namespace parsim::strategies {
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage > 0) {
     for (LayerPlan& layer : plan.layers) {
-      const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
-      layer.optimizer = sharded;
-      if (input.zero_stage >= 2) layer.gradients = sharded;
-      if (input.zero_stage == 3) layer.weights = sharded;
+      layer.zero = {input.zero_stage, {}};
     }
   }
   if (input.recompute == Recompute::selective) lowering::recompute_attention(input.network, plan);
@@ -33,7 +30,7 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
 Plan without_memory_options(Plan plan) {
   for (LayerPlan& layer : plan.layers) {
     layer.recompute = false;
-    layer.optimizer = layer.gradients = layer.weights = {};
+    layer.zero = {};
   }
   return plan;
 }
@@ -43,7 +40,7 @@ namespace {
 /// Which states ZeRO shards, and for which part of the parameters.
 std::string zero_note(const Network& network, const Plan& plan) {
   std::int32_t stage = 0;
-  for (const LayerPlan& layer : plan.layers) stage = std::max(stage, zero_stage(layer));
+  for (const LayerPlan& layer : plan.layers) stage = std::max(stage, layer.zero.stage);
   if (stage == 0) return {};
   const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
   std::vector<std::vector<Cell>> all;

@@ -24,7 +24,7 @@ std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std:
 Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
              std::int64_t samples) {
   const std::size_t degree = cuts.empty() ? 1 : cuts[0].sizes.size();
-  const LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, {}, {}, false, {}};
+  const LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, false, {}};
   const std::vector<Cell> parts = cells(network, id, plan, samples);
   return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
 }

@@ -23,7 +23,7 @@ class Splitting {
       held_.emplace_back();
       cuts_.push_back({decide(LayerId{l})});
       const LayerPlan plan{
-          cuts_.back(), std::vector<DeviceId>(degree_, DeviceId{0}), {}, {}, {}, false, {}};
+          cuts_.back(), std::vector<DeviceId>(degree_, DeviceId{0}), {}, false, {}};
       if (is_whole(cuts_.back()[0])) continue;
       for (const Cell& cell : cells(network_, LayerId{l}, plan, 1)) {
         held_[l].push_back(cell.part.out);
@@ -83,7 +83,7 @@ class Splitting {
 
   bool fits(LayerId id, const std::vector<Shape>& inputs, const Cut& cut) {
     const Layer& layer = network_[id];
-    const LayerPlan plan{{cut}, std::vector<DeviceId>(degree_, DeviceId{0}), {}, {}, {}, false, {}};
+    const LayerPlan plan{{cut}, std::vector<DeviceId>(degree_, DeviceId{0}), {}, false, {}};
     const std::vector<Cell> parts = cells(network_, id, plan, 1);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::vector<Region>& held = held_[layer.inputs[i].index()];

@@ -79,10 +79,6 @@ std::string any_text() { return *rc::gen::container<std::string>(rc::gen::inRang
 /// Any plan that a file can say, whether it makes sense or not.
 Plan any_plan() {
   const auto device = [] { return DeviceId{any_number()}; };
-  const auto placement = [] {
-    return StatePlacement{any_of<StatePlacement::Kind>(2),
-                          any_list([] { return std::int64_t{any_number()}; })};
-  };
   Plan plan;
   plan.strategy = any_text();
   plan.network = any_text();
@@ -96,9 +92,7 @@ Plan any_plan() {
       return Cut{any_of<Dim>(11), any_list([] { return std::int64_t{any_number()}; })};
     });
     layer.devices = any_list(device);
-    layer.weights = placement();
-    layer.gradients = placement();
-    layer.optimizer = placement();
+    layer.zero = {any_number(), any_list([] { return std::int64_t{any_number()}; })};
     layer.recompute = *rc::gen::arbitrary<bool>();
     layer.sync.kind = any_of<Sync::Kind>(3);
     if (*rc::gen::arbitrary<bool>()) layer.sync.server = device();
@@ -139,7 +133,7 @@ std::string plan_text() {
 TEST_CASE("json: a plan file by hand") {
   CHECK(plan_text() == R"({
 "format": "parsim-plan",
-"version": 2,
+"version": 3,
 "strategy": "data",
 "network": "tiny",
 "cluster": "star",
@@ -152,7 +146,7 @@ TEST_CASE("json: a plan file by hand") {
 "schedule": {
 "micro_batches": 1,
 "stage_of_layer": [0],
-"lanes": []
+"rank_lists": []
 },
 "buckets": [],
 "notes": []

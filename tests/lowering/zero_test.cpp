@@ -351,9 +351,7 @@ TEST_CASE("zero: unequal shares, as for devices of unequal memory") {
     input.zero_stage = 3;
     Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
     for (LayerPlan& layer : plan.layers) {
-      for (StatePlacement* state : {&layer.optimizer, &layer.gradients, &layer.weights}) {
-        state->shares = {5, 0, 2};
-      }
+      layer.zero.shares = {5, 0, 2};
     }
     CHECK(difference(plan, lowering::lower(world.network, world.cluster, plan), 3) == "");
     const std::vector<lowering::MemoryUse> memory =
@@ -376,25 +374,15 @@ TEST_CASE("zero: what cannot be split so is refused") {
     return std::string("nothing");
   };
   CHECK(refusal([](LayerPlan&) {}) == "nothing");
-  CHECK(refusal([](LayerPlan& layer) { layer.optimizer = {}; })
-            .ends_with(
-                "sharded weights or gradients with replicated states; sharded: the optimizer's, or "
-                "gradients too, or weights too"));
-  CHECK(
-      refusal([](LayerPlan& layer) {
-        layer.optimizer.shares = {1, 1, 1, 1};
-      })
-          .ends_with(
-              "shares of gradients or weights that differ from those of the optimizer states; the "
-              "same for all that is sharded"));
+  CHECK(refusal([](LayerPlan& layer) { layer.zero.stage = 4; }).ends_with("ZeRO stage 4; 0 to 3"));
   CHECK(refusal([](LayerPlan& layer) {
-          layer.optimizer.shares = layer.gradients.shares = {1, 2};
+          layer.zero.shares = {1, 2};
         }).ends_with("2 shares of its states; 4, one for each device that sums its gradient"));
   CHECK(refusal([](LayerPlan& layer) {
-          layer.optimizer.shares = layer.gradients.shares = {0, 0, 0, 0};
+          layer.zero.shares = {0, 0, 0, 0};
         }).ends_with("0 to 1000000000, not all zero"));
   CHECK(refusal([](LayerPlan& layer) {
-          layer.weights.shares = {1, 1, 1, 1};
+          layer.zero = {0, {1, 1, 1, 1}};
         }).ends_with("shares of replicated states; shares of sharded states only"));
   CHECK(refusal([](LayerPlan& layer) {
           layer.sync = {Sync::Kind::server, DeviceId{0}};

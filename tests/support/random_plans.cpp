@@ -185,7 +185,7 @@ Plan single_device_plan(const Network& network, std::int64_t batch) {
   plan.strategy = "by hand";
   plan.network = network.name;
   plan.batch = batch;
-  plan.layers.assign(network.layers.size(), LayerPlan{{}, {DeviceId{0}}, {}, {}, {}, false, {}});
+  plan.layers.assign(network.layers.size(), LayerPlan{{}, {DeviceId{0}}, {}, false, {}});
   plan.schedule.stage_of_layer.assign(network.layers.size(), 0);
   plan.schedule.rank_lists = {
       {{DeviceId{0}}, {{0, 0, Direction::forward}, {0, 0, Direction::backward}}}};
@@ -200,11 +200,7 @@ Plan with_split_states(Plan plan, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (LayerPlan& layer : plan.layers) {
     if (layer.sync.kind == Sync::Kind::server) continue;
-    const std::uint64_t stage = random() % 4;
-    const StatePlacement sharded{StatePlacement::Kind::sharded, {}};
-    if (stage >= 1) layer.optimizer = sharded;
-    if (stage >= 2) layer.gradients = sharded;
-    if (stage >= 3) layer.weights = sharded;
+    layer.zero = {static_cast<std::int32_t>(random() % 4), {}};
   }
   return plan;
 }

@@ -143,7 +143,7 @@ TEST_CASE("published plan: FSDP's units are blocks, which keep their input only"
     const std::string& name = network.layers[l].name;
     CAPTURE(name);
     CHECK(plan.layers[l].recompute == (name.starts_with("block") && !name.ends_with(".mlp.sum")));
-    CHECK(zero_stage(plan.layers[l]) == 3);
+    CHECK(plan.layers[l].zero.stage == 3);
   }
 }
 
