@@ -1,9 +1,14 @@
-// The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp), other
-// kernels by the bytes that they read and write.
+// The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp; 16-bit
+// GEMMs of cards with measurements of their own: sim/gemm_model.hpp), other kernels by the bytes
+// that they read and write.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
+#include "core/text.hpp"
 #include "sim/coefficients.hpp"
+#include "sim/gemm_model.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
@@ -43,11 +48,18 @@ class TileCosts final : public CostModel {
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = on(device, precision);
-    Seconds time{};
+    Cost cost{Seconds{}, rates.origin};
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
-      time += kernel_time(kernel, rates, element_bytes(precision));
+      if (rates.gemms && is_gemm(kernel)) {
+        // A training step launches one kernel after another.
+        cost.time += gemm_time(*rates.gemms, kernel.m, kernel.n, kernel.k, kernel.batches,
+                               rates.gemms->sustained);
+        cost.origin = Origin::modelled;  // a layer has GEMMs only, or none
+      } else {
+        cost.time += kernel_time(kernel, rates, element_bytes(precision));
+      }
     }
-    return {time, rates.origin};
+    return cost;
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
@@ -67,12 +79,32 @@ class TileCosts final : public CostModel {
   }
 
   [[nodiscard]] std::string summary() const override {
-    return "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
-           "bandwidth; devices without data are scaled from the most similar one (guessed)";
+    std::vector<std::string> own;
+    for (const DeviceModel& model : network_.cluster().models) {
+      if (gemm_model_of(model, Precision::bf16)) own.push_back(model.name);
+    }
+    const std::string others =
+        "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
+        "bandwidth; devices without data are scaled from the most similar one (guessed)";
+    if (own.empty()) return others;
+    return fmt::format(
+        "16-bit GEMMs on {} by a tile model fitted to aiconfigurator's measurements of that card, "
+        "under sustained load; other {}",
+        join(own), others);
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return kernel_accuracy(network_.cluster(), precision, &Coefficients::tiles);
+    std::vector<std::string> own;
+    for (const DeviceModel& model : network_.cluster().models) {
+      if (const auto gemms = gemm_model_of(model, precision)) {
+        own.push_back(fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
+                                  100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
+      }
+    }
+    const std::string others = kernel_accuracy(network_.cluster(), precision, &Coefficients::tiles);
+    if (own.empty()) return others;
+    return fmt::format("GEMMs: {}, mean over held-out shapes; other kernels: {}", join(own),
+                       others);
   }
 
  private:
@@ -80,6 +112,7 @@ class TileCosts final : public CostModel {
 
   struct OneDevice {
     std::optional<TileRates> tiles;    ///< nothing for CPUs
+    std::optional<GemmModel> gemms;    ///< of cards whose GEMMs were measured
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
     Origin origin = Origin::guessed;
@@ -97,6 +130,7 @@ class TileCosts final : public CostModel {
       device.memory_bound_overhead = cpu_efficiency.overhead;
       return device;
     }
+    device.gemms = gemm_model_of(model, precision);
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
@@ -111,6 +145,10 @@ class TileCosts final : public CostModel {
                                                            : attention_efficiency);
     device.origin = origin;
     return device;
+  }
+
+  static bool is_gemm(const Kernel& kernel) {
+    return kernel.kind == KernelClass::gemm && !kernel.attends;
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
