@@ -38,7 +38,8 @@ EXTRACT_HEADER = f"""\
 MODELS_HEADER = """\
 # Models of 16-bit GEMMs (sim/gemm_model.hpp), written by sim/fit_gemms.py from the rows of
 # sim/gemm_rows.csv that are not held out (source and licence there). rows: in the fit. held_out_*:
-# of the held-out rows of at least 20 us that are medians of two and more series. spread_percent:
+# corrected (sim/gemm_interpolation.hpp), of the held-out rows of at least 20 us that are medians of
+# two and more series. spread_percent:
 # median difference between the series of one such row, largest to least.
 # multiprocessors, peak (FLOP/s) and memory_rate (bytes/s): of the data sheet, to which efficiencies
 # refer. Seconds, bytes, FLOPs. sustained_*: of a card that computes all the time; sustained_from names
@@ -154,6 +155,36 @@ def fit_sustained(shapes, measured, sheet, p):
     return np.exp(min(found, key=lambda f: f.fun).x)
 
 
+# As in sim/gemm_interpolation.cpp: chosen by cross-validation within the rows of the fit.
+CELLS, REACH, TRUST, LARGEST = 2, .5, 1, .3  # cells an octave, octaves, weight, of a logarithm
+DEEPEST = 16  # cells downwards; further down, no time of 20 us and more is decided
+
+
+def corrected_times(shapes, sheet, p, known, known_measured):
+    """Times corrected by the nearest measured ones, never shorter than a smaller product's."""
+    rest = np.clip(np.log(known_measured / times(known, sheet, p)), -LARGEST, LARGEST)
+    known_m, known_n, known_k = np.log2(known).T
+    m, n, k = shapes.T
+    near_k = np.log2(k)[:, None] - known_k
+    i, j = (np.floor(CELLS * np.log2(side) + 1e-9) for side in (m, n))
+    best = np.zeros(len(shapes))
+    for cell_i in (i - down for down in range(DEEPEST)):
+        for cell_j in (j - down for down in range(DEEPEST)):
+            at_m = (cell_i + .5)[:, None] / CELLS - known_m
+            at_n = (cell_j + .5)[:, None] / CELLS - known_n
+            weight = np.exp(-.5 * (at_m ** 2 + at_n ** 2 + near_k ** 2) / REACH ** 2)
+            correction = weight @ rest / (weight.sum(axis=1) + TRUST)
+            corner = [np.minimum(side, np.ceil(2 ** ((cell + 1) / CELLS) - 1e-9) - 1)
+                      for side, cell in ((m, cell_i), (n, cell_j))]
+            there = [np.log2(np.maximum(side, .5)) * CELLS > cell - 1e-9
+                     for side, cell in zip(corner, (cell_i, cell_j))]
+            there = there[0] & there[1] & (cell_i >= 0) & (cell_j >= 0)
+            corner = np.where(there[:, None], np.stack([*corner, k], axis=1), 1)
+            time = times(corner, sheet, p) * np.exp(correction)
+            best = np.maximum(best, np.where(there, time, 0))
+    return best
+
+
 def data_sheets():
     with open(HERE.parent / "topologies" / "devices.toml", "rb") as file:
         types = {t["name"]: t for t in tomllib.load(file)["device_types"]}
@@ -186,16 +217,20 @@ def main():
         long = used & (work > 1e9) & np.isfinite(sustained)
         if long.any():
             sustained_of[gpu] = fit_sustained(shapes[long], sustained[long], sheet, p)
-        error = np.abs(times(shapes, sheet, p) / measured - 1)
+        modelled = times(shapes, sheet, p)
+        corrected = corrected_times(shapes, sheet, p, shapes[used], measured[used])
+        error = np.abs(corrected / measured - 1)
         judged = held_out & (measured >= JUDGED) & (column("n_series") >= 2)
         lines.append((gpu, sheet, p, used.sum(), judged.sum(), error[judged].mean(),
                       np.quantile(error[judged], .9), np.median(column("spread")[judged]) - 1))
         print(f"{gpu}: {used.sum()} rows, held out {judged.sum()}: mean {100 * lines[-1][5]:.2f} %, "
-              f"p90 {100 * lines[-1][6]:.2f} %; in the fit, of at least 20 us, mean "
+              f"p90 {100 * lines[-1][6]:.2f} %, by the model alone "
+              f"{100 * np.abs(modelled / measured - 1)[judged].mean():.2f} %; in the fit, of at least 20 us, mean "
               f"{100 * error[used & (measured >= JUDGED)].mean():.2f} %")
         if gpu in sustained_of:
             some = held_out & (measured >= JUDGED)
-            off = np.abs(times(shapes, sheet, p, tuple(sustained_of[gpu])) / sustained - 1)
+            power = times(shapes, sheet, p, tuple(sustained_of[gpu])) / modelled
+            off = np.abs(corrected * power / sustained - 1)
             print(f"  sustained, held out: mean {100 * off[some].mean():.2f} %")
     with open(MODELS, "w", newline="") as out:
         out.write(MODELS_HEADER)

@@ -1,6 +1,6 @@
 // The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp; 16-bit
-// GEMMs of cards with measurements of their own: sim/gemm_model.hpp), other kernels by the bytes
-// that they read and write.
+// GEMMs of cards with measurements of their own: sim/gemm_interpolation.hpp), other kernels by the
+// bytes that they read and write.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "core/text.hpp"
 #include "sim/coefficients.hpp"
-#include "sim/gemm_model.hpp"
+#include "sim/gemm_interpolation.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
@@ -51,9 +51,7 @@ class TileCosts final : public CostModel {
     Cost cost{Seconds{}, rates.origin};
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       if (rates.gemms && is_gemm(kernel)) {
-        // A training step launches one kernel after another.
-        cost.time += gemm_time(*rates.gemms, kernel.m, kernel.n, kernel.k, kernel.batches,
-                               rates.gemms->sustained);
+        cost.time += time_of(*rates.gemms, kernel);
         cost.origin = Origin::modelled;  // a layer has GEMMs only, or none
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
@@ -111,9 +109,9 @@ class TileCosts final : public CostModel {
   static constexpr std::size_t precisions = 4;
 
   struct OneDevice {
-    std::optional<TileRates> tiles;    ///< nothing for CPUs
-    std::optional<GemmModel> gemms;    ///< of cards whose GEMMs were measured
-    std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
+    std::optional<TileRates> tiles;          ///< nothing for CPUs
+    std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
+    std::array<double, 4> by_class{};        ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
     Origin origin = Origin::guessed;
   };
@@ -130,7 +128,7 @@ class TileCosts final : public CostModel {
       device.memory_bound_overhead = cpu_efficiency.overhead;
       return device;
     }
-    device.gemms = gemm_model_of(model, precision);
+    if (auto gemms = gemm_model_of(model, precision)) device.gemms.emplace(*std::move(gemms));
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
@@ -149,6 +147,15 @@ class TileCosts final : public CostModel {
 
   static bool is_gemm(const Kernel& kernel) {
     return kernel.kind == KernelClass::gemm && !kernel.attends;
+  }
+
+  /// A training step launches one kernel after another: the load is sustained.
+  static Seconds time_of(const GemmInterpolation& gemms, const Kernel& kernel) {
+    const std::int64_t m = kernel.exchanged ? kernel.n : kernel.m;
+    const std::int64_t n = kernel.exchanged ? kernel.m : kernel.n;
+    const PowerLimit& power = gemms.model().sustained;
+    if (kernel.batches == 1) return gemms.time(m, n, kernel.k, power).time;
+    return gemm_time(gemms.model(), m, n, kernel.k, kernel.batches, power);
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
