@@ -49,10 +49,14 @@ class TileCosts final : public CostModel {
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = on(device, precision);
     Cost cost{Seconds{}, rates.origin};
+    bool near = true;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       if (rates.gemms && is_gemm(kernel)) {
-        cost.time += time_of(*rates.gemms, kernel);
-        cost.origin = Origin::modelled;  // a layer has GEMMs only, or none
+        const GemmTime gemm = time_of(*rates.gemms, kernel);
+        cost.time += gemm.time;
+        near &= gemm.near;
+        // A layer has GEMMs only, or none.
+        cost.origin = near ? Origin::published : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
       }
@@ -150,12 +154,12 @@ class TileCosts final : public CostModel {
   }
 
   /// A training step launches one kernel after another: the load is sustained.
-  static Seconds time_of(const GemmInterpolation& gemms, const Kernel& kernel) {
+  static GemmTime time_of(const GemmInterpolation& gemms, const Kernel& kernel) {
     const std::int64_t m = kernel.exchanged ? kernel.n : kernel.m;
     const std::int64_t n = kernel.exchanged ? kernel.m : kernel.n;
     const PowerLimit& power = gemms.model().sustained;
-    if (kernel.batches == 1) return gemms.time(m, n, kernel.k, power).time;
-    return gemm_time(gemms.model(), m, n, kernel.k, kernel.batches, power);
+    if (kernel.batches == 1) return gemms.time(m, n, kernel.k, power);
+    return {gemm_time(gemms.model(), m, n, kernel.k, kernel.batches, power)};
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
