@@ -13,10 +13,17 @@
 namespace parsim {
 
 /// Where a cost comes from, best first.
-enum class Origin : std::uint8_t { measured, scaled, modelled, guessed };
-constexpr std::array<std::string_view, 4> spellings(Origin) {
-  return {"measured", "scaled", "modelled", "guessed"};
+///   measured   here, or in a profile
+///   scaled     from the nearest shape of a profile
+///   published  near shapes that others measured on this card
+///   modelled   by a model fitted to measurements of this card
+///   guessed    by the model of another card
+enum class Origin : std::uint8_t { measured, scaled, published, modelled, guessed };
+constexpr std::array<std::string_view, 5> spellings(Origin) {
+  return {"measured", "scaled", "published", "modelled", "guessed"};
 }
+inline constexpr std::array origins{Origin::measured, Origin::scaled, Origin::published,
+                                    Origin::modelled, Origin::guessed};
 
 struct Cost {
   Seconds time{};

@@ -48,8 +48,8 @@ std::optional<LinkUse> busiest_link(const Cluster& cluster, const std::vector<do
   return busiest;
 }
 
-std::array<double, 4> cost_shares(const Durations& durations, const ExecDag& dag) {
-  std::array<double, 4> shares{};
+std::array<double, origins.size()> cost_shares(const Durations& durations, const ExecDag& dag) {
+  std::array<double, origins.size()> shares{};
   double total = 0.0;
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpKind kind = dag.kind(OpId{i});

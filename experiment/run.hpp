@@ -53,7 +53,7 @@ struct RunResult {
   std::vector<DeviceResult> devices;                    ///< by DeviceId
   std::optional<LinkUse> bottleneck;                    ///< nothing if nothing moves
   std::optional<Seconds> search_time, simulation_time;  ///< wall clock, unless left out
-  std::array<double, 4> cost_shares{};                  ///< of kernel time, by Origin; sums to 1
+  std::array<double, origins.size()> cost_shares{};     ///< of kernel time, by Origin; sums to 1
   std::string cost_summary, cost_accuracy;
   /// With --collectives measured, --algorithm or --protocol only.
   std::optional<sim::CommunicationSources> communication;

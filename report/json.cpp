@@ -80,8 +80,7 @@ Json device_json(const experiment::DeviceResult& device) {
 
 Json costs_json(const experiment::RunResult& result) {
   Json json;
-  for (const Origin origin :
-       {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+  for (const Origin origin : origins) {
     json[to_text(origin)] = result.cost_shares[static_cast<std::size_t>(origin)];
   }
   json["summary"] = result.cost_summary;

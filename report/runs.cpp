@@ -46,11 +46,12 @@ std::string arithmetic_of(const experiment::Request& request) {
 std::string kernel_times(const experiment::RunResult& result) {
   std::vector<std::string> shares;
   bool measured = false;
-  for (const Origin origin :
-       {Origin::measured, Origin::scaled, Origin::modelled, Origin::guessed}) {
+  for (const Origin origin : origins) {
     const double share = result.cost_shares[static_cast<std::size_t>(origin)];
     if (share <= 0) continue;
-    shares.push_back(fmt::format("{} % {}", three_digits(100 * share), to_text(origin)));
+    shares.push_back(
+        fmt::format("{} % {}", three_digits(100 * share),
+                    origin == Origin::published ? "measured by others" : to_text(origin)));
     measured |= origin == Origin::measured || origin == Origin::scaled;
   }
   if (shares.size() == 1) shares.front().erase(0, shares.front().find("% ") + 2);

@@ -83,7 +83,9 @@ Gemms gemms_of(const Conv& conv, const Region& in, std::int64_t in_channels, con
 
 /// A library lays the longer side of the result along the longer side of its tiles.
 Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches = 1) {
-  return {KernelClass::gemm, 0, 0, std::max(m, n), std::min(m, n), k, batches};
+  Kernel kernel{KernelClass::gemm, 0, 0, std::max(m, n), std::min(m, n), k, batches};
+  kernel.exchanged = n > m;
+  return kernel;
 }
 
 Gemms gemms_of(const Dense&, const Region& in, const Part& part) {

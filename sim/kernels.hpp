@@ -42,6 +42,7 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   bool normalises = false;    ///< memory-bound, with a reduction before the second pass
   bool attends = false;       ///< two matmuls with a softmax between them
+  bool exchanged = false;     ///< m is the columns of the result and n its rows
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
 };

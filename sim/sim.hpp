@@ -121,9 +121,10 @@ struct CollectiveRun {
 /// "simulated by SimGrid 3.32", for reports.
 [[nodiscard]] std::string simulated_by(const SimOptions& options);
 
-/// Kernels by their shape: tiles, waves, split-K and Winograd convolutions (sim/tiles.hpp), other
-/// kernels by memory bandwidth. Devices without coefficients of their own (sim/coefficients.csv)
-/// use those of the most similar device, labelled "guessed". Holds a reference to the cluster.
+/// Kernels by their shape: tiles, waves, split-K and Winograd convolutions (sim/tiles.hpp; 16-bit
+/// GEMMs of cards with a model of their own: sim/gemm_model.hpp), other kernels by memory
+/// bandwidth. Devices without coefficients of their own (sim/coefficients.csv) use those of the
+/// most similar device, labelled "guessed". Holds a reference to the cluster.
 [[nodiscard]] std::unique_ptr<CostModel> make_tile_costs(const Cluster& cluster,
                                                          const SimOptions& options = {});
 

@@ -1,9 +1,14 @@
-// The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp), other
-// kernels by the bytes that they read and write.
+// The shape-aware cost model: GEMMs and convolutions by whole tiles in waves (sim/tiles.hpp; 16-bit
+// GEMMs of cards with measurements of their own: sim/gemm_interpolation.hpp), other kernels by the
+// bytes that they read and write.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
+#include "core/text.hpp"
 #include "sim/coefficients.hpp"
+#include "sim/gemm_interpolation.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
@@ -38,11 +43,20 @@ class TileCosts final : public NetworkCosts {
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = devices_[at(device, precision)];
-    Seconds time{};
+    Cost cost{Seconds{}, rates.origin};
+    bool near = true;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
-      time += kernel_time(kernel, rates, element_bytes(precision));
+      if (rates.gemms && is_gemm(kernel)) {
+        const GemmTime gemm = time_of(*rates.gemms, kernel);
+        cost.time += gemm.time;
+        near &= gemm.near;
+        // A layer has GEMMs only, or none.
+        cost.origin = near ? Origin::published : Origin::modelled;
+      } else {
+        cost.time += kernel_time(kernel, rates, element_bytes(precision));
+      }
     }
-    return {time, rates.origin};
+    return cost;
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
@@ -53,18 +67,39 @@ class TileCosts final : public NetworkCosts {
   }
 
   [[nodiscard]] std::string summary() const override {
-    return "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
-           "bandwidth; devices without data are scaled from the most similar one (guessed)";
+    std::vector<std::string> own;
+    for (const DeviceModel& model : cluster().models) {
+      if (gemm_model_of(model, Precision::bf16)) own.push_back(model.name);
+    }
+    const std::string others =
+        "GEMMs and convolutions by a tile model fitted to DeepBench, other kernels by memory "
+        "bandwidth; devices without data are scaled from the most similar one (guessed)";
+    if (own.empty()) return others;
+    return fmt::format(
+        "16-bit GEMMs on {} by a tile model fitted to aiconfigurator's measurements of that card, "
+        "under sustained load; other {}",
+        join(own), others);
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return kernel_accuracy(cluster(), precision, &Coefficients::tiles);
+    std::vector<std::string> own;
+    for (const DeviceModel& model : cluster().models) {
+      if (const auto gemms = gemm_model_of(model, precision)) {
+        own.push_back(fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
+                                  100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
+      }
+    }
+    const std::string others = kernel_accuracy(cluster(), precision, &Coefficients::tiles);
+    if (own.empty()) return others;
+    return fmt::format("GEMMs: {}, mean over held-out shapes; other kernels: {}", join(own),
+                       others);
   }
 
  private:
   struct OneDevice {
-    std::optional<TileRates> tiles;    ///< nothing for CPUs
-    std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
+    std::optional<TileRates> tiles;          ///< nothing for CPUs
+    std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
+    std::array<double, 4> by_class{};        ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
     Origin origin = Origin::guessed;
   };
@@ -81,6 +116,7 @@ class TileCosts final : public NetworkCosts {
       device.memory_bound_overhead = cpu_efficiency.overhead;
       return device;
     }
+    if (auto gemms = gemm_model_of(model, precision)) device.gemms.emplace(*std::move(gemms));
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
@@ -95,6 +131,19 @@ class TileCosts final : public NetworkCosts {
                                                            : attention_efficiency);
     device.origin = origin;
     return device;
+  }
+
+  static bool is_gemm(const Kernel& kernel) {
+    return kernel.kind == KernelClass::gemm && !kernel.attends;
+  }
+
+  /// A training step launches one kernel after another: the load is sustained.
+  static GemmTime time_of(const GemmInterpolation& gemms, const Kernel& kernel) {
+    const std::int64_t m = kernel.exchanged ? kernel.n : kernel.m;
+    const std::int64_t n = kernel.exchanged ? kernel.m : kernel.n;
+    const PowerLimit& power = gemms.model().sustained;
+    if (kernel.batches == 1) return gemms.time(m, n, kernel.k, power);
+    return {gemm_time(gemms.model(), m, n, kernel.k, kernel.batches, power)};
   }
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {

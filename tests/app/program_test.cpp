@@ -88,7 +88,8 @@ TEST_CASE("program: simulate has every key of the contract") {
   CHECK(keys(result["bounds"]) ==
         std::set<std::string>{"critical_path_s", "busiest_device_s", "busiest_link_s"});
   CHECK(has_all(result["bottleneck"], {"link", "utilisation"}));
-  CHECK(has_all(result["cost_sources"], {"measured", "scaled", "modelled", "guessed"}));
+  CHECK(
+      has_all(result["cost_sources"], {"measured", "scaled", "published", "modelled", "guessed"}));
   for (const json& device : result["devices"]) {
     CHECK(has_all(device, {"name", "compute_s", "exposed_communication_s", "idle_s",
                            "peak_memory_bytes", "memory_bytes"}));

@@ -113,8 +113,10 @@ TEST_CASE("cost model: a delay takes its time and communication is not the devic
 }
 
 TEST_CASE("cost model: origins have words") {
+  for (std::size_t i = 0; i < origins.size(); ++i) CHECK(origins[i] == static_cast<Origin>(i));
   CHECK(to_text(Origin::measured) == "measured");
   CHECK(to_text(Origin::scaled) == "scaled");
+  CHECK(to_text(Origin::published) == "published");
   CHECK(to_text(Origin::modelled) == "modelled");
   CHECK(to_text(Origin::guessed) == "guessed");
 }

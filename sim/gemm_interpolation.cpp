@@ -1,0 +1,111 @@
+#include "sim/gemm_interpolation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "core/csv.hpp"
+#include "core/errors.hpp"
+#include "sim/embedded.hpp"
+
+namespace parsim::sim {
+
+namespace {
+
+// As in fit_gemms.py, chosen by cross-validation within the rows of the fit.
+constexpr double cells_an_octave = 2, reach = 0.5, trust = 1, largest = 0.3;
+/// Half of a correction is what measurements say, where their weights sum up to this.
+constexpr double near_weight = 1;
+constexpr double rounding = 1e-9;
+
+const CsvTable& measured_rows() {
+  constexpr std::string_view path = "sim/gemm_rows.csv";
+  static const CsvTable table = [&] {
+    const auto files = sim_files();
+    const auto file = std::find_if(files.begin(), files.end(),
+                                   [&](const EmbeddedFile& one) { return one.path == path; });
+    ensure(file != files.end(), "measured GEMMs are embedded");
+    return read_csv(file->text, std::string(path));
+  }();
+  return table;
+}
+
+double logarithm(std::int64_t extent) { return std::log2(static_cast<double>(extent)); }
+
+}  // namespace
+
+GemmInterpolation::GemmInterpolation(GemmModel model) : model_(std::move(model)) {
+  // The model of the card that was measured, whatever this device's rates are.
+  const auto measured =
+      std::find_if(gemm_models().begin(), gemm_models().end(),
+                   [&](const GemmModel& one) { return one.device == model_.device; });
+  ensure(measured != gemm_models().end(), "only measured cards interpolate");
+  const CsvTable& table = measured_rows();
+  for (const CsvTable::Row& row : table.rows) {
+    if (table.at(row, "gpu") != model_.device || table.at(row, "held_out") == "1") continue;
+    const auto extent = [&](std::string_view column) {
+      return static_cast<std::int64_t>(table.number(row, column));
+    };
+    const std::int64_t m = extent("m"), n = extent("n"), k = extent("k");
+    const double modelled = gemm_time(*measured, m, n, k, 1, measured->burst).count();
+    const double rest = std::log(table.number(row, "median_us") * 1e-6 / modelled);
+    rows_.push_back(
+        {logarithm(m), logarithm(n), logarithm(k), std::clamp(rest, -largest, largest)});
+  }
+}
+
+int GemmInterpolation::cell_of(std::int64_t extent) {
+  return static_cast<int>(std::floor(cells_an_octave * logarithm(extent) + rounding));
+}
+
+std::int64_t GemmInterpolation::last_of(int cell) {
+  return static_cast<std::int64_t>(std::ceil(std::exp2((cell + 1) / cells_an_octave) - rounding)) -
+         1;
+}
+
+GemmInterpolation::Correction GemmInterpolation::correction(int rows, int columns,
+                                                            std::int64_t k) const {
+  const double at_m = (rows + 0.5) / cells_an_octave, at_n = (columns + 0.5) / cells_an_octave;
+  const double at_k = logarithm(k);
+  constexpr double farthest = 40;  // of d squared: e^-20 of a row's weight
+  double sum = 0, weights = 0;
+  for (const Row& row : rows_) {
+    const double a = at_m - row.m, b = at_n - row.n, c = at_k - row.k;
+    const double distance = (a * a + b * b + c * c) / (reach * reach);
+    if (distance > farthest) continue;
+    const double weight = std::exp(-distance / 2);
+    sum += weight * row.rest;
+    weights += weight;
+  }
+  return {sum / (weights + trust), weights};
+}
+
+GemmTime GemmInterpolation::time(std::int64_t m, std::int64_t n, std::int64_t k,
+                                 const PowerLimit& power) const {
+  const Key key{m, n, k, power.share, power.flops};
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  const int rows = cell_of(m), columns = cell_of(n);
+  const Correction own = correction(rows, columns, k);
+  double best = gemm_time(model_, m, n, k, 1, power).count() * std::exp(own.logarithm);
+  // What no correction lifts above the best is decided for all cells below it, too.
+  for (int i = rows; i >= 0; --i) {
+    const std::int64_t upper_m = std::min(m, last_of(i));
+    if (cell_of(upper_m) != i) continue;  // no whole number is in the cell
+    bool any = false;
+    for (int j = columns; j >= 0; --j) {
+      const std::int64_t upper_n = std::min(n, last_of(j));
+      if (cell_of(upper_n) != j) continue;
+      const double modelled = gemm_time(model_, upper_m, upper_n, k, 1, power).count();
+      if (modelled * std::exp(largest) <= best) break;
+      any = true;
+      if (i == rows && j == columns) continue;
+      best = std::max(best, modelled * std::exp(correction(i, j, k).logarithm));
+    }
+    // In its first column a row takes longest.
+    if (!any && i < rows) break;
+  }
+  return known_.emplace(key, GemmTime{Seconds{best}, own.weight >= near_weight}).first->second;
+}
+
+}  // namespace parsim::sim

@@ -1,0 +1,59 @@
+// Times of 16-bit GEMMs near shapes that others measured: the model of the card, corrected by how
+// far it is from these measurements (gemm_rows.csv).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "sim/gemm_model.hpp"
+
+namespace parsim::sim {
+
+struct GemmTime {
+  Seconds time{};
+  bool near = false;  ///< measured shapes count for at least half of the correction
+};
+
+/// GEMMs of one card. The extents m and n fall into cells of half an octave. In a cell, the model's
+/// time is multiplied by e^c with
+///
+///     c(k) = Σ w·r / (Σ w + 1),   w = exp(−d²/2),   d in units of half an octave
+///
+/// over the measured rows of the fit (not those held out); r is the logarithm of measured over
+/// modelled, at most 0.3 either way, d the distance between the cell's centre and the row by the
+/// logarithms of m, n and k. Libraries are sometimes faster on a larger product. Here a time is at
+/// least that of any product with fewer rows or columns, so that searches meet no such holes: the
+/// longest of the cell itself and of the upper corners of all lower cells.
+/// Checked: tests/sim/gemm_interpolation_test.cpp, against all smaller products.
+class GemmInterpolation {
+ public:
+  explicit GemmInterpolation(GemmModel model);
+
+  /// One product, y[m,n] = x[m,k] W[n,k]^T. Remembers what it was asked; not for several threads.
+  [[nodiscard]] GemmTime time(std::int64_t m, std::int64_t n, std::int64_t k,
+                              const PowerLimit& power) const;
+  [[nodiscard]] const GemmModel& model() const { return model_; }
+
+  /// 0 for an extent of 1, 2 for 2, 3 for 3, 4 for 4 and 5 …
+  [[nodiscard]] static int cell_of(std::int64_t extent);
+  /// The largest extent of a cell.
+  [[nodiscard]] static std::int64_t last_of(int cell);
+  struct Correction {
+    double logarithm = 0, weight = 0;
+  };
+  [[nodiscard]] Correction correction(int rows, int columns, std::int64_t k) const;
+
+ private:
+  /// A measured row: logarithms to base 2 of its extents, and r.
+  struct Row {
+    double m = 0, n = 0, k = 0, rest = 0;
+  };
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double>;
+  GemmModel model_;
+  std::vector<Row> rows_;
+  mutable std::map<Key, GemmTime> known_;
+};
+
+}  // namespace parsim::sim

@@ -1,0 +1,139 @@
+#include "sim/gemm_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "core/csv.hpp"
+#include "core/errors.hpp"
+#include "sim/embedded.hpp"
+
+namespace parsim::sim {
+
+namespace {
+
+/// Rows × columns of the result, and which relative efficiency: 0 is the largest tile's.
+struct GemmTile {
+  std::int64_t rows = 0, columns = 0;
+  std::size_t size = 0;
+};
+constexpr std::array<GemmTile, 8> gemm_tiles{GemmTile{256, 128, 0}, {128, 256, 0}, {128, 128, 1},
+                                             {128, 64, 2},          {64, 128, 2},  {64, 64, 3},
+                                             {64, 32, 4},           {32, 64, 4}};
+constexpr std::int64_t most_splits = 64, least_depth = 64;
+constexpr double operand_bytes = 2, partial_sum_bytes = 4;
+constexpr double measured_copies = 6;
+
+std::vector<GemmModel> read_gemm_models() {
+  constexpr std::string_view path = "sim/gemm_models.csv";
+  const auto files = sim_files();
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const EmbeddedFile& one) { return one.path == path; });
+  ensure(file != files.end(), "the models of GEMMs are embedded");
+  const CsvTable table = read_csv(file->text, std::string(path));
+  std::vector<GemmModel> all;
+  for (const CsvTable::Row& row : table.rows) {
+    const auto number = [&](std::string_view column) { return table.number(row, column); };
+    GemmModel model;
+    model.device = table.at(row, "gpu");
+    model.multiprocessors = static_cast<std::int64_t>(number("multiprocessors"));
+    model.peak = number("peak");
+    model.memory_rate = number("memory_rate");
+    model.efficiency = number("efficiency");
+    model.relative = {number("tile_128x128"), number("tile_128x64"), number("tile_64x64"),
+                      number("tile_64x32")};
+    model.prologue = number("prologue");
+    model.memory = number("memory");
+    model.overhead = number("overhead");
+    model.smooth = number("smooth");
+    model.exponent = number("exponent");
+    model.split_memory = number("split_memory");
+    model.split_overhead = number("split_overhead");
+    model.cache = number("cache");
+    model.cache_gain = number("cache_gain");
+    model.burst = {number("power"), number("power_flops")};
+    model.sustained = {number("sustained_power"), number("sustained_flops")};
+    model.sustained_from = table.at(row, "sustained_from");
+    model.rows = static_cast<int>(number("rows"));
+    model.held_out_rows = static_cast<int>(number("held_out_rows"));
+    model.held_out_mean = number("held_out_mean_percent") / 100;
+    model.held_out_p90 = number("held_out_p90_percent") / 100;
+    model.spread = number("spread_percent") / 100;
+    all.push_back(std::move(model));
+  }
+  return all;
+}
+
+double rounded_up(std::int64_t a, std::int64_t b) { return static_cast<double>((a + b - 1) / b); }
+
+double eighth_power(double x) {
+  const double square = x * x, fourth = square * square;
+  return fourth * fourth;
+}
+
+}  // namespace
+
+const std::vector<GemmModel>& gemm_models() {
+  static const std::vector<GemmModel> all = read_gemm_models();
+  return all;
+}
+
+std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision) {
+  if (precision != Precision::fp16 && precision != Precision::bf16) return std::nullopt;
+  for (GemmModel own : gemm_models()) {
+    if (own.device != model.name) continue;
+    // A device described anew, for a what-if, has rates of its own.
+    own.multiprocessors = std::max(1, model.multiprocessors);
+    own.peak = model.peak_at(precision).value;
+    own.memory_rate = model.memory_rate.value;
+    return own;
+  }
+  return std::nullopt;
+}
+
+Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n, std::int64_t k,
+                  std::int64_t batches, const PowerLimit& power) {
+  ensure(m > 0 && n > 0 && k > 0 && batches > 0, "a GEMM has extents");
+  const auto all = static_cast<double>(batches),
+             multiprocessors = static_cast<double>(model.multiprocessors);
+  const double left = static_cast<double>(m) * static_cast<double>(k) * all,
+               right = static_cast<double>(n) * static_cast<double>(k) * all,
+               result = static_cast<double>(m) * static_cast<double>(n) * all;
+  const double used =
+      eighth_power(operand_bytes * (left + measured_copies * right + result) / model.cache);
+  const double by_memory = operand_bytes * (left + right + result) /
+                           (model.memory_rate * model.memory) * (1 + used) /
+                           (model.cache_gain + used);
+  const double memory_power = std::pow(by_memory, model.exponent);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t split = 1; split <= most_splits && (split == 1 || k >= least_depth * split);
+       split *= 2) {
+    double per_step = std::numeric_limits<double>::infinity();
+    for (const GemmTile& tile : gemm_tiles) {
+      const double waves = rounded_up(m, tile.rows) * rounded_up(n, tile.columns) * all *
+                           static_cast<double>(split) / multiprocessors;
+      const double filled =
+          (1 - model.smooth) * std::ceil(waves) + model.smooth * std::max(waves, 1.0);
+      const double rate = model.peak / multiprocessors * model.efficiency *
+                          (tile.size == 0 ? 1.0 : model.relative[tile.size - 1]);
+      per_step =
+          std::min(per_step, filled * 2 * static_cast<double>(tile.rows * tile.columns) / rate);
+    }
+    const double by_flops = per_step * (rounded_up(k, split) + model.prologue);
+    const auto parts = static_cast<double>(split);
+    const double added = split == 1
+                             ? 0
+                             : model.split_overhead + (parts + 1) * result * partial_sum_bytes /
+                                                          (model.memory_rate * model.split_memory);
+    if (std::max(by_flops, by_memory) + added >= best) continue;
+    best = std::min(
+        best,
+        std::pow(std::pow(by_flops, model.exponent) + memory_power, 1 / model.exponent) + added);
+  }
+  const double throttled =
+      1 + power.share / (1 + power.flops / (2 * result * static_cast<double>(k)));
+  return Seconds{model.overhead + throttled * best};
+}
+
+}  // namespace parsim::sim

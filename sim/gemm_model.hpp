@@ -1,0 +1,73 @@
+// Times of 16-bit GEMMs on cards of which others published measurements: tiles, waves, split-K,
+// memory, cache and power, with coefficients of the card itself (gemm_models.csv).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "sim/kernels.hpp"
+
+namespace parsim::sim {
+
+/// Throttling under power: times get longer by the factor 1 + share / (1 + flops / FLOPs of the
+/// kernel).
+struct PowerLimit {
+  double share = 0, flops = 1;
+};
+
+/// Coefficients of one card. Seconds, bytes, FLOPs; rates of the whole card.
+struct GemmModel {
+  std::string device;  ///< the device model that was measured
+  std::int64_t multiprocessors = 1;
+  double peak = 1, memory_rate = 1;  ///< of the data sheet; what the efficiencies are parts of
+  double efficiency = 1;             ///< of the largest tile
+  /// Of tiles of 128 x 128, 128 x 64, 64 x 64 and 64 x 32, relative to the largest.
+  std::array<double, 4> relative{};
+  double prologue = 0;  ///< steps along k that filling a tile's pipeline costs
+  double memory = 1;    ///< part of the memory rate
+  double overhead = 0;
+  double smooth = 0;                            ///< 0: whole waves; 1: as if tiles could be cut
+  double exponent = 1;                          ///< large: arithmetic and memory overlap
+  double split_memory = 1, split_overhead = 0;  ///< of split-K: part of the memory rate; seconds
+  double cache = 1, cache_gain = 1;  ///< bytes; how many times faster the cache is than the memory
+  PowerLimit burst, sustained;
+  std::string sustained_from;  ///< the card whose rows `sustained` is fitted to; "burst": none
+  int rows = 0, held_out_rows = 0;
+  double held_out_mean = 0, held_out_p90 = 0;  ///< relative errors of held-out rows
+  double spread = 0;  ///< of several measurements of one shape: largest over least, less 1
+};
+
+/// All cards of the table.
+[[nodiscard]] const std::vector<GemmModel>& gemm_models();
+
+/// The device's own row with its number of multiprocessors, peak and memory rate; nothing for other
+/// devices and for 32-bit operands. FP16 and BF16 are alike: only BF16 was measured, and both have
+/// the same peak.
+[[nodiscard]] std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision);
+
+/// Time of `batches` products y[m,n] = x[m,k] W[n,k]^T:
+///
+///     t = overhead + (1 + power) · min over tile tm × tn, split s of
+///           ( flops^e + bytes^e )^(1/e)  +  (s > 1) · (split_overhead + (s+1)·m·n·4 B / split_memory)
+///
+///     flops = fill(⌈m/tm⌉·⌈n/tn⌉·batches·s / SMs) · 2·tm·tn·(⌈k/s⌉ + prologue) / rate of an SM
+///     fill(w) = (1 − smooth)·⌈w⌉ + smooth·max(w, 1)
+///     bytes = 2 B·(m·k + n·k + m·n)·batches / memory · (1 + u) / (gain + u)
+///     u = (2 B·(m·k + 6·n·k + m·n)·batches / cache)^8
+///
+/// with s = 1, 2, 4 … 64 while k/s ≥ 64. The measurements went round six copies of W, hence the 6.
+/// Never shorter for more rows, columns or batches. Gradients (NN and NT layouts) were not
+/// measured; they are priced as products of the same extents in the forward layout (TN), and a
+/// batch as that many times the tiles.
+///
+/// power   GemmModel::burst: a kernel now and then; sustained: one after another, as in training
+///
+/// A reconstruction; fitted by fit_gemms.py. Checked: tests/sim/gemm_model_test.cpp.
+[[nodiscard]] Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n,
+                                std::int64_t k, std::int64_t batches, const PowerLimit& power);
+
+}  // namespace parsim::sim
