@@ -1,4 +1,4 @@
-// A profile of a machine: what its operations take alone, and beside each other.
+// A profile of a machine: what its operations take alone, and concurrently.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ class Calibration {
   void add(const ExecDag& dag, const std::vector<OpId>& ops, const std::vector<Spread>& times);
 
   using Group = std::vector<Neighbour>;
-  /// The longest kernel of each model and activity, beside the largest message of its device; all
+  /// The longest kernel of each model and activity, during the largest message of its device; all
   /// operations' times have been added. Of several DAGs the first two with such a kernel are asked.
   [[nodiscard]] std::vector<Group> neighbours(const ExecDag& dag);
   void add(const ExecDag& dag, const Group& group, const std::vector<Beside>& times);

@@ -21,7 +21,7 @@ CommunicatorKey all_ranks(const CudaDevices& devices) {
   return key;
 }
 
-/// One GPU's members of communicator_keys wait for others beside each other: their kernels must fit
+/// One GPU's members of communicator_keys wait for others concurrently: their kernels must fit
 /// on it all at once, or they might wait for one that cannot start.
 void join_communicator(ncclComm** communicator, const LogicalDevice& device, int size,
                        const ncclUniqueId& id, int rank) {

@@ -60,7 +60,7 @@ class CudaStreams {
   /// All streams begin after, and are over before, what is on the first one.
   void fork();
   void join();
-  /// What the work puts on the streams. Empty if a call cannot be captured, in whatever process.
+  /// What the work puts on the streams. Empty if a call cannot be captured, in any process.
   [[nodiscard]] std::unique_ptr<Graph> captured(const std::function<void()>& work);
 
   /// The first stream goes on when all processes' first streams have come here.
