@@ -94,10 +94,11 @@ struct Document::Builder {
   [[noreturn]] void refuse(std::size_t offset, std::string_view found,
                            std::string_view accepted) const {
     const std::string_view before = std::string_view(text).substr(0, offset);
-    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const auto at_line = 1 + std::count(before.begin(), before.end(), '\n');
     const std::size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0: the first line
-    throw InputError(fmt::format("{}:{}:{}", document.where_, line, before.size() - line_begin + 1),
-                     found, accepted);
+    throw InputError(
+        fmt::format("{}:{}:{}", document.where_, at_line, before.size() - line_begin + 1), found,
+        accepted);
   }
   bool open(bool is_object) {
     if (frames.size() == deepest) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/text.hpp"
+#include "core/errors.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/gemm_interpolation.hpp"
 #include "sim/network_costs.hpp"

@@ -129,7 +129,7 @@ class OnnxWriter {
         std::filesystem::remove_all(folder, ignored);
       }
     } const remove{folder};
-    return read_onnx(path, dims);
+    return networks::read_onnx(path, dims);
   }
 
  private:
