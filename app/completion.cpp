@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "networks/networks.hpp"
+#include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
 

@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "experiment/files.hpp"
 #include "experiment/progress.hpp"
+#include "report/page/report_file.hpp"
 #include "report/page/validation_page.hpp"
 #include "report/validation.hpp"
 #include "validation/measurements.hpp"
