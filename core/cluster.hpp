@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/ids.hpp"
+#include "core/link_kind.hpp"
 #include "core/spelling.hpp"
 #include "core/units.hpp"
 
@@ -86,7 +88,10 @@ struct Link {
   Port a, b;
   BytesPerSecond rate{};
   Seconds latency{};
-  std::int32_t provenance = -1;  ///< index into Cluster::provenances
+  std::int32_t provenance = -1;     ///< index into Cluster::provenances
+  std::optional<LinkKind> kind{};   ///< nothing where none is known or can be guessed
+  bool kind_guessed = false;        ///< by guess_link_kinds()
+  BytesPerSecond line_rate{};       ///< of the data sheet, of which `rate` is a share; 0: not given
   friend bool operator==(const Link&, const Link&) = default;
 };
 

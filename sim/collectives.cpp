@@ -88,6 +88,38 @@ constexpr double fastest_pcie = 50e9;
 /// A module on a board with NVLink, not a card in a slot.
 bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
 
+/// The kind that decides a path's fixed costs: of the network if there is one, else of its first
+/// link with a kind.
+std::optional<LinkKind> kind_of(const Cluster& cluster, const Route& route) {
+  std::optional<LinkKind> found;
+  for (const Hop hop : route.hops) {
+    const std::optional<LinkKind>& kind = cluster[hop.link].kind;
+    if (!kind) continue;
+    if (family_of(*kind) == LinkFamily::network) return kind;
+    if (!found || family_of(*kind) == LinkFamily::pcie) found = kind;
+  }
+  return found;
+}
+
+bool is_nvlink(std::optional<LinkKind> kind, bool otherwise) {
+  return kind && family_of(*kind) != LinkFamily::network ? family_of(*kind) == LinkFamily::nvlink
+                                                         : otherwise;
+}
+
+/// What NCCL takes an NVLink to carry, as a share of its data sheet (src/graph/topo.h, NVLINK_BW).
+double share_in_search(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::nvlink1:
+      return 18.0 / 20;
+    case LinkKind::nvlink4:
+      return 20.6 / 25;
+    case LinkKind::nvlink5:
+      return 40.1 / 50;
+    default:
+      return 20.0 / 25;
+  }
+}
+
 /// Flows of an all_to_all among all pairs alike.
 std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload,
                                   PathCache& paths) {
@@ -176,6 +208,8 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
     kinds.insert(model.architecture);
     least = std::min(least, compute_capability(model));
     sockets = sockets && is_module(model);
+    const double memory = model.memory_rate.value;
+    if (shape.memory_rate == 0 || memory < shape.memory_rate) shape.memory_rate = memory;
   }
   const auto most = std::max_element(by_node.begin(), by_node.end(), [](auto& a, auto& b) {
     return a.second.size() < b.second.size();
@@ -186,24 +220,36 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
   shape.one_kind = kinds.size() == 1;
   shape.rate = rings(group).rate;
   shape.switched = true;
+  const Link* inside_link = nullptr;
+  std::optional<LinkKind> within;  // PCIe anywhere slows a ring down to it
   for (const Ring& ring : rings(group).rings) {
     for (std::size_t i = 0; i < ring.hops.size(); ++i) {
       const DeviceId next = ring.devices[(i + 1) % ring.devices.size()];
       const bool inside = cluster_[ring.devices[i]].node == cluster_[next].node;
       Seconds& longest = inside ? shape.inside_latency : shape.network_latency;
       longest = std::max(longest, ring.hops[i].latency);
+      const std::optional<LinkKind> kind = kind_of(cluster_, ring.hops[i]);
+      if (inside) inside_link = &cluster_[ring.hops[i].hops.front().link];
+      std::optional<LinkKind>& decides = inside ? within : shape.kind;
+      if (kind && (!decides || family_of(*kind) > family_of(*decides))) decides = kind;
       shape.switched = shape.switched && (!inside || ring.hops[i].hops.size() > 1);
     }
   }
   const bool alone = most->second.size() < 2;
   shape.inside_rate = alone ? shape.rate : rings(most->second).rate;
-  shape.nvlink = sockets || shape.inside_rate > fastest_pcie;
+  shape.nvlink = is_nvlink(within, sockets || shape.inside_rate > fastest_pcie);
+  if (!shape.kind) shape.kind = within;
+  shape.search_rate = shape.inside_rate;
+  if (inside_link != nullptr && shape.nvlink && inside_link->line_rate.value > 0) {
+    shape.search_rate *= share_in_search(*inside_link->kind) * inside_link->line_rate.value /
+                         inside_link->rate.value;
+  }
   // One channel per NVLink of a GPU, of the rate that NCCL counts on; Hopper's graphs use fewer and
   // faster ones (12 x 30 GB/s).
   const double channel = least < 7 ? 18e9 : least < 9 ? 20e9 : least < 10 ? 30e9 : 40e9;
   shape.channels =
       shape.nvlink
-          ? std::max(2, static_cast<std::int32_t>(std::lround(shape.inside_rate / channel)))
+          ? std::max(2, static_cast<std::int32_t>(std::lround(shape.search_rate / channel)))
           : 2;
   return shape;
 }
@@ -265,9 +311,9 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   const Bytes held{payload.value / n}, message{payload.value / (n * (n - 1))};
   const bool inside = shape.nodes == 1;
   choice.protocol = to_text(message_protocol(message));
-  choice.wait =
-      message_wait({inside, shape.nvlink, Seconds{0}}, message, {Seconds{0}, Seconds{0}}) +
-      launch_time(held, options.terms);
+  choice.wait = message_wait({inside, shape.nvlink, Seconds{0}, std::nullopt}, message, {}) +
+                launch_time(held, fixed_costs(options.terms, shape.kind),
+                            message_protocol(message));
   choice.covered = covered_latency(inside);
   return choice;
 }
@@ -280,8 +326,10 @@ Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& path
   const bool gpus = a.kind == DeviceKind::gpu && b.kind == DeviceKind::gpu;
   if (options.collectives == CollectiveCost::ideal || !gpus) return route.latency;
   const bool sockets = is_module(a) && is_module(b);
+  const std::optional<LinkKind> kind = kind_of(cluster, route);
   const MessagePath path{cluster[from].node == cluster[to].node,
-                         sockets || route.rate.value > fastest_pcie, route.latency};
+                         is_nvlink(kind, sockets || route.rate.value > fastest_pcie),
+                         route.latency, kind};
   return std::max(route.latency, message_wait(path, payload, options.terms));
 }
 

@@ -27,6 +27,10 @@ constexpr double infiniband_path = 6;
 /// No path inside a machine takes longer, over NVLink, PCIe switches or both sockets (the longest
 /// of the built-in machines); what does is a network that only looks like a machine.
 constexpr double machine_path = 2.5;
+/// Share of its memory's rate at which a GPU empties a ring's buffers: the share that makes rings of
+/// 2, 4 and 8 GPUs equally fast is 0.26 on A100, 0.27 on H100 and 0.2 on B200
+/// (validation/fit_links.py).
+constexpr double copy_share = 0.25;
 /// CPU time per message between nodes (Intel); Simple sends three.
 constexpr double net_overhead = 1.0;
 
@@ -215,6 +219,14 @@ class NcclModel {
     throw BrokenInvariant("an algorithm outside its enum");
   }
 
+  /// Of a ring with Simple: what the last step takes after links have carried all bytes. Links of
+  /// the same ring are idle then. In NCCL's choice it has no part.
+  [[nodiscard]] Seconds last_step(NcclAlgorithm a, NcclProtocol p) const {
+    const bool waits = a == NcclAlgorithm::ring && p == NcclProtocol::simple &&
+                       kind_ != CollectiveKind::broadcast && shape_.memory_rate > 0;
+    return Seconds{waits ? bytes_ / ranks_ / (copy_share * shape_.memory_rate) : 0};
+  }
+
   /// Bytes on the links against those of a ring.
   [[nodiscard]] double traffic(NcclAlgorithm a) const {
     if (a == NcclAlgorithm::ring || kind_ != CollectiveKind::all_reduce) return 1;
@@ -240,7 +252,8 @@ class NcclModel {
   /// One channel for each GPU of a node, whose port carries it twice, and the others' ports once.
   [[nodiscard]] double nvls_bus() const {
     const auto& listed = nvls_speeds[generation(shape_)];
-    const double port = shape_.inside_rate / giga / (per_node_ + 1);
+    const double all = shape_.search_rate > 0 ? shape_.search_rate : shape_.inside_rate;
+    const double port = all / giga / (per_node_ + 1);
     const auto speed =
         std::find_if(listed.begin(), listed.end(), [port](double one) { return one <= port; });
     if (speed == listed.end()) return 0;
@@ -262,8 +275,18 @@ std::string to_text(NcclVersion version) {
   return fmt::format("{}.{}", version.major, version.minor);
 }
 
-Seconds launch_time(Bytes payload, const LibraryTerms& terms) {
-  return terms.offset + terms.per_root_byte * std::sqrt(static_cast<double>(payload.value));
+FixedCosts fixed_costs(const LibraryTerms& terms, std::optional<LinkKind> kind) {
+  FixedCosts costs;
+  if (kind) {
+    const LinkNumbers numbers = link_numbers(*kind, terms.without);
+    costs = {numbers.launch, numbers.per_root_byte};
+  }
+  return {terms.offset.value_or(costs.offset), terms.per_root_byte.value_or(costs.per_root_byte)};
+}
+
+Seconds launch_time(Bytes payload, const FixedCosts& costs, NcclProtocol protocol) {
+  if (protocol != NcclProtocol::simple) return costs.offset;
+  return costs.offset + costs.per_root_byte * std::sqrt(static_cast<double>(payload.value));
 }
 
 NcclProtocol message_protocol(Bytes payload) {
@@ -282,7 +305,8 @@ Seconds message_wait(const MessagePath& path, Bytes payload, const LibraryTerms&
                           : path.nvlink ? now.ring_nvlink
                                         : now.ring_pcie;
   const Seconds far = std::max(Seconds{0}, path.latency - covered_latency(path.inside));
-  return Seconds{(now.ring_base[p] + hop[p]) * micro} + far + launch_time(payload, terms);
+  return Seconds{(now.ring_base[p] + hop[p]) * micro} + far +
+         launch_time(payload, fixed_costs(terms, path.kind), message_protocol(payload));
 }
 
 std::optional<NcclRefusal> nccl_refusal(CollectiveKind kind, const CommShape& shape,
@@ -328,6 +352,7 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
   ensure(shape.ranks > 1 && kind != CollectiveKind::all_to_all, "a collective of several ranks");
   const auto bytes = static_cast<double>(payload.value);
   const NcclModel model(kind, shape, bytes, options.nccl_version.value_or(NcclVersion{}));
+  const FixedCosts costs = fixed_costs(options.terms, shape.kind);
   CollectiveChoice best;
   double least = std::numeric_limits<double>::infinity();
   // A requested algorithm that does not exist here is left to the library, as in NCCL.
@@ -344,11 +369,13 @@ CollectiveChoice choose_nccl(CollectiveKind kind, const CommShape& shape, Bytes 
         if (wait + flow >= least) continue;
         least = wait + flow;
         best = {to_text(a), to_text(p), Seconds{wait}, Seconds{flow}, model.traffic(a)};
+        const Seconds launch = launch_time(payload, costs, p);
+        best.wait += launch;
+        best.least += model.last_step(a, p);
       }
     }
     if (std::isfinite(least)) break;
   }
-  best.wait += launch_time(payload, options.terms);
   return best;
 }
 

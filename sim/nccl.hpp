@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/exec_dag.hpp"
+#include "core/link_kind.hpp"
 #include "sim/sim.hpp"
 
 namespace parsim::sim {
@@ -22,10 +23,13 @@ struct CommShape {
   bool one_kind = true;     ///< one compute capability
   double rate = 0;          ///< of all rings together, bytes/s
   double inside_rate = 0;   ///< the same within one node; `rate` if there is only one
+  double search_rate = 0;   ///< what NCCL's graph search takes `inside_rate` to be; 0: the same
   std::int32_t channels = 2;
   Seconds network_latency{};  ///< of the slowest hop between nodes
   Seconds inside_latency{};   ///< of the slowest hop within a node
   bool switched = false;      ///< every hop within a node goes over a switch
+  double memory_rate = 0;     ///< least of the group's devices, bytes/s; 0: not counted
+  std::optional<LinkKind> kind{};  ///< of links between nodes, or inside the only one
 };
 
 /// How a library runs a collective.
@@ -53,6 +57,8 @@ struct CollectiveChoice {
 ///   - a broadcast's hops inside a node have intra-node latency, where NCCL takes network latency
 ///   for
 ///     all hops, or counts one hop for all;
+///   - of the steps of a ring, the last one only takes from a buffer what has arrived: with Simple,
+///     this share of the payload is read and written once more while links wait;
 ///   - latencies are NCCL's, for NVLink and InfiniBand; a network's latency beyond 6 us, and that
 ///   of
 ///     a path inside a machine beyond 2.5 us, is added to each hop.
@@ -77,6 +83,7 @@ struct MessagePath {
   bool inside = true;   ///< within one node
   bool nvlink = false;  ///< else PCIe, inside
   Seconds latency{};    ///< of the links
+  std::optional<LinkKind> kind{};
 };
 /// LL up to 16 KiB (NCCL_P2P_LL_THRESHOLD, src/enqueue.cc), Simple above.
 [[nodiscard]] NcclProtocol message_protocol(Bytes payload);
@@ -97,8 +104,13 @@ struct MessagePath {
 /// The latency of a path that NCCL's constants have in them.
 [[nodiscard]] Seconds covered_latency(bool inside);
 
-/// Offset and square-root term of the options for a payload.
-[[nodiscard]] Seconds launch_time(Bytes payload, const LibraryTerms& terms);
+/// The terms of the options, or of the kind of links.
+struct FixedCosts {
+  Seconds offset{}, per_root_byte{};
+};
+[[nodiscard]] FixedCosts fixed_costs(const LibraryTerms& terms, std::optional<LinkKind> kind);
+/// Offset and square-root term for a payload.
+[[nodiscard]] Seconds launch_time(Bytes payload, const FixedCosts& costs, NcclProtocol protocol);
 
 /// "2.28".
 [[nodiscard]] std::string to_text(NcclVersion version);

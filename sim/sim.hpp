@@ -65,13 +65,12 @@ struct NcclVersion {
 
 /// Time of a collective beyond NCCL's own model, payload in bytes: offset + per_root_byte ·
 /// √payload. The offset is mostly the launch by the host, the root what filling the pipeline costs.
-/// The defaults are one setting for all systems. Offset: guessed from published tables of five;
-/// systems have about 0 or about 20 us. Root: from 64 MiB on, where the offset no longer counts,
-/// the median error of the embedded tables is 4.0 % with 0.008 us and 6.7 % with twice that; of
-/// tables of other systems, which were not looked at when it was chosen, 6.1 and 9.5 %.
+/// The root counts for protocol Simple and for messages. What is not given depends on the kind of
+/// the links, which are measured (core/link_kind.hpp): between machines if the group spans several,
+/// else inside one.
 struct LibraryTerms {
-  Seconds offset{20e-6};
-  Seconds per_root_byte{0.008e-6};
+  std::optional<Seconds> offset{}, per_root_byte{};
+  std::string without{};  ///< a system whose own measurements are left out
 };
 
 struct SimOptions {

@@ -82,8 +82,26 @@ void ClusterBuilder::add_link(Port a, Port b, BytesPerSecond rate, Seconds laten
   }
 }
 
+void ClusterBuilder::add_link_of(LinkKind kind, Port a, Port b, BytesPerSecond line_rate,
+                                 Seconds latency, std::int32_t provenance, std::int64_t cables) {
+  const std::size_t first = cluster_.links.size();
+  const BytesPerSecond rate{line_rate.value * link_numbers(kind).efficiency};
+  add_link(a, b, rate, latency, provenance, cables);
+  for (std::size_t i = first; i < cluster_.links.size(); ++i) {
+    cluster_.links[i].kind = kind;
+    cluster_.links[i].line_rate = line_rate;
+  }
+}
+
+void ClusterBuilder::add_link(std::optional<LinkKind> kind, Port a, Port b, BytesPerSecond rate,
+                              Seconds latency, std::int32_t provenance, std::int64_t cables) {
+  if (!kind) return add_link(a, b, rate, latency, provenance, cables);
+  add_link_of(*kind, a, b, rate, latency, provenance, cables);
+}
+
 Cluster ClusterBuilder::finish() && {
   validate(cluster_, where_);
+  guess_link_kinds(cluster_);
   return std::move(cluster_);
 }
 

@@ -33,6 +33,12 @@ class ClusterBuilder {
   /// `cables` parallel cables, named after their ends: "a-b", "a-b#2", …
   void add_link(Port a, Port b, BytesPerSecond rate, Seconds latency, std::int32_t provenance,
                 std::int64_t cables = 1);
+  /// The same of a known kind, of whose data-sheet rate its share is left (core/link_kind.hpp).
+  void add_link_of(LinkKind kind, Port a, Port b, BytesPerSecond line_rate, Seconds latency,
+                   std::int32_t provenance, std::int64_t cables = 1);
+  /// Either, as a generator's `kind=` says.
+  void add_link(std::optional<LinkKind> kind, Port a, Port b, BytesPerSecond rate, Seconds latency,
+                std::int32_t provenance, std::int64_t cables = 1);
 
   /// The cluster so far, not checked.
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }

@@ -94,10 +94,41 @@ class FileReader {
          fields.text_or("source", "given in " + file_)});
   }
 
-  BytesPerSecond rate(const Fields& fields) const {
-    const BytesPerSecond rate = parse_rate(fields.text("rate"), fields.where("rate"));
+  BytesPerSecond rate(const Fields& fields, std::string_view key = "rate") const {
+    const BytesPerSecond rate = parse_rate(fields.text(key), fields.where(key));
     if (rate.value > 0) return rate;
-    throw InputError(fields.where("rate"), "the rate is 0", "accepted: a positive rate");
+    throw InputError(fields.where(key), "the rate is 0", "accepted: a positive rate");
+  }
+
+  /// A link's rate: of its data sheet where the kind is known and `rate` gives it, else effective.
+  struct LinkRate {
+    std::optional<LinkKind> kind;
+    BytesPerSecond rate;
+    bool effective = true;
+  };
+  LinkRate link_rate(const Fields& fields) const {
+    LinkRate found;
+    if (const auto kind = fields.maybe_text("kind")) {
+      found.kind = parse_link_kind(*kind, fields.where("kind"));
+    }
+    found.effective = fields.find("effective_rate") != nullptr;
+    if (found.effective && fields.find("rate") != nullptr) {
+      throw InputError(fields.where("effective_rate"), "given together with 'rate'",
+                       "accepted: rate (with a kind that of the data sheet), or effective_rate");
+    }
+    found.rate = rate(fields, found.effective ? "effective_rate" : "rate");
+    found.effective = found.effective || !found.kind;
+    return found;
+  }
+  void add_cables(const LinkRate& link, Port a, Port b, Seconds latency, std::int32_t source,
+                  std::int64_t cables) {
+    if (!link.effective) {
+      return builder_.add_link_of(*link.kind, a, b, link.rate, latency, source, cables);
+    }
+    const std::size_t first = builder_.cluster().links.size();
+    builder_.add_link(a, b, link.rate, latency, source, cables);
+    std::vector<Link>& links = builder_.change().links;
+    for (std::size_t i = first; i < links.size(); ++i) links[i].kind = link.kind;
   }
   static Bytes memory_of(const std::string& text, const Fields& fields) {
     const Bytes memory = parse_bytes(text, fields.where("memory"));
@@ -140,9 +171,10 @@ class FileReader {
 
   void read_link(const Value& entry, const std::string& path, const PortNames& scope) {
     const Fields fields(entry, file_, path,
-                        {"a", "b", "pairs", "rate", "latency", "count", "label", "source"});
+                        {"a", "b", "pairs", "rate", "effective_rate", "kind", "latency", "count",
+                         "label", "source"});
     const std::vector<Ends> ends = ends_of(fields, path, scope);
-    const BytesPerSecond cable_rate = rate(fields);
+    const LinkRate cable_rate = link_rate(fields);
     const Seconds cable_latency = latency(fields);
     const std::int64_t cables = fields.integer_or("count", 1, 1, most_cables);
     const std::int32_t source = provenance(fields);
@@ -158,7 +190,7 @@ class FileReader {
       for (const Port a : from) {
         for (const Port b : to) {
           if (a == b || !joined.insert(std::minmax(a, b)).second) continue;
-          builder_.add_link(a, b, cable_rate, cable_latency, source, cables);
+          add_cables(cable_rate, a, b, cable_latency, source, cables);
         }
       }
       if (joined.empty()) {
@@ -263,6 +295,7 @@ class FileReader {
       builder_.add_link(
           port(link.a), port(link.b), link.rate, link.latency,
           builder_.add_provenance(machine.provenances[static_cast<std::size_t>(link.provenance)]));
+      if (!link.kind_guessed) builder_.change().links.back().kind = link.kind;
     }
   }
 
@@ -354,7 +387,10 @@ class FileReader {
     const std::int32_t source = provenance(fields);
     std::vector<Link>& links = builder_.change().links;
     for (const std::size_t i : matching(links, fields.text("links"), fields.where("links"))) {
-      if (has_rate) links[i].rate = rate(fields);
+      if (has_rate) {
+        links[i].rate = rate(fields);  // effective, whatever the kind
+        links[i].line_rate = {};
+      }
       if (has_latency) links[i].latency = latency(fields);
       links[i].provenance = source;
     }

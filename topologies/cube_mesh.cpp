@@ -58,8 +58,8 @@ Cluster build_cube_mesh(const GeneratorCall& call) {
     devices.push_back(builder.add_device(fmt::format("gpu{}", i), *models[i], node));
   }
   for (const auto& [a, b, cables_p100, cables_v100] : nvlinks) {
-    builder.add_link(Port::of(devices[a]), Port::of(devices[b]), rate, latency, nvlink,
-                     per_gpu == 4 ? cables_p100 : cables_v100);
+    builder.add_link(call.kind("kind"), Port::of(devices[a]), Port::of(devices[b]), rate, latency,
+                     nvlink, per_gpu == 4 ? cables_p100 : cables_v100);
   }
   std::array<SwitchId, 2> sockets;
   for (std::size_t s = 0; s < sockets.size(); ++s) {

@@ -91,6 +91,19 @@ Seconds GeneratorCall::latency(std::string_view key) const {
   return parse_seconds(options_.value(key), where(key));
 }
 
+LinkKind parse_link_kind(std::string_view text, const std::string& where) {
+  if (const auto kind = from_text<LinkKind>(text)) return *kind;
+  const auto known = spellings_of<LinkKind>();
+  const std::vector<std::string> names(known.begin(), known.end());
+  throw InputError(where, fmt::format("unknown kind of link '{}'", text),
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(text, names)));
+}
+
+std::optional<LinkKind> GeneratorCall::kind(std::string_view key) const {
+  if (!has(key)) return std::nullopt;
+  return parse_link_kind(options_.value(key), where(key));
+}
+
 BytesPerSecond GeneratorCall::rate_or(std::string_view key, BytesPerSecond otherwise) const {
   return has(key) ? rate(key) : otherwise;
 }

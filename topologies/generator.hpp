@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +54,8 @@ class GeneratorCall {
   [[nodiscard]] bool has(std::string_view key) const { return options_.has(key); }
   [[nodiscard]] BytesPerSecond rate(std::string_view key) const;
   [[nodiscard]] Seconds latency(std::string_view key) const;
+  /// The kind of link that an option names; nothing if it is absent: rates are effective then.
+  [[nodiscard]] std::optional<LinkKind> kind(std::string_view key) const;
   [[nodiscard]] std::int64_t integer(std::string_view key, std::int64_t least,
                                      std::int64_t most) const {
     return options_.integer(key, least, most);
@@ -88,6 +91,9 @@ class GeneratorCall {
   std::string shape_;
   CallOptions options_;
 };
+
+/// The kind that a text names. Throws InputError with a "did you mean" for another word.
+[[nodiscard]] LinkKind parse_link_kind(std::string_view text, const std::string& where);
 
 /// The options that every generator has (device, cpu, cpu-rate) around its own.
 [[nodiscard]] std::vector<Option> with_common_options(std::vector<Option> own);

@@ -2,11 +2,19 @@
 
 namespace parsim::topologies {
 
+namespace {
+
+constexpr std::string_view kind_meaning =
+    "as nvlink4 or infiniband: the rate is its data sheet's, and its measured share counts";
+
+}  // namespace
+
 const std::vector<Generator>& generators() {
   static const std::vector<Generator> table{
       {"star", "N", "N devices on one switch",
        with_common_options(
-           {{"rate", "25GB/s", "each device's cable"}, {"latency", "1us", "of each cable"}}),
+           {{"rate", "25GB/s", "each device's cable"}, {"latency", "1us", "of each cable"},
+                            {"kind", "", kind_meaning}}),
        build_star},
       {"nodes", "NxM", "N machines of M devices; a mix covers one machine or all of them",
        with_common_options({{"intra", "120GB/s", "each device's port into its machine's switch"},
@@ -14,25 +22,30 @@ const std::vector<Generator>& generators() {
                             {"nics", "1", "network ports per machine: device i uses port i*nics/M"},
                             {"latency", "1us", "of each link"},
                             {"intra-latency", "", "inside, if it differs"},
-                            {"inter-latency", "", "outside, if it differs"}}),
+                            {"inter-latency", "", "outside, if it differs"},
+                            {"intra-kind", "", kind_meaning},
+                            {"inter-kind", "", kind_meaning}}),
        build_nodes},
       {"nvswitch", "N", "one machine of N devices on an NVSwitch",
        with_common_options({{"rate", "120GB/s", "each device's NVLinks together"},
-                            {"latency", "1us", "of each cable"}}),
+                            {"latency", "1us", "of each cable"},
+                            {"kind", "", kind_meaning}}),
        build_star},
       {"cube-mesh", "8", "one machine wired as a DGX-1: NVLinks and PCIe",
        with_common_options({{"links", "6", "NVLinks per device: 4 as with P100, 6 with V100"},
                             {"rate", "20GB/s", "each NVLink"},
                             {"pcie-rate", "12GB/s", "each PCIe link"},
                             {"socket-rate", "6GB/s", "between the two CPU sockets"},
-                            {"latency", "1us", "of each link"}}),
+                            {"latency", "1us", "of each link"},
+                            {"kind", "", "of the NVLinks, as nvlink2: the rate is its data sheet's"}}),
        build_cube_mesh},
       {"pcie-tree", "N", "one machine of N devices on PCIe switches",
        with_common_options({{"per-switch", "2", "devices on each PCIe switch"},
                             {"sockets", "2", "CPU sockets, all joined"},
                             {"rate", "12GB/s", "each PCIe link"},
                             {"socket-rate", "6GB/s", "between CPU sockets"},
-                            {"latency", "1us", "of each link"}}),
+                            {"latency", "1us", "of each link"},
+                            {"kind", "", kind_meaning}}),
        build_pcie_tree},
       {"ring", "N", "N machines of one device, their routers in a ring",
        with_common_options({{"rate", "12GB/s", "each cable between routers"},

@@ -44,6 +44,7 @@ Cluster build_nodes(const GeneratorCall& call) {
   const Seconds intra_latency = latency_of(call, "intra-latency");
   const Seconds inter_latency = latency_of(call, "inter-latency");
   const std::int64_t cards = call.integer("nics", 1, each);
+  const std::optional<LinkKind> within = call.kind("intra-kind"), between = call.kind("inter-kind");
 
   ClusterBuilder builder(call.text(), call.where());
   const std::int32_t inside = builder.add_provenance(call.provenance("intra"));
@@ -56,18 +57,18 @@ Cluster build_nodes(const GeneratorCall& call) {
     // path with the fewest hops out of the machine leads through the device's own card.
     std::vector<SwitchId> cards_of_devices;
     if (machines > 1 && cards == 1) {
-      builder.add_link(Port::of(middle), Port::of(network), inter, inter_latency, outside);
+      builder.add_link(between, Port::of(middle), Port::of(network), inter, inter_latency, outside);
     } else if (machines > 1) {
       for (std::int64_t k = 0; k < cards; ++k) {
         cards_of_devices.push_back(builder.add_switch(fmt::format("n{}.nic{}", n, k), node));
-        builder.add_link(Port::of(cards_of_devices.back()), Port::of(network), inter, inter_latency,
-                         outside);
+        builder.add_link(between, Port::of(cards_of_devices.back()), Port::of(network), inter,
+                         inter_latency, outside);
       }
     }
     for (std::int64_t i = 0; i < each; ++i) {
       const DeviceModel& model = *models[static_cast<std::size_t>(n * each + i)];
       const DeviceId device = builder.add_device(fmt::format("n{}.gpu{}", n, i), model, node);
-      builder.add_link(Port::of(device), Port::of(middle), intra, intra_latency, inside);
+      builder.add_link(within, Port::of(device), Port::of(middle), intra, intra_latency, inside);
       if (cards_of_devices.empty()) continue;
       // Never faster than the port into the switch, or neighbours would communicate through their
       // card.

@@ -12,6 +12,7 @@ Cluster build_pcie_tree(const GeneratorCall& call) {
   const std::int64_t per_switch = call.integer("per-switch", 1, most_devices);
   const BytesPerSecond rate = call.rate("rate");
   const Seconds latency = call.latency("latency");
+  const std::optional<LinkKind> kind = call.kind("kind");
 
   ClusterBuilder builder(call.text(), call.where());
   const std::int32_t lanes = builder.add_provenance(call.provenance("rate"));
@@ -30,11 +31,11 @@ Cluster build_pcie_tree(const GeneratorCall& call) {
     const SwitchId pcie = builder.add_switch(fmt::format("pcie{}", p), node);
     // Neighbouring switches share a socket.
     const SwitchId socket = sockets[static_cast<std::size_t>(p * socket_count / switch_count)];
-    builder.add_link(Port::of(pcie), Port::of(socket), rate, latency, lanes);
+    builder.add_link(kind, Port::of(pcie), Port::of(socket), rate, latency, lanes);
     for (std::int64_t i = p * per_switch; i < std::min((p + 1) * per_switch, count); ++i) {
       const DeviceModel& model = *models[static_cast<std::size_t>(i)];
       const DeviceId device = builder.add_device(fmt::format("gpu{}", i), model, node);
-      builder.add_link(Port::of(device), Port::of(pcie), rate, latency, lanes);
+      builder.add_link(kind, Port::of(device), Port::of(pcie), rate, latency, lanes);
     }
   }
   add_cpu(builder, call, "cpu", node, sockets.front(), latency);

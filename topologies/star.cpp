@@ -17,7 +17,8 @@ Cluster build_star(const GeneratorCall& call) {
   const std::int32_t provenance = builder.add_provenance(call.provenance("rate"));
   for (std::size_t i = 0; i < models.size(); ++i) {
     const DeviceId device = builder.add_device(fmt::format("gpu{}", i), *models[i], node);
-    builder.add_link(Port::of(device), Port::of(middle), rate, latency, provenance);
+    builder.add_link(call.kind("kind"), Port::of(device), Port::of(middle), rate, latency,
+                     provenance);
   }
   add_cpu(builder, call, "cpu", node, middle, latency);
   return std::move(builder).finish();

@@ -197,7 +197,7 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
     try {
       const PublishedCollective run(*claim);
       sim::SimOptions bare = library_options(*claim);
-      bare.terms = {Seconds{0}, Seconds{0}};
+      bare.terms = {Seconds{0}, Seconds{0}, {}};
       const std::string key = keys_of(*claim).front();
       points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
       fits.rows_of_terms[key] = {{claim->set,
@@ -364,6 +364,7 @@ Prediction PublishedPredictor::collective_time(const Claim& claim) const {
     rows = source.rows_of_terms.at(at->first);
     break;
   }
+  if (column(claim, uncalibrated) == bare) options.terms = {Seconds{0}, Seconds{0}, {}};
   return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
 }
 

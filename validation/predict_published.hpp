@@ -14,7 +14,6 @@
 namespace parsim::validation {
 
 /// A column that is not empty in rows to be predicted without anything fitted.
-inline constexpr std::string_view uncalibrated = "uncalibrated";
 
 /// Predicts rows of published tables (validation/measurements.hpp). Rows marked `calibrate` fit,
 /// once:

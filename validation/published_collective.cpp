@@ -50,6 +50,7 @@ CollectiveKind collective_of(const Claim& claim) {
 sim::SimOptions library_options(const Claim& claim) {
   const std::string text = column(claim, "settings"), where = claim.set + ":settings";
   sim::SimOptions options = default_nccl_options(claim);
+  options.terms.without = column(claim, "machine");
   for (const std::string_view setting : split_at_blanks(text)) {
     std::string word(setting);
     std::transform(word.begin(), word.end(), word.begin(),
@@ -125,7 +126,7 @@ sim::LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
     offset = by_offset ? only_offset : 0;
     root = by_offset ? 0 : only_root;
   }
-  return {Seconds{offset}, Seconds{root}};
+  return {Seconds{offset}, Seconds{root}, {}};
 }
 
 }  // namespace parsim::validation

@@ -66,39 +66,57 @@ std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
                                did_you_mean(plain(own), names)));
 }
 
-/// GB/s per GPU and direction that NCCL assumes (src/graph/topo.h: per link of the architecture,
-/// times the links of the data-center card).
-double nvlink_rate(const std::string& architecture) {
-  if (architecture == "6.0") return 4 * 18.0;
-  if (architecture == "7.0") return 6 * 20.0;
-  if (architecture == "8.0") return 12 * 20.0;
-  if (architecture.starts_with("9")) return 18 * 20.6;
-  if (architecture.starts_with("10")) return 18 * 40.1;
-  return 50;  // bridges between consumer cards
+/// A kind of link and its data-sheet rate in GB/s per GPU and direction.
+struct LineRate {
+  LinkKind kind;
+  double rate;
+};
+
+/// The NVLinks of the architecture's data-center card together.
+LineRate nvlink_rate(const std::string& architecture) {
+  if (architecture == "6.0") return {LinkKind::nvlink1, 4 * 20.0};
+  if (architecture == "7.0") return {LinkKind::nvlink2, 6 * 25.0};
+  if (architecture == "8.0") return {LinkKind::nvlink3, 12 * 25.0};
+  if (architecture.starts_with("9")) return {LinkKind::nvlink4, 18 * 25.0};
+  if (architecture.starts_with("10")) return {LinkKind::nvlink5, 18 * 50.0};
+  // Bridges between consumer cards.
+  return {architecture < std::string("8") ? LinkKind::nvlink2 : LinkKind::nvlink3, 56.25};
 }
 
-/// GB/s of x16 that NCCL assumes.
-double pcie_rate(std::string_view interconnect, const DeviceModel& model) {
-  if (contains(interconnect, "gen5")) return 48;
-  if (contains(interconnect, "gen4")) return 24;
-  if (contains(interconnect, "gen3")) return 12;
-  return model.architecture < std::string("8") && model.architecture.size() == 3 ? 12 : 24;
+/// x16.
+LineRate pcie_rate(std::string_view interconnect, const DeviceModel& model) {
+  if (contains(interconnect, "gen5")) return {LinkKind::pcie5, 63};
+  if (contains(interconnect, "gen4")) return {LinkKind::pcie4, 31.5};
+  if (contains(interconnect, "gen3")) return {LinkKind::pcie3, 15.75};
+  const bool old = model.architecture < std::string("8") && model.architecture.size() == 3;
+  return old ? LineRate{LinkKind::pcie3, 15.75} : LineRate{LinkKind::pcie4, 31.5};
+}
+
+LinkKind network_kind(std::string_view interconnect) {
+  if (contains(interconnect, "EFA")) return LinkKind::efa;
+  if (contains(interconnect, "RoCE")) return LinkKind::roce;
+  if (contains(interconnect, "Slingshot")) return LinkKind::slingshot;
+  // TCPXO: the card does the transport, with direct access to the memory of GPUs.
+  if (contains(interconnect, "TCPXO")) return LinkKind::roce;
+  for (const std::string_view word : {"TCP", "Ethernet", "GbE"}) {
+    if (contains(interconnect, word)) return LinkKind::tcp;
+  }
+  return LinkKind::infiniband;
 }
 
 /// Published properties of a network between machines in addition to its line rate.
 struct Between {
-  double port_most = std::numeric_limits<double>::infinity();  ///< GB/s
   double port_latency = 2;  ///< us, of the link at a port; guessed
 };
 
 /// EFA: aws/aws-ofi-nccl (commit 2daf7d3). A message takes 20 us on p5 (src/tuner/
 /// nccl_ofi_model.cpp, measured by AWS) and 75 us on p4 (src/platform-aws.cpp: the value passed to
 /// NCCL; the plugin sends and receives there instead of writing); 1 us of it are the links of each
-/// machine. The cards of p4 are on PCIe 3.0 x16 (topology/p4d-24xl-topo.xml).
+/// machine.
 Between between_machines(std::string_view interconnect, const DeviceModel& model) {
   if (!contains(interconnect, "EFA")) return {};
   if (model.architecture.starts_with("9")) return {.port_latency = 20.0 / 2 - 1};
-  return {.port_most = 12, .port_latency = 75.0 / 2 - 1};
+  return {.port_latency = 75.0 / 2 - 1};
 }
 
 /// GPUs per machine, of a column such as "1+1+4+3"; nothing if it is empty or equivalent to
@@ -130,21 +148,21 @@ std::string built_call(const Claim& claim) {
   }
   const bool nvlink = (contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
                       !contains(interconnect, "without nvlink");
-  const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
+  const LineRate inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
   if (nodes == 1) {
     const bool sockets =
         !nvlink && (contains(interconnect, "qpi") || contains(interconnect, "upi"));
     if (sockets) {
-      return fmt::format("pcie-tree:{},device={},rate={}GB/s,per-switch=2,sockets=2,latency=500ns",
-                         each, device, inside);
+      return fmt::format("pcie-tree:{},device={},rate={}GB/s,kind={},per-switch=2,sockets=2,latency=500ns", each,
+          device, inside.rate, to_text(inside.kind));
     }
     if (contains(interconnect, "cube mesh") && each == 8) {
       const bool four = model.architecture == "6.0";
-      return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s", device, four ? 4 : 6,
-                         four ? 18 : 20);
+      return fmt::format("cube-mesh:8,device={},links={},rate={}GB/s,kind={}", device, four ? 4 : 6,
+                         four ? 20 : 25, to_text(inside.kind));
     }
-    return fmt::format("star:{},device={},rate={}GB/s,latency={}", each, device, inside,
-                       nvlink ? "1us" : "500ns");
+    return fmt::format("star:{},device={},rate={}GB/s,kind={},latency={}", each, device,
+                       inside.rate, to_text(inside.kind), nvlink ? "1us" : "500ns");
   }
   const NetworkPorts ports = network_ports(interconnect);
   const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
@@ -152,10 +170,11 @@ std::string built_call(const Claim& claim) {
   std::int64_t cards = std::min(ports.count, each);
   while (each % cards != 0) --cards;
   const Between between = between_machines(interconnect, model);
-  const double most = between.port_most * static_cast<double>(ports.count);
   return fmt::format(
-      "nodes:{}x{},device={},intra={}GB/s,inter={}GB/s,nics={},intra-latency={},inter-latency={}us",
-      nodes, each, device, inside, std::min(all, most) / static_cast<double>(cards), cards,
+      "nodes:{}x{},device={},intra={}GB/s,intra-kind={},inter={}GB/s,inter-kind={},nics={},"
+      "intra-latency={},inter-latency={}us",
+      nodes, each, device, inside.rate, to_text(inside.kind),
+      all / static_cast<double>(cards), to_text(network_kind(interconnect)), cards,
       nvlink ? "1us" : "500ns", between.port_latency);
 }
 
@@ -199,7 +218,9 @@ std::string cluster_call(const Claim& claim) {
   return alias ? *alias : built_call(claim);
 }
 
-Cluster cluster_of(const Claim& claim) {
+namespace {
+
+Cluster whole_cluster_of(const Claim& claim) {
   const std::int64_t gpus = count_column(
       claim, "n_gpus", count_column(claim, "nodes", 1) * count_column(claim, "gpus_per_node", 1));
   if (const std::vector<std::size_t> placed = uneven_placement(claim); !placed.empty()) {
@@ -228,6 +249,20 @@ Cluster cluster_of(const Claim& claim) {
   }
   return topologies::first_gpus(std::move(cluster), static_cast<std::size_t>(gpus),
                                 location_of(claim, "n_gpus"));
+}
+
+}  // namespace
+
+Cluster cluster_of(const Claim& claim) {
+  Cluster cluster = whole_cluster_of(claim);
+  if (column(claim, uncalibrated) == bare) {
+    for (Link& link : cluster.links) {
+      if (link.line_rate.value > 0) link.rate = link.line_rate;
+    }
+    return cluster;
+  }
+  leave_system_out(cluster, column(claim, "machine"));
+  return cluster;
 }
 
 Cluster with_links_between_machines(Cluster cluster, double part) {

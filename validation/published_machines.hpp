@@ -21,6 +21,9 @@ namespace parsim::validation {
 /// The cluster with the row's GPUs only: the first ones, or as many per machine as column
 /// `placement` gives ("1+1+4+3"). With a layout file, which chooses devices, all of a named
 /// cluster.
+///
+/// Links carry what systems other than the row's machine say of their kinds; in a `bare` row, their
+/// data sheet's rate.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
 /// The cluster with links between machines at the share `part` of their rate.
 [[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);

@@ -32,6 +32,10 @@ struct Claim {
   [[nodiscard]] const std::string& at(std::string_view key) const;
 };
 
+/// A column that is not empty in rows to be predicted without anything fitted on their own system;
+/// `bare` in those of which not even other systems' links are known, from which they are fitted.
+inline constexpr std::string_view uncalibrated = "uncalibrated", bare = "bare";
+
 /// Claims of a TOML text: tables [[set]] with name, source, quantity, unit and [[set.claims]] with
 /// case, expected, and optionally within, reason and parameters of the quantity. Where `expected`
 /// is a list, every other list has one entry per claim, too; a shorter `within` leaves the rest

@@ -1,0 +1,137 @@
+#include "core/link_kind.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace parsim {
+
+namespace {
+
+constexpr double micro = 1e-6;
+/// Seconds; no InfiniBand path has links that slow, and no link over TCP is faster.
+constexpr double tcp_latency = 10 * micro;
+/// Bytes/s; PCIe 5 x16 with what NCCL counts on (48 GB/s) is slower.
+constexpr double fastest_pcie = 50e9;
+/// What x16 of a generation carries at most, in bytes/s.
+constexpr double pcie3_most = 16e9, pcie4_most = 32e9;
+/// Where no system of a family tells: NCCL's own share of the data sheet's rate is between 0.76
+/// (PCIe) and 0.82 (NVLink).
+constexpr double no_system_efficiency = 0.8;
+
+bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
+
+LinkKind nvlink_of(const DeviceModel& model) {
+  const double architecture = to_number<double>(model.architecture).value_or(7);
+  if (architecture < 7) return LinkKind::nvlink1;
+  if (architecture < 8) return LinkKind::nvlink2;
+  if (architecture < 9) return LinkKind::nvlink3;
+  return architecture < 10 ? LinkKind::nvlink4 : LinkKind::nvlink5;
+}
+
+LinkKind pcie_of(double rate) {
+  if (rate <= pcie3_most) return LinkKind::pcie3;
+  return rate <= pcie4_most ? LinkKind::pcie4 : LinkKind::pcie5;
+}
+
+std::optional<LinkKind> guessed_kind(const Cluster& cluster, const Link& link) {
+  const auto device = [&](const Port& port) {
+    return port.kind == Port::Kind::device ? &cluster.model(DeviceId{port.index}) : nullptr;
+  };
+  const auto node = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  const DeviceModel *a = device(link.a), *b = device(link.b);
+  const auto is = [](const DeviceModel* model, DeviceKind kind) {
+    return model != nullptr && model->kind == kind;
+  };
+  if (is(a, DeviceKind::cpu) || is(b, DeviceKind::cpu)) return std::nullopt;
+  const NodeId one = node(link.a), other = node(link.b);
+  if (one != other || !one.valid()) {
+    return link.latency.count() >= tcp_latency ? LinkKind::tcp : LinkKind::infiniband;
+  }
+  if (a == nullptr && b == nullptr) return std::nullopt;
+  const DeviceModel& gpu = a != nullptr ? *a : *b;
+  const bool modules = a != nullptr && b != nullptr && is_module(*a) && is_module(*b);
+  return modules || link.rate.value > fastest_pcie ? nvlink_of(gpu) : pcie_of(link.rate.value);
+}
+
+/// Median of what is known; nothing if nothing is.
+template <class Member>
+std::optional<double> median_of(const std::vector<const MeasuredLinks*>& rows, Member member) {
+  std::vector<double> values;
+  for (const MeasuredLinks* row : rows) {
+    if (row->*member >= 0) values.push_back(row->*member);
+  }
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+}  // namespace
+
+LinkFamily family_of(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::nvlink1:
+    case LinkKind::nvlink2:
+    case LinkKind::nvlink3:
+    case LinkKind::nvlink4:
+    case LinkKind::nvlink5:
+      return LinkFamily::nvlink;
+    case LinkKind::pcie3:
+    case LinkKind::pcie4:
+    case LinkKind::pcie5:
+      return LinkFamily::pcie;
+    case LinkKind::infiniband:
+    case LinkKind::roce:
+    case LinkKind::efa:
+    case LinkKind::tcp:
+    case LinkKind::slingshot:
+      return LinkFamily::network;
+  }
+  throw BrokenInvariant("a link kind outside its enum");
+}
+
+LinkNumbers link_numbers(LinkKind kind, std::string_view without) {
+  std::vector<const MeasuredLinks*> own, family;
+  for (const MeasuredLinks& row : measured_links()) {
+    if (!without.empty() && row.system == without) continue;
+    if (row.kind == kind) own.push_back(&row);
+    if (family_of(row.kind) == family_of(kind)) family.push_back(&row);
+  }
+  LinkNumbers numbers;
+  const auto of_kind = median_of(own, &MeasuredLinks::efficiency);
+  numbers.efficiency =
+      of_kind ? *of_kind
+              : median_of(family, &MeasuredLinks::efficiency).value_or(no_system_efficiency);
+  numbers.launch = Seconds{median_of(family, &MeasuredLinks::launch).value_or(0) * micro};
+  numbers.per_root_byte = Seconds{median_of(family, &MeasuredLinks::root).value_or(0) * micro};
+  numbers.systems = static_cast<std::int32_t>(std::count_if(
+      own.begin(), own.end(), [](const MeasuredLinks* row) { return row->efficiency >= 0; }));
+  return numbers;
+}
+
+void guess_link_kinds(Cluster& cluster) {
+  for (Link& link : cluster.links) {
+    if (link.kind) continue;
+    link.kind = guessed_kind(cluster, link);
+    link.kind_guessed = link.kind.has_value();
+  }
+}
+
+void leave_system_out(Cluster& cluster, std::string_view system) {
+  for (Link& link : cluster.links) {
+    if (!link.kind || link.line_rate.value <= 0) continue;
+    link.rate = BytesPerSecond{link.line_rate.value * link_numbers(*link.kind, system).efficiency};
+  }
+}
+
+}  // namespace parsim

@@ -1,0 +1,73 @@
+// What a link is made of, and what such links carry under a communication library: shares of the
+// data-sheet rate and fixed costs of a collective, as measured systems show them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/units.hpp"
+
+namespace parsim {
+
+struct Cluster;
+
+enum class LinkKind : std::uint8_t {
+  nvlink1,
+  nvlink2,
+  nvlink3,
+  nvlink4,
+  nvlink5,
+  pcie3,
+  pcie4,
+  pcie5,
+  infiniband,
+  roce,
+  efa,
+  tcp,
+  slingshot
+};
+constexpr std::array<std::string_view, 13> spellings(LinkKind) {
+  return {"nvlink1", "nvlink2", "nvlink3",    "nvlink4", "nvlink5", "pcie3",    "pcie4",
+          "pcie5",   "infiniband", "roce", "efa",     "tcp",     "slingshot"};
+}
+/// Kinds that borrow from each other where one has no measured system.
+enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
+[[nodiscard]] LinkFamily family_of(LinkKind kind);
+
+/// What one measured system says about a kind. A number below zero is not known from it.
+struct MeasuredLinks {
+  LinkKind kind;
+  std::string_view system;  ///< the machine, as validation/measurements calls it
+  double efficiency;        ///< share of the data-sheet rate that large collectives reach
+  double launch;            ///< us that small collectives take beyond NCCL's model
+  double root;              ///< us per √byte with protocol Simple, from filling the pipeline
+  std::string_view source;
+};
+/// All of them. Fitted by validation/fit_links.py.
+[[nodiscard]] std::span<const MeasuredLinks> measured_links();
+
+/// What to expect of links of a kind.
+struct LinkNumbers {
+  double efficiency = 1;
+  Seconds launch{};
+  Seconds per_root_byte{};
+  std::int32_t systems = 0;  ///< of that kind, with an efficiency; 0: borrowed from its family
+};
+/// Medians over measured systems: the efficiency over those of the kind, or of its family where none
+/// is known; launch and root, which hosts and libraries decide, over those of the family.
+/// without   a system whose own rows are left out, to predict it from the others
+[[nodiscard]] LinkNumbers link_numbers(LinkKind kind, std::string_view without = {});
+
+/// Fills in the kinds of links that have none, marked as guessed; rates stay as they are. Inside a
+/// machine a link at a GPU is NVLink if it is faster than 50 GB/s or joins two GPUs that are
+/// modules (SXM), else PCIe, of the generation that its rate needs; between machines a link of 10
+/// us and more is TCP, else InfiniBand. Links of CPUs, and between switches of one machine, get
+/// none.
+void guess_link_kinds(Cluster& cluster);
+
+/// Rates of links that are known by their data sheet, with another system left out than before.
+void leave_system_out(Cluster& cluster, std::string_view system);
+
+}  // namespace parsim
