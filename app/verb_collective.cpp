@@ -67,7 +67,7 @@ report::Document report(std::string_view kind, const Cluster& cluster, std::size
   }
   report::Document document;
   document.head = {fmt::format("{} over {} devices of {}: {}", kind, devices, cluster.name,
-                               experiment::communication_model(options))};
+                               experiment::communication_model(options, cluster))};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
   report::Table table;
   std::vector<report::TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;

@@ -104,6 +104,10 @@ Json link_json(const Cluster& cluster, const Link& link) {
   json["b"] = experiment::port_name(cluster, link.b);
   json["rate_bytes_per_s"] = link.rate.value;
   json["latency_s"] = link.latency.count();
+  json["kind"] = link.kind ? Json(to_text(*link.kind)) : Json(nullptr);
+  json["kind_guessed"] = link.kind_guessed;
+  json["line_rate_bytes_per_s"] =
+      link.line_rate.value > 0 ? Json(link.line_rate.value) : Json(nullptr);
   json["source"] =
       link.provenance < 0
           ? Json(nullptr)
@@ -145,8 +149,19 @@ report::Table device_table(const Cluster& cluster) {
   return table;
 }
 
+/// "nvlink4: 0.8 of 450 GB/s", "pcie3", "pcie3 (guessed)", or "-".
+std::string kind_of(const Link& link) {
+  if (!link.kind) return "-";
+  const std::string kind(to_text(*link.kind));
+  if (link.kind_guessed) return kind + " (guessed)";
+  if (link.line_rate.value <= 0) return kind;
+  return fmt::format("{}: {} of {} GB/s", kind,
+                     three_digits(link.rate.value / link.line_rate.value),
+                     three_digits(link.line_rate.value / 1e9));
+}
+
 report::Table link_table(const Cluster& cluster) {
-  std::vector<std::string> names, from, to, labels;
+  std::vector<std::string> names, from, to, labels, kinds;
   std::vector<double> rates, latencies;
   for (const Link& link : cluster.links) {
     names.push_back(link.name);
@@ -154,6 +169,7 @@ report::Table link_table(const Cluster& cluster) {
     to.push_back(experiment::port_name(cluster, link.b));
     rates.push_back(link.rate.value);
     latencies.push_back(link.latency.count());
+    kinds.push_back(kind_of(link));
     labels.emplace_back(
         link.provenance < 0
             ? "-"
@@ -165,6 +181,7 @@ report::Table link_table(const Cluster& cluster) {
   report::add_words(table, "b", "b", to);
   report::add_numbers(table, "B/s", {{"rate each way", "rate_bytes_per_s", rates}});
   report::add_numbers(table, "s", {{"latency", "latency_s", latencies}});
+  report::add_words(table, "kind", "kind", kinds);
   report::add_words(table, "numbers", "label", labels);
   return table;
 }

@@ -88,10 +88,10 @@ struct Link {
   Port a, b;
   BytesPerSecond rate{};
   Seconds latency{};
-  std::int32_t provenance = -1;     ///< index into Cluster::provenances
-  std::optional<LinkKind> kind{};   ///< nothing where none is known or can be guessed
-  bool kind_guessed = false;        ///< by guess_link_kinds()
-  BytesPerSecond line_rate{};       ///< of the data sheet, of which `rate` is a share; 0: not given
+  std::int32_t provenance = -1;    ///< index into Cluster::provenances
+  std::optional<LinkKind> kind{};  ///< nothing where none is known or can be guessed
+  bool kind_guessed = false;       ///< by guess_link_kinds()
+  BytesPerSecond line_rate{};      ///< of the data sheet, of which `rate` is a share; 0: not given
   friend bool operator==(const Link&, const Link&) = default;
 };
 

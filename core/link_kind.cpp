@@ -63,7 +63,8 @@ std::optional<LinkKind> guessed_kind(const Cluster& cluster, const Link& link) {
   return modules || link.rate.value > fastest_pcie ? nvlink_of(gpu) : pcie_of(link.rate.value);
 }
 
-/// Median of what is known; nothing if nothing is.
+/// Median of what is known, of two in the middle the smaller one: costs have a long tail upwards.
+/// Nothing if nothing is known.
 template <class Member>
 std::optional<double> median_of(const std::vector<const MeasuredLinks*>& rows, Member member) {
   std::vector<double> values;
@@ -72,8 +73,7 @@ std::optional<double> median_of(const std::vector<const MeasuredLinks*>& rows, M
   }
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return values[(values.size() - 1) / 2];
 }
 
 }  // namespace
@@ -101,18 +101,20 @@ LinkFamily family_of(LinkKind kind) {
 }
 
 LinkNumbers link_numbers(LinkKind kind, std::string_view without) {
-  std::vector<const MeasuredLinks*> own, family;
+  std::vector<const MeasuredLinks*> own, family, alike;  // alike: inside a machine, or outside
+  const bool outside = family_of(kind) == LinkFamily::network;
   for (const MeasuredLinks& row : measured_links()) {
     if (!without.empty() && row.system == without) continue;
     if (row.kind == kind) own.push_back(&row);
     if (family_of(row.kind) == family_of(kind)) family.push_back(&row);
+    if ((family_of(row.kind) == LinkFamily::network) == outside) alike.push_back(&row);
   }
   LinkNumbers numbers;
   const auto of_kind = median_of(own, &MeasuredLinks::efficiency);
   numbers.efficiency =
       of_kind ? *of_kind
               : median_of(family, &MeasuredLinks::efficiency).value_or(no_system_efficiency);
-  numbers.launch = Seconds{median_of(family, &MeasuredLinks::launch).value_or(0) * micro};
+  numbers.launch = Seconds{median_of(alike, &MeasuredLinks::launch).value_or(0) * micro};
   numbers.per_root_byte = Seconds{median_of(family, &MeasuredLinks::root).value_or(0) * micro};
   numbers.systems = static_cast<std::int32_t>(std::count_if(
       own.begin(), own.end(), [](const MeasuredLinks* row) { return row->efficiency >= 0; }));

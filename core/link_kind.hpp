@@ -29,8 +29,8 @@ enum class LinkKind : std::uint8_t {
   slingshot
 };
 constexpr std::array<std::string_view, 13> spellings(LinkKind) {
-  return {"nvlink1", "nvlink2", "nvlink3",    "nvlink4", "nvlink5", "pcie3",    "pcie4",
-          "pcie5",   "infiniband", "roce", "efa",     "tcp",     "slingshot"};
+  return {"nvlink1", "nvlink2",    "nvlink3", "nvlink4", "nvlink5", "pcie3",    "pcie4",
+          "pcie5",   "infiniband", "roce",    "efa",     "tcp",     "slingshot"};
 }
 /// Kinds that borrow from each other where one has no measured system.
 enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
@@ -55,9 +55,10 @@ struct LinkNumbers {
   Seconds per_root_byte{};
   std::int32_t systems = 0;  ///< of that kind, with an efficiency; 0: borrowed from its family
 };
-/// Medians over measured systems: the efficiency over those of the kind, or of its family where none
-/// is known; launch and root, which hosts and libraries decide, over those of the family.
-/// without   a system whose own rows are left out, to predict it from the others
+/// Medians over measured systems: the efficiency over those of the kind, or of its family where
+/// none is known; the root, which the library decides, over those of the family; the launch, which
+/// the host decides, over all systems inside a machine, or all between machines. without   a system
+/// whose own rows are left out, to predict it from the others
 [[nodiscard]] LinkNumbers link_numbers(LinkKind kind, std::string_view without = {});
 
 /// Fills in the kinds of links that have none, marked as guessed; rates stay as they are. Inside a

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/text.hpp"
 #include "experiment/files.hpp"
 #include "sim/nccl.hpp"
@@ -50,7 +52,21 @@ std::vector<std::string> communication_warnings(const RunResult& result) {
   return warnings;
 }
 
-std::string communication_model(const sim::SimOptions& options) {
+namespace {
+
+/// AMD's own library has NCCL's algorithms; no measurements of it are built in.
+std::string library_name(const Cluster& cluster) {
+  const bool amd = std::any_of(cluster.models.begin(), cluster.models.end(), [](const auto& model) {
+    return model.name.starts_with("mi") && model.name.size() > 2 && model.name[2] >= '0' &&
+           model.name[2] <= '9';
+  });
+  return amd ? "RCCL (with constants borrowed from NCCL)" : "NCCL";
+}
+
+}  // namespace
+
+std::string communication_model(const sim::SimOptions& options, const Cluster& cluster) {
+  const std::string library = library_name(cluster);
   const auto collectives = [&]() -> std::string {
     // NCCL's cost model prices whole collectives, not their messages.
     if (options.fidelity == sim::Fidelity::p2p)
@@ -61,9 +77,9 @@ std::string communication_model(const sim::SimOptions& options) {
       case sim::CollectiveCost::ideal:
         return "ideal collectives";
       case sim::CollectiveCost::nccl:
-        return fmt::format("NCCL{} collectives", version);
+        return fmt::format("{} collectives", library + version);
       case sim::CollectiveCost::measured:
-        return fmt::format("measured collectives, others by NCCL{}", version);
+        return fmt::format("measured collectives, others by {}", library + version);
     }
     return {};
   };

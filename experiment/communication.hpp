@@ -23,7 +23,8 @@ struct CollectiveFile {
     const std::vector<std::string>& given);
 
 /// "NCCL collectives hop by hop, simulated by SimGrid 3.32": the network model of a report.
-[[nodiscard]] std::string communication_model(const sim::SimOptions& options);
+[[nodiscard]] std::string communication_model(const sim::SimOptions& options,
+                                              const Cluster& cluster);
 /// What a report says of the run beyond its experiment's warnings: collectives without a table, or
 /// that cannot run as --algorithm and --protocol ask.
 [[nodiscard]] std::vector<std::string> communication_warnings(const RunResult& result);

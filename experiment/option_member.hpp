@@ -50,6 +50,8 @@ T parse(const std::string& text, const Option& option) {
     return parse_share(text, option.flag, least, most);
   } else if constexpr (std::is_same_v<T, Bytes>) {
     return parse_bytes(text, std::string(option.flag));
+  } else if constexpr (std::is_same_v<T, Seconds>) {
+    return parse_seconds(text, std::string(option.flag));
   } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return parse_headroom(text, option.flag);
   } else if constexpr (std::is_same_v<T, sim::NcclVersion>) {
@@ -86,6 +88,8 @@ Json json_of(const T& value) {
     return value.empty() ? Json(nullptr) : Json(value);
   } else if constexpr (std::is_same_v<T, Bytes>) {
     return value.value;
+  } else if constexpr (std::is_same_v<T, Seconds>) {
+    return value.count();
   } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return {{"share", value.bytes ? Json(nullptr) : Json(value.share)},
             {"bytes", json_of(value.bytes)}};
@@ -118,7 +122,7 @@ Json schema_of(const Option& option) {
     return {{"type", "boolean"}};
   } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, Bytes>) {
     return {{"type", "integer"}, {"minimum", 0}};
-  } else if constexpr (std::is_same_v<T, double>) {
+  } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, Seconds>) {
     return {{"type", "number"}, {"minimum", 0}};
   } else if constexpr (std::is_same_v<T, Texts>) {
     return {{"type", "array"}, {"items", {{"type", "string"}}}};

@@ -205,6 +205,10 @@ constexpr Option table[] = {
     {"--nccl-version", "MAJOR.MINOR", model, times,
      "the NCCL release whose algorithms and latencies apply (default: 2.28)",
      "nccl_version", simulated<&sim::SimOptions::nccl_version>},
+    {"--collective-launch", "TIME", model, times,
+     "what a small collective takes beyond NCCL's model, 0us or about 20us on most systems; "
+     "measure it as the difference at one small size (default: by the kind of links)",
+     "collective_launch", member<&Request::sim, &sim::SimOptions::terms, &sim::LibraryTerms::offset>},
 
     {"--jitter", "SHARE", variation, runs,
      "also simulate with kernel times that vary: standard deviation over mean, 0.05 or 5%",

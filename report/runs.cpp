@@ -87,7 +87,7 @@ std::vector<std::string> head(const experiment::Experiment& experiment,
   };
   // A note names the rows if not all.
   if (by(sim::Engine::fast) && !by(sim::Engine::simgrid)) sim.engine = sim::Engine::fast;
-  lines.push_back("network: " + experiment::communication_model(sim));
+  lines.push_back("network: " + experiment::communication_model(sim, experiment.cluster));
   const std::string communication = experiment::communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
   return lines;

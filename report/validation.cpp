@@ -105,6 +105,26 @@ Table table_of_groups(const std::vector<validation::PlanGroup>& groups) {
   return table;
 }
 
+Table table_of_systems(const std::vector<validation::CollectiveSystem>& systems) {
+  Table table;
+  table.title = "collectives from 64 KiB on: from scratch, and fitted to other sizes";
+  using S = validation::CollectiveSystem;
+  add(table, systems, {"scored", "rows"},
+      [](const S& system) { return TableCell::word(std::to_string(system.rows)); });
+  for (const auto& [title, key, field] :
+       {std::tuple{"median", "median_error", &S::median},
+        std::tuple{"mean", "mean_error", &S::mean},
+        std::tuple{"fitted median", "fitted_median_error", &S::fitted_median},
+        std::tuple{"fitted mean", "fitted_mean_error", &S::fitted_mean}}) {
+    add(table, systems, {title, key}, [field](const S& system) {
+      return TableCell{magnitude(system.*field), exact(system.*field)};
+    });
+  }
+  add(table, systems, {"machine", "machine", false},
+      [](const S& system) { return TableCell::word(system.machine); });
+  return table;
+}
+
 /// "16 groups: mean regret 3.1 %, mean rank correlation 0.85", or nothing.
 std::vector<std::string> group_lines(const std::vector<validation::PlanGroup>& groups) {
   std::vector<double> regrets, correlations;
@@ -308,6 +328,9 @@ Document report_published(const validation::Validation& validation) {
   Table worst = table_of_rows(worst_rows(validation.rows, shown));
   worst.title = "largest errors";
   document.tables = {table_of_sets(validation.sets, true)};
+  if (const auto systems = validation::collective_systems(validation.rows); !systems.empty()) {
+    document.tables.push_back(table_of_systems(systems));
+  }
   if (!validation.groups.empty()) document.tables.push_back(table_of_groups(validation.groups));
   document.tables.push_back(std::move(worst));
   document.notes = {

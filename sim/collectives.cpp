@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <unordered_map>
 
 #include "core/errors.hpp"
-#include "sim/coefficients.hpp"
 
 namespace parsim::sim {
 
@@ -84,42 +82,6 @@ RingPasses ring_passes(CollectiveKind kind) {
   throw BrokenInvariant("a collective that does not go round rings");
 }
 
-constexpr double fastest_pcie = 50e9;
-/// A module on a board with NVLink, not a card in a slot.
-bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
-
-/// The kind that decides a path's fixed costs: of the network if there is one, else of its first
-/// link with a kind.
-std::optional<LinkKind> kind_of(const Cluster& cluster, const Route& route) {
-  std::optional<LinkKind> found;
-  for (const Hop hop : route.hops) {
-    const std::optional<LinkKind>& kind = cluster[hop.link].kind;
-    if (!kind) continue;
-    if (family_of(*kind) == LinkFamily::network) return kind;
-    if (!found || family_of(*kind) == LinkFamily::pcie) found = kind;
-  }
-  return found;
-}
-
-bool is_nvlink(std::optional<LinkKind> kind, bool otherwise) {
-  return kind && family_of(*kind) != LinkFamily::network ? family_of(*kind) == LinkFamily::nvlink
-                                                         : otherwise;
-}
-
-/// What NCCL takes an NVLink to carry, as a share of its data sheet (src/graph/topo.h, NVLINK_BW).
-double share_in_search(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::nvlink1:
-      return 18.0 / 20;
-    case LinkKind::nvlink4:
-      return 20.6 / 25;
-    case LinkKind::nvlink5:
-      return 40.1 / 50;
-    default:
-      return 20.0 / 25;
-  }
-}
-
 /// Flows of an all_to_all among all pairs alike.
 std::vector<LoneFlow> equal_pairs(std::span<const DeviceId> group, Bytes payload,
                                   PathCache& paths) {
@@ -192,68 +154,6 @@ const GroupRings& PathCache::rings(std::span<const DeviceId> group) {
   return found;
 }
 
-const CommShape& PathCache::shape(std::span<const DeviceId> group) {
-  const auto [entry, fresh] =
-      shapes_.try_emplace(std::vector<DeviceId>(group.begin(), group.end()), CommShape{});
-  CommShape& shape = entry->second;
-  if (!fresh || group.size() < 2) return shape;
-  std::map<NodeId, std::vector<DeviceId>> by_node;
-  std::set<std::string> kinds;
-  double least = std::numeric_limits<double>::infinity();
-  bool sockets = true;
-  for (const DeviceId device : group) {
-    const DeviceModel& model = cluster_.model(device);
-    by_node[cluster_[device].node].push_back(device);
-    shape.gpus = shape.gpus && model.kind == DeviceKind::gpu;
-    kinds.insert(model.architecture);
-    least = std::min(least, compute_capability(model));
-    sockets = sockets && is_module(model);
-    const double memory = model.memory_rate.value;
-    if (shape.memory_rate == 0 || memory < shape.memory_rate) shape.memory_rate = memory;
-  }
-  const auto most = std::max_element(by_node.begin(), by_node.end(), [](auto& a, auto& b) {
-    return a.second.size() < b.second.size();
-  });
-  shape.ranks = static_cast<std::int32_t>(group.size());
-  shape.nodes = static_cast<std::int32_t>(by_node.size());
-  shape.architecture = least;
-  shape.one_kind = kinds.size() == 1;
-  shape.rate = rings(group).rate;
-  shape.switched = true;
-  const Link* inside_link = nullptr;
-  std::optional<LinkKind> within;  // PCIe anywhere slows a ring down to it
-  for (const Ring& ring : rings(group).rings) {
-    for (std::size_t i = 0; i < ring.hops.size(); ++i) {
-      const DeviceId next = ring.devices[(i + 1) % ring.devices.size()];
-      const bool inside = cluster_[ring.devices[i]].node == cluster_[next].node;
-      Seconds& longest = inside ? shape.inside_latency : shape.network_latency;
-      longest = std::max(longest, ring.hops[i].latency);
-      const std::optional<LinkKind> kind = kind_of(cluster_, ring.hops[i]);
-      if (inside) inside_link = &cluster_[ring.hops[i].hops.front().link];
-      std::optional<LinkKind>& decides = inside ? within : shape.kind;
-      if (kind && (!decides || family_of(*kind) > family_of(*decides))) decides = kind;
-      shape.switched = shape.switched && (!inside || ring.hops[i].hops.size() > 1);
-    }
-  }
-  const bool alone = most->second.size() < 2;
-  shape.inside_rate = alone ? shape.rate : rings(most->second).rate;
-  shape.nvlink = is_nvlink(within, sockets || shape.inside_rate > fastest_pcie);
-  if (!shape.kind) shape.kind = within;
-  shape.search_rate = shape.inside_rate;
-  if (inside_link != nullptr && shape.nvlink && inside_link->line_rate.value > 0) {
-    shape.search_rate *= share_in_search(*inside_link->kind) * inside_link->line_rate.value /
-                         inside_link->rate.value;
-  }
-  // One channel per NVLink of a GPU, of the rate that NCCL counts on; Hopper's graphs use fewer and
-  // faster ones (12 x 30 GB/s).
-  const double channel = least < 7 ? 18e9 : least < 9 ? 20e9 : least < 10 ? 30e9 : 40e9;
-  shape.channels =
-      shape.nvlink
-          ? std::max(2, static_cast<std::int32_t>(std::lround(shape.search_rate / channel)))
-          : 2;
-  return shape;
-}
-
 std::vector<HopFlow> hop_flows(const CollectivePayload& payload, const GroupRings& rings) {
   std::vector<HopFlow> flows;
   for (std::size_t ring = 0; ring < rings.rings.size(); ++ring) {
@@ -315,22 +215,12 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
                 launch_time(held, fixed_costs(options.terms, shape.kind),
                             message_protocol(message));
   choice.covered = covered_latency(inside);
+  // Each member also copies its own part, with the same few blocks.
+  if (message_protocol(message) == NcclProtocol::simple) {
+    const double part = static_cast<double>(held.value) / static_cast<double>(n - 1);
+    choice.wait += copy_time(part, shape.memory_rate);
+  }
   return choice;
-}
-
-Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& paths,
-                      const SimOptions& options) {
-  const Cluster& cluster = paths.cluster();
-  const Route& route = paths.between(from, to);
-  const DeviceModel &a = cluster.model(from), &b = cluster.model(to);
-  const bool gpus = a.kind == DeviceKind::gpu && b.kind == DeviceKind::gpu;
-  if (options.collectives == CollectiveCost::ideal || !gpus) return route.latency;
-  const bool sockets = is_module(a) && is_module(b);
-  const std::optional<LinkKind> kind = kind_of(cluster, route);
-  const MessagePath path{cluster[from].node == cluster[to].node,
-                         is_nvlink(kind, sockets || route.rate.value > fastest_pcie),
-                         route.latency, kind};
-  return std::max(route.latency, message_wait(path, payload, options.terms));
 }
 
 Bytes RingMessages::payload(std::size_t step, std::size_t position) const {

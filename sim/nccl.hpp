@@ -25,10 +25,10 @@ struct CommShape {
   double inside_rate = 0;   ///< the same within one node; `rate` if there is only one
   double search_rate = 0;   ///< what NCCL's graph search takes `inside_rate` to be; 0: the same
   std::int32_t channels = 2;
-  Seconds network_latency{};  ///< of the slowest hop between nodes
-  Seconds inside_latency{};   ///< of the slowest hop within a node
-  bool switched = false;      ///< every hop within a node goes over a switch
-  double memory_rate = 0;     ///< least of the group's devices, bytes/s; 0: not counted
+  Seconds network_latency{};       ///< of the slowest hop between nodes
+  Seconds inside_latency{};        ///< of the slowest hop within a node
+  bool switched = false;           ///< every hop within a node goes over a switch
+  double memory_rate = 0;          ///< least of the group's devices, bytes/s; 0: not counted
   std::optional<LinkKind> kind{};  ///< of links between nodes, or inside the only one
 };
 
@@ -101,12 +101,16 @@ struct MessagePath {
 [[nodiscard]] Seconds message_wait(const MessagePath& path, Bytes payload,
                                    const LibraryTerms& terms);
 
+/// How long a GPU takes to read these bytes and write them again with a collective's few blocks.
+[[nodiscard]] Seconds copy_time(double bytes, double memory_rate);
+
 /// The latency of a path that NCCL's constants have in them.
 [[nodiscard]] Seconds covered_latency(bool inside);
 
 /// The terms of the options, or of the kind of links.
 struct FixedCosts {
   Seconds offset{}, per_root_byte{};
+  bool fitted = false;  ///< the root is of the options, and counts for all protocols
 };
 [[nodiscard]] FixedCosts fixed_costs(const LibraryTerms& terms, std::optional<LinkKind> kind);
 /// Offset and square-root term for a payload.

@@ -65,9 +65,9 @@ struct NcclVersion {
 
 /// Time of a collective beyond NCCL's own model, payload in bytes: offset + per_root_byte ·
 /// √payload. The offset is mostly the launch by the host, the root what filling the pipeline costs.
-/// The root counts for protocol Simple and for messages. What is not given depends on the kind of
-/// the links, which are measured (core/link_kind.hpp): between machines if the group spans several,
-/// else inside one.
+/// What is not given depends on the kind of the links (core/link_kind.hpp): between machines if the
+/// group spans several, else inside one. A root that is given was fitted to whole tables and counts
+/// for all protocols, the links' only for Simple.
 struct LibraryTerms {
   std::optional<Seconds> offset{}, per_root_byte{};
   std::string without{};  ///< a system whose own measurements are left out

@@ -66,8 +66,12 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
   if (table.has("size_bytes")) {
     claim.quantity = "collective-time";
     claim.unit = "us";
-    const bool out = !table.at(row, "time_us_outofplace").empty();
-    claim.expected = table.number(row, out ? "time_us_outofplace" : "time_us_inplace");
+    std::string_view time = "time_us_inplace";
+    for (const std::string_view other : {"time_us_outofplace", "time_us"}) {
+      if (!table.at(row, other).empty()) time = other;
+    }
+    claim.expected = table.number(row, time);
+    if (table.at(row, "usable") == "no") claim.what["split"] = "unscored";
   } else if (table.has("total_ms") || table.has("fwd_ms")) {
     claim.quantity = "step-time";
     claim.unit = "ms";
@@ -80,7 +84,7 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     claim.expected = table.number(row, "value");
   } else {
     throw InputError(table.file, "no column with a measurement",
-                     "accepted: size_bytes with time_us_outofplace, total_ms (or fwd_ms and "
+                     "accepted: size_bytes with time_us or time_us_outofplace, total_ms (or fwd_ms and "
                      "bwd_ms), or value with unit");
   }
   if (!(claim.expected > 0)) {

@@ -70,6 +70,7 @@ std::string reason_not_to_score(const Claim& claim) {
   const std::size_t at = notes.find(mark);
   if (at != std::string::npos) return notes.substr(at + mark.size());
   if (const std::string needs = missing_needs(claim); !needs.empty()) return "needs " + needs;
+  if (column(claim, "usable") == "no") return "not usable, according to its source";
   if (!column(claim, "host_bound").empty()) return "limited by the host, according to its source";
   return "library not modelled";
 }
@@ -199,7 +200,12 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
       sim::SimOptions bare = library_options(*claim);
       bare.terms = {Seconds{0}, Seconds{0}, {}};
       const std::string key = keys_of(*claim).front();
-      points[key].push_back({run.estimated(bare), run.root(), claim->expected * 1e-6});
+      constexpr double unit = 1e-9;  // the root term counts for one protocol only
+      sim::SimOptions rooted = bare;
+      rooted.terms.per_root_byte = Seconds{unit};
+      const double modelled = run.estimated(bare);
+      const double root = (run.estimated(rooted) - modelled) / unit;
+      points[key].push_back({modelled, root, claim->expected * 1e-6});
       fits.rows_of_terms[key] = {{claim->set,
                                   fmt::format("{} sizes", points[key].size()),
                                   column(*claim, "machine"),
@@ -365,7 +371,11 @@ Prediction PublishedPredictor::collective_time(const Claim& claim) const {
     break;
   }
   if (column(claim, uncalibrated) == bare) options.terms = {Seconds{0}, Seconds{0}, {}};
-  return {run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
+  Prediction prediction{run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
+  if (!prediction.calibrated_by.empty()) {
+    prediction.from_scratch = run.simulated(library_options(claim)) * 1e6;
+  }
+  return prediction;
 }
 
 Prediction PublishedPredictor::step_time(const Claim& claim) const {

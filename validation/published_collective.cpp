@@ -24,7 +24,8 @@ constexpr std::pair<std::string_view, CollectiveKind> collective_spellings[] = {
     {"reduce_scatter", CollectiveKind::reduce_scatter},
     {"broadcast", CollectiveKind::broadcast},
     {"reduce", CollectiveKind::broadcast},  // the same messages the other way round
-    {"all_to_all", CollectiveKind::all_to_all}};
+    {"all_to_all", CollectiveKind::all_to_all},
+    {"alltoall", CollectiveKind::all_to_all}};
 
 /// The value that NCCL's environment variables spell in capitals and without dashes: "NVLSTREE".
 template <class Enum>
@@ -98,8 +99,6 @@ double PublishedCollective::simulated(const sim::SimOptions& options) const {
   const auto executor = sim::make_simgrid_executor(cluster_, *cost, options);
   return makespan(executor->run(experiment::collective_dag(kind_, devices_, size_))).count();
 }
-
-double PublishedCollective::root() const { return std::sqrt(static_cast<double>(size_.value)); }
 
 sim::LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
   double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;

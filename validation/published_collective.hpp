@@ -28,8 +28,6 @@ class PublishedCollective {
   /// Bytes over links, without the latency of library and network.
   [[nodiscard]] double naive() const;
   [[nodiscard]] double simulated(const sim::SimOptions& options) const;
-  /// Square root of the bytes, which one of the library's terms is proportional to.
-  [[nodiscard]] double root() const;
 
  private:
   CollectiveKind kind_;
@@ -39,7 +37,7 @@ class PublishedCollective {
 };
 
 /// A measured row as the fit of a library's terms sees it: seconds by the library's own model, the
-/// root of its bytes, and measured seconds.
+/// seconds that a root term of 1 s/√byte adds to them, and measured seconds.
 struct TermPoint {
   double modelled = 0, root = 0, measured = 0;
 };

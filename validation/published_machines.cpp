@@ -137,7 +137,9 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
 }
 
 std::string built_call(const Claim& claim) {
-  const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
+  const std::string device = device_of(claim);
+  std::string interconnect = column(claim, "interconnect");
+  if (interconnect.empty()) interconnect = column(claim, "machine");  // "8 x H100, NVSwitch"
   const DeviceModel& model = topologies::device_model(device, location_of(claim, "gpu"));
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   std::int64_t nodes = count_column(claim, "nodes", 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "core/errors.hpp"
@@ -129,6 +130,37 @@ std::optional<double> spearman(const std::vector<double>& a, const std::vector<d
   return xy / std::sqrt(xx * yy);
 }
 
+std::vector<CollectiveSystem> collective_systems(const std::vector<ValidationRow>& rows) {
+  constexpr double least_bytes = 64 * 1024;
+  std::vector<std::string> machines;
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> errors;
+  const std::string all = "all";
+  for (const ValidationRow& row : rows) {
+    const auto size = row.claim.what.find("size_bytes");
+    if (!row.from_scratch || size == row.claim.what.end()) continue;
+    if (to_number<double>(size->second).value_or(0) < least_bytes) continue;
+    const auto machine = row.claim.what.find("machine");
+    const std::string name = machine == row.claim.what.end() ? "" : machine->second;
+    if (errors.find(name) == errors.end()) machines.push_back(name);
+    const double scratch = std::abs(*row.from_scratch / row.claim.expected - 1);
+    for (const std::string& key : {name, all}) {
+      errors[key].first.push_back(scratch);
+      errors[key].second.push_back(std::abs(row.error()));
+    }
+  }
+  if (!machines.empty()) machines.push_back(all);
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  std::vector<CollectiveSystem> systems;
+  for (const std::string& machine : machines) {
+    const auto& [scratch, fitted] = errors.at(machine);
+    systems.push_back({machine, scratch.size(), median(scratch), mean(scratch), median(fitted),
+                       mean(fitted)});
+  }
+  return systems;
+}
+
 Validation validate_claims(const std::vector<Claim>& claims, const Predict& predict) {
   Validation result;
   std::vector<std::string> names;
@@ -140,7 +172,8 @@ Validation validate_claims(const std::vector<Claim>& claims, const Predict& pred
     const Prediction prediction = predict(claim);
     if (prediction.value) {
       result.rows.push_back({claim, *prediction.value, prediction.baseline,
-                             prediction.peak_memory_gib, prediction.verdict});
+                             prediction.peak_memory_gib, prediction.verdict,
+                             prediction.from_scratch});
       calibrations.push_back({claim.set, prediction.calibrated_by});
     } else {
       result.unresolved.push_back({claim.set, claim.name, prediction.reason, prediction.verdict});

@@ -62,6 +62,8 @@ struct Prediction {
   std::vector<Calibration> calibrated_by{};  ///< empty: nothing was fitted
   std::optional<double> peak_memory_gib{};   ///< of the fullest device
   std::string verdict{};  ///< "fits", "tight", "over"; "" if memory is not predicted
+  /// The value without anything fitted to the row's system, where `value` has something fitted.
+  std::optional<double> from_scratch{};
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -71,6 +73,7 @@ struct ValidationRow {
   std::optional<double> baseline;
   std::optional<double> peak_memory_gib{};  ///< predicted
   std::string verdict{};
+  std::optional<double> from_scratch{};
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
@@ -93,6 +96,19 @@ struct ValidationSet {
   std::size_t uncalibrated = 0;               ///< scored rows without a calibration
   std::optional<double> peak_memory_error{};  ///< mean over the rows that have one
 };
+
+/// Errors of the collectives of one machine, from 64 KiB on: from scratch, by what other systems say
+/// of its links, and with offset and root fitted to other sizes of its own tables.
+struct CollectiveSystem {
+  std::string machine;
+  std::size_t rows = 0;
+  double median = 0, mean = 0;  ///< from scratch, magnitudes as fractions
+  double fitted_median = 0, fitted_mean = 0;
+};
+/// Of the rows that have both predictions, in order of the machines' first row; the last entry is of
+/// all rows. Empty if there are none.
+[[nodiscard]] std::vector<CollectiveSystem> collective_systems(
+    const std::vector<ValidationRow>& rows);
 
 struct Unresolved {
   std::string set, name, reason;

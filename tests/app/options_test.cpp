@@ -77,6 +77,7 @@ class Samples {
                {"all-reduce,8:" PARSIM_SOURCE_DIR "/tests/sim/data/all_reduce_8.txt",
                 "--collectives", "measured"}},
               {"--nccl-version", {"2.18"}},
+              {"--collective-launch", {"70us"}},
               {"--jitter", {"5%"}},
               {"--runs", {"7", "--jitter", "5%"}},
               {"--straggler", {"gpu0=2"}},

@@ -48,12 +48,17 @@ TEST_CASE("communication: of point-to-point messages only the links count") {
   sim::SimOptions options;
   options.engine = sim::Engine::fast;
   options.fidelity = sim::Fidelity::p2p;
-  CHECK(communication_model(options) ==
+  Cluster cluster;
+  CHECK(communication_model(options, cluster) ==
         "point-to-point messages without NCCL's costs, simulated by the fast engine");
   options.fidelity = sim::Fidelity::hops;
   options.collectives = sim::CollectiveCost::nccl;
-  CHECK(communication_model(options) ==
+  CHECK(communication_model(options, cluster) ==
         "NCCL collectives hop by hop, simulated by the fast engine");
+  cluster.models.emplace_back().name = "mi300x";
+  CHECK(communication_model(options, cluster) ==
+        "RCCL (with constants borrowed from NCCL) collectives hop by hop, simulated by the fast "
+        "engine");
 }
 
 TEST_CASE("communication: a collective takes the measured time, and says so") {

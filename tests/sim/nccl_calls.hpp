@@ -19,7 +19,7 @@ inline sim::SimOptions nccl(std::optional<sim::NcclAlgorithm> algorithm = {},
   options.collectives = sim::CollectiveCost::nccl;
   options.algorithm = algorithm;
   options.protocol = protocol;
-  options.terms = {Seconds{0}, Seconds{0}};
+  options.terms = {Seconds{0}, Seconds{0}, {}};
   return options;
 }
 

@@ -227,4 +227,26 @@ TEST_CASE("documents: TOML keeps lines and order") {
 }
 
 }  // namespace
+TEST_CASE(
+    "cluster file: a link of a kind has its share of the rate, unless the rate is effective") {
+  const auto read = [](const std::string& keys) {
+    const std::string text =
+        "[[nodes]]\nname = \"box\"\ndevices = [{ model = \"t4\", count = 2 }]\n"
+        "links = [{ a = \"gpu0\", b = \"gpu1\", latency = \"1 us\", " +
+        keys + " }]\n";
+    return parse_cluster(text, "box.toml").links.at(0);
+  };
+  const Link line = read("kind = \"pcie3\", rate = \"10 GB/s\"");
+  CHECK(line.rate.value == 10e9 * link_numbers(LinkKind::pcie3).efficiency);
+  const Link effective = read("kind = \"pcie3\", effective_rate = \"10 GB/s\"");
+  CHECK(effective.rate.value == 10e9);
+  CHECK(effective.kind == LinkKind::pcie3);
+  CHECK(effective.line_rate.value == 0);
+  CHECK(read("rate = \"10 GB/s\"").rate.value == 10e9);
+  CHECK_THROWS_WITH(read("kind = \"pcie33\", rate = \"10 GB/s\""),
+                    doctest::Contains("did you mean 'pcie3'?"));
+  CHECK_THROWS_WITH(read("rate = \"1 GB/s\", effective_rate = \"1 GB/s\""),
+                    doctest::Contains("given together with 'rate'"));
+}
+
 }  // namespace parsim::topologies

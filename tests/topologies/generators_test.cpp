@@ -204,10 +204,11 @@ TEST_CASE("cube mesh: one cable where there is one, PCIe where there is none") {
   CHECK(way(mesh, 0, 7) == Way{5, 5.0, 6e9});
 }
 
-TEST_CASE("cube mesh: 8 V100 have 6 rings of 20 GB/s, 8 P100 have 4 of 18") {
+TEST_CASE("cube mesh: 8 V100 have 6 rings of a share of 25 GB/s, 8 P100 have 4 of 20") {
   // As NCCL finds them: 24 cables of V100 = 3 cycles of 8, each both ways; 16 of P100 = 2.
   for (const auto& [name, count, rate] :
-       {std::tuple{"dgx-v100", 6U, 20e9}, std::tuple{"dgx-p100", 4U, 18e9}}) {
+       {std::tuple{"dgx-v100", 6U, 25e9 * link_numbers(LinkKind::nvlink2).efficiency},
+        std::tuple{"dgx-p100", 4U, 20e9 * link_numbers(LinkKind::nvlink1).efficiency}}) {
     CAPTURE(name);
     std::set<std::size_t> used;
     const std::vector<Ring> rings = rings_of(make(name));

@@ -17,7 +17,12 @@ using testing::imported, testing::text_of;
 
 Cluster without_sources(Cluster cluster) {
   cluster.provenances.clear();
-  for (Link& link : cluster.links) link.provenance = -1;
+  for (Link& link : cluster.links) {
+    link.provenance = -1;
+    link.kind.reset();  // XML has rates as they are used
+    link.kind_guessed = false;
+    link.line_rate = {};
+  }
   return cluster;
 }
 /// Every route of the file takes as long and is as wide in the cluster.

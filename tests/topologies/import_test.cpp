@@ -45,11 +45,11 @@ std::vector<double> rates(const Cluster& cluster) {
   return found;
 }
 
-TEST_CASE("import nccl: a DGX-1V is the built-in one") {
+TEST_CASE("import nccl: a DGX-1V is the generated one") {
   const Cluster cluster = imported("nccl/dgx-1v.xml").cluster;
   CHECK(cluster.name == "dgx-1v");
-  CHECK(cables(cluster) == cables(load_cluster("dgx-v100", "test")));
-  CHECK(rates(cluster) == rates(load_cluster("dgx-v100", "test")));
+  CHECK(cables(cluster) == cables(load_cluster("cube-mesh:8,device=v100-sxm2", "test")));
+  CHECK(rates(cluster) == rates(load_cluster("cube-mesh:8,device=v100-sxm2", "test")));
   REQUIRE(cluster.models.size() == 1);
   CHECK(cluster.models[0] == device_model("v100-sxm2", "test"));
 }

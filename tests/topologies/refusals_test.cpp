@@ -45,7 +45,8 @@ std::map<std::string, std::string> expected() {
        ":3:nodes.devices.count: expected a whole number, found a fractional number; accepted: a "
        "whole number from 1 to 65536"},
       {"generator_option.toml",
-       ":1:generator: star has no option 'rat'; accepted: device, rate, latency, cpu, cpu-rate; "
+       ":1:generator: star has no option 'rat'; accepted: device, rate, latency, kind, cpu, "
+       "cpu-rate; "
        "did you mean 'rate'?"},
       {"huge_count.toml",
        ":3:nodes.devices.count: 2000000000 is out of range; accepted: a whole number from 1 to "
@@ -59,10 +60,12 @@ std::map<std::string, std::string> expected() {
       {"missing_latency.toml",
        ":5:nodes.links.latency: the key 'latency' is missing; accepted: a quoted string"},
       {"misspelt_key.json",
-       ":5:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, latency, count, label, "
+       ":5:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, effective_rate, kind, "
+       "latency, count, label, "
        "source; did you mean 'rate'?"},
       {"misspelt_key.toml",
-       ":8:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, latency, count, label, "
+       ":8:nodes.links.rat: unknown key 'rat'; accepted: a, b, pairs, rate, effective_rate, kind, "
+       "latency, count, label, "
        "source; did you mean 'rate'?"},
       {"negative_count.toml",
        ":3:nodes.devices.count: -2 is out of range; accepted: a whole number from 1 to 65536"},
@@ -171,7 +174,7 @@ TEST_CASE("generators: a wrong call is refused with what is accepted") {
   CHECK(refusal("star:8,device=t4,device=t4") ==
         says(":device: 'device' is given twice; accepted: each option once"));
   CHECK(refusal("star:8,device=t4,lag=1us") ==
-        says(": star has no option 'lag'; accepted: device, rate, latency, cpu, cpu-rate"));
+        says(": star has no option 'lag'; accepted: device, rate, latency, kind, cpu, cpu-rate"));
   CHECK(refusal("star:8,device=t4,rate=25") ==
         says(":rate: '25' has no unit; write for example '25 GB/s' or '200 Gbit/s'"));
   CHECK(refusal("star:8,device=t4,rate=0GB/s") ==

@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "tests/support/refusal.hpp"
+#include "validation/predict_published.hpp"
 
 namespace parsim::validation {
 namespace {
@@ -92,7 +93,8 @@ TEST_CASE("measurements: a row waits for what it needs, and no longer") {
 
 TEST_CASE("measurements: errors name the line") {
   CHECK(csv_refusal("model,speed\nx,1\n") ==
-        "f.csv: no column with a measurement; accepted: size_bytes with time_us_outofplace, "
+        "f.csv: no column with a measurement; accepted: size_bytes with time_us or "
+        "time_us_outofplace, "
         "total_ms (or fwd_ms and bwd_ms), or value with unit");
   CHECK(csv_refusal("model,value,unit\nx,fast,images/s\n") ==
         "f.csv:2:value: 'fast'; accepted: a number");
@@ -111,7 +113,8 @@ TEST_CASE("measurements: the published tables are whole") {
     CHECK(claim.source.size() > 20);
   }
   using Counts = std::map<Split, int>;
-  CHECK(counts.size() == 7);
+  CHECK(counts.size() == 8);
+  CHECK(counts["collectives_modern"] == Counts{{Split::calibrate, 305}, {Split::validate, 305}});
   CHECK(counts["tensorflow_cnn_2017"] == Counts{{Split::calibrate, 28}, {Split::validate, 70}});
   CHECK(counts["dlperf_resnet50_v100"] == Counts{{Split::calibrate, 33}, {Split::validate, 97}});
   CHECK(counts["single_gpu_cnn"] ==
@@ -160,6 +163,19 @@ TEST_CASE("measurements: a name does not begin with another that goes on in the 
   CHECK_FALSE(begins("RTX 2080 Super", "rtx-2080"));
   CHECK(begins_with_name(AliasKind::network, "resnet 50 V1.5", "ResNet-50"));
   CHECK_FALSE(begins_with_name(AliasKind::network, "ResNet-501", "ResNet-50"));
+}
+
+TEST_CASE("measurements: collectives with a column time_us, and rows that are not usable") {
+  const std::vector<Claim> claims = read_measurements(
+      "gpu,machine,n_gpus,collective,size_bytes,time_us,nccl_version,usable,source\n"
+      "l40s,\"8 x L40S, PCIe\",2,alltoall,65536,12,2.27.3,yes,s\n"
+      "l40s,\"8 x L40S, PCIe\",8,alltoall,65536,400,2.27.3,no,s\n",
+      "c.csv", "c");
+  CHECK(claims.at(0).expected == 12);
+  CHECK(split_of(claims[0]) == Split::validate);
+  CHECK(PublishedPredictor::not_expressible(claims[0]).empty());
+  CHECK(split_of(claims[1]) == Split::unscored);
+  CHECK(PublishedPredictor(claims)(claims[1]).reason == "not usable, according to its source");
 }
 
 }  // namespace parsim::validation

@@ -124,4 +124,28 @@ TEST_CASE("validation: every paper's claims are read, and no case is named twice
   }
 }
 
+TEST_CASE("validation: collectives by machine, by hand") {
+  const auto row = [](const std::string& machine, const char* bytes, double scratch,
+                      double fitted) {
+    ValidationRow one;
+    one.claim.expected = 100;
+    one.claim.what = {{"machine", machine}, {"size_bytes", bytes}};
+    one.predicted = fitted;
+    one.from_scratch = scratch;
+    return one;
+  };
+  const std::vector<ValidationRow> rows = {row("a", "65536", 150, 110), row("a", "131072", 90, 100),
+                                           row("b", "65536", 130, 80), row("a", "65535", 900, 900)};
+  const std::vector<CollectiveSystem> systems = collective_systems(rows);
+  REQUIRE(systems.size() == 3);
+  CHECK(systems[0].machine == "a");
+  CHECK(systems[0].rows == 2);
+  CHECK(systems[0].mean == doctest::Approx(0.3));
+  CHECK(systems[1].fitted_mean == doctest::Approx(0.2));
+  CHECK(systems[2].machine == "all");
+  CHECK(systems[2].median == doctest::Approx(0.3));
+  CHECK(systems[2].fitted_mean == doctest::Approx(0.1));
+  CHECK(collective_systems({}).empty());
+}
+
 }  // namespace parsim::validation

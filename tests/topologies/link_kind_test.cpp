@@ -1,0 +1,83 @@
+// Kinds of links: what measured systems say of them, and kinds that nobody gave.
+#include "core/link_kind.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+std::vector<std::string> kinds_of(const std::string& call) {
+  std::vector<std::string> kinds;
+  for (const Link& link : topologies::load_cluster(call, "test").links) {
+    const std::string kind = link.kind ? std::string(to_text(*link.kind)) : "-";
+    if (kinds.empty() || kinds.back() != kind) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+using Kinds = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("link kinds: a number is the smaller median over the systems of its kind, one left out") {
+  for (std::size_t k = 0; k < spellings(LinkKind{}).size(); ++k) {
+    const auto kind = static_cast<LinkKind>(k);
+    for (const MeasuredLinks& left_out : measured_links()) {
+      std::vector<double> own, family;
+      for (const MeasuredLinks& row : measured_links()) {
+        if (row.efficiency < 0 || row.system == left_out.system) continue;
+        if (row.kind == kind) own.push_back(row.efficiency);
+        if (family_of(row.kind) == family_of(kind)) family.push_back(row.efficiency);
+      }
+      const LinkNumbers numbers = link_numbers(kind, left_out.system);
+      CHECK(numbers.systems == static_cast<std::int32_t>(own.size()));
+      std::vector<double>& counts = own.empty() ? family : own;
+      REQUIRE_FALSE(counts.empty());
+      std::sort(counts.begin(), counts.end());
+      CHECK(numbers.efficiency == counts[(counts.size() - 1) / 2]);
+    }
+  }
+}
+
+TEST_CASE("link kinds: every measured share is one, and every row has a source") {
+  for (const MeasuredLinks& row : measured_links()) {
+    CHECK(row.efficiency <= 1);
+    CHECK((row.efficiency > 0.3 || row.efficiency == -1));
+    CHECK_FALSE(row.source.empty());
+  }
+}
+
+TEST_CASE("link kinds: guessed by what a link joins, its rate and latency") {
+  CHECK(kinds_of("star:2,device=t4") == Kinds{"pcie4"});  // 25 GB/s
+  CHECK(kinds_of("star:2,device=t4,rate=12GB/s") == Kinds{"pcie3"});
+  CHECK(kinds_of("nvswitch:2,device=a100-sxm4-40") == Kinds{"nvlink3"});
+  CHECK(kinds_of("nvswitch:2,device=b200-sxm") == Kinds{"nvlink5"});
+  CHECK(kinds_of("nodes:2x1,device=t4,intra=12GB/s") ==
+        Kinds{"infiniband", "pcie3", "infiniband", "pcie3"});
+  CHECK(kinds_of("nodes:2x1,device=t4,intra=12GB/s,inter-latency=25us") ==
+        Kinds{"tcp", "pcie3", "tcp", "pcie3"});
+  CHECK(kinds_of("star:1,device=t4,rate=12GB/s,cpu=xeon-e5-2600") == Kinds{"pcie3", "-"});
+}
+
+TEST_CASE("link kinds: a guess leaves the rate, a given kind takes its share of it") {
+  const Link guessed = topologies::load_cluster("star:2,device=t4,rate=10GB/s", "test").links[0];
+  CHECK(guessed.kind_guessed);
+  CHECK(guessed.rate.value == 10e9);
+  Cluster cluster = topologies::load_cluster("star:2,device=t4,rate=10GB/s,kind=pcie3", "test");
+  const Link given = cluster.links[0];
+  CHECK_FALSE(given.kind_guessed);
+  CHECK(given.line_rate.value == 10e9);
+  CHECK(given.rate.value == 10e9 * link_numbers(LinkKind::pcie3).efficiency);
+  const std::string_view system = measured_links()[6].system;
+  leave_system_out(cluster, system);
+  CHECK(cluster.links[0].rate.value == 10e9 * link_numbers(LinkKind::pcie3, system).efficiency);
+}
+
+}  // namespace parsim
