@@ -19,9 +19,9 @@ constexpr std::string_view deepbench = "baidu-research/DeepBench @da81ba78";
 constexpr std::string_view sailor = "eth-easl/sailor @cf2c8e3, messages over 1 Gbit/s Ethernet";
 
 // validation/fit_links.py prints these numbers; those of aiconfigurator's machines, about: they are
-// from all of its sizes and versions, of which a quarter is built in. Without an efficiency: multicasts alone were
-// measured (p5 of one machine), the bottleneck is another link (dual root: between sockets), or
-// sizes end too early.
+// from all of its sizes and versions, of which a quarter is built in. Without an efficiency:
+// multicasts alone were measured (p5 of one machine), the bottleneck is another link (dual root:
+// between sockets), or sizes end too early.
 constexpr std::array table = {
     MeasuredLinks{LinkKind::nvlink3, "Azure ND A100 v4 (8x A100-SXM4-40GB)", 0.815, 23.8, 0.0040,
                   azure},
