@@ -406,7 +406,7 @@ TEST_CASE("program: ring all-reduce of 100 MiB on one switch, by hand") {
     const json rows =
         json::parse(parsim_with({"collective", "all-reduce", "--cluster", cluster, "--size",
                                  "100MiB", "--collectives", "ideal", "--json"})
-                        .out);
+                        .out)["results"];
     REQUIRE(rows.size() == 1);
     CHECK(keys(rows[0]) == std::set<std::string>{"size_bytes", "time_s", "algbw_bytes_per_s",
                                                  "busbw_bytes_per_s", "algorithm", "protocol"});
@@ -422,7 +422,7 @@ TEST_CASE("program: ring all-reduce of 100 MiB on one switch, by hand") {
 TEST_CASE("program: sizes double from first to last") {
   const json rows = json::parse(
       parsim_with({"collective", "broadcast", "--cluster", star, "--sizes", "8B..8KiB", "--json"})
-          .out);
+          .out)["results"];
   REQUIRE(rows.size() == 11);
   CHECK(rows.front()["size_bytes"] == 8);
   CHECK(rows.back()["size_bytes"] == 8192);
