@@ -154,6 +154,11 @@ constexpr Option table[] = {
     {"--dp", "N", plan, cases, "replicas of the whole network (default: the best)",
      "dp", member<&Request::data_parallel>,
      {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
+    {"--sequence-parallel", "", plan, cases,
+     "the GPUs of --tp also share by token what lies between the layers that they split: "
+     "reduce-scatter and all-gather instead of all-reduce",
+     "sequence_parallel", member<&Request::sequence_parallel>,
+     {.strategies = "tensor layout best"}},
     {"--parts", "N", plan, cases,
      "contiguous parts of the network, which need not have a device each (default: the best)",
      "parts", member<&Request::parts>, {.strategies = "hybrid best", .most = most_parts}},

@@ -144,7 +144,8 @@ class LayoutPlanner {
     all.resize(count);
     std::vector<bool> disagree(count);
     for (const std::size_t size : sizes) {
-      const std::vector<std::vector<Cut>> split = tensor::split(input_.network, size);
+      const std::vector<std::vector<Cut>> split =
+          tensor::split(input_.network, size, input_.sequence_parallel);
       for (std::size_t l = 0; l < count; ++l) {
         const Cut& cut = split[l].at(0);
         if (!all[l].sizes.empty() && all[l].dim != cut.dim) disagree[l] = true;
