@@ -85,11 +85,14 @@ struct Work {
 ///                        parameter_region; writes activation of the output over `out` — or, if the
 ///                        contraction is cut, to its partial_sum: forward ADDS, recompute
 ///                        OVERWRITES
-///   backward_data        reads gradient of the output over `out` (Loss: none, it starts the chain
-///                        with 1/batch), the activations again, weights; ADDS over input_region to
-///                        each operand's gradient, or to its edge's partial_sum (see Work)
-///   backward_weights     reads gradient of the output and activations; ADDS to weight_gradient
-///   backward             both, in one kernel
+///   backward_data        reads gradient of the output over `out`, and weights (only layers that
+///   are
+///                        linear in their operand have this pass); ADDS over input_region to each
+///                        operand's gradient, or to its edge's partial_sum (see Work)
+///   backward_weights     reads gradient of the output and the activations again; ADDS to
+///                        weight_gradient
+///   backward             both, in one kernel; the Loss reads no gradient, it starts the chain with
+///                        1/batch
 ///
 /// Every gradient, partial sum and weight gradient store is zero when the step begins. Operands
 /// that lead to no parameter (the Input) get no gradient. An Input layer has no operations: its
@@ -144,9 +147,9 @@ constexpr std::array<std::string_view, 5> spellings(CollectiveKind) {
 ///
 ///     all_reduce      every member's `slice` is summed; the sum OVERWRITES `target` on all members
 ///     all_gather      member i holds `slice` over regions[i]; afterwards every member holds
-///                     `target` over all regions
+///                     `target` over all regions (role gradient: what is received is ADDED)
 ///     reduce_scatter  every member's `slice` over all regions is summed; member i gets the sum
-///                     over regions[i] ADDED into `target`
+///                     over regions[i] ADDED into `target`, or written there if it is an activation
 ///     broadcast       member 0's `slice` overwrites `target` on the others
 ///     all_to_all      member i holds `slice` over regions[i] and needs `target` over needs[i]: for
 ///                     every j, j = i included, needs[i] ∩ regions[j] of j's slice goes to i and

@@ -22,7 +22,7 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   for (const DeviceId device : plan.devices) key.push_back(device.value);
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
-  key.push_back(plan.joined ? 1 : 0);
+  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0));
   key.push_back(plan.zero.stage);
   for (const std::int64_t share : plan.zero.shares) {
     key.push_back(static_cast<std::int32_t>(share));
@@ -122,7 +122,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
       devices.push_back(fragment.devices[static_cast<std::size_t>(c)]);
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    fragment.sums.push_back({std::move(members), std::move(devices), key.second, {}});
+    fragment.sums.push_back({std::move(members), std::move(devices), key.second});
   }
   if (pricer_ != nullptr) price(fragment, id);
   return fragment;
@@ -143,12 +143,6 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
     fragment.forward.push_back(time(Pass::forward));
     fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
     fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
-  }
-  for (LayerFragment::Sum& sum : fragment.sums) {
-    const Bytes payload{sum.region.volume() * element_};
-    sum.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
-                                        : pricer_->communications.ring(CollectiveKind::all_reduce,
-                                                                       sum.devices, payload);
   }
 }
 
@@ -179,8 +173,18 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
 FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
   const LayerFragment& home = layer(producer, numbers[producer.index()]);
   const std::vector<Consumer>& readers = structure_.readers[producer.index()];
-  TensorLayout layout(home.cells);
   FanOut fan_out;
+  std::vector<std::vector<Need>> needed;  // by reader
+  std::vector<Need> all_needed;
+  for (const Consumer& reader : readers) {
+    needed.push_back(needs(reader, layer(reader.layer, numbers[reader.layer.index()])));
+    if (!home.sums.empty())
+      all_needed.insert(all_needed.end(), needed.back().begin(), needed.back().end());
+  }
+  std::vector<Cell> held = home.cells;
+  fan_out.sums = make_parts_sums(home, all_needed, held);
+  // Gradients return to all of what a cell computes, also where it keeps a share of the sum.
+  TensorLayout layout(std::move(held)), computed(home.cells);
   std::vector<GradientReturn> backs(readers.size());
   std::vector<LayerId> first_reader;  // by arrival
   std::vector<std::int32_t> additions(home.cells.size(), 0);
@@ -189,7 +193,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   };
   for (std::size_t r = 0; r < readers.size(); ++r) {
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
-    const std::vector<Need> wanted = needs(readers[r], reader);
+    const std::vector<Need>& wanted = needed[r];
     FanOut::Edge& edge = fan_out.edges.emplace_back();
     cells_kept_ += reader.cells.size();
     edge.sources = layout.bring(wanted, cluster_);
@@ -197,7 +201,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     edge.gradient = returns_ && structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];
     if (!edge.gradient) continue;
-    backs[r] = return_gradients(layout, wanted);
+    backs[r] = return_gradients(computed, wanted);
     edge.direct = backs[r].direct;
     if (edge.direct) {
       for (std::int32_t& count : additions) ++count;
@@ -221,11 +225,11 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   for (std::size_t r = 0; r < readers.size(); ++r) {
     if (!fan_out.edges[r].gradient || backs[r].direct) continue;
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
-    returning.push_back({needs(readers[r], reader), &backs[r]});
+    returning.push_back({needed[r], &backs[r]});
     joint_readers.push_back(&reader);
     fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
   }
-  const JointReturn joint_return = parsim::lowering::joint_return(layout, returning);
+  const JointReturn joint_return = parsim::lowering::joint_return(computed, returning);
   const bool apart = joint_return.given.empty();
   if (apart) fan_out.joint.edges.clear();
   const auto count = [&](const GradientReturn& back) {
@@ -239,7 +243,8 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
     fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs,
-                                first_reader[fan_out.arrivals.size()]});
+                                first_reader[fan_out.arrivals.size()],
+                                home.plan.regather && movement.pattern == Pattern::all_gather});
     fan_out.legs += movement.legs.size();
   }
   if (!apart) {
@@ -350,97 +355,6 @@ void Fragments::make_returns(std::vector<FanOut::Store>& stores,
   for (FanOut::Store& store : stores) {
     const DeviceId device = home.devices[static_cast<std::size_t>(store.cell)];
     store.seconds = local(device, store.region, 3);
-  }
-}
-
-const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& bucket,
-                                                const std::vector<std::int32_t>& numbers) {
-  Key key;
-  for (const ParameterId id : bucket) {
-    key.push_back(id.value);
-    for (const LayerId user : structure_.users[id.index()]) key.push_back(numbers[user.index()]);
-  }
-  const auto found = sums_.find(key);
-  if (found != sums_.end()) return found->second;
-  return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
-}
-
-std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bucket,
-                                              const std::vector<std::int32_t>& numbers) {
-  std::vector<SumFragment> all;
-  for (SyncGroup& group : bucket_groups(
-           network_, bucket, structure_.users,
-           [&](LayerId user) -> std::span<const Cell> {
-             return layer(user, numbers[user.index()]).cells;
-           },
-           [&](LayerId user) -> const LayerPlan& {
-             return layer(user, numbers[user.index()]).plan;
-           })) {
-    SumFragment sum;
-    sum.holders = group.devices;
-    sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
-    for (const DeviceId mirror : group.mirrors) {
-      const auto near = std::find_if(
-          group.devices.begin(), group.devices.end(),
-          [&](DeviceId device) { return cluster_[device].node == cluster_[mirror].node; });
-      sum.mirror_source.push_back(near == group.devices.end()
-                                      ? std::size_t{0}
-                                      : static_cast<std::size_t>(near - group.devices.begin()));
-    }
-    for (const DeviceId device : sum.holders) {
-      std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
-      for (const LayerId user : group.layers) {
-        const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
-        for (std::size_t c = 0; c < cells.size(); ++c) {
-          if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
-        }
-      }
-    }
-    sum.group = std::move(group);
-    if (pricer_ != nullptr) price(sum);
-    all.push_back(std::move(sum));
-  }
-  return all;
-}
-
-void Fragments::price(SumFragment& sum) {
-  const SyncGroup& group = sum.group;
-  const StepInput& input = pricer_->input;
-  CommunicationPricer& communications = pricer_->communications;
-  std::int64_t elements = 0;
-  for (const auto& [parameter, region] : group.contents) elements += region.volume();
-  const Bytes weights{elements * element_};
-  const std::int64_t gradient = element_bytes(input.reduce_precision);
-  const Bytes gradients{elements * gradient};
-  const auto memory = [&](DeviceId device, Bytes touched) {
-    return input.cost.memory(device, touched).time.count();
-  };
-  const auto update = [&](DeviceId device, std::int64_t part) {
-    return memory(device, update_traffic(part, input.optimizer, input.reduce_precision));
-  };
-  if (group.served()) {
-    for (const DeviceId device : group.devices)
-      sum.pushes.push_back(communications.transfer(device, group.sync.server, gradients));
-    for (const DeviceId device : sum.holders)
-      sum.pulls.push_back(communications.transfer(group.sync.server, device, weights));
-    sum.updates.push_back(update(group.sync.server, elements));
-    return;
-  }
-  const bool sharded = group.zero_stage > 0;
-  sum.sum =
-      communications.ring(sharded ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                          group.devices, gradients);
-  if (sharded) {
-    sum.gather = communications.ring(CollectiveKind::all_gather, group.devices, weights);
-  }
-  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
-    sum.to_mirror.push_back(
-        communications.transfer(group.devices[sum.mirror_source[d]], group.mirrors[d], gradients));
-  }
-  for (std::size_t d = 0; d < sum.holders.size(); ++d) {
-    const std::int64_t part = sharded ? group.shards[d] : elements;
-    sum.updates.push_back(update(sum.holders[d], part));
-    sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
   }
 }
 

@@ -143,6 +143,8 @@ void Interpreter::run_op(const Compute& op) {
     if (dag_.network[producer].kind.as<Input>() != nullptr) {
       input.activations.push_back(
           data_block(producer.value, shapes[i], region, input.first_sample));
+    } else if (op.pass == Pass::backward_data) {
+      input.activations.emplace_back(region);  // not read
     } else {
       input.activations.push_back(memory_.read(
           {op.device, {Tensor::Kind::output, producer.value, -1}, Role::activation, op.micro_batch},
@@ -317,8 +319,8 @@ void Interpreter::run_collective(const Collective& op, const Shares& shares) {
       for (std::size_t i = 0; i < group.size(); ++i) {
         const std::vector<Place> to = places(dag_, group[i], op.target, shares.regions[i]);
         for (std::size_t p = 0; p < to.size(); ++p) {
-          op.slice == op.target ? memory_.write(to[p].key, sums[i][p])
-                                : memory_.add(to[p].key, sums[i][p]);
+          const bool writes = op.slice == op.target || op.target.role == Role::activation;
+          writes ? memory_.write(to[p].key, sums[i][p]) : memory_.add(to[p].key, sums[i][p]);
         }
       }
     }
