@@ -18,10 +18,11 @@ constexpr std::string_view modern = "ai-dynamo/aiconfigurator @095f58a";
 constexpr std::string_view deepbench = "baidu-research/DeepBench @da81ba78";
 constexpr std::string_view sailor = "eth-easl/sailor @cf2c8e3, messages over 1 Gbit/s Ethernet";
 
-// validation/fit_links.py prints these numbers; those of aiconfigurator's machines, about: they are
-// from all of its sizes and versions, of which a quarter is built in. Without an efficiency:
-// multicasts alone were measured (p5 of one machine), the bottleneck is another link (dual root:
-// between sockets), or sizes end too early.
+// TCP by hand: from 128 MiB on a3-highgpu reaches 0.72 to 0.73 of what line rate predicts, and
+// Sailor's largest messages 114.9 of 125 MB/s. The rest: validation/fit_links.py prints these
+// numbers; those of aiconfigurator's machines, about: they are from all of its sizes and versions,
+// of which a quarter is built in. Without an efficiency: multicasts alone were measured (p5 of one
+// machine), the bottleneck is another link (dual root: between sockets), or sizes end too early.
 constexpr std::array table = {
     MeasuredLinks{LinkKind::nvlink3, "Azure ND A100 v4 (8x A100-SXM4-40GB)", 0.815, 23.8, 0.0040,
                   azure},

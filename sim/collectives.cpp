@@ -211,9 +211,9 @@ CollectiveChoice choose(CollectiveKind kind, std::span<const DeviceId> group, By
   const Bytes held{payload.value / n}, message{payload.value / (n * (n - 1))};
   const bool inside = shape.nodes == 1;
   choice.protocol = to_text(message_protocol(message));
-  choice.wait = message_wait({inside, shape.nvlink, Seconds{0}, std::nullopt}, message, {}) +
-                launch_time(held, fixed_costs(options.terms, shape.kind),
-                            message_protocol(message));
+  choice.wait =
+      message_wait({inside, shape.nvlink, Seconds{0}, std::nullopt}, message, {}) +
+      launch_time(held, fixed_costs(options.terms, shape.kind), message_protocol(message));
   choice.covered = covered_latency(inside);
   // Each member also copies its own part, with the same few blocks.
   if (message_protocol(message) == NcclProtocol::simple) {
