@@ -113,6 +113,7 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
 
   Claim placed = row("DP,,,,4,1,,,");
   placed.what["placement"] = "3+1+2";
+  placed.what["interconnect"] = "NVSwitch + 1x100 Gb/s";
   placed.what["n_gpus"] = "6";
   const Cluster cluster = cluster_of(placed);
   std::vector<std::size_t> counts(cluster.nodes.size());
@@ -122,6 +123,7 @@ TEST_CASE("published plan: a row may name a layout file, a cluster and devices b
   CHECK(counts == std::vector<std::size_t>{3, 1, 2});
   Claim alike = row("DP,,,,4,1,,,");
   alike.what["placement"] = "2+2+2";
+  alike.what["interconnect"] = "NVSwitch + 1x100 Gb/s";
   alike.what["n_gpus"] = "6";
   CHECK(cluster_of(alike).nodes.size() == 3);
   placed.what["n_gpus"] = "7";
