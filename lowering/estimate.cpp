@@ -22,6 +22,11 @@ Estimator::~Estimator() = default;
 
 Seconds Estimator::step_time(const Plan& plan) {
   state_->walk.run(plan);
+  if (EstimatorCounts* counts = state_->pricer.input.counts) {
+    const PlanFragments& parts = state_->walk.parts();
+    ++counts->plans;
+    counts->needed += static_cast<std::int64_t>(2 * parts.layers.size() + parts.sums.size());
+  }
   return state_->timer.latest();
 }
 

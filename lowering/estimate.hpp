@@ -17,6 +17,13 @@ enum class LinkSharing : std::uint8_t {
   queued,   ///< a link carries one after the other, in issue order
 };
 
+/// What estimators did. Fragments: a layer, a tensor with its readers, a bucket of gradients.
+struct EstimatorCounts {
+  std::int64_t plans = 0;   ///< priced
+  std::int64_t needed = 0;  ///< fragments of all these plans
+  std::int64_t made = 0;    ///< of them those that no cache had
+};
+
 /// What the steps of plans are made of and priced by; refers to what its maker keeps.
 struct StepInput {
   const Network& network;
@@ -25,6 +32,7 @@ struct StepInput {
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
+  EstimatorCounts* counts = nullptr;  ///< if wanted, added to
 };
 
 /// Step times of plans for one network, cluster and cost model.

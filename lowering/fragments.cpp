@@ -89,6 +89,7 @@ std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   const auto [entry, fresh] = numbers_[id.index()].try_emplace(std::move(key), next);
   if (fresh) {
     layers_[id.index()].push_back(make_layer(id, plan));
+    count_made();
     cells_kept_ += plan.devices.size();
   }
   return entry->second;
@@ -173,6 +174,7 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
   auto& known = fan_outs_[producer.index()];
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
+  count_made();
   return known.emplace(std::move(key), make_fan_out(producer, numbers)).first->second;
 }
 
@@ -362,6 +364,7 @@ const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& 
   }
   const auto found = sums_.find(key);
   if (found != sums_.end()) return found->second;
+  count_made();
   return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
 }
 

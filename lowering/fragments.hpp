@@ -152,6 +152,9 @@ class Fragments {
   [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
  private:
+  void count_made() const {
+    if (pricer_ != nullptr && pricer_->input.counts != nullptr) ++pricer_->input.counts->made;
+  }
   using Key = std::vector<std::int32_t>;
   struct Hash {
     std::size_t operator()(const Key& key) const noexcept;

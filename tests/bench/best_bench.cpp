@@ -1,0 +1,50 @@
+// Whole searches by `best`, without simulations: how many plans a second all estimators of a search
+// price, the strategies that give it its starts included. The goal is 10,000;
+// validation/scale/plot.py stores what was measured.
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "core/hash.hpp"
+#include "core/json.hpp"
+#include "lowering/estimate.hpp"
+#include "networks/networks.hpp"
+#include "sim/sim.hpp"
+#include "strategies/strategies.hpp"
+#include "topologies/topologies.hpp"
+
+namespace parsim {
+namespace {
+
+/// Checksums: the estimated step of the chosen plan, and 32 bits of a hash of the plan itself.
+void best(benchmark::State& state, const std::string& name) {
+  const Cluster cluster = topologies::load_cluster("dgx-v100", "benchmark");
+  const auto cost = sim::make_tile_costs(cluster);
+  const Network network = networks::load_network(name, {}, "benchmark");
+  lowering::EstimatorCounts counts;
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = 256;
+  input.counts = &counts;
+  Plan plan;
+  for (auto _ : state) plan = strategies::plan_best(input);
+  const Seconds step = lowering::Estimator({network, cluster, *cost}).step_time(plan);
+  const Seconds data =
+      lowering::Estimator({network, cluster, *cost}).step_time(strategies::plan_data(input));
+  if (!(step <= data)) state.SkipWithError("slower than data parallelism, which is a start");
+  state.counters["step_ms"] = step.count() * 1e3;
+  state.counters["plan_hash"] = static_cast<double>(fnv1a(to_json(plan)) & 0xffffffffU);
+  state.counters["plans"] =
+      static_cast<double>(counts.plans) / static_cast<double>(state.iterations());
+  state.counters["hit_rate"] =
+      1 - static_cast<double>(counts.made) / static_cast<double>(counts.needed);
+  state.counters["plans_per_s"] =
+      benchmark::Counter(static_cast<double>(counts.plans), benchmark::Counter::kIsRate);
+}
+BENCHMARK_CAPTURE(best, resnet50, "resnet50")->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK_CAPTURE(best, inception_v3, "inception_v3")->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK_CAPTURE(best, gpt2_medium, "gpt:layers=24,hidden=1024,heads=16")
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
+
+}  // namespace
+}  // namespace parsim
