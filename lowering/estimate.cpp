@@ -20,7 +20,8 @@ Estimator::Estimator(const StepInput& input, LinkSharing sharing)
     : state_(std::make_unique<State>(input, sharing)) {}
 Estimator::~Estimator() = default;
 
-Seconds Estimator::step_time(const Plan& plan) {
+Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
+  state_->timer.give_up_at(limit);
   state_->walk.run(plan);
   if (EstimatorCounts* counts = state_->pricer.input.counts) {
     const PlanFragments& parts = state_->walk.parts();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct StepInput {
 /// ::queued it is the same where no two communications meet, and close to the simulator elsewhere.
 class Estimator {
  public:
+  static constexpr Seconds unlimited{std::numeric_limits<double>::infinity()};
   explicit Estimator(const StepInput& input, LinkSharing sharing = LinkSharing::queued);
   ~Estimator();
   Estimator(const Estimator&) = delete;
@@ -54,8 +56,9 @@ class Estimator {
 
   /// Time of one step. The plan must be valid for the network and cluster; its precisions
   /// and optimizer are taken to be the input's. Throws InputError for a plan that cannot be
-  /// lowered.
-  [[nodiscard]] Seconds step_time(const Plan& plan);
+  /// lowered. Of a plan that takes `limit` or longer, any time from `limit` on: a search that looks
+  /// for shorter ones need not wait for it.
+  [[nodiscard]] Seconds step_time(const Plan& plan, Seconds limit = unlimited);
   /// memory_use() of a plan at the plan's own precisions, as quick.
   [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
 

@@ -22,7 +22,14 @@ struct PlanFragments {
         pricer_(pricer),
         returns_(returns) {}
   /// The plan must outlive what is done with the fragments.
-  void find(const Plan& wanted);
+  void find(const Plan& wanted) {
+    find_layers(wanted);
+    find_rest();
+  }
+  /// `layers` alone, for a plan that may not be worth the rest.
+  void find_layers(const Plan& wanted);
+  /// Everything else of the plan whose layers were found last.
+  void find_rest();
 
   const Network& network;
   const Cluster& cluster;
@@ -43,15 +50,16 @@ struct PlanFragments {
   }
 
  private:
-  /// Only what the plan before did not have, unless `fresh`.
-  void find_changed(const Plan& wanted, Fragments& fragments, bool fresh);
+  void find_order();
 
   Pricer* pricer_;
   bool returns_;
   std::map<std::int64_t, Fragments> by_samples_;
+  Fragments* fragments_ = nullptr;      ///< of this size of micro-batch
   Plan previous_;                       ///< what the tables above belong to
   std::int64_t previous_samples_ = -1;  ///< of its micro-batches
   std::vector<std::int32_t> numbers_;
+  std::vector<bool> changed_, stale_;  ///< layers whose sums, whose readers are to be found again
   std::vector<std::vector<ParameterId>> buckets_;
   std::vector<const std::vector<SumFragment>*> sums_of_bucket_;
 };

@@ -7,7 +7,9 @@
 //     Op      an operation that has been issued: later(a, b) is the one issued later; `never`
 //     When    when something is done: done(op); `not_yet`
 //     After   what something waits for: nothing(), none(after), add(after, when), merge(after, after)
+//     worth_walking(parts)   of the layers' fragments alone: false ends the walk before it begins
 //     begin(parts)   before the first operation of a plan
+//     gives_up()     ends the walk
 //     one function for each kind of operation, which issues it and returns its Op
 #pragma once
 

@@ -7,10 +7,9 @@
 
 #include "core/hash.hpp"
 #include "core/json.hpp"
-#include "lowering/estimate.hpp"
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
-#include "strategies/strategies.hpp"
+#include "strategies/price.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim {
@@ -27,11 +26,12 @@ void best(benchmark::State& state, const std::string& name) {
   input.counts = &counts;
   Plan plan;
   for (auto _ : state) plan = strategies::plan_best(input);
-  const Seconds step = lowering::Estimator({network, cluster, *cost}).step_time(plan);
-  const Seconds data =
-      lowering::Estimator({network, cluster, *cost}).step_time(strategies::plan_data(input));
-  if (!(step <= data)) state.SkipWithError("slower than data parallelism, which is a start");
-  state.counters["step_ms"] = step.count() * 1e3;
+  lowering::Estimator estimator({network, cluster, *cost});
+  const strategies::Price price = strategies::estimated_price(input, estimator, plan);
+  if (strategies::estimated_price(input, estimator, strategies::plan_data(input))
+          .better_than(price))
+    state.SkipWithError("worse than data parallelism, which is a start");
+  state.counters["step_ms"] = price.step.count() * 1e3;
   state.counters["plan_hash"] = static_cast<double>(fnv1a(to_json(plan)) & 0xffffffffU);
   state.counters["plans"] =
       static_cast<double>(counts.plans) / static_cast<double>(state.iterations());
