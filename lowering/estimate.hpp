@@ -18,12 +18,7 @@ enum class LinkSharing : std::uint8_t {
   queued,   ///< a link carries one after the other, in issue order
 };
 
-/// What estimators did. Fragments: a layer, a tensor with its readers, a bucket of gradients.
-struct EstimatorCounts {
-  std::int64_t plans = 0;   ///< priced
-  std::int64_t needed = 0;  ///< fragments of all these plans
-  std::int64_t made = 0;    ///< of them those that no cache had
-};
+class PriceCache;
 
 /// What the steps of plans are made of and priced by; refers to what its maker keeps.
 struct StepInput {
@@ -33,7 +28,29 @@ struct StepInput {
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
-  EstimatorCounts* counts = nullptr;  ///< if wanted, added to
+  PriceCache* prices = nullptr;  ///< of this very input, to share with other estimators
+};
+
+/// Prices that the estimators of one search share: of layers, of tensors with their readers, of
+/// buckets, of whole plans.
+class PriceCache {
+ public:
+  struct Counts {
+    std::int64_t plans = 0;   ///< whose price was asked for
+    std::int64_t known = 0;   ///< of them those that had been asked for before
+    std::int64_t needed = 0;  ///< fragments of the others
+    std::int64_t made = 0;    ///< of them those that no cache had
+  };
+  explicit PriceCache(const StepInput& input);
+  ~PriceCache();
+  PriceCache(const PriceCache&) = delete;
+  PriceCache& operator=(const PriceCache&) = delete;
+  [[nodiscard]] const Counts& counts() const;
+
+ private:
+  friend class Estimator;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Step times of plans for one network, cluster and cost model.

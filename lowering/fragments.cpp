@@ -130,16 +130,13 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
 }
 
 void Fragments::price(LayerFragment& fragment, LayerId id) {
-  const StepInput& input = pricer_->input;
   const bool parameters = !network_[id].parameters.empty();
   const bool two = structure_.flow.two_kernels[id.index()];
   const bool back = structure_.flow.wants[id.index()];
   const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
   for (const Cell& cell : fragment.cells) {
     const auto time = [&](Pass pass) {
-      return kernel_time(input.cost, network_, id, cell.part, pass, cell.device, input.precision,
-                         input.reduce_precision)
-          .time.count();
+      return pricer_->kernels.of(id, cell.part, pass, cell.device).time.count();
     };
     fragment.forward.push_back(time(Pass::forward));
     fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);

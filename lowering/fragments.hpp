@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/kernel_times.hpp"
 #include "lowering/communication.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/gradient_flow.hpp"
@@ -126,8 +127,13 @@ struct Structure {
 
 /// What fragments are priced by.
 struct Pricer {
-  explicit Pricer(const StepInput& step) : input(step), communications(input.cluster, input.cost) {}
+  explicit Pricer(const StepInput& step)
+      : input(step),
+        kernels(input.network, input.cost, input.precision, input.reduce_precision),
+        communications(input.cluster, input.cost) {}
   StepInput input;
+  KernelTimes kernels;
+  PriceCache::Counts counts;
   CommunicationPricer communications;
 };
 
@@ -153,7 +159,7 @@ class Fragments {
 
  private:
   void count_made() const {
-    if (pricer_ != nullptr && pricer_->input.counts != nullptr) ++pricer_->input.counts->made;
+    if (pricer_ != nullptr) ++pricer_->counts.made;
   }
   using Key = std::vector<std::int32_t>;
   struct Hash {

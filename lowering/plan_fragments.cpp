@@ -14,22 +14,29 @@ constexpr std::size_t most_cells_kept = 1'000'000;
 
 }  // namespace
 
+Fragments& FragmentStore::of(std::int64_t samples) {
+  std::size_t kept = 0;
+  for (const auto& [of, fragments] : by_samples_) kept += fragments.cells_kept();
+  if (kept > most_cells_kept) {
+    by_samples_.clear();
+    ++forgotten_;
+  }
+  return by_samples_
+      .try_emplace(samples, network_, cluster_, structure_, samples, pricer_, returns_)
+      .first->second;
+}
+
 void PlanFragments::find_layers(const Plan& wanted) {
   plan = &wanted;
   const std::size_t count = wanted.layers.size();
   const std::int64_t samples = wanted.batch / wanted.schedule.micro_batches;
   bool fresh = samples != previous_samples_;  // nothing of the last plan helps
-  if (!by_samples_.empty() && by_samples_.begin()->second.cells_kept() > most_cells_kept) {
-    by_samples_.clear();
-    fresh = true;
-  }
-  fragments_ =
-      &by_samples_.try_emplace(samples, network, cluster, structure, samples, pricer_, returns_)
-           .first->second;
+  fragments_ = &store_.of(samples);
+  fresh = fresh || std::exchange(forgotten_, store_.forgotten()) != store_.forgotten();
   previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
   if (fresh) {
     previous_.layers.assign(count, {});
-    numbers_.assign(count, -1);
+    numbers.assign(count, -1);
     layers.assign(count, nullptr);
     fans.assign(count, nullptr);
     changed_.assign(count, false);
@@ -40,9 +47,9 @@ void PlanFragments::find_layers(const Plan& wanted) {
     if (layers[l] != nullptr && wanted.layers[l] == previous_.layers[l]) continue;
     const std::int32_t number = fragments_->layer(LayerId{l}, wanted.layers[l]);
     previous_.layers[l] = wanted.layers[l];
-    if (number == numbers_[l]) continue;
+    if (number == numbers[l]) continue;
     changed_[l] = stale_[l] = true;
-    numbers_[l] = number;
+    numbers[l] = number;
     layers[l] = &fragments_->layer(LayerId{l}, number);
     for (const LayerId producer : network.layers[l].inputs) stale_[producer.index()] = true;
   }
@@ -83,7 +90,7 @@ void PlanFragments::find_rest() {
   find_order();
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (stale_[l] && !structure.flow.source[l]) {
-      fans[l] = &fragments_->fan_out(LayerId{l}, numbers_);
+      fans[l] = &fragments_->fan_out(LayerId{l}, numbers);
     }
   }
   if (buckets_.empty() || plan->buckets != previous_.buckets) {
@@ -100,7 +107,7 @@ void PlanFragments::find_rest() {
     };
     if (sums_of_bucket_[b] == nullptr ||
         std::any_of(buckets_[b].begin(), buckets_[b].end(), touched)) {
-      sums_of_bucket_[b] = &fragments_->sums(buckets_[b], numbers_);
+      sums_of_bucket_[b] = &fragments_->sums(buckets_[b], numbers);
     }
     for (const SumFragment& sum : *sums_of_bucket_[b]) sums.push_back(&sum);
   }

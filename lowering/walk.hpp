@@ -30,12 +30,12 @@ class Walk {
   using When = typename Sink::When;
   using After = typename Sink::After;
 
-  Walk(const Network& network, const Cluster& cluster, Pricer* pricer, Sink& sink)
-      : parts_(network, cluster, pricer), sink_(sink) {}
+  Walk(FragmentStore& store, Sink& sink) : parts_(store), sink_(sink) {}
 
   [[nodiscard]] PlanFragments& parts() { return parts_; }
-  /// Issues the operations of a step. Throws InputError for a plan that cannot be lowered.
-  void run(const Plan& plan);
+  /// Issues the operations of a step of the plan whose layers were found. Throws InputError for a
+  /// plan that cannot be lowered.
+  void run();
 
  private:
   /// Contributions in a receive buffer that wait to be added. The receiver adds them when it needs

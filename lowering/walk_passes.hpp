@@ -14,8 +14,7 @@ namespace parsim::lowering {
 }
 
 template <class Sink>
-void Walk<Sink>::run(const Plan& plan) {
-  parts_.find_layers(plan);
+void Walk<Sink>::run() {
   if (!sink_.worth_walking(parts_)) return;
   parts_.find_rest();
   lay_out();
