@@ -4,7 +4,7 @@
 
 namespace parsim {
 
-std::size_t KernelTimes::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
+std::size_t KernelTimes::Hash::operator()(const Key& key) const { return hash_of(key); }
 
 Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device) {
   key_.assign({layer.value, static_cast<std::int64_t>(pass), cost_.alike(device),

@@ -20,7 +20,7 @@ class KernelTimes {
  private:
   using Key = std::vector<std::int64_t>;
   struct Hash {
-    std::size_t operator()(const Key& key) const noexcept;
+    std::size_t operator()(const Key& key) const;  // not noexcept: tables keep its result
   };
   const Network& network_;
   const CostModel& cost_;

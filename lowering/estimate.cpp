@@ -15,7 +15,8 @@ namespace parsim::lowering {
 struct PriceCache::State {
   using Key = std::vector<std::int32_t>;
   struct Hash {
-    std::size_t operator()(const Key& key) const noexcept { return hash_of(key); }
+    // Not noexcept: tables keep its result.
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
   };
   /// A step's time, or less of one that was given up.
   struct Known {
@@ -24,7 +25,10 @@ struct PriceCache::State {
   };
 
   explicit State(const StepInput& input)
-      : pricer(input), store(input.network, input.cluster, &pricer) {}
+      : pricer(input),
+        store(input.network, input.cluster, &pricer),
+        unpriced(input.network, input.cluster, nullptr, false),
+        layouts(unpriced) {}
 
   /// Number of an equal value among those seen before.
   template <class Value>
@@ -54,7 +58,8 @@ struct PriceCache::State {
   }
 
   Pricer pricer;
-  FragmentStore store;
+  FragmentStore store, unpriced;
+  PlanFragments layouts;                       ///< of `unpriced`
   std::int64_t forgotten = 0;                  ///< by the store when the first of `steps` was added
   std::unordered_map<Key, Known, Hash> steps;  ///< looked up only
   std::vector<std::vector<RankList>> rank_lists;
@@ -64,6 +69,11 @@ struct PriceCache::State {
 PriceCache::PriceCache(const StepInput& input) : state_(std::make_unique<State>(input)) {}
 PriceCache::~PriceCache() = default;
 const PriceCache::Counts& PriceCache::counts() const { return state_->pricer.counts; }
+
+std::vector<MemoryUse> PriceCache::memory(const Plan& plan) {
+  state_->layouts.find(plan);
+  return memory_use(state_->layouts);
+}
 
 struct Estimator::State {
   State(const StepInput& input, LinkSharing link_sharing)

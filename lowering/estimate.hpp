@@ -46,6 +46,8 @@ class PriceCache {
   PriceCache(const PriceCache&) = delete;
   PriceCache& operator=(const PriceCache&) = delete;
   [[nodiscard]] const Counts& counts() const;
+  /// memory_use() of a plan for the input's network and cluster, without any prices.
+  [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
 
  private:
   friend class Estimator;

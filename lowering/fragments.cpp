@@ -47,7 +47,7 @@ Structure::Structure(const Network& network)
   }
 }
 
-std::size_t Fragments::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
+std::size_t Fragments::Hash::operator()(const Key& key) const { return hash_of(key); }
 
 Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
                      std::int64_t samples, Pricer* pricer, bool returns)

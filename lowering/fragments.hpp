@@ -163,7 +163,7 @@ class Fragments {
   }
   using Key = std::vector<std::int32_t>;
   struct Hash {
-    std::size_t operator()(const Key& key) const noexcept;
+    std::size_t operator()(const Key& key) const;  // not noexcept: tables keep its result
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);

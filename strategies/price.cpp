@@ -89,10 +89,12 @@ std::vector<std::string> memory_option_notes(const Network& network, const Plan&
 }
 
 std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
-  if (input.recompute == Recompute::none && input.zero_stage == 0) {
-    return lowering::memory_use(input.network, input.cluster, plan);
-  }
-  return lowering::memory_use(input.network, input.cluster, with_memory_options(input, plan));
+  const auto use = [&](const Plan& whole) {
+    return input.prices != nullptr ? input.prices->memory(whole)
+                                   : lowering::memory_use(input.network, input.cluster, whole);
+  };
+  if (input.recompute == Recompute::none && input.zero_stage == 0) return use(plan);
+  return use(with_memory_options(input, plan));
 }
 
 std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
