@@ -78,12 +78,10 @@ void Assignment::gains(Vertex v, std::vector<std::int64_t>& to) const {
     const std::size_t first = slot(role.set, 0), a = first + at(from);
     if (reading_[a] > 0) leaving += all - own_[a];
     if (reading_[a] > moved) leaving -= all - own_[a] + role.cost;
+    // What reads already receives less; a new reader receives all but its own.
     for (std::size_t b = 0; b < to.size(); ++b) {
-      if (reading_[first + b] > 0) {
-        to[b] += role.cost;  // it receives less
-      } else if (role.reader) {
-        to[b] -= all - own_[first + b] - role.cost;
-      }
+      const std::int64_t received = role.reader ? all - own_[first + b] - role.cost : 0;
+      to[b] += reading_[first + b] > 0 ? role.cost : -received;
     }
   }
   for (std::int64_t& gain : to) gain += leaving;
