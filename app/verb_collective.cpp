@@ -8,9 +8,11 @@
 #include "app/verbs.hpp"
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "experiment/collective.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/request.hpp"
+#include "report/runs.hpp"
 #include "sim/communication_sources.hpp"
 #include "sim/nccl.hpp"
 #include "sim/sim.hpp"
@@ -21,18 +23,18 @@ namespace {
 
 constexpr std::string_view send_receive = "send-receive";
 
-std::vector<Bytes> chosen_sizes(const experiment::Arguments& arguments) {
-  const std::optional<std::string> range = arguments.text("--sizes");
-  const std::optional<std::string> one = arguments.text("--size");
-  if (range && one) {
+std::vector<Bytes> chosen_sizes(const experiment::Request& request) {
+  const experiment::CollectiveOptions& asked = request.collective;
+  if (!request.given.contains("--sizes")) {
+    return {asked.size.value_or(experiment::default_payload)};
+  }
+  if (asked.size) {
     throw InputError("--sizes", "given together with --size", "accepted: one of the two");
   }
-  if (range) return experiment::parse_sizes(*range);
-  return {parse_bytes(one.value_or("100MiB"), "--size")};
+  return experiment::parse_sizes(asked.sizes);
 }
 
-std::vector<DeviceId> chosen_devices(const experiment::Arguments& arguments,
-                                     const Cluster& cluster) {
+std::vector<DeviceId> chosen_devices(std::optional<std::int64_t> asked, const Cluster& cluster) {
   std::vector<DeviceId> gpus = devices_of(cluster, DeviceKind::gpu);
   const auto count = static_cast<std::int64_t>(gpus.size());
   if (count < 2) {
@@ -40,7 +42,8 @@ std::vector<DeviceId> chosen_devices(const experiment::Arguments& arguments,
                      fmt::format("'{}' has {}", cluster.name, count == 1 ? "1 GPU" : "no GPU"),
                      "accepted: a cluster with at least two GPUs");
   }
-  gpus.resize(static_cast<std::size_t>(arguments.number("--devices", 2, count).value_or(count)));
+  const std::int64_t used = asked.value_or(count);
+  gpus.resize(static_cast<std::size_t>(parse_whole(std::to_string(used), "--devices", 2, count)));
   return gpus;
 }
 
@@ -54,16 +57,18 @@ struct CollectiveRow {
   sim::CollectiveRun run;
 };
 
-report::Document report(std::string_view kind, const Cluster& cluster, std::size_t devices,
-                        const sim::SimOptions& options, const std::vector<CollectiveRow>& rows) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+report::Document report(const experiment::Request& request, const Cluster& cluster,
+                        std::size_t devices, const sim::SimOptions& options,
+                        const std::vector<CollectiveRow>& rows) {
+  const std::string& kind = request.collective.kind;
+  nlohmann::ordered_json json{{"devices", devices}, {"results", nlohmann::ordered_json::array()}};
   for (const auto& [row, run] : rows) {
-    json.push_back({{"size_bytes", row.size.value},
-                    {"time_s", row.time.count()},
-                    {"algbw_bytes_per_s", row.algorithm_rate.value},
-                    {"busbw_bytes_per_s", row.bus_rate.value},
-                    {"algorithm", run.algorithm},
-                    {"protocol", run.protocol}});
+    json["results"].push_back({{"size_bytes", row.size.value},
+                               {"time_s", row.time.count()},
+                               {"algbw_bytes_per_s", row.algorithm_rate.value},
+                               {"busbw_bytes_per_s", row.bus_rate.value},
+                               {"algorithm", run.algorithm},
+                               {"protocol", run.protocol}});
   }
   report::Document document;
   document.head = {fmt::format("{} over {} devices of {}: {}", kind, devices, cluster.name,
@@ -92,7 +97,7 @@ report::Document report(std::string_view kind, const Cluster& cluster, std::size
     document.warnings = {
         fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices)};
   }
-  document.json = json.dump(2);
+  document.json = report::with_inputs(json.dump(2), request);
   return document;
 }
 
@@ -126,8 +131,9 @@ Outcome run_collective(const experiment::Arguments& arguments) {
   const std::optional<CollectiveKind> kind = from_text<CollectiveKind>(word);
   if (!kind && word != send_receive)
     experiment::refuse_word(word, "collective", collective_words());
-  const std::vector<Bytes> sizes = chosen_sizes(arguments);
-  const experiment::Request request = experiment::read_options(arguments);
+  experiment::Request request = experiment::read_options(arguments);
+  request.collective.kind = word;
+  const std::vector<Bytes> sizes = chosen_sizes(request);
   sim::SimOptions options = request.sim;
   if (options.engine == sim::Engine::automatic) options.engine = sim::Engine::simgrid;
   if (request.cluster.empty()) {
@@ -136,7 +142,7 @@ Outcome run_collective(const experiment::Arguments& arguments) {
   }
   const Cluster cluster =
       experiment::load_cluster_with(request.cluster, request.overrides, "--cluster");
-  const std::vector<DeviceId> devices = chosen_devices(arguments, cluster);
+  const std::vector<DeviceId> devices = chosen_devices(request.collective.devices, cluster);
   if (kind) {
     sim::check_collective(*kind, devices, cluster, options);
   } else {
@@ -153,7 +159,7 @@ Outcome run_collective(const experiment::Arguments& arguments) {
                     kind ? sim::collective_run(*kind, devices, size, cluster, options)
                          : message_run(size, options)});
   }
-  return {report(word, cluster, devices.size(), options, rows), ExitCode::ok};
+  return {report(request, cluster, devices.size(), options, rows), ExitCode::ok};
 }
 
 }  // namespace parsim::app

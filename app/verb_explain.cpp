@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -148,6 +150,8 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
       {"cluster", experiment.cluster.name},
       {"batch", plan.batch},
       {"step_time_s", run.result.step_time.count()},
+      {"fits", run.result.fits()},
+      {"verdict", to_text(run.result.verdict())},
       {"estimated_step_time_s", explanation.step.count()},
       {"faster_links_step_s", on_faster_links ? Json(on_faster_links->count()) : Json(nullptr)},
       {"chain", Json::array()},
@@ -206,9 +210,8 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   experiment::Progress progress(strategies::all().size(), arguments.has("--quiet"));
   const std::size_t devices = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
-  constexpr std::int64_t most_layers = 1'000'000;
   const auto top =
-      static_cast<std::size_t>(arguments.number("--top", 1, most_layers).value_or(most_layers));
+      static_cast<std::size_t>(request.top.value_or(std::numeric_limits<std::int64_t>::max()));
   // The strategy 'best' starts from all others, however long their searches take.
   const bool all =
       devices <= most_searching || (chosen != nullptr && chosen->plan == strategies::plan_best);

@@ -21,6 +21,7 @@
 #include "lowering/lower.hpp"
 #include "report/hardware.hpp"
 #include "report/page/validation_page.hpp"
+#include "report/runs.hpp"
 #include "report/validation.hpp"
 #include "validation/class_times.hpp"
 #include "validation/validation.hpp"
@@ -368,14 +369,19 @@ Outcome run_calibrate(const Arguments& arguments) {
     throw InputError("-o", arguments.has("-o") ? "the name is empty" : "missing",
                      "accepted: the name of a file to write");
   }
-  const experiment::HardwareRequest hardware =
-      experiment::hardware_request(experiment::read_options(arguments));
+  const experiment::Request request = experiment::read_options(arguments);
+  const experiment::HardwareRequest hardware = experiment::hardware_request(request);
   experiment::OutputFile file(path, "-o");
   Outcome outcome;
   report::Document& document = outcome.document;
   const auto refuse = [&](const auto& answer) {
     document.head = {"nothing was measured: " + answer.refusal};
-    document.json = Json{{"profile", nullptr}, {"kernels", 0}, {"reason", answer.refusal}}.dump(2);
+    const Json json{{"profile", nullptr},
+                    {"kernels", nullptr},
+                    {"memory", nullptr},
+                    {"messages", nullptr},
+                    {"reason", answer.refusal}};
+    document.json = report::with_inputs(json.dump(2), request);
     outcome.exit_code = answer.exit_code;
   };
   const Answer<Machine> here = experiment::probe_hardware(hardware);
@@ -400,13 +406,12 @@ Outcome run_calibrate(const Arguments& arguments) {
     document.notes.push_back(
         fmt::format("not planned: {}: {}: {}", item.set, item.name, item.reason));
   }
-  document.json = Json{
-      {"profile", path},
-      {"kernels", profile.value->kernels.size()},
-      {"memory", profile.value->memory.size()},
-      {"messages", profile.value->messages.size()},
-      {"reason",
-       nullptr}}.dump(2);
+  const Json json{{"profile", path},
+                  {"kernels", profile.value->kernels.size()},
+                  {"memory", profile.value->memory.size()},
+                  {"messages", profile.value->messages.size()},
+                  {"reason", nullptr}};
+  document.json = report::with_inputs(json.dump(2), request);
   return outcome;
 }
 

@@ -43,15 +43,40 @@ void collect_references(const Json& schema, std::set<std::string>& names) {
   }
 }
 
-/// Adds to the definition of `inputs` what it does not describe itself: a property for each option.
-void add_options(Json& inputs) {
+/// Whether the verb resolves what it is asked in an Experiment, which knows more than the options.
+bool loads_experiment(std::string_view verb) {
+  return verb == "simulate" || verb == "compare" || verb == "plan" || verb == "explain";
+}
+
+/// Completes the definition of `inputs` for a verb: a property for each option that it takes.
+void add_options(Json& inputs, std::string_view verb) {
+  Json& properties = inputs["properties"];
+  Json& required = inputs["required"];
+  properties["verb"] = {{"const", verb}};
+  if (!loads_experiment(verb)) {
+    for (const char* key : {"network", "batch"}) properties.erase(key);  // may not be given
+    for (const char* key : {"attention", "launch_interval_s"}) {
+      properties.erase(key);
+      required.erase(std::find(required.begin(), required.end(), key));
+    }
+  }
+  if (verb == "collective") {
+    properties["kind"] = {{"enum", collective_words()}};
+    required.emplace_back("kind");
+  }
+  bool takes_plan = false;
+  for (const experiment::Option& option : experiment::options()) {
+    takes_plan = takes_plan || (option.key == "plan" && option.is_for(verb));
+  }
   for (const experiment::Option& option : experiment::options()) {
     if (option.key.empty()) continue;
     const std::string key(option.key);
-    if (!inputs["properties"].contains(key)) {
-      inputs["properties"][key] = option.member.schema(option);
+    if (!option.is_for(verb)) {
+      properties.erase(key);
+      continue;
     }
-    if (option.is_recorded_with_plan()) inputs["required"].push_back(key);
+    if (!properties.contains(key)) properties[key] = option.member.schema(option);
+    if (!takes_plan || option.is_recorded_with_plan()) required.push_back(key);
   }
 }
 
@@ -61,7 +86,7 @@ Json whole_schema(std::string_view name) {
                  {"$id", fmt::format("urn:parsim:{}", name)}};
   schema.update(schema_file(name));
   Json definitions = schema_file(schema_shared);
-  add_options(definitions["inputs"]);
+  add_options(definitions["inputs"], name);
   std::set<std::string> needed, known;
   collect_references(schema, needed);
   while (known.size() < needed.size()) {

@@ -1,7 +1,9 @@
 // Verbs that predict nothing: completion, doctor, rerun.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/cli.hpp"
 #include "app/completion.hpp"
@@ -72,17 +74,15 @@ std::vector<Finding> findings() {
   return all;
 }
 
-/// The recorded inputs of a result: its own, or those of compare's first row.
-const Json* inputs_of(const Json& result) {
-  const Json* row = &result;
-  if (result.is_object() && result.contains("results") && result["results"].is_array() &&
-      !result["results"].empty()) {
-    row = &result["results"].front();
-  }
-  if (!row->is_object() || !row->contains("inputs") || !(*row)["inputs"].is_object()) {
-    return nullptr;
-  }
-  return &(*row)["inputs"];
+/// What records the inputs of a result: itself, or compare's first row. Null: nothing does.
+const Json* record_of(const Json& result) {
+  const auto records = [](const Json& json) {
+    return json.is_object() && json.contains("inputs") && json["inputs"].is_object();
+  };
+  if (records(result)) return &result;
+  const bool has_rows = result.is_object() && result.contains("results") &&
+                        result["results"].is_array() && !result["results"].empty();
+  return has_rows && records(result["results"].front()) ? &result["results"].front() : nullptr;
 }
 
 void check_unchanged(const Json& inputs, const std::string& path) {
@@ -149,31 +149,45 @@ Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
 
 Outcome run_rerun(const experiment::Arguments& arguments) {
   const std::string& path = arguments.words.at(0);
-  constexpr std::string_view accepted =
-      "accepted: what simulate, compare or explain printed with --json";
+  std::vector<std::string> known;
+  for (const Verb& verb : verbs()) {
+    if (verb.computes) known.emplace_back(verb.name);
+  }
+  const std::string accepted =
+      fmt::format("accepted: what one of these printed with --json: {}", join(known));
   const Json result = Json::parse(experiment::read_file(path, "rerun"), nullptr, false);
   if (result.is_discarded()) throw InputError(path, "is not JSON", accepted);
-  const Json* inputs = inputs_of(result);
-  if (inputs == nullptr || !inputs->contains("command") || !(*inputs)["command"].is_array()) {
+  const Json* record = record_of(result);
+  if (record == nullptr || !record->at("inputs").contains("command") ||
+      !record->at("inputs")["command"].is_array()) {
     throw InputError(path, "records no command", accepted);
   }
+  const Json& inputs = record->at("inputs");
   std::vector<std::string> words;
-  for (const Json& word : (*inputs)["command"]) {
+  for (const Json& word : inputs["command"]) {
     if (!word.is_string()) throw InputError(path, "records a command that is no text", accepted);
     words.push_back(word);
   }
   CommandLine line = parse_command_line(words);
-  if (line.verb == nullptr || (line.verb->name != "simulate" && line.verb->name != "compare" &&
-                               line.verb->name != "explain")) {
+  if (line.verb == nullptr || !line.verb->computes) {
     throw InputError(path, "records another verb", accepted);
   }
-  check_unchanged(*inputs, path);
+  check_unchanged(inputs, path);
+  if (const std::optional<std::string> file = arguments.text("-o")) {
+    const std::vector<const experiment::Option*> taken = options_of(*line.verb);
+    if (std::none_of(taken.begin(), taken.end(),
+                     [](const experiment::Option* option) { return option->flag == "-o"; })) {
+      throw InputError(
+          "-o", fmt::format("'{}' records '{}', which writes no such file", path, line.verb->name),
+          "accepted: with a result of plan or calibrate");
+    }
+    line.arguments.values["-o"] = {*file};
+  }
   if (arguments.has("--quiet")) line.arguments.values["--quiet"] = {""};
   Outcome outcome = line.verb->run(line.arguments);
   const bool other_form = arguments.has("--format") || arguments.has("--json");
   outcome.format = &chosen_format(other_form ? arguments : line.arguments);
-  const Json& row = result.contains("results") ? result["results"].front() : result;
-  const std::string made_by = row.value("version", std::string());
+  const std::string made_by = record->value("version", std::string());
   if (made_by != report::version()) {
     outcome.document.warnings.push_back(
         fmt::format("{} was made by parsim {}, this is {}", path, made_by, report::version()));

@@ -9,8 +9,10 @@
 #include "core/errors.hpp"
 #include "experiment/files.hpp"
 #include "experiment/progress.hpp"
+#include "experiment/request.hpp"
 #include "report/page/report_file.hpp"
 #include "report/page/validation_page.hpp"
+#include "report/runs.hpp"
 #include "report/validation.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
@@ -156,7 +158,8 @@ validation::Validation validate_published(const experiment::Arguments& arguments
 Outcome validated(const experiment::Arguments& arguments) {
   if (arguments.has("--hw")) return run_validate_hardware(arguments);
   for (const experiment::Option& option : experiment::options()) {
-    const bool of_hardware = option.is_for("validate") && !option.key.empty();
+    const bool of_hardware = option.is_for("validate") && !option.key.empty() &&
+                             option.group != experiment::OptionGroup::validation;
     if (of_hardware && arguments.has(option.flag)) {
       throw InputError(option.flag, "unused without --hw", "accepted: together with --hw");
     }
@@ -182,17 +185,24 @@ Outcome validated(const experiment::Arguments& arguments) {
   return outcome;
 }
 
+Outcome validated_with_inputs(const experiment::Arguments& arguments) {
+  Outcome outcome = validated(arguments);
+  outcome.document.json =
+      report::with_inputs(outcome.document.json, experiment::read_options(arguments));
+  return outcome;
+}
+
 }  // namespace
 
 Outcome run_validate(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
-  if (!path) return validated(arguments);
+  if (!path) return validated_with_inputs(arguments);
   if (report::is_latex(*path)) {
     throw InputError("--report", fmt::format("'{}' with 'validate'", experiment::shown_path(*path)),
                      "accepted: .tex with compare and simulate, else a page");
   }
   experiment::OutputFile file(*path, "--report");
-  Outcome outcome = validated(arguments);
+  Outcome outcome = validated_with_inputs(arguments);
   file.commit(
       report::render_validation_page(outcome.document, outcome.timelines, arguments.command));
   outcome.document.notes.push_back(

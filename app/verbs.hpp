@@ -32,6 +32,7 @@ struct Verb {
   std::vector<Word> words;   ///< all required
   std::string_view example;  ///< a command that runs as it stands
   Outcome (*run)(const experiment::Arguments& arguments);
+  bool computes = false;  ///< its JSON has `inputs`, from which 'rerun' runs it again
 };
 [[nodiscard]] std::span<const Verb> verbs();
 

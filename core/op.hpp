@@ -144,9 +144,9 @@ constexpr std::array<std::string_view, 5> spellings(CollectiveKind) {
 ///
 ///     all_reduce      every member's `slice` is summed; the sum OVERWRITES `target` on all members
 ///     all_gather      member i holds `slice` over regions[i]; afterwards every member holds
-///                     `target` over all regions
+///                     `target` over all regions (role gradient: what is received is ADDED)
 ///     reduce_scatter  every member's `slice` over all regions is summed; member i gets the sum
-///                     over regions[i] ADDED into `target`
+///                     over regions[i] ADDED into `target`, or written there if it is an activation
 ///     broadcast       member 0's `slice` overwrites `target` on the others
 ///     all_to_all      member i holds `slice` over regions[i] and needs `target` over needs[i]: for
 ///                     every j, j = i included, needs[i] ∩ regions[j] of j's slice goes to i and

@@ -142,11 +142,11 @@ struct Access {
   static Json file_schema(const Option& /*option*/) {
     return {{"anyOf", {{{"$ref", "#/$defs/source"}}, {{"type", "null"}}}}};
   }
-  static Json json(const Experiment& experiment) {
-    return json_of((experiment.request.*....*path));
+  static Json json(const Request& request, const Experiment* /*experiment*/) {
+    return json_of((request.*....*path));
   }
-  static Json file(const Experiment& experiment) {
-    const std::string& name = (experiment.request.*....*path);
+  static Json file(const Request& request, const Experiment* /*experiment*/) {
+    const std::string& name = (request.*....*path);
     return source(name, name);
   }
   static Texts spelled() {
@@ -182,7 +182,7 @@ constexpr OptionMember file_member{Access<path...>::read, Access<path...>::file,
                                    Access<path...>::file_schema, Access<path...>::spelled,
                                    Access<path...>::fallback};
 
-constexpr OptionMember recorded(OptionMember of, Json (*json)(const Experiment&)) {
+constexpr OptionMember recorded(OptionMember of, Json (*json)(const Request&, const Experiment*)) {
   of.json = json;
   return of;
 }

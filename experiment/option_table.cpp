@@ -49,22 +49,36 @@ using option_member::simulated;
 using option_member::source;
 using option_member::Texts;
 
-Json network_source(const Experiment& experiment) {
-  return source(experiment.request.network, experiment.network.name);
+Json network_source(const Request& request, const Experiment* experiment) {
+  return source(request.network,
+                experiment == nullptr ? request.network : experiment->network.name);
 }
-Json cluster_source(const Experiment& experiment) {
-  return source(experiment.request.cluster, experiment.cluster.name);
+Json cluster_source(const Request& request, const Experiment* experiment) {
+  return source(request.cluster,
+                experiment == nullptr ? request.cluster : experiment->cluster.name);
 }
-Json batch_chosen(const Experiment& experiment) { return experiment.batch; }
+Json batch_chosen(const Request& request, const Experiment* experiment) {
+  return experiment == nullptr ? option_member::json_of(request.batch) : Json(experiment->batch);
+}
 /// A profile's, too.
-Json interference_known(const Experiment& experiment) {
-  return interference_texts(experiment.request.sim.slowdowns.interference);
+Json interference_known(const Request& request, const Experiment* experiment) {
+  if (experiment == nullptr) return request.interference;
+  return interference_texts(request.sim.slowdowns.interference);
 }
-Json collective_files(const Experiment& experiment) {
+Json collective_files(const Request& request, const Experiment* /*experiment*/) {
   Json files = Json::array();
-  for (const std::string& given : experiment.request.collective_times) {
+  for (const std::string& given : request.collective_times) {
     files.push_back(source(collective_file(given).path, given));
   }
+  return files;
+}
+Json size_chosen(const Request& request, const Experiment* /*experiment*/) {
+  const CollectiveOptions& asked = request.collective;
+  return asked.sizes.empty() ? Json(asked.size.value_or(default_payload).value) : Json(nullptr);
+}
+Json data_files(const Request& request, const Experiment* /*experiment*/) {
+  Json files = Json::array();
+  for (const std::string& given : request.validation.data) files.push_back(source(given, given));
   return files;
 }
 
@@ -89,14 +103,14 @@ constexpr Option table[] = {
     {"--network", "NAME|CALL|FILE", question, cases,
      "a built-in network or formula (see 'parsim list networks'), an ONNX file or a Hugging "
      "Face config.json",
-     "network", recorded(member<&Request::network>, network_source)},
+     "network", recorded(file_member<&Request::network>, network_source)},
     {"--dim", "NAME=N", question, "compare simulate plan explain show",
      "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json",
      "dims", member<&Request::dims>, {.repeats = true}},
     {"--cluster", "NAME|CALL|FILE", question, times,
      "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "
      "topology XML, nvidia-smi topo -m, SimGrid platform",
-     "cluster", recorded(member<&Request::cluster>, cluster_source)},
+     "cluster", recorded(file_member<&Request::cluster>, cluster_source)},
     {"--override", "devices.NAME.memory=SIZE", question,
      "compare simulate plan explain show collective",
      "change one number of the cluster",
@@ -126,6 +140,8 @@ constexpr Option table[] = {
     {"--scaling", "N,N,...", question, "compare",
      "also run on the first N GPUs each, with as many samples per GPU",
      "scaling", member<&Request::scaling>},
+    {"--top", "N", question, "explain", "list only the N layers with the most work",
+     "top", member<&Request::top>, {.most = 1'000'000}},
 
     {"--tp", "N", plan, cases, "GPUs that share every layer (default: the best)",
      "tp", member<&Request::tensor_parallel>,
@@ -138,6 +154,11 @@ constexpr Option table[] = {
     {"--dp", "N", plan, cases, "replicas of the whole network (default: the best)",
      "dp", member<&Request::data_parallel>,
      {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
+    {"--sequence-parallel", "", plan, cases,
+     "the GPUs of --tp also share by token what lies between the layers that they split: "
+     "reduce-scatter and all-gather instead of all-reduce",
+     "sequence_parallel", member<&Request::sequence_parallel>,
+     {.strategies = "tensor layout best"}},
     {"--parts", "N", plan, cases,
      "contiguous parts of the network, which need not have a device each (default: the best)",
      "parts", member<&Request::parts>, {.strategies = "hybrid best", .most = most_parts}},
@@ -235,21 +256,28 @@ constexpr Option table[] = {
      "compare with steps that 'parsim-hw run' measured elsewhere or earlier",
      "hw_measured", file_member<&Request::hw, &HardwareOptions::measured>},
 
-    {"--size", "SIZE", collective, "collective", "payload (default: 100MiB)"},
-    {"--sizes", "FROM..TO", collective, "collective", "payloads from FROM to TO, doubling"},
-    {"--devices", "N", collective, "collective", "use the first N GPUs (default: all)"},
+    {"--size", "SIZE", collective, "collective", "payload (default: 100MiB)",
+     "size", recorded(member<&Request::collective, &CollectiveOptions::size>, size_chosen)},
+    {"--sizes", "FROM..TO", collective, "collective", "payloads from FROM to TO, doubling",
+     "sizes", member<&Request::collective, &CollectiveOptions::sizes>},
+    {"--devices", "N", collective, "collective", "use the first N GPUs (default: all)",
+     "devices", member<&Request::collective, &CollectiveOptions::devices>, {.least = 2}},
 
     {"--papers", "", validation, "validate",
-     "check the claims of the papers behind the strategies"},
+     "check the claims of the papers behind the strategies",
+     "papers", member<&Request::validation, &ValidationOptions::papers>},
     {"--published", "", validation, "validate",
-     "check published measurements, each simulated from scratch"},
+     "check published measurements, each simulated from scratch",
+     "published", member<&Request::validation, &ValidationOptions::published>},
     {"--data", "FILE", validation, "validate",
      "with --published: score the rows of this CSV file instead; built-in rows still calibrate",
-     "", {}, {.repeats = true}},
+     "data", recorded(member<&Request::validation, &ValidationOptions::data>, data_files),
+     {.repeats = true}},
     {"--quick", "", validation, "validate",
-     "with --published: skip rows that take more than about a second"},
+     "with --published: skip rows that take more than about a second",
+     "quick", member<&Request::validation, &ValidationOptions::quick>},
 
-    {"-o", "FILE", output, "plan calibrate",
+    {"-o", "FILE", output, "plan calibrate rerun",
      "write the plan or profile to this file; '-' is standard output, here and with other "
      "files, and the report then goes to standard error"},
     {"--dag", "FILE", output, "plan",
@@ -261,7 +289,6 @@ constexpr Option table[] = {
      "LaTeX table"},
     {"--no-timeline", "", output, runs,
      "leave the timelines out of the page, which makes it small"},
-    {"--top", "N", output, "explain", "list only the N layers with the most work"},
     {"--no-timings", "", output, plans,
      "leave out wall-clock times, so that runs compare byte for byte",
      "", member<&Request::timings>},

@@ -41,13 +41,15 @@ constexpr std::array<std::string_view, 10> spellings(OptionGroup) {
           "Hardware", "Collective", "Validation", "Output", "Reproduction of papers"};
 }
 
-/// The member of a Request that an option sets. All null: a verb reads the option itself.
+/// The member of a Request that an option sets. All null: of files that are written and of how a
+/// result is printed, which the verb or main reads itself.
 struct OptionMember {
   void (*read)(Request& request, const Option& option, const std::vector<std::string>& texts);
-  nlohmann::ordered_json (*json)(const Experiment& experiment);  ///< for `inputs`
-  nlohmann::ordered_json (*schema)(const Option& option);        ///< of that JSON
-  std::vector<std::string> (*spellings)();                       ///< of an enum; else empty
-  std::string (*fallback)();                                     ///< the default; empty: none
+  /// For `inputs`; the experiment is null with verbs that load none.
+  nlohmann::ordered_json (*json)(const Request& request, const Experiment* experiment);
+  nlohmann::ordered_json (*schema)(const Option& option);  ///< of that JSON
+  std::vector<std::string> (*spellings)();                 ///< of an enum; else empty
+  std::string (*fallback)();                               ///< the default; empty: none
 };
 
 struct OptionRules {

@@ -211,15 +211,16 @@ std::map<std::string, std::int64_t> parse_dims(const std::vector<std::string>& t
 }
 
 sim::NcclVersion parse_nccl_version(std::string_view text, std::string_view where) {
-  const std::size_t dot = text.find('.');
-  const std::size_t end = dot == text.npos ? dot : text.find('.', dot + 1);
-  if (dot == text.npos || text.substr(0, dot) != "2") {
+  const std::vector<std::string> parts = split_at(text, '.');
+  const bool whole = std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+  });
+  if (!whole || parts.size() < 2 || parts.size() > 3 || parts[0] != "2") {
     throw InputError(std::string(where), fmt::format("'{}'", text),
-                     "accepted: a version from 2.0 on, as in 2.18 or 2.18.6");
+                     "accepted: a version from 2.0 on, in digits alone, as in 2.18 or 2.18.6");
   }
   constexpr std::int64_t most = 99;
-  const std::size_t length = end == text.npos ? text.npos : end - dot - 1;
-  return {2, static_cast<std::int32_t>(parse_whole(text.substr(dot + 1, length), where, 0, most))};
+  return {2, static_cast<std::int32_t>(parse_whole(parts[1], where, 0, most))};
 }
 
 void check_used(const Request& request, const Network& network, const std::vector<Plan>& plans) {

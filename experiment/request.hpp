@@ -27,6 +27,21 @@ struct HardwareOptions {
   std::string backend = "auto", partition, measured;
 };
 
+/// What 'collective' times.
+struct CollectiveOptions {
+  std::string kind;           ///< no option but its argument
+  std::optional<Bytes> size;  ///< payload; absent: `default_payload`
+  std::string sizes;          ///< "1KiB..1GiB"
+  std::optional<std::int64_t> devices;
+};
+constexpr Bytes default_payload{100 * 1024 * 1024};
+
+/// What 'validate' compares with.
+struct ValidationOptions {
+  bool papers = false, published = false, quick = false;
+  std::vector<std::string> data;  ///< files of measurements
+};
+
 /// What the user asked for; the table of options says which member belongs to which option. Absent
 /// optionals and empty texts were not given.
 struct Request : strategies::StrategyOptions {
@@ -51,6 +66,9 @@ struct Request : strategies::StrategyOptions {
   std::vector<std::string> interference;  ///< "tensor/communication=1.2"
   bool hardware = false;                  ///< --hw
   HardwareOptions hw;
+  CollectiveOptions collective;
+  ValidationOptions validation;
+  std::optional<std::int64_t> top;  ///< layers to list
   bool timings = true;
   bool wide = false;  ///< all columns for people, too
   // Not options:

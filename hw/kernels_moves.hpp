@@ -195,6 +195,7 @@ class OpKernels {
   void reduce_scatter(const Collective& op, const Shares& shares,
                       const std::vector<DeviceId>& group, std::size_t m, Actions& out) {
     const std::vector<TensorSlice> to = tensor_slices(dag_, group[m], op.target, shares.regions[m]);
+    const bool writes = op.slice == op.target || op.target.role == Role::activation;
     for (std::size_t p = 0; p < to.size(); ++p) {
       if (to[p].region.empty()) continue;
       std::vector<View<T>> from;
@@ -202,8 +203,8 @@ class OpKernels {
         from.push_back(
             engine_.view_of(tensor_slices(dag_, device, op.slice, shares.regions[m])[p]));
       }
-      add_sum(from, {engine_.view(to[p].key)}, to[p].region, 0, to[p].region.volume(),
-              !(op.slice == op.target), out);
+      add_sum(from, {engine_.view(to[p].key)}, to[p].region, 0, to[p].region.volume(), !writes,
+              out);
     }
   }
 

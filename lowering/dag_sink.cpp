@@ -104,13 +104,18 @@ OpId DagSink::kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, Af
       once(after));
 }
 
-OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, std::int32_t m, After& after) {
+OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
+                        std::int32_t m, After& after) {
   const Slice from = slice(output(id), Role::partial_sum, m, sum.region);
   const Slice to = slice(output(id), Role::activation, m, sum.region);
   if (sum.devices.size() == 1)
     return dag_.add(Local{LocalKind::copy, sum.devices[0], from, to}, once(after));
-  return dag_.add(Collective{CollectiveKind::all_reduce, dag_.intern(sum.devices), from, to}, {},
-                  Stream::tensor, once(after));
+  Shares shares;
+  for (const Region& region : how.shares) shares.regions.push_back(dag_.intern(region));
+  const CollectiveKind kind =
+      how.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
+  return dag_.add(Collective{kind, dag_.intern(sum.devices), from, to}, shares, Stream::tensor,
+                  once(after));
 }
 
 OpId DagSink::arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,

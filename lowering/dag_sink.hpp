@@ -37,7 +37,8 @@ class DagSink {
   void begin(const PlanFragments& parts);
 
   Op kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, After& after);
-  Op sum_parts(LayerId id, const LayerFragment::Sum& sum, std::int32_t m, After& after);
+  Op sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
+               std::int32_t m, After& after);
   Op arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,
             After& after);
   Op arrive_leg(LayerId id, const FanOut::Arrival& arrival, std::size_t leg, std::int32_t m,

@@ -123,7 +123,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
       devices.push_back(fragment.devices[static_cast<std::size_t>(c)]);
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    fragment.sums.push_back({std::move(members), std::move(devices), key.second, {}});
+    fragment.sums.push_back({std::move(members), std::move(devices), key.second});
   }
   if (pricer_ != nullptr) price(fragment, id);
   return fragment;
@@ -141,12 +141,6 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
     fragment.forward.push_back(time(Pass::forward));
     fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
     fragment.weights.push_back(back && two && parameters ? time(Pass::backward_weights) : 0);
-  }
-  for (LayerFragment::Sum& sum : fragment.sums) {
-    const Bytes payload{sum.region.volume() * element_};
-    sum.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
-                                        : pricer_->communications.ring(CollectiveKind::all_reduce,
-                                                                       sum.devices, payload);
   }
 }
 
@@ -175,11 +169,72 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
   return known.emplace(std::move(key), make_fan_out(producer, numbers)).first->second;
 }
 
+namespace {
+
+/// By device of a sum, the box of it that `needs` ask for; nothing unless these are disjoint and
+/// make up all of it.
+std::vector<Region> shares_of(const LayerFragment::Sum& sum, std::span<const Need> needs) {
+  std::vector<Region> shares(sum.devices.size());
+  for (const Need& need : needs) {
+    const auto at = std::lower_bound(sum.devices.begin(), sum.devices.end(), need.device);
+    if (at == sum.devices.end() || *at != need.device || need.region.empty()) continue;
+    const Region wanted = intersect(need.region, sum.region);
+    if (wanted.empty()) continue;
+    Region& share = shares[static_cast<std::size_t>(at - sum.devices.begin())];
+    share = hull(share, wanted);
+  }
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i].rank() == 0) return {};
+    elements += shares[i].volume();
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!intersect(shares[i], shares[j]).empty()) return {};
+    }
+  }
+  return elements == sum.region.volume() ? shares : std::vector<Region>{};
+}
+
+}  // namespace
+
+std::vector<FanOut::PartsSum> Fragments::make_parts_sums(const LayerFragment& home,
+                                                         std::span<const Need> needs,
+                                                         std::vector<Cell>& cells) const {
+  std::vector<FanOut::PartsSum> sums;
+  for (const LayerFragment::Sum& sum : home.sums) {
+    FanOut::PartsSum& one = sums.emplace_back();
+    const bool one_cell_each = sum.devices.size() == sum.cells.size();
+    if (sum.devices.size() > 1 && one_cell_each) one.shares = shares_of(sum, needs);
+    for (std::size_t i = 0; i < one.shares.size(); ++i) {
+      for (const std::int32_t c : sum.cells) {
+        Cell& cell = cells[static_cast<std::size_t>(c)];
+        if (cell.device == sum.devices[i]) cell.part.out = one.shares[i];
+      }
+    }
+    if (pricer_ == nullptr) continue;
+    const Bytes payload{sum.region.volume() * element_};
+    const CollectiveKind kind =
+        one.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
+    one.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
+                                        : pricer_->communications.ring(kind, sum.devices, payload);
+  }
+  return sums;
+}
+
 FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
   const LayerFragment& home = layer(producer, numbers[producer.index()]);
   const std::vector<Consumer>& readers = structure_.readers[producer.index()];
-  TensorLayout layout(home.cells);
   FanOut fan_out;
+  std::vector<std::vector<Need>> needed;  // by reader
+  std::vector<Need> all_needed;
+  for (const Consumer& reader : readers) {
+    needed.push_back(needs(reader, layer(reader.layer, numbers[reader.layer.index()])));
+    if (!home.sums.empty())
+      all_needed.insert(all_needed.end(), needed.back().begin(), needed.back().end());
+  }
+  std::vector<Cell> held = home.cells;
+  fan_out.sums = make_parts_sums(home, all_needed, held);
+  // Gradients return to all of what a cell computes, also where it keeps a share of the sum.
+  TensorLayout layout(std::move(held)), computed(home.cells);
   std::vector<GradientReturn> backs(readers.size());
   std::vector<LayerId> first_reader;  // by arrival
   std::vector<std::int32_t> additions(home.cells.size(), 0);
@@ -188,7 +243,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   };
   for (std::size_t r = 0; r < readers.size(); ++r) {
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
-    const std::vector<Need> wanted = needs(readers[r], reader);
+    const std::vector<Need>& wanted = needed[r];
     FanOut::Edge& edge = fan_out.edges.emplace_back();
     cells_kept_ += reader.cells.size();
     edge.sources = layout.bring(wanted, cluster_);
@@ -196,7 +251,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     edge.gradient = returns_ && structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];
     if (!edge.gradient) continue;
-    backs[r] = return_gradients(layout, wanted);
+    backs[r] = return_gradients(computed, wanted);
     edge.direct = backs[r].direct;
     if (edge.direct) {
       for (std::int32_t& count : additions) ++count;
@@ -220,11 +275,11 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   for (std::size_t r = 0; r < readers.size(); ++r) {
     if (!fan_out.edges[r].gradient || backs[r].direct) continue;
     const LayerFragment& reader = layer(readers[r].layer, numbers[readers[r].layer.index()]);
-    returning.push_back({needs(readers[r], reader), &backs[r]});
+    returning.push_back({needed[r], &backs[r]});
     joint_readers.push_back(&reader);
     fan_out.joint.edges.push_back(static_cast<std::int32_t>(r));
   }
-  const JointReturn joint_return = parsim::lowering::joint_return(layout, returning);
+  const JointReturn joint_return = parsim::lowering::joint_return(computed, returning);
   const bool apart = joint_return.given.empty();
   if (apart) fan_out.joint.edges.clear();
   const auto count = [&](const GradientReturn& back) {

@@ -32,7 +32,6 @@ struct LayerFragment {
     std::vector<std::int32_t> cells;
     std::vector<DeviceId> devices;  ///< one: it only copies
     Region region;
-    PricedCommunication price;
   };
   std::vector<Sum> sums;
 };
@@ -47,6 +46,13 @@ struct FanOut {
     std::size_t first_leg = 0;  ///< among those of all arrivals
     LayerId reader;             ///< the first that needs it
   };
+  /// How the producer's partial sums are summed: by an all-reduce, or, where each device needs a
+  /// share of its own, by a reduce-scatter.
+  struct PartsSum {
+    std::vector<Region> shares;  ///< by device of the sum; empty: an all-reduce
+    PricedCommunication price;
+  };
+  std::vector<PartsSum> sums;  ///< as in LayerFragment::sums
   std::vector<Arrival> arrivals;
   std::size_t legs = 0;  ///< of all arrivals
   /// Contributions of one kind to one cell that wait in a receive buffer until its device adds
@@ -168,6 +174,10 @@ class Fragments {
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
+  /// How the partial sums of a layer are summed, and what its cells hold of the output afterwards.
+  [[nodiscard]] std::vector<FanOut::PartsSum> make_parts_sums(const LayerFragment& home,
+                                                              std::span<const Need> needs,
+                                                              std::vector<Cell>& cells) const;
   void make_joint(FanOut::Joint& joint, const std::vector<const LayerFragment*>& readers,
                   const JointReturn& joint_return, const LayerFragment& home,
                   const std::vector<std::int32_t>& additions);

@@ -48,7 +48,7 @@ std::vector<Region> pieces_of(const Contribution& c, const Region& part) {
   return boxes.size() < 2 ? boxes : disjoint(boxes);
 }
 
-/// Reduce-scatter, all-reduce or all-to-all, if the component is one of them.
+/// Reduce-scatter, all-reduce, all-gather or all-to-all, if the component is one of them.
 std::optional<Movement> collective(const TensorLayout& tensor, std::span<const Flow> flows,
                                    const std::map<DeviceId, Contribution>& given) {
   std::set<DeviceId> devices;
@@ -100,6 +100,11 @@ std::optional<Movement> collective(const TensorLayout& tensor, std::span<const F
                                        [&](const Flow& flow) { return flow.piece == owns[0]; });
   if (all_pairs && same_part && whole_parts) {
     return Movement{Pattern::all_reduce, members, {owns[0]}, {}, producers, {}, {}, {}};
+  }
+  const bool all_give =
+      std::none_of(gives.begin(), gives.end(), [](const Region& gift) { return gift.empty(); });
+  if (all_pairs && same_part && all_give && exact_union(gives) == owns[0]) {
+    return Movement{Pattern::all_gather, members, gives, {}, producers, {}, {}, {}};
   }
   std::size_t between = 0;
   for (const auto& [from, to] : pairs) between += from != to ? 1 : 0;
@@ -287,7 +292,8 @@ std::int64_t elements_moved(const GradientReturn& back) {
       }
     } else if (movement.pattern == Pattern::all_reduce) {
       moved *= 2 * (n - 1);
-    } else if (movement.pattern == Pattern::reduce_scatter) {
+    } else if (movement.pattern == Pattern::reduce_scatter ||
+               movement.pattern == Pattern::all_gather) {
       moved *= n - 1;
     } else if (movement.pattern == Pattern::local_add) {
       moved = 0;

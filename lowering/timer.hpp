@@ -70,8 +70,9 @@ class Timer {
     }
     return op;
   }
-  Op sum_parts(LayerId, const LayerFragment::Sum& sum, std::int32_t, After after) {
-    return occupy(sum.price, Stream::tensor, after);
+  Op sum_parts(LayerId, const LayerFragment::Sum&, const FanOut::PartsSum& how, std::int32_t,
+               After after) {
+    return occupy(how.price, Stream::tensor, after);
   }
   Op arrive(LayerId, const FanOut::Arrival& arrival, std::int32_t, Stream stream, After after) {
     return occupy(arrival.price, stream, after);

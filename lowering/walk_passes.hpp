@@ -195,10 +195,12 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
     ready[c] = Sink::done(op);
     ran(id, device, op);
   }
-  for (const LayerFragment::Sum& sum : layer.sums) {
+  for (std::size_t s = 0; s < layer.sums.size(); ++s) {
+    const LayerFragment::Sum& sum = layer.sums[s];
     After after = Sink::nothing();
     for (const std::int32_t c : sum.cells) Sink::add(after, ready[c]);
-    const When summed = Sink::done(sink_.sum_parts(id, sum, m, after));
+    const FanOut::PartsSum& how = parts_.fans[id.index()]->sums[s];
+    const When summed = Sink::done(sink_.sum_parts(id, sum, how, m, after));
     for (const std::int32_t c : sum.cells) ready[c] = summed;
   }
 }

@@ -38,19 +38,24 @@ std::vector<std::string> without_files(const std::vector<std::string>& command) 
   return kept;
 }
 
-/// What the row of each option records, and what was found out for it.
-Json inputs(const experiment::Experiment& experiment) {
-  const experiment::Request& request = experiment.request;
+/// What the row of each option of the verb records, and what was found out for it; `experiment` may
+/// be null.
+Json inputs(const experiment::Request& request, const experiment::Experiment* experiment) {
   Json json = {{"command", without_files(request.command)}, {"verb", request.verb}};
+  if (!request.collective.kind.empty()) json["kind"] = request.collective.kind;
+  const bool planned = experiment != nullptr && experiment->plan;
   for (const experiment::Option& option : experiment::options()) {
-    if (option.key.empty() || (experiment.plan && !option.is_recorded_with_plan())) continue;
-    json[std::string(option.key)] = option.member.json(experiment);
+    if (option.key.empty() || !option.is_for(request.verb)) continue;
+    if (planned && !option.is_recorded_with_plan()) continue;
+    json[std::string(option.key)] = option.member.json(request, experiment);
   }
-  const std::optional<std::string> attention = experiment::attention_of(experiment.network);
-  json["attention"] =
-      attention ? Json{{"kernels", *attention}, {"by_default", experiment.attention_by_default}}
-                : Json(nullptr);
-  json["launch_interval_s"] = request.sim.launch_interval.count();
+  if (experiment != nullptr) {
+    const std::optional<std::string> attention = experiment::attention_of(experiment->network);
+    json["attention"] =
+        attention ? Json{{"kernels", *attention}, {"by_default", experiment->attention_by_default}}
+                  : Json(nullptr);
+    json["launch_interval_s"] = request.sim.launch_interval.count();
+  }
   json["simgrid"] = nullptr;
   if (request.sim.fidelity != sim::Fidelity::analytic && request.sim.engine != sim::Engine::fast) {
     json["simgrid"] = {{"version", sim::simgrid_version()}, {"settings", sim::simgrid_settings()}};
@@ -183,13 +188,20 @@ Json result_json(const experiment::Experiment& experiment, const experiment::Run
 
 std::string version() { return PARSIM_VERSION; }
 
+std::string with_inputs(const std::string& json, const experiment::Request& request) {
+  Json result = Json::parse(json);
+  result["version"] = version();
+  result["inputs"] = inputs(request, nullptr);
+  return text_of(result);
+}
+
 std::string inputs_json(const experiment::Experiment& experiment) {
-  return text_of(inputs(experiment));
+  return text_of(inputs(experiment.request, &experiment));
 }
 
 std::string simulation_json(const experiment::Experiment& experiment,
                             const experiment::RunResult& result, const std::string& advice) {
-  Json json = result_json(experiment, result, inputs(experiment));
+  Json json = result_json(experiment, result, inputs(experiment.request, &experiment));
   if (!advice.empty()) json["advice"] = advice;
   return text_of(json);
 }
@@ -198,7 +210,7 @@ std::string comparison_json(const experiment::Experiment& experiment,
                             const std::vector<experiment::RunResult>& results,
                             const std::string& best, const experiment::Scaling* scaling,
                             const std::string& advice) {
-  const Json shared = inputs(experiment);
+  const Json shared = inputs(experiment.request, &experiment);
   Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
   if (!advice.empty()) json["advice"] = advice;
   if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
@@ -222,7 +234,7 @@ std::string plan_summary_json(const experiment::Experiment& experiment,
   json["warnings"] = experiment.warnings;
   json["seed"] = experiment.request.seed;
   json["version"] = version();
-  json["inputs"] = inputs(experiment);
+  json["inputs"] = inputs(experiment.request, &experiment);
   return text_of(json);
 }
 

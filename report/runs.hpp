@@ -43,6 +43,8 @@ namespace parsim::report {
                                           const std::string& best,
                                           const experiment::Scaling* scaling,
                                           const std::string& advice);
+/// The JSON object with `version` and `inputs`, of verbs that load no Experiment.
+[[nodiscard]] std::string with_inputs(const std::string& json, const experiment::Request& request);
 /// All inputs of a result, as JSON.
 [[nodiscard]] std::string inputs_json(const experiment::Experiment& experiment);
 /// The plan of a strategy, and the files it was written to ("" if not). Without files the JSON is

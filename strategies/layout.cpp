@@ -67,6 +67,7 @@ class LayoutPlanner {
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
+    note_unused_gpus(plan);
     plan.buckets = gradient_buckets(input_);
     return plan;
   }
@@ -143,7 +144,8 @@ class LayoutPlanner {
     all.resize(count);
     std::vector<bool> disagree(count);
     for (const std::size_t size : sizes) {
-      const std::vector<std::vector<Cut>> split = tensor::split(input_.network, size);
+      const std::vector<std::vector<Cut>> split =
+          tensor::split(input_.network, size, input_.sequence_parallel);
       for (std::size_t l = 0; l < count; ++l) {
         const Cut& cut = split[l].at(0);
         if (!all[l].sizes.empty() && all[l].dim != cut.dim) disagree[l] = true;
@@ -336,6 +338,19 @@ class LayoutPlanner {
     plan.notes.push_back(
         fmt::format("stage {}: {} of {} replicas are idle: a micro-batch has only {}", stage, idle,
                     shares.size(), counted(samples(), "sample")));
+  }
+
+  void note_unused_gpus(Plan& plan) const {
+    std::set<DeviceId> used;
+    for (const LayoutStage& stage : layout_.stages) {
+      for (const DeviceGroup& group : stage.groups) used.insert(group.begin(), group.end());
+    }
+    const std::vector<DeviceId> gpus = devices_of(input_.cluster, DeviceKind::gpu);
+    const auto idle =
+        std::count_if(gpus.begin(), gpus.end(), [&](DeviceId gpu) { return !used.contains(gpu); });
+    if (idle == 0) return;
+    plan.notes.push_back(
+        fmt::format("{} of {} GPUs idle: in no group of the layout", idle, gpus.size()));
   }
 
   const StrategyInput& input_;

@@ -118,6 +118,28 @@ std::vector<std::size_t> uneven_placement(const Claim& claim) {
                                                                : counts;
 }
 
+/// Throws InputError for a text that does not say what connects GPUs.
+[[noreturn]] void refuse_interconnect(const Claim& claim, std::string_view text) {
+  const std::vector<std::string> known = {"NVLink", "NVSwitch", "PCIe"};
+  std::string hint;
+  for (const std::string& word : split_at(text, ' ')) {
+    if (hint.empty() && std::find(known.begin(), known.end(), word) == known.end()) {
+      hint = did_you_mean(word, known);
+    }
+  }
+  throw InputError(location_of(claim, "interconnect"), fmt::format("'{}'", text),
+                   fmt::format("accepted: a text that names NVLink, NVSwitch or PCIe, and between "
+                               "machines ports with their rate, as in 'NVLink4 + 8x400 Gb/s'{}",
+                               hint));
+}
+
+/// The ports between machines. Without any text: one of 100 Gbit/s, a guess.
+NetworkPorts ports_between(const Claim& claim, std::string_view text) {
+  const std::optional<NetworkPorts> ports = network_ports(text);
+  if (!ports && !text.empty()) refuse_interconnect(claim, text);
+  return ports.value_or(NetworkPorts{});
+}
+
 std::string built_call(const Claim& claim) {
   const std::string device = device_of(claim), interconnect = column(claim, "interconnect");
   const DeviceModel& model = topologies::device_model(device, location_of(claim, "gpu"));
@@ -130,6 +152,11 @@ std::string built_call(const Claim& claim) {
   }
   const bool nvlink = (contains(interconnect, "nvlink") || contains(interconnect, "nvswitch")) &&
                       !contains(interconnect, "without nvlink");
+  if (each > 1 && !nvlink && !interconnect.empty() && !contains(interconnect, "pcie") &&
+      !contains(interconnect, "nvlink")) {
+    refuse_interconnect(claim, interconnect);
+  }
+  // Without any text: PCIe of the GPU's generation.
   const double inside = nvlink ? nvlink_rate(model.architecture) : pcie_rate(interconnect, model);
   if (nodes == 1) {
     const bool sockets =
@@ -146,7 +173,7 @@ std::string built_call(const Claim& claim) {
     return fmt::format("star:{},device={},rate={}GB/s,latency={}", each, device, inside,
                        nvlink ? "1us" : "500ns");
   }
-  const NetworkPorts ports = network_ports(interconnect);
+  const NetworkPorts ports = ports_between(claim, interconnect);
   const double all = static_cast<double>(ports.count) * ports.gigabits / 8;
   // More ports than GPUs are bundled; fewer ports are shared evenly.
   std::int64_t cards = std::min(ports.count, each);
@@ -273,8 +300,7 @@ std::optional<double> take_count(std::string_view text) {
 
 }  // namespace
 
-NetworkPorts network_ports(std::string_view interconnect) {
-  NetworkPorts ports;
+std::optional<NetworkPorts> network_ports(std::string_view interconnect) {
   const std::string_view text = interconnect;
   // "8x HDR 200 Gb/s", "4x100 Gb/s", "32x100 Gb/s": ports and the rate of each; else
   // "(56 Gb/s)", "3200 Gb/s", "100GbE": a rate alone, of all ports together.
@@ -286,19 +312,21 @@ NetworkPorts network_ports(std::string_view interconnect) {
     const std::optional<double> rate = take_number(before);
     if (!rate) continue;
     const std::optional<double> count = take_count(before);
-    if (count && *count >= 1 && *count <= 1e6) return {static_cast<std::int64_t>(*count), *rate};
+    if (count && *count >= 1 && *count <= 1e6) {
+      return NetworkPorts{static_cast<std::int64_t>(*count), *rate};
+    }
     if (!alone) alone = rate;
   }
   if (alone) {
-    if (*alone <= 400) return {1, *alone};
-    return {8, *alone / 8};  // no single port is that fast
+    if (*alone <= 400) return NetworkPorts{1, *alone};
+    return NetworkPorts{8, *alone / 8};  // no single port is that fast
   }
   constexpr std::pair<std::string_view, double> generations[] = {
       {"NDR", 400}, {"HDR", 200}, {"EDR", 100}, {"FDR", 56}, {"QDR", 40}};
   for (const auto& [word, rate] : generations) {
-    if (text.find(word) != std::string::npos) return {1, rate};
+    if (text.find(word) != std::string::npos) return NetworkPorts{1, rate};
   }
-  return ports;
+  return std::nullopt;
 }
 
 }  // namespace parsim::validation

@@ -2,6 +2,8 @@
 // row.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,12 +39,12 @@ namespace parsim::validation {
                                         std::int64_t otherwise);
 
 /// The network ports of a machine, from texts such as "8x HDR 200 Gb/s" or "InfiniBand FDR (56
-/// Gb/s)"; one of 100 Gbit/s, a guess, if the text has neither.
+/// Gb/s)"; nothing if the text has neither.
 struct NetworkPorts {
   std::int64_t count = 1;
   double gigabits = 100;  ///< of one port
   friend bool operator==(const NetworkPorts&, const NetworkPorts&) = default;
 };
-[[nodiscard]] NetworkPorts network_ports(std::string_view interconnect);
+[[nodiscard]] std::optional<NetworkPorts> network_ports(std::string_view interconnect);
 
 }  // namespace parsim::validation

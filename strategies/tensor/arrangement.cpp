@@ -58,7 +58,7 @@ Arranging::Arranging(const StrategyInput& input)
 
 const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t degree) {
   const auto [at, fresh] = cuts_.try_emplace(degree);
-  if (fresh) at->second = split(input_.network, degree);
+  if (fresh) at->second = split(input_.network, degree, input_.sequence_parallel);
   return at->second;
 }
 
@@ -122,19 +122,30 @@ double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cut
   if (group.size() < 2 || layer.kind.as<Input>() != nullptr) return 0;
   const std::vector<Cut>& own = cuts[id.index()];
   const Bytes payload{layer.out.elements() * samples * element_bytes(input_.precision)};
-  bool parts_read = false, all_read = false;
+  bool parts_read = false, all_read = false, tokens_read = false;
   for (const Consumer& reader : readers_[id.index()]) {
     if (input_.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // by sample
-    const bool by_all = cuts[reader.layer.index()][0].dim == Dim::replica;
-    (by_all ? all_read : parts_read) = true;
+    const Dim dim = cuts[reader.layer.index()][0].dim;
+    if (dim == Dim::token && held_whole(own)) {
+      tokens_read = true;
+    } else if (!(dim == Dim::token && own[0].dim == Dim::token)) {
+      (dim == Dim::replica ? all_read : parts_read) = true;
+    }
   }
   double time = 0;
   const auto add = [&](CollectiveKind kind) {
     time += input_.cost.collective(kind, group, payload).count();
   };
-  if (own[0].dim == Dim::in_channel) add(CollectiveKind::all_reduce);
+  const auto scatter_and_gather = [&] {
+    add(CollectiveKind::reduce_scatter);
+    add(CollectiveKind::all_gather);
+  };
+  const bool by_token = own[0].dim == Dim::token;
+  if (own[0].dim == Dim::in_channel && tokens_read) scatter_and_gather();
+  if (own[0].dim == Dim::in_channel && !tokens_read) add(CollectiveKind::all_reduce);
   if (held_whole(own) && parts_read) add(CollectiveKind::all_reduce);
-  if (!held_whole(own) && all_read) add(CollectiveKind::all_gather);
+  if (by_token && (parts_read || all_read)) scatter_and_gather();
+  if (!by_token && !held_whole(own) && all_read) add(CollectiveKind::all_gather);
   return time;
 }
 

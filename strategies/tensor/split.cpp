@@ -180,14 +180,50 @@ bool relieve(const Network& network, const std::vector<std::vector<Cut>>& cuts,
   return marked;
 }
 
+/// Whether a value is a parameter, or a slice of one.
+bool is_learned(const Network& network, LayerId id) {
+  const Layer& layer = network[id];
+  if (layer.kind.as<Slicing>() != nullptr) return is_learned(network, layer.inputs[0]);
+  return layer.kind.as<Learned>() != nullptr;
+}
+
+/// Cuts by token what all devices would do between a sum of partial results and the next product:
+/// norms, additions, dropout, and the embeddings before the first block.
+void cut_by_token(const Network& network, std::size_t degree, std::vector<std::vector<Cut>>& cuts) {
+  std::vector<bool> by_token(network.layers.size());
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    const bool table = layer.kind.as<Embedding>() != nullptr;
+    const bool cheap = table || layer.kind.as<Norm>() != nullptr ||
+                       layer.kind.as<Activation>() != nullptr ||
+                       layer.kind.as<Combine>() != nullptr || layer.kind.as<Dropout>() != nullptr;
+    if (!cheap || cuts[l][0].dim != Dim::replica) continue;
+    const bool ready = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](LayerId in) {
+      const bool is_sum = cuts[in.index()][0].dim == Dim::in_channel;
+      return is_sum || by_token[in.index()] || is_learned(network, in) ||
+             (table && network[in].kind.as<Input>() != nullptr);
+    });
+    const std::vector<Dim> dims =
+        cuttable_dims(layer.kind, input_shapes(network, LayerId{l}), layer.out);
+    const bool allowed = std::find(dims.begin(), dims.end(), Dim::token) != dims.end() &&
+                         layer.out.extent(Dim::token) >= static_cast<std::int64_t>(degree);
+    if (!ready || !allowed) continue;
+    by_token[l] = true;
+    cuts[l] = {{Dim::token, even_split(layer.out.extent(Dim::token), degree)}};
+  }
+}
+
 }  // namespace
 
-std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree) {
+std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
+                                    bool sequence_parallel) {
   if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
   std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
   while (true) {
     std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all).run();
-    if (alike(network, cuts, by_all) && !relieve(network, cuts, tried, by_all)) return cuts;
+    if (!alike(network, cuts, by_all) || relieve(network, cuts, tried, by_all)) continue;
+    if (sequence_parallel) cut_by_token(network, degree, cuts);
+    return cuts;
   }
 }
 

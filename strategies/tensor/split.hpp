@@ -22,6 +22,13 @@ namespace parsim::strategies::tensor {
 ///
 /// This is the split of Shoeybi et al. 2019 ("Megatron-LM", section 3) for transformers, found from
 /// the regions that layers read, so that it holds for any network. Degree 1: no cuts.
-[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree);
+///
+/// sequence_parallel   what all devices would do between a sum and the next product (norms,
+///                     additions, dropout) is cut by token: the all-reduce of the sum becomes a
+///                     reduce-scatter before and an all-gather after, and every device keeps its
+///                     tokens' activations only (Korthikanti et al. 2022, "Reducing Activation
+///                     Recomputation in Large Transformer Models", section 4.2.2)
+[[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
+                                                  bool sequence_parallel = false);
 
 }  // namespace parsim::strategies::tensor

@@ -31,10 +31,33 @@ Words and_also(Words words, const Words& more) {
   return words;
 }
 
+bool takes(const Verb& verb, std::string_view flag) {
+  const std::vector<const experiment::Option*> taken = options_of(verb);
+  return std::any_of(taken.begin(), taken.end(),
+                     [&](const experiment::Option* option) { return option->flag == flag; });
+}
+
 json inputs_of(const Words& command) {
-  const experiment::Experiment experiment(
-      experiment::make_request(parse_command_line(command).arguments));
+  const CommandLine line = parse_command_line(command);
+  if (!takes(*line.verb, "--network") || !takes(*line.verb, "--cluster")) {
+    return json::parse(
+        report::with_inputs("{}", experiment::read_options(line.arguments)))["inputs"];
+  }
+  const experiment::Experiment experiment(experiment::make_request(line.arguments));
   return json::parse(report::inputs_json(experiment));
+}
+
+/// The verb with its argument, if it has one, and those parts of the question that it takes, except
+/// what `instead` asks.
+Words asked_of(const Verb& verb, const Words& instead) {
+  Words command = {std::string(verb.name)};
+  for (const Word& word : verb.words) command.push_back(word.choices.front());
+  for (std::size_t i = 0; i < question.size(); i += 2) {
+    if (!takes(verb, question[i])) continue;
+    if (std::find(instead.begin(), instead.end(), question[i]) != instead.end()) continue;
+    command = and_also(command, {question[i], question[i + 1]});
+  }
+  return and_also(command, instead);
 }
 
 /// Options with values that are no closed set, and what they need to be accepted.
@@ -60,6 +83,7 @@ class Samples {
               {"--layout", {layout}},
               {"--batch", {"48"}},
               {"--scaling", {"1,2"}},
+              {"--top", {"3"}},
               {"--tp", {"2"}},
               {"--pp", {"2"}},
               {"--dp", {"2"}},
@@ -83,11 +107,15 @@ class Samples {
               {"--interference", {"tensor/communication=2"}},
               {"--hw-backend", {"host", "--hw"}},
               {"--hw-partition", {"64,32", "--hw"}},
-              {"--hw-measured", {folder_.write("measured.json", "{}"), "--hw"}}};
+              {"--hw-measured", {folder_.write("measured.json", "{}"), "--hw"}},
+              {"--size", {"1MiB"}},
+              {"--sizes", {"1KiB..4KiB"}},
+              {"--devices", {"2"}},
+              {"--data", {folder_.write("rows.csv", "set\n")}}};
   }
 
   /// The question of a verb with another value of the option than the default.
-  [[nodiscard]] Words command(std::string_view verb, const experiment::Option& option) const {
+  [[nodiscard]] Words command(const Verb& verb, const experiment::Option& option) const {
     Words more = {std::string(option.flag)};
     if (const auto found = words_.find(option.flag); found != words_.end()) {
       more = and_also(more, found->second);
@@ -98,13 +126,8 @@ class Samples {
       std::erase(words, fallback);
       more.push_back(words.back());
     }
-    Words command = {std::string(verb)};
-    for (std::size_t i = 0; i < question.size(); i += 2) {
-      // What is asked instead of a part of the question.
-      if (std::find(more.begin(), more.end(), question[i]) != more.end()) continue;
-      command = and_also(command, {question[i], question[i + 1]});
-    }
-    return and_also(command, more);
+    if (!takes(verb, "--hw")) std::erase(more, "--hw");  // calibrate always has hardware
+    return asked_of(verb, more);
   }
 
  private:
@@ -114,11 +137,12 @@ class Samples {
 
 TEST_CASE("options: every option is in the inputs of a result, and rerun obeys it") {
   const Samples samples;
-  for (const std::string_view verb : {"compare", "simulate", "plan", "explain"}) {
-    const json plain = inputs_of(and_also({std::string(verb)}, question));
+  for (const Verb& verb : verbs()) {
+    if (!verb.computes) continue;
+    const json plain = inputs_of(asked_of(verb, {}));
     for (const experiment::Option& option : experiment::options()) {
-      if (!option.is_for(verb) || option.group == experiment::OptionGroup::output) continue;
-      CAPTURE(verb);
+      if (!option.is_for(verb.name) || option.group == experiment::OptionGroup::output) continue;
+      CAPTURE(verb.name);
       CAPTURE(option.flag);
       const std::string key(option.key);
       REQUIRE(!key.empty());
@@ -130,12 +154,28 @@ TEST_CASE("options: every option is in the inputs of a result, and rerun obeys i
   }
 }
 
+TEST_CASE("options: inputs have what the verb takes and nothing else") {
+  for (const Verb& verb : verbs()) {
+    CAPTURE(verb.name);
+    // What is asked of a network or cluster is computed; 'show' takes a name instead.
+    CHECK(verb.computes == (takes(verb, "--network") || takes(verb, "--cluster")));
+    if (!verb.computes) continue;
+    json inputs = inputs_of(asked_of(verb, {}));
+    for (const experiment::Option* option : options_of(verb))
+      inputs.erase(std::string(option->key));
+    for (const char* found : {"command", "verb", "attention", "launch_interval_s", "simgrid"}) {
+      inputs.erase(found);
+    }
+    CHECK(inputs == json::object());
+  }
+}
+
 TEST_CASE("options: the rows agree with the requests that they fill") {
-  const experiment::Request request;
   for (const experiment::Option& option : experiment::options()) {
     CAPTURE(option.flag);
-    CHECK(option.key.empty() ==
-          (option.member.json == nullptr || option.group == experiment::OptionGroup::output));
+    // Only where results go and how they are printed is no part of a question.
+    CHECK(option.key.empty() == (option.group == experiment::OptionGroup::output));
+    CHECK((option.key.empty() || option.member.read != nullptr));
     if (option.member.read == nullptr) continue;
     // The default is one of the words.
     const Words words = option.words();
@@ -143,6 +183,91 @@ TEST_CASE("options: the rows agree with the requests that they fill") {
     if (words.empty() || fallback.empty()) continue;
     CHECK(std::find(words.begin(), words.end(), fallback) != words.end());
   }
+}
+
+/// The JSON of a command, and of its rerun with more words.
+std::pair<json, json> twice(const testing::TemporaryFolder& folder, const Words& command,
+                            const Words& more = {}) {
+  const testing::Finished first = testing::run_program(PARSIM_PROGRAM, command, folder.folder());
+  CAPTURE(command.front());
+  CAPTURE(first.err);
+  REQUIRE(first.exit_code == 0);
+  folder.write("result.json", first.out);
+  const testing::Finished again = testing::run_program(
+      PARSIM_PROGRAM, and_also({"rerun", "result.json"}, more), folder.folder());
+  CAPTURE(again.err);
+  REQUIRE(again.exit_code == 0);
+  return {json::parse(first.out), json::parse(again.out)};
+}
+
+TEST_CASE("options: rerun takes what every verb that computes printed") {
+  const testing::TemporaryFolder folder;
+  const Words host = {"--hw-backend", "host", "--hw-partition", "64,32", "--network", "lenet5",
+                      "--batch",      "8",    "--strategy",     "data",  "--json"};
+  const auto [timed, timed_again] =
+      twice(folder, {"collective", "all-gather", "--cluster", question[3], "--sizes", "1KiB..4KiB",
+                     "--devices", "2", "--json"});
+  CHECK(timed["inputs"]["kind"] == "all-gather");
+  CHECK(timed["inputs"]["sizes"] == "1KiB..4KiB");
+  CHECK(timed["inputs"]["size"].is_null());
+  CHECK(timed["inputs"]["devices"] == 2);
+  CHECK(timed["results"].size() == 3);
+  CHECK(timed_again == timed);
+
+  const std::string rows = PARSIM_SOURCE_DIR "/tests/schemas/rows.csv";
+  const auto [scored, scored_again] =
+      twice(folder, {"validate", "--published", "--data", rows, "--quick", "--quiet", "--json"});
+  CHECK(scored["inputs"]["published"] == true);
+  CHECK(scored["inputs"]["papers"] == false);
+  CHECK(scored["inputs"]["data"][0]["given"] == rows);
+  CHECK(scored["inputs"]["data"][0]["fnv1a64"].is_string());
+  CHECK(scored_again == scored);
+
+  const auto [ran, ran_again] = twice(folder, and_also({"validate", "--hw"}, host));
+  CHECK(ran["inputs"]["hw_partition"] == "64,32");
+  CHECK(ran_again == ran);
+
+  const auto [told, told_again] = twice(
+      folder, and_also(and_also({"explain"}, question), {"--strategy", "data", "--batch", "2",
+                                                         "--top", "2", "--no-timings", "--json"}));
+  CHECK(told["inputs"]["top"] == 2);
+  CHECK(told["verdict"] == "fits");
+  CHECK(told["fits"] == true);
+  CHECK(told_again == told);
+
+  // Neither is overwritten unless asked.
+  auto [measured, measured_again] =
+      twice(folder, and_also({"calibrate", "-o", "profile.json"}, host), {"-o", "again.json"});
+  CHECK(measured_again["profile"] == "again.json");
+  measured_again["profile"] = measured["profile"];
+  CHECK(measured_again == measured);
+  CHECK(testing::read_text(folder.path("again.json")) ==
+        testing::read_text(folder.path("profile.json")));
+  auto [planned, planned_again] =
+      twice(folder, and_also(and_also({"plan", "-o", "plan.json"}, question),
+                             {"--strategy", "owt", "--no-timings", "--json"}));
+  CHECK(planned_again == json::parse(testing::read_text(folder.path("plan.json"))));
+}
+
+TEST_CASE("options: rerun refuses changed files of verbs without a network, and -o of others") {
+  const testing::TemporaryFolder folder;
+  const std::string cluster =
+      testing::read_text(PARSIM_SOURCE_DIR "/topologies/clusters/dgx-v100.toml");
+  folder.write("box.toml", cluster);
+  const auto [timed, again] = twice(
+      folder, {"collective", "broadcast", "--cluster", "box.toml", "--size", "1MiB", "--json"});
+  CHECK(again == timed);
+  const testing::Finished unused = testing::run_program(
+      PARSIM_PROGRAM, {"rerun", "result.json", "-o", "plan.json"}, folder.folder());
+  CHECK(unused.exit_code == 2);
+  CHECK(unused.err ==
+        "parsim: -o: 'result.json' records 'collective', which writes no such file; accepted: with "
+        "a result of plan or calibrate\n");
+  folder.write("box.toml", cluster + "\n");
+  const testing::Finished changed =
+      testing::run_program(PARSIM_PROGRAM, {"rerun", "result.json"}, folder.folder());
+  CHECK(changed.exit_code == 2);
+  CHECK(changed.err.find("'box.toml' has changed since") != std::string::npos);
 }
 
 TEST_CASE("options: rerun of the program gives the same bytes with options that others lack") {

@@ -132,6 +132,9 @@ TEST_CASE("layout: stages have the blocks, devices and samples that they name") 
             (second ? (cell.device == DeviceId{5} ? 1 : 3) : (cell.device == DeviceId{2} ? 1 : 3)));
     }
   }
+  CHECK(plan.notes == std::vector<std::string>{"1 of 6 GPUs idle: in no group of the layout"});
+  layout.stages[1].groups[1].push_back(DeviceId{3});
+  CHECK(strategies::plan_layout(input, layout).notes.empty());
 }
 
 TEST_CASE("layout: any degrees of stages and replicas compute what the unsplit network computes") {

@@ -317,8 +317,8 @@ void Interpreter::run_collective(const Collective& op, const Shares& shares) {
       for (std::size_t i = 0; i < group.size(); ++i) {
         const std::vector<Place> to = places(dag_, group[i], op.target, shares.regions[i]);
         for (std::size_t p = 0; p < to.size(); ++p) {
-          op.slice == op.target ? memory_.write(to[p].key, sums[i][p])
-                                : memory_.add(to[p].key, sums[i][p]);
+          const bool writes = op.slice == op.target || op.target.role == Role::activation;
+          writes ? memory_.write(to[p].key, sums[i][p]) : memory_.add(to[p].key, sums[i][p]);
         }
       }
     }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <stdexcept>
 
 #include "tests/support/interpreter.hpp"
@@ -16,7 +18,21 @@ constexpr double tolerance = 1e-9;
 class Comparison {
  public:
   Comparison(const Plan& plan, const ExecDag& dag, const Step& reference, Memory& memory)
-      : plan_(plan), dag_(dag), reference_(reference), memory_(memory) {}
+      : plan_(plan), dag_(dag), reference_(reference), memory_(memory) {
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const Op op = dag.op(OpId{i});
+      const auto* sum = std::get_if<Collective>(&op);
+      if (sum == nullptr || sum->kind != CollectiveKind::reduce_scatter ||
+          sum->target.role != Role::activation) {
+        continue;
+      }
+      const std::vector<DeviceId>& group = dag.group(sum->group);
+      for (std::size_t d = 0; d < group.size(); ++d) {
+        shares_[{dag.tensor(sum->slice.tensor).index, group[d]}].insert(
+            dag.region(dag.shares(OpId{i}).regions[d]));
+      }
+    }
+  }
 
   /// The first difference, in the order in which a step computes things.
   [[nodiscard]] std::string run() {
@@ -52,9 +68,15 @@ class Comparison {
   void each_cell(LayerId id, Role role, const Block& whole_tensor) {
     if (dag_.network[id].kind.as<Input>() != nullptr) return;
     for (const Cell& cell : cells(dag_.network, id, plan_.layers[id.index()], memory_.samples())) {
+      const auto shares = shares_.find({id.value, cell.device});
+      const bool scattered = role == Role::activation && shares != shares_.end();
       for (std::int32_t m = 0; m < memory_.micro_batches(); ++m) {
-        compare({cell.device, {Tensor::Kind::output, id.value, -1}, role, m}, cell.part.out,
-                whole_tensor, m * memory_.samples());
+        const auto check = [&](const Region& box) {
+          compare({cell.device, {Tensor::Kind::output, id.value, -1}, role, m}, box, whole_tensor,
+                  m * memory_.samples());
+        };
+        if (!scattered) check(cell.part.out);
+        for (const Region& share : scattered ? shares->second : std::set<Region>{}) check(share);
       }
     }
   }
@@ -113,6 +135,8 @@ class Comparison {
   const ExecDag& dag_;
   const Step& reference_;
   Memory& memory_;
+  /// What devices keep of a sum of partial sums that is scattered, by layer and device.
+  std::map<std::pair<std::int32_t, DeviceId>, std::set<Region>> shares_;
   std::string found_;
 };
 

@@ -159,6 +159,31 @@ TEST_CASE("published: collectives are timed on the machine the row describes") {
   CHECK(prediction.value.value() == doctest::Approx(7829 + 56 + 20 + 262.1).epsilon(1e-4));
 }
 
+TEST_CASE("published: an unknown interconnect is refused by name, not taken for PCIe") {
+  const auto reason = [](const std::string& machine, const std::string& interconnect) {
+    const auto claims = read_measurements(
+        "gpu,nodes,gpus_per_node,n_gpus,interconnect,collective,size_bytes,time_us_outofplace\n"
+        "A100-SXM4-80GB," +
+            machine + ",\"" + interconnect + "\",all_reduce,1073741824,8000\n",
+        "c.csv", "c");
+    return PublishedPredictor(claims)(claims[0]).reason;
+  };
+  const std::string accepted =
+      "accepted: a text that names NVLink, NVSwitch or PCIe, and between machines ports with their "
+      "rate, as in 'NVLink4 + 8x400 Gb/s'";
+  CHECK(reason("1,8,8", "NVLnk") ==
+        "c:2:interconnect: 'NVLnk'; " + accepted + "; did you mean 'NVLink'?");
+  CHECK(reason("1,8,8", "Infinity Fabric") == "c:2:interconnect: 'Infinity Fabric'; " + accepted);
+  CHECK(reason("2,8,16", "NVLink + Slingshot") ==
+        "c:2:interconnect: 'NVLink + Slingshot'; " + accepted);
+  CHECK(reason("2,1,2", "Slingshot") == "c:2:interconnect: 'Slingshot'; " + accepted);
+  for (const char* known : {"", "NVSwitch(NVLink3)", "pcie gen4"}) {
+    CHECK(reason("1,8,8", known).empty());
+  }
+  CHECK(reason("2,8,16", "NVLink + InfiniBand HDR").empty());
+  CHECK(reason("2,1,2", "100 Gb/s").empty());
+}
+
 TEST_CASE("published: what a source sets for the library is obeyed") {
   // Two machines with 48 GB/s of network each: a ring moves 2 · 15/16 of 1 GiB over them, 41.9 ms;
   // left alone, NCCL takes a tree, which moves the payload once per direction.
@@ -207,7 +232,7 @@ TEST_CASE("published: network ports by hand") {
   CHECK(network_ports("PCIe gen3 x16 via PLX + InfiniBand FDR (56 Gb/s)") == NetworkPorts{1, 56});
   CHECK(network_ports("25 GbE") == NetworkPorts{1, 25});
   CHECK(network_ports("InfiniBand HDR") == NetworkPorts{1, 200});
-  CHECK(network_ports("something") == NetworkPorts{1, 100});
+  CHECK(!network_ports("something"));
 }
 
 TEST_CASE("published: machines by their alias, else from what the row says") {
@@ -343,7 +368,7 @@ TEST_CASE("published: --quick leaves long simulations out and says so") {
       "long.csv",
       "model,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,tp,dp,pp,micro_batch,"
       "grad_accum,network,value,unit\n"
-      "GPT,A100-SXM4-80GB,box,64,8,512,NVSwitch,BF16,8,8,8,1,512,"
+      "GPT,A100-SXM4-80GB,box,64,8,512,NVSwitch + 8x200 Gb/s,BF16,8,8,8,1,512,"
       "\"gpt:layers=96,hidden=128,heads=8,seq_length=32,vocab_size=1024\",10,ms\n");
   const nlohmann::json result = nlohmann::json::parse(
       testing::run_program(PARSIM_PROGRAM,
