@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/hash.hpp"
-
 namespace parsim::lowering {
 
 namespace {
@@ -46,8 +44,6 @@ Structure::Structure(const Network& network)
     }
   }
 }
-
-std::size_t Fragments::Hash::operator()(const Key& key) const { return hash_of(key); }
 
 Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
                      std::int64_t samples, Pricer* pricer, bool returns)

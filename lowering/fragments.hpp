@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/hash.hpp"
 #include "core/kernel_times.hpp"
 #include "lowering/communication.hpp"
 #include "lowering/estimate.hpp"
@@ -169,7 +170,8 @@ class Fragments {
   }
   using Key = std::vector<std::int32_t>;
   struct Hash {
-    std::size_t operator()(const Key& key) const;  // not noexcept: tables keep its result
+    // Not noexcept: tables keep its result.
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);
