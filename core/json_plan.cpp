@@ -26,6 +26,7 @@ void fields(auto& visit, Of<LayerPlan> auto& plan) {
   visit("devices", plan.devices);
   visit.optional("zero", plan.zero);
   visit.optional("recompute", plan.recompute);
+  visit.optional("regather", plan.regather);
   visit.optional("sync", plan.sync);
   visit.optional("joined", plan.joined);
 }

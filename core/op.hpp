@@ -85,11 +85,14 @@ struct Work {
 ///                        parameter_region; writes activation of the output over `out` — or, if the
 ///                        contraction is cut, to its partial_sum: forward ADDS, recompute
 ///                        OVERWRITES
-///   backward_data        reads gradient of the output over `out` (Loss: none, it starts the chain
-///                        with 1/batch), the activations again, weights; ADDS over input_region to
-///                        each operand's gradient, or to its edge's partial_sum (see Work)
-///   backward_weights     reads gradient of the output and activations; ADDS to weight_gradient
-///   backward             both, in one kernel
+///   backward_data        reads gradient of the output over `out`, and weights (only layers that
+///   are
+///                        linear in their operand have this pass); ADDS over input_region to each
+///                        operand's gradient, or to its edge's partial_sum (see Work)
+///   backward_weights     reads gradient of the output and the activations again; ADDS to
+///                        weight_gradient
+///   backward             both, in one kernel; the Loss reads no gradient, it starts the chain with
+///                        1/batch
 ///
 /// Every gradient, partial sum and weight gradient store is zero when the step begins. Operands
 /// that lead to no parameter (the Input) get no gradient. An Input layer has no operations: its

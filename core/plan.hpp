@@ -50,6 +50,9 @@ struct LayerPlan {
   /// Neighbours along the last cut that lie on one device are one cell: replicas of a layer may
   /// then be shared by groups of different size. No other cut is of the contraction.
   bool joined = false;
+  /// Drop what readers' devices have gathered of the output's parts after forward, and gather it
+  /// again in backward.
+  bool regather = false;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 

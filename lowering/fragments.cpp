@@ -20,7 +20,7 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   for (const DeviceId device : plan.devices) key.push_back(device.value);
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
-  key.push_back(plan.joined ? 1 : 0);
+  key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0));
   key.push_back(plan.zero.stage);
   for (const std::int64_t share : plan.zero.shares) {
     key.push_back(static_cast<std::int32_t>(share));
@@ -165,57 +165,6 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
   return known.emplace(std::move(key), make_fan_out(producer, numbers)).first->second;
 }
 
-namespace {
-
-/// By device of a sum, the box of it that `needs` ask for; nothing unless these are disjoint and
-/// make up all of it.
-std::vector<Region> shares_of(const LayerFragment::Sum& sum, std::span<const Need> needs) {
-  std::vector<Region> shares(sum.devices.size());
-  for (const Need& need : needs) {
-    const auto at = std::lower_bound(sum.devices.begin(), sum.devices.end(), need.device);
-    if (at == sum.devices.end() || *at != need.device || need.region.empty()) continue;
-    const Region wanted = intersect(need.region, sum.region);
-    if (wanted.empty()) continue;
-    Region& share = shares[static_cast<std::size_t>(at - sum.devices.begin())];
-    share = hull(share, wanted);
-  }
-  std::int64_t elements = 0;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    if (shares[i].rank() == 0) return {};
-    elements += shares[i].volume();
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!intersect(shares[i], shares[j]).empty()) return {};
-    }
-  }
-  return elements == sum.region.volume() ? shares : std::vector<Region>{};
-}
-
-}  // namespace
-
-std::vector<FanOut::PartsSum> Fragments::make_parts_sums(const LayerFragment& home,
-                                                         std::span<const Need> needs,
-                                                         std::vector<Cell>& cells) const {
-  std::vector<FanOut::PartsSum> sums;
-  for (const LayerFragment::Sum& sum : home.sums) {
-    FanOut::PartsSum& one = sums.emplace_back();
-    const bool one_cell_each = sum.devices.size() == sum.cells.size();
-    if (sum.devices.size() > 1 && one_cell_each) one.shares = shares_of(sum, needs);
-    for (std::size_t i = 0; i < one.shares.size(); ++i) {
-      for (const std::int32_t c : sum.cells) {
-        Cell& cell = cells[static_cast<std::size_t>(c)];
-        if (cell.device == sum.devices[i]) cell.part.out = one.shares[i];
-      }
-    }
-    if (pricer_ == nullptr) continue;
-    const Bytes payload{sum.region.volume() * element_};
-    const CollectiveKind kind =
-        one.shares.empty() ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter;
-    one.price = sum.devices.size() == 1 ? pricer_->communications.local(sum.devices[0], 2 * payload)
-                                        : pricer_->communications.ring(kind, sum.devices, payload);
-  }
-  return sums;
-}
-
 FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers) {
   const LayerFragment& home = layer(producer, numbers[producer.index()]);
   const std::vector<Consumer>& readers = structure_.readers[producer.index()];
@@ -289,7 +238,8 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
     fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs,
-                                first_reader[fan_out.arrivals.size()]});
+                                first_reader[fan_out.arrivals.size()],
+                                home.plan.regather && movement.pattern == Pattern::all_gather});
     fan_out.legs += movement.legs.size();
   }
   if (!apart) {
@@ -400,98 +350,6 @@ void Fragments::make_returns(std::vector<FanOut::Store>& stores,
   for (FanOut::Store& store : stores) {
     const DeviceId device = home.devices[static_cast<std::size_t>(store.cell)];
     store.seconds = local(device, store.region, 3);
-  }
-}
-
-const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& bucket,
-                                                const std::vector<std::int32_t>& numbers) {
-  Key key;
-  for (const ParameterId id : bucket) {
-    key.push_back(id.value);
-    for (const LayerId user : structure_.users[id.index()]) key.push_back(numbers[user.index()]);
-  }
-  const auto found = sums_.find(key);
-  if (found != sums_.end()) return found->second;
-  count_made();
-  return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
-}
-
-std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bucket,
-                                              const std::vector<std::int32_t>& numbers) {
-  std::vector<SumFragment> all;
-  for (SyncGroup& group : bucket_groups(
-           network_, bucket, structure_.users,
-           [&](LayerId user) -> std::span<const Cell> {
-             return layer(user, numbers[user.index()]).cells;
-           },
-           [&](LayerId user) -> const LayerPlan& {
-             return layer(user, numbers[user.index()]).plan;
-           })) {
-    SumFragment sum;
-    sum.holders = group.devices;
-    sum.holders.insert(sum.holders.end(), group.mirrors.begin(), group.mirrors.end());
-    for (const DeviceId mirror : group.mirrors) {
-      const auto near = std::find_if(
-          group.devices.begin(), group.devices.end(),
-          [&](DeviceId device) { return cluster_[device].node == cluster_[mirror].node; });
-      sum.mirror_source.push_back(near == group.devices.end()
-                                      ? std::size_t{0}
-                                      : static_cast<std::size_t>(near - group.devices.begin()));
-    }
-    for (const DeviceId device : sum.holders) {
-      std::vector<SumFragment::AwaitedKernel>& kernels = sum.kernels.emplace_back();
-      for (const LayerId user : group.layers) {
-        const std::vector<DeviceId>& cells = layer(user, numbers[user.index()]).devices;
-        for (std::size_t c = 0; c < cells.size(); ++c) {
-          if (cells[c] == device) kernels.push_back({user, static_cast<std::int32_t>(c)});
-        }
-      }
-    }
-    sum.group = std::move(group);
-    if (pricer_ != nullptr) price(sum);
-    all.push_back(std::move(sum));
-  }
-  return all;
-}
-
-void Fragments::price(SumFragment& sum) {
-  const SyncGroup& group = sum.group;
-  const StepInput& input = pricer_->input;
-  CommunicationPricer& communications = pricer_->communications;
-  std::int64_t elements = 0;
-  for (const auto& [parameter, region] : group.contents) elements += region.volume();
-  const Bytes weights{elements * element_};
-  const std::int64_t gradient = element_bytes(input.reduce_precision);
-  const Bytes gradients{elements * gradient};
-  const auto memory = [&](DeviceId device, Bytes touched) {
-    return input.cost.memory(device, touched).time.count();
-  };
-  const auto update = [&](DeviceId device, std::int64_t part) {
-    return memory(device, update_traffic(part, input.optimizer, input.reduce_precision));
-  };
-  if (group.served()) {
-    for (const DeviceId device : group.devices)
-      sum.pushes.push_back(communications.transfer(device, group.sync.server, gradients));
-    for (const DeviceId device : sum.holders)
-      sum.pulls.push_back(communications.transfer(group.sync.server, device, weights));
-    sum.updates.push_back(update(group.sync.server, elements));
-    return;
-  }
-  const bool sharded = group.zero_stage > 0;
-  sum.sum =
-      communications.ring(sharded ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                          group.devices, gradients);
-  if (sharded) {
-    sum.gather = communications.ring(CollectiveKind::all_gather, group.devices, weights);
-  }
-  for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
-    sum.to_mirror.push_back(
-        communications.transfer(group.devices[sum.mirror_source[d]], group.mirrors[d], gradients));
-  }
-  for (std::size_t d = 0; d < sum.holders.size(); ++d) {
-    const std::int64_t part = sharded ? group.shards[d] : elements;
-    sum.updates.push_back(update(sum.holders[d], part));
-    sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
   }
 }
 

@@ -46,6 +46,7 @@ struct FanOut {
     std::vector<PricedCommunication> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
     LayerId reader;             ///< the first that needs it
+    bool again = false;         ///< dropped after forward, gathered again in backward
   };
   /// How the producer's partial sums are summed: by an all-reduce, or, where each device needs a
   /// share of its own, by a reduce-scatter.

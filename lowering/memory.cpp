@@ -46,7 +46,7 @@ class Accounting {
  private:
   void activations();
   void own_data(LayerId id);
-  void received(const Movement& movement, std::int32_t stage);
+  void received(const Movement& movement, std::int32_t stage, bool stays);
   void keep_what_is_made_again_from();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
@@ -109,7 +109,7 @@ void Accounting::activations() {
     }
     own_data(id);
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
-      received(arrival.movement, stages[arrival.reader.index()]);
+      received(arrival.movement, stages[arrival.reader.index()], !arrival.again);
     }
   }
 }
@@ -127,7 +127,7 @@ void Accounting::own_data(LayerId id) {
   }
 }
 
-void Accounting::received(const Movement& movement, std::int32_t stage) {
+void Accounting::received(const Movement& movement, std::int32_t stage, bool stays) {
   std::int64_t moved = 0;
   for (const Region& region : movement.regions) moved += region.volume();
   for (std::size_t d = 0; d < movement.devices.size(); ++d) {
@@ -142,7 +142,7 @@ void Accounting::received(const Movement& movement, std::int32_t stage) {
         (movement.pattern == Pattern::broadcast || !is_collective(movement.pattern));
     if (sender_only) continue;
     Kept& kept = kept_[movement.devices[d].index()];
-    kept.by_stage[stage] += elements * element_;
+    if (stays) kept.by_stage[stage] += elements * element_;
     kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
   }
 }

@@ -47,7 +47,7 @@ class Walk {
   };
   /// Where the dates of a layer and micro-batch begin in the table.
   struct Offsets {
-    std::size_t ready = 0, arrivals = 0, legs = 0;
+    std::size_t ready = 0, arrivals = 0, legs = 0, again = 0;
   };
   /// A fragment's sum as the walk goes on.
   struct SumState {
@@ -74,6 +74,8 @@ class Walk {
   void arrived_operands(LayerId id, std::size_t cell, std::int32_t m, After& after);
   When arrival(LayerId producer, std::size_t index, std::int32_t m, LayerId reader);
   void await_departures(LayerId id, std::int32_t m);
+  /// Gathers operands again that were dropped after forward: what kernels that read them wait for.
+  [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m);
   void backward(LayerId id, std::int32_t m);
   void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, After& after) const;
   void return_contributions(LayerId id, std::size_t input, std::int32_t m);

@@ -43,11 +43,13 @@ void Walk<Sink>::lay_out() {
     const std::size_t arrivals = fan == nullptr ? 0 : fan->arrivals.size();
     last_backward_[l].assign(cells, Sink::never);
     for (std::size_t m = 0; m < micro; ++m) {
-      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals};
+      const std::size_t legs = fan == nullptr ? 0 : fan->legs;
+      offsets_[l * micro + m] = {size, size + cells, size + cells + arrivals,
+                                 size + cells + arrivals + legs};
       gradients_[l * micro + m].clear();
       waiting_[l * micro + m].clear();
       joined_[l * micro + m].clear();
-      size += cells + arrivals + (fan == nullptr ? 0 : fan->legs);
+      size += cells + arrivals + legs + (parts_.layers[l]->plan.regather ? arrivals : 0);
     }
   }
   table_.assign(size, Sink::not_yet);
@@ -178,7 +180,11 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   When* ready = &table_[offsets_[at(id, m)].ready];
   const bool others = aligned_operands(id, m);
-  if (again) await_departures(id, m);
+  if (again) {
+    await_departures(id, m);
+    const After regathered = regathered_operands(id, m);
+    for (After& after : after_) Sink::merge(after, regathered);
+  }
   for (std::size_t c = 0; c < layer.devices.size(); ++c) {
     const DeviceId device = layer.devices[c];
     After& after = after_[c];
@@ -203,6 +209,47 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
     const When summed = Sink::done(sink_.sum_parts(id, sum, how, m, after));
     for (const std::int32_t c : sum.cells) ready[c] = summed;
   }
+}
+
+template <class Sink>
+auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
+  const Layer& layer = parts_.network[id];
+  After all = Sink::nothing();
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (source(producer) || !parts_.layers[producer.index()]->plan.regather) continue;
+    const Sources& sources = parts_.edge(id, i).sources;
+    std::set<std::size_t> needed;
+    for (const std::vector<std::int32_t>& by_cell : sources.by_need) {
+      for (const std::int32_t one : by_cell) {
+        if (one < 0) needed.insert(static_cast<std::size_t>(~one));
+      }
+    }
+    for (const std::size_t index : needed) {
+      const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
+      if (!arrival.again) continue;
+      const Offsets& dates = offsets_[at(producer, m)];
+      When& arrived = table_[dates.again + index];
+      if (arrived == Sink::not_yet) {
+        After after = Sink::nothing();
+        for (const std::int32_t cell : arrival.movement.producers) {
+          Sink::add(after, table_[dates.ready + static_cast<std::size_t>(cell)]);
+        }
+        for (const After& gradient : gradients_[at(id, m)]) Sink::merge(after, gradient);
+        // What is overwritten has been read.
+        for (const Consumer& reader : parts_.structure.readers[producer.index()]) {
+          const std::size_t first = offsets_[at(reader.layer, m)].ready;
+          for (std::size_t c = 0; c < parts_.layers[reader.layer.index()]->cells.size(); ++c) {
+            if (table_[first + c] != Sink::not_yet) Sink::add(after, table_[first + c]);
+          }
+        }
+        arrived = Sink::done(
+            sink_.arrive(producer, arrival, m, stream_between(producer, id, false), after));
+      }
+      Sink::add(all, arrived);
+    }
+  }
+  return all;
 }
 
 /// A kernel that is repeated comes before what reads it in the device's stream; the sum behind it
@@ -233,6 +280,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m) {
   const GradientFlow& flow = parts_.structure.flow;
   const std::size_t l = id.index(), visit = at(id, m), count = layer.cells.size();
   const When* ready = &table_[offsets_[visit].ready];
+  const After regathered = regathered_operands(id, m);
   by_cell_.assign(count, Sink::not_yet);
   for (std::size_t c = 0; c < count; ++c) {
     const std::int32_t home = layer.canonical[c];
@@ -256,12 +304,14 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m) {
       return op;
     };
     if (!flow.two_kernels[l]) {
+      Sink::merge(after, regathered);
       last_backward_[l][c] = run(Pass::backward);
       by_cell_[c] = Sink::done(last_backward_[l][c]);
       continue;
     }
     if (flow.passes_on[l]) by_cell_[c] = Sink::done(run(Pass::backward_data));
     if (!parts_.network[id].parameters.empty()) {
+      Sink::merge(after, regathered);
       last_backward_[l][c] = run(Pass::backward_weights);
     }
   }

@@ -237,6 +237,7 @@ class LayoutPlanner {
     LayerPlan layer;
     layer.sync = chosen_sync(input_);
     layer.joined = sizes_of(groups).size() > 1;
+    layer.regather = input_.sequence_parallel && cuts.dim == Dim::token;
     if (std::optional<Cut> cut = loss_by_sample(id, groups, shares)) {
       layer.cuts = {std::move(*cut)};
       for (const DeviceGroup& group : groups) {

@@ -146,6 +146,7 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
     input.zero_stage =
         static_cast<std::int32_t>(parse_whole(stage, location_of(claim, "zero_stage"), 0, 3));
   }
+  input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
   if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
   plan = strategies::with_memory_options(input, std::move(plan));

@@ -48,6 +48,8 @@ bool held_whole(const std::vector<Cut>& cuts) {
   return cuts.empty() || cuts[0].dim == Dim::replica || cuts[0].dim == Dim::in_channel;
 }
 
+bool by_token(const std::vector<Cut>& cuts) { return !cuts.empty() && cuts[0].dim == Dim::token; }
+
 }  // namespace
 
 Arranging::Arranging(const StrategyInput& input)
@@ -140,12 +142,14 @@ double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cut
     add(CollectiveKind::reduce_scatter);
     add(CollectiveKind::all_gather);
   };
-  const bool by_token = own[0].dim == Dim::token;
   if (own[0].dim == Dim::in_channel && tokens_read) scatter_and_gather();
   if (own[0].dim == Dim::in_channel && !tokens_read) add(CollectiveKind::all_reduce);
   if (held_whole(own) && parts_read) add(CollectiveKind::all_reduce);
-  if (by_token && (parts_read || all_read)) scatter_and_gather();
-  if (!by_token && !held_whole(own) && all_read) add(CollectiveKind::all_gather);
+  if (by_token(own) && (parts_read || all_read)) {
+    scatter_and_gather();
+    add(CollectiveKind::all_gather);  // again in backward
+  }
+  if (!by_token(own) && !held_whole(own) && all_read) add(CollectiveKind::all_gather);
   return time;
 }
 
@@ -279,6 +283,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
       }
       if (a.degrees.data > 1) layer.cuts.push_back({Dim::sample, a.shares});
       layer.cuts.insert(layer.cuts.end(), split[l].begin(), split[l].end());
+      layer.regather = input_.sequence_parallel && by_token(split[l]);
     }
     plan.schedule.rank_lists.push_back(
         {{own.begin(), own.end()},

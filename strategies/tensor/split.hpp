@@ -26,7 +26,7 @@ namespace parsim::strategies::tensor {
 /// sequence_parallel   what all devices would do between a sum and the next product (norms,
 ///                     additions, dropout) is cut by token: the all-reduce of the sum becomes a
 ///                     reduce-scatter before and an all-gather after, and every device keeps its
-///                     tokens' activations only (Korthikanti et al. 2022, "Reducing Activation
+///                     tokens' activations only: what it gathers is gathered again in backward (Korthikanti et al. 2022, "Reducing Activation
 ///                     Recomputation in Large Transformer Models", section 4.2.2)
 [[nodiscard]] std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
                                                   bool sequence_parallel = false);

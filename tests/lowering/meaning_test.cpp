@@ -79,6 +79,7 @@ void check_meaning(std::size_t gpus) {
             seed / 3 % 2 == 0 ? strategies::ShareRule::equal : strategies::ShareRule::proportional;
         input.rounding = seed / 7 % 2 == 0 ? strategies::Rounding::largest_remainder
                                            : strategies::Rounding::released;
+        input.sequence_parallel = seed / 2 % 2 == 0;
         if (seed % 4 != 0) {
           input.parts = input.pipeline_parallel = static_cast<std::int32_t>(1 + seed % gpus);
         }

@@ -49,6 +49,28 @@ TEST_CASE("memory: a transformer layer keeps sbh (34 + 5 as/h) bytes (Korthikant
   }
 }
 
+TEST_CASE("memory: tensor parallelism keeps sbh (10 + (24 + 5 as/h)/t), with sequences all by t") {
+  // Korthikanti et al. 2022, equations 2 and 4: what all devices keep whole is 10 of the 34.
+  const auto kept = [](int layers, std::int32_t degree, bool sequence) {
+    const World world(fmt::format("gpt:layers={},hidden=128,heads=8,seq_length=64,vocab_size=160,"
+                                  "attention=eager",
+                                  layers),
+                      "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+    strategies::StrategyInput input = world.input(1);
+    input.precision = Precision::bf16;
+    input.tensor_parallel = degree;
+    input.pipeline_parallel = input.data_parallel = input.micro_batches = 1;
+    input.sequence_parallel = sequence;
+    return strategies::memory_use(input, strategies::plan_tensor(input))[0].activations.value;
+  };
+  const std::int64_t whole = 10LL * 64 * 128, split = 24LL * 64 * 128 + 5LL * 8 * 64 * 64;
+  for (const int degree : {2, 4}) {
+    CAPTURE(degree);
+    CHECK(kept(5, degree, false) - kept(3, degree, false) == 2 * (whole + split / degree));
+    CHECK(kept(5, degree, true) - kept(3, degree, true) == 2 * (whole + split) / degree);
+  }
+}
+
 TEST_CASE("memory: sums and copies keep nothing, products what they read, by hand") {
   // Elements of one sample that stay, in fp32: a name, the network's end, and what is kept.
   Network net;

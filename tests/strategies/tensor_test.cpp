@@ -6,9 +6,11 @@
 #include <cmath>
 #include <map>
 
+#include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
 #include "lowering/lower.hpp"
 #include "strategies/tensor/split.hpp"
+#include "tests/support/meaning.hpp"
 #include "tests/support/world.hpp"
 
 using namespace parsim;
@@ -73,6 +75,49 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
     }
     CHECK(dims.at("lm_head") == "channel");
     CHECK(dims.at("wte") == "in_channel");
+  }
+}
+
+TEST_CASE("tensor: sequence parallelism scatters and gathers what were all-reduces") {
+  // Korthikanti et al. 2022, section 4.2.2: of each block four all-gathers and four
+  // reduce-scatters where there were four all-reduces, of the same bytes, and two all-gathers more:
+  // backward gathers again what the products have read.
+  const World world(gpt, "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+  std::map<CollectiveKind, int> count[2];
+  std::int64_t bytes[2] = {0, 0};
+  for (const bool sequence : {false, true}) {
+    StrategyInput input = asked(world, 4, 4, 1, 1);
+    input.sequence_parallel = sequence;
+    const Plan plan = plan_tensor(input);
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const Op op = dag.op(OpId{i});
+      const auto* collective = std::get_if<Collective>(&op);
+      if (collective == nullptr || dag.stream(OpId{i}) != Stream::tensor) continue;
+      const std::string& name =
+          world.network.layers[static_cast<std::size_t>(dag.tensor(collective->slice.tensor).index)]
+              .name;
+      if (!name.starts_with("block0")) continue;
+      ++count[sequence][collective->kind];
+      bytes[sequence] += bytes_received(dag, OpId{i}).value;
+    }
+  }
+  CHECK(count[0] == std::map<CollectiveKind, int>{{CollectiveKind::all_reduce, 4}});
+  CHECK(count[1] == std::map<CollectiveKind, int>{{CollectiveKind::all_gather, 6},
+                                                  {CollectiveKind::reduce_scatter, 4}});
+  CHECK(bytes[1] == bytes[0] / 8 * 10);
+}
+
+TEST_CASE("tensor: sequence parallelism shares norms and sums by token, and their memory") {
+  const Network network = networks::load_network(std::string(gpt) + ",attention=eager", {}, "test");
+  const auto cuts = tensor::split(network, 4, true);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    CAPTURE(layer.name);
+    const bool between =
+        layer.kind.as<Norm>() != nullptr || layer.kind.as<Combine>() != nullptr ||
+        (layer.kind.as<Dropout>() != nullptr && !layer.name.ends_with("attention.dropout"));
+    CHECK((cuts[l].at(0).dim == Dim::token) == between);
   }
 }
 

@@ -143,6 +143,8 @@ void Interpreter::run_op(const Compute& op) {
     if (dag_.network[producer].kind.as<Input>() != nullptr) {
       input.activations.push_back(
           data_block(producer.value, shapes[i], region, input.first_sample));
+    } else if (op.pass == Pass::backward_data) {
+      input.activations.emplace_back(region);  // not read
     } else {
       input.activations.push_back(memory_.read(
           {op.device, {Tensor::Kind::output, producer.value, -1}, Role::activation, op.micro_batch},
