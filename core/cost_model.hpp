@@ -37,6 +37,8 @@ class CostModel {
   /// Time of one pass over a part of a layer on a device that does nothing else.
   [[nodiscard]] virtual Cost compute(const Network& network, LayerId layer, const Part& part,
                                      Pass pass, DeviceId device, Precision precision) const = 0;
+  /// Devices of the same number have the same times. By default every device has its own.
+  [[nodiscard]] virtual std::int32_t alike(DeviceId device) const { return device.value; }
   /// Time to stream `touched` bytes through the device's memory (updates, copies, additions), with
   /// launch.
   [[nodiscard]] virtual Cost memory(DeviceId device, Bytes touched) const = 0;

@@ -9,6 +9,7 @@
 #include "core/dag_algorithms.hpp"
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "core/kernel_times.hpp"
 
 namespace parsim::experiment {
 
@@ -81,13 +82,14 @@ Seconds least_collective(const ExecDag& dag, OpId id, const std::vector<BytesPer
 
 Durations durations(const ExecDag& dag, const Cluster& cluster, const CostModel& cost) {
   const std::vector<BytesPerSecond> rates = device_rates(cluster);
+  DeviceTimes times(dag, cost);
   Durations result;
   result.times.reserve(dag.size());
   result.origins.reserve(dag.size());
   for (std::size_t i = 0; i < dag.size(); ++i) {
     const OpId id{i};
     const OpRecord& record = dag.record(id);
-    Cost one = device_time(dag, id, cost);
+    Cost one = times.of(id);
     if (const auto measured = cost.communication(dag, id)) {
       one.time = *measured;
     } else if (dag.kind(id) == OpKind::transfer) {

@@ -30,6 +30,8 @@ class DagSink {
   }
 
   explicit DagSink(ExecDag& dag) : dag_(dag) {}
+  static bool worth_walking(const PlanFragments&) { return true; }
+  static bool gives_up() { return false; }
   /// Interns what the operations refer to. Throws InputError for a layer with more resharded
   /// operands than an operation can name.
   void begin(const PlanFragments& parts);

@@ -1,17 +1,96 @@
 #include "lowering/estimate.hpp"
 
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/hash.hpp"
 #include "lowering/timer.hpp"
 #include "lowering/walk_passes.hpp"
 #include "lowering/walk_sums.hpp"
 
 namespace parsim::lowering {
 
-struct Estimator::State {
-  State(const StepInput& input, LinkSharing sharing)
+struct PriceCache::State {
+  using Key = std::vector<std::int32_t>;
+  struct Hash {
+    // Not noexcept: tables keep its result.
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
+  };
+  /// A step's time, or less of one that was given up.
+  struct Known {
+    double seconds = 0;
+    bool exact = false;
+  };
+
+  explicit State(const StepInput& input)
       : pricer(input),
-        timer(input.cluster, sharing),
-        walk(input.network, input.cluster, &pricer, timer) {}
+        store(input.network, input.cluster, &pricer),
+        unpriced(input.network, input.cluster, nullptr, false),
+        layouts(unpriced) {}
+
+  /// Number of an equal value among those seen before.
+  template <class Value>
+  static std::int32_t number(std::vector<Value>& seen, const Value& value) {
+    const auto found = std::find(seen.begin(), seen.end(), value);
+    const auto index = static_cast<std::int32_t>(found - seen.begin());
+    if (found == seen.end()) seen.push_back(value);
+    return index;
+  }
+  /// All that a plan's step follows from.
+  Key key_of(const PlanFragments& parts, LinkSharing sharing) {
+    const Plan& plan = *parts.plan;
+    const Schedule& schedule = plan.schedule;
+    Key key{static_cast<std::int32_t>(sharing),
+            static_cast<std::int32_t>(plan.batch),
+            static_cast<std::int32_t>(plan.batch >> 32),
+            schedule.micro_batches,
+            schedule.blocking_sends ? 1 : 0,
+            number(rank_lists, schedule.rank_lists),
+            number(buckets, plan.buckets)};
+    key.insert(key.end(), parts.numbers.begin(), parts.numbers.end());
+    key.insert(key.end(), schedule.stage_of_layer.begin(), schedule.stage_of_layer.end());
+    for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+      if (plan.layers[l].recompute) key.push_back(static_cast<std::int32_t>(l));
+    }
+    return key;
+  }
+
   Pricer pricer;
+  FragmentStore store, unpriced;
+  PlanFragments layouts;                       ///< of `unpriced`
+  std::int64_t forgotten = 0;                  ///< by the store when the first of `steps` was added
+  std::unordered_map<Key, Known, Hash> steps;  ///< looked up only
+  std::vector<std::vector<RankList>> rank_lists;
+  std::vector<std::vector<std::vector<ParameterId>>> buckets;
+};
+
+PriceCache::PriceCache(const StepInput& input) : state_(std::make_unique<State>(input)) {}
+PriceCache::~PriceCache() = default;
+const PriceCache::Counts& PriceCache::counts() const { return state_->pricer.counts; }
+
+std::vector<MemoryUse> PriceCache::memory(const Plan& plan) {
+  state_->layouts.find(plan);
+  return memory_use(state_->layouts);
+}
+
+struct Estimator::State {
+  State(const StepInput& input, LinkSharing link_sharing)
+      : own(input.prices == nullptr ? std::make_unique<PriceCache>(input) : nullptr),
+        prices(*(own ? *own : *input.prices).state_),
+        sharing(link_sharing),
+        timer(input.cluster, sharing),
+        walk(prices.store, timer) {
+    const StepInput& of = prices.pricer.input;
+    ensure(&of.network == &input.network && &of.cluster == &input.cluster &&
+               &of.cost == &input.cost && of.precision == input.precision &&
+               of.reduce_precision == input.reduce_precision && of.optimizer == input.optimizer,
+           "estimators share the prices of one input");
+  }
+  std::unique_ptr<PriceCache> own;
+  PriceCache::State& prices;
+  LinkSharing sharing;
   Timer timer;
   Walk<Timer> walk;
 };
@@ -20,9 +99,25 @@ Estimator::Estimator(const StepInput& input, LinkSharing sharing)
     : state_(std::make_unique<State>(input, sharing)) {}
 Estimator::~Estimator() = default;
 
-Seconds Estimator::step_time(const Plan& plan) {
-  state_->walk.run(plan);
-  return state_->timer.latest();
+Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
+  PriceCache::State& prices = state_->prices;
+  PlanFragments& parts = state_->walk.parts();
+  PriceCache::Counts& counts = prices.pricer.counts;
+  ++counts.plans;
+  parts.find_layers(plan);
+  if (std::exchange(prices.forgotten, prices.store.forgotten()) != prices.store.forgotten()) {
+    prices.steps.clear();  // the fragments have new numbers
+  }
+  PriceCache::State::Known& known = prices.steps[prices.key_of(parts, state_->sharing)];
+  if (known.exact || Seconds{known.seconds} >= limit) {
+    ++counts.known;
+    return Seconds{known.seconds};
+  }
+  state_->timer.give_up_at(limit);
+  state_->walk.run();
+  counts.needed += static_cast<std::int64_t>(2 * parts.layers.size() + parts.sums.size());
+  known = {state_->timer.latest().count(), !state_->timer.gives_up()};
+  return Seconds{known.seconds};
 }
 
 std::vector<MemoryUse> Estimator::memory(const Plan& plan) {

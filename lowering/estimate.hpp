@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,8 @@ enum class LinkSharing : std::uint8_t {
   queued,   ///< a link carries one after the other, in issue order
 };
 
+class PriceCache;
+
 /// What the steps of plans are made of and priced by; refers to what its maker keeps.
 struct StepInput {
   const Network& network;
@@ -25,6 +28,31 @@ struct StepInput {
   Precision precision = Precision::fp32;
   Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
+  PriceCache* prices = nullptr;  ///< of this very input, to share with other estimators
+};
+
+/// Prices that the estimators of one search share: of layers, of tensors with their readers, of
+/// buckets, of whole plans.
+class PriceCache {
+ public:
+  struct Counts {
+    std::int64_t plans = 0;   ///< whose price was asked for
+    std::int64_t known = 0;   ///< of them those that had been asked for before
+    std::int64_t needed = 0;  ///< fragments of the others
+    std::int64_t made = 0;    ///< of them those that no cache had
+  };
+  explicit PriceCache(const StepInput& input);
+  ~PriceCache();
+  PriceCache(const PriceCache&) = delete;
+  PriceCache& operator=(const PriceCache&) = delete;
+  [[nodiscard]] const Counts& counts() const;
+  /// memory_use() of a plan for the input's network and cluster, without any prices.
+  [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
+
+ private:
+  friend class Estimator;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Step times of plans for one network, cluster and cost model.
@@ -39,6 +67,7 @@ struct StepInput {
 /// ::queued it is the same where no two communications meet, and close to the simulator elsewhere.
 class Estimator {
  public:
+  static constexpr Seconds unlimited{std::numeric_limits<double>::infinity()};
   explicit Estimator(const StepInput& input, LinkSharing sharing = LinkSharing::queued);
   ~Estimator();
   Estimator(const Estimator&) = delete;
@@ -46,8 +75,9 @@ class Estimator {
 
   /// Time of one step. The plan must be valid for the network and cluster; its precisions
   /// and optimizer are taken to be the input's. Throws InputError for a plan that cannot be
-  /// lowered.
-  [[nodiscard]] Seconds step_time(const Plan& plan);
+  /// lowered. Of a plan that takes `limit` or longer, any time from `limit` on: a search that looks
+  /// for shorter ones need not wait for it.
+  [[nodiscard]] Seconds step_time(const Plan& plan, Seconds limit = unlimited);
   /// memory_use() of a plan at the plan's own precisions, as quick.
   [[nodiscard]] std::vector<MemoryUse> memory(const Plan& plan);
 

@@ -65,6 +65,7 @@ const std::vector<SumFragment>& Fragments::sums(const std::vector<ParameterId>& 
   }
   const auto found = sums_.find(key);
   if (found != sums_.end()) return found->second;
+  count_made();
   return sums_.emplace(std::move(key), make_sums(bucket, numbers)).first->second;
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/hash.hpp"
-
 namespace parsim::lowering {
 
 namespace {
@@ -47,8 +45,6 @@ Structure::Structure(const Network& network)
   }
 }
 
-std::size_t Fragments::Hash::operator()(const Key& key) const noexcept { return hash_of(key); }
-
 Fragments::Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
                      std::int64_t samples, Pricer* pricer, bool returns)
     : network_(network),
@@ -89,6 +85,7 @@ std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   const auto [entry, fresh] = numbers_[id.index()].try_emplace(std::move(key), next);
   if (fresh) {
     layers_[id.index()].push_back(make_layer(id, plan));
+    count_made();
     cells_kept_ += plan.devices.size();
   }
   return entry->second;
@@ -129,16 +126,13 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
 }
 
 void Fragments::price(LayerFragment& fragment, LayerId id) {
-  const StepInput& input = pricer_->input;
   const bool parameters = !network_[id].parameters.empty();
   const bool two = structure_.flow.two_kernels[id.index()];
   const bool back = structure_.flow.wants[id.index()];
   const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
   for (const Cell& cell : fragment.cells) {
     const auto time = [&](Pass pass) {
-      return kernel_time(input.cost, network_, id, cell.part, pass, cell.device, input.precision,
-                         input.reduce_precision)
-          .time.count();
+      return pricer_->kernels.of(id, cell.part, pass, cell.device).time.count();
     };
     fragment.forward.push_back(time(Pass::forward));
     fragment.backward.push_back(data ? time(two ? Pass::backward_data : Pass::backward) : 0);
@@ -167,6 +161,7 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
   auto& known = fan_outs_[producer.index()];
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
+  count_made();
   return known.emplace(std::move(key), make_fan_out(producer, numbers)).first->second;
 }
 

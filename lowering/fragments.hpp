@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/hash.hpp"
+#include "core/kernel_times.hpp"
 #include "lowering/communication.hpp"
 #include "lowering/estimate.hpp"
 #include "lowering/gradient_flow.hpp"
@@ -133,8 +135,13 @@ struct Structure {
 
 /// What fragments are priced by.
 struct Pricer {
-  explicit Pricer(const StepInput& step) : input(step), communications(input.cluster, input.cost) {}
+  explicit Pricer(const StepInput& step)
+      : input(step),
+        kernels(input.network, input.cost, input.precision, input.reduce_precision),
+        communications(input.cluster, input.cost) {}
   StepInput input;
+  KernelTimes kernels;
+  PriceCache::Counts counts;
   CommunicationPricer communications;
 };
 
@@ -159,9 +166,13 @@ class Fragments {
   [[nodiscard]] std::size_t cells_kept() const { return cells_kept_; }
 
  private:
+  void count_made() const {
+    if (pricer_ != nullptr) ++pricer_->counts.made;
+  }
   using Key = std::vector<std::int32_t>;
   struct Hash {
-    std::size_t operator()(const Key& key) const noexcept;
+    // Not noexcept: tables keep its result.
+    std::size_t operator()(const Key& key) const { return hash_of(key); }
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);

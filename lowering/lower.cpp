@@ -14,7 +14,10 @@ ExecDag lower(const Network& network, const Cluster& cluster, const Plan& plan) 
   dag.strategy = plan.strategy;
   dag.cluster = plan.cluster;
   DagSink sink(dag);
-  Walk<DagSink>(network, cluster, nullptr, sink).run(plan);
+  FragmentStore store(network, cluster, nullptr);
+  Walk<DagSink> walk(store, sink);
+  walk.parts().find_layers(plan);
+  walk.run();
   return dag;
 }
 

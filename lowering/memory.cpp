@@ -275,7 +275,8 @@ std::int64_t optimizer_bytes(Precision precision, Optimizer optimizer) {
 
 std::vector<MemoryUse> memory_use(const Network& network, const Cluster& cluster,
                                   const Plan& plan) {
-  PlanFragments parts(network, cluster, nullptr, false);
+  FragmentStore store(network, cluster, nullptr, false);
+  PlanFragments parts(store);
   parts.find(plan);
   return memory_use(parts);
 }

@@ -1,6 +1,7 @@
 #include "lowering/plan_fragments.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "lowering/issue_order.hpp"
 
@@ -13,10 +14,51 @@ constexpr std::size_t most_cells_kept = 1'000'000;
 
 }  // namespace
 
-void PlanFragments::find(const Plan& wanted) {
+Fragments& FragmentStore::of(std::int64_t samples) {
+  std::size_t kept = 0;
+  for (const auto& [of, fragments] : by_samples_) kept += fragments.cells_kept();
+  if (kept > most_cells_kept) {
+    by_samples_.clear();
+    ++forgotten_;
+  }
+  return by_samples_
+      .try_emplace(samples, network_, cluster_, structure_, samples, pricer_, returns_)
+      .first->second;
+}
+
+void PlanFragments::find_layers(const Plan& wanted) {
   plan = &wanted;
-  const Schedule& schedule = wanted.schedule;
-  const bool other_schedule = by_samples_.empty() || schedule != previous_.schedule;
+  const std::size_t count = wanted.layers.size();
+  const std::int64_t samples = wanted.batch / wanted.schedule.micro_batches;
+  bool fresh = samples != previous_samples_;  // nothing of the last plan helps
+  fragments_ = &store_.of(samples);
+  fresh = fresh || std::exchange(forgotten_, store_.forgotten()) != store_.forgotten();
+  previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
+  if (fresh) {
+    previous_.layers.assign(count, {});
+    numbers.assign(count, -1);
+    layers.assign(count, nullptr);
+    fans.assign(count, nullptr);
+    changed_.assign(count, false);
+    stale_.assign(count, false);
+    buckets_.clear();
+  }
+  for (std::size_t l = 0; l < count; ++l) {
+    if (layers[l] != nullptr && wanted.layers[l] == previous_.layers[l]) continue;
+    const std::int32_t number = fragments_->layer(LayerId{l}, wanted.layers[l]);
+    previous_.layers[l] = wanted.layers[l];
+    if (number == numbers[l]) continue;
+    changed_[l] = stale_[l] = true;
+    numbers[l] = number;
+    layers[l] = &fragments_->layer(LayerId{l}, number);
+    for (const LayerId producer : network.layers[l].inputs) stale_[producer.index()] = true;
+  }
+  previous_samples_ = samples;
+}
+
+void PlanFragments::find_order() {
+  const Schedule& schedule = plan->schedule;
+  const bool other_schedule = order.empty() || schedule != previous_.schedule;
   if (other_schedule) {
     order = issue_order(network, schedule);
     members.clear();
@@ -34,54 +76,26 @@ void PlanFragments::find(const Plan& wanted) {
     }
     previous_.schedule = schedule;
   }
-  std::vector<bool> drops = dropped_outputs(network, wanted);
-  if (other_schedule || drops != dropped) {
-    dropped = std::move(drops);
-    backward_visits.clear();
-    for (const std::vector<LayerId>& stage : members) {
-      backward_visits.push_back(lowering::backward_visits(network, structure.flow, dropped, stage));
-    }
+  std::vector<bool> drops = dropped_outputs(network, *plan);
+  if (!other_schedule && drops == dropped) return;
+  dropped = std::move(drops);
+  backward_visits.clear();
+  for (const std::vector<LayerId>& stage : members) {
+    backward_visits.push_back(lowering::backward_visits(network, structure.flow, dropped, stage));
   }
-  const std::int64_t samples = wanted.batch / schedule.micro_batches;
-  bool fresh = samples != previous_samples_;  // nothing of the last plan helps
-  if (!by_samples_.empty() && by_samples_.begin()->second.cells_kept() > most_cells_kept) {
-    by_samples_.clear();
-    fresh = true;
-  }
-  Fragments& fragments =
-      by_samples_.try_emplace(samples, network, cluster, structure, samples, pricer_, returns_)
-          .first->second;
-  previous_samples_ = -1;  // a refusal half-way leaves nothing to build on
-  find_changed(wanted, fragments, fresh);
-  previous_samples_ = samples;
 }
 
-void PlanFragments::find_changed(const Plan& wanted, Fragments& fragments, bool fresh) {
-  const std::size_t count = wanted.layers.size();
-  if (fresh) {
-    previous_.layers.assign(count, {});
-    numbers_.assign(count, -1);
-    layers.assign(count, nullptr);
-    fans.assign(count, nullptr);
+void PlanFragments::find_rest() {
+  const std::int64_t samples = std::exchange(previous_samples_, -1);
+  find_order();
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (stale_[l] && !structure.flow.source[l]) {
+      fans[l] = &fragments_->fan_out(LayerId{l}, numbers);
+    }
   }
-  std::vector<bool> changed(count, false), stale(count, false);
-  for (std::size_t l = 0; l < count; ++l) {
-    if (layers[l] != nullptr && wanted.layers[l] == previous_.layers[l]) continue;
-    const std::int32_t number = fragments.layer(LayerId{l}, wanted.layers[l]);
-    previous_.layers[l] = wanted.layers[l];
-    changed[l] = true;
-    numbers_[l] = number;
-    layers[l] = &fragments.layer(LayerId{l}, number);
-    stale[l] = true;
-    for (const LayerId producer : network.layers[l].inputs) stale[producer.index()] = true;
-  }
-  for (std::size_t l = 0; l < count; ++l) {
-    if (stale[l] && !structure.flow.source[l]) fans[l] = &fragments.fan_out(LayerId{l}, numbers_);
-  }
-  const bool same_buckets = !fresh && wanted.buckets == previous_.buckets && !buckets_.empty();
-  if (!same_buckets) {
-    buckets_ = bucket_order(network, wanted);
-    previous_.buckets = wanted.buckets;
+  if (buckets_.empty() || plan->buckets != previous_.buckets) {
+    buckets_ = bucket_order(network, *plan);
+    previous_.buckets = plan->buckets;
     sums_of_bucket_.assign(buckets_.size(), nullptr);
   }
   sums.clear();
@@ -89,14 +103,17 @@ void PlanFragments::find_changed(const Plan& wanted, Fragments& fragments, bool 
     const auto touched = [&](ParameterId id) {
       const std::vector<LayerId>& users = structure.users[id.index()];
       return std::any_of(users.begin(), users.end(),
-                         [&](LayerId user) { return changed[user.index()]; });
+                         [&](LayerId user) { return changed_[user.index()]; });
     };
     if (sums_of_bucket_[b] == nullptr ||
         std::any_of(buckets_[b].begin(), buckets_[b].end(), touched)) {
-      sums_of_bucket_[b] = &fragments.sums(buckets_[b], numbers_);
+      sums_of_bucket_[b] = &fragments_->sums(buckets_[b], numbers);
     }
     for (const SumFragment& sum : *sums_of_bucket_[b]) sums.push_back(&sum);
   }
+  changed_.assign(layers.size(), false);
+  stale_.assign(layers.size(), false);
+  previous_samples_ = samples;
 }
 
 }  // namespace parsim::lowering

@@ -10,28 +10,64 @@
 
 namespace parsim::lowering {
 
-/// The fragments of a plan, found again where the plan before had others.
-struct PlanFragments {
+/// The fragments of all plans of a network, by size of micro-batch.
+class FragmentStore {
+ public:
   /// pricer    null: fragments have no prices
   /// returns   false: how gradients return is left out
-  PlanFragments(const Network& network_, const Cluster& cluster_, Pricer* pricer,
-                bool returns = true)
-      : network(network_),
-        cluster(cluster_),
-        structure(network_),
+  FragmentStore(const Network& network, const Cluster& cluster, Pricer* pricer, bool returns = true)
+      : network_(network),
+        cluster_(cluster),
+        structure_(network),
         pricer_(pricer),
         returns_(returns) {}
+  FragmentStore(const FragmentStore&) = delete;
+  FragmentStore& operator=(const FragmentStore&) = delete;
+
+  [[nodiscard]] const Network& network() const { return network_; }
+  [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+  [[nodiscard]] const Structure& structure() const { return structure_; }
+  /// Forgets all fragments first if they are too many.
+  [[nodiscard]] Fragments& of(std::int64_t samples);
+  /// How often fragments were forgotten.
+  [[nodiscard]] std::int64_t forgotten() const { return forgotten_; }
+
+ private:
+  const Network& network_;
+  const Cluster& cluster_;
+  Structure structure_;
+  Pricer* pricer_;
+  bool returns_;
+  std::map<std::int64_t, Fragments> by_samples_;
+  std::int64_t forgotten_ = 0;
+};
+
+/// The fragments of a plan, found again where the plan before had others.
+struct PlanFragments {
+  explicit PlanFragments(FragmentStore& store)
+      : network(store.network()),
+        cluster(store.cluster()),
+        structure(store.structure()),
+        store_(store) {}
   /// The plan must outlive what is done with the fragments.
-  void find(const Plan& wanted);
+  void find(const Plan& wanted) {
+    find_layers(wanted);
+    find_rest();
+  }
+  /// `layers` alone, for a plan that may not be worth the rest.
+  void find_layers(const Plan& wanted);
+  /// Everything else of the plan whose layers were found last.
+  void find_rest();
 
   const Network& network;
   const Cluster& cluster;
-  Structure structure;
+  const Structure& structure;
   const Plan* plan = nullptr;
   std::vector<Slot> order;
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
   std::vector<std::vector<LayerVisit>> forward_visits, backward_visits;  ///< of a stage
+  std::vector<std::int32_t> numbers;  ///< of the layers' fragments
   std::vector<const LayerFragment*> layers;
   std::vector<const FanOut*> fans;
   std::vector<const SumFragment*> sums;
@@ -43,15 +79,14 @@ struct PlanFragments {
   }
 
  private:
-  /// Only what the plan before did not have, unless `fresh`.
-  void find_changed(const Plan& wanted, Fragments& fragments, bool fresh);
+  void find_order();
 
-  Pricer* pricer_;
-  bool returns_;
-  std::map<std::int64_t, Fragments> by_samples_;
+  FragmentStore& store_;
+  std::int64_t forgotten_ = 0;          ///< by the store when the tables were filled
+  Fragments* fragments_ = nullptr;      ///< of this size of micro-batch
   Plan previous_;                       ///< what the tables above belong to
   std::int64_t previous_samples_ = -1;  ///< of its micro-batches
-  std::vector<std::int32_t> numbers_;
+  std::vector<bool> changed_, stale_;   ///< layers whose sums, whose readers are to be found again
   std::vector<std::vector<ParameterId>> buckets_;
   std::vector<const std::vector<SumFragment>*> sums_of_bucket_;
 };

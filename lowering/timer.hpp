@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "lowering/step_bound.hpp"
 #include "lowering/walk.hpp"
 
 namespace parsim::lowering {
@@ -33,11 +35,23 @@ class Timer {
 
   Timer(const Cluster& cluster, LinkSharing sharing) : cluster_(cluster), sharing_(sharing) {}
 
+  /// A step that surely takes this long need not be timed to its end.
+  void give_up_at(Seconds limit) { limit_ = limit.count() * (1 + rounding); }
+  /// False if kernels alone, without any wait, take longer than allowed.
+  bool worth_walking(const PlanFragments& parts) {
+    latest_ = 0;
+    lost_ = false;
+    if (limit_ == never_lost) return true;
+    bound_.find(parts, cluster_.devices.size());
+    for (std::size_t d = 0; d < bound_.devices.size(); ++d) expect(d, bound_.devices[d].before);
+    return !lost_;
+  }
+  [[nodiscard]] bool gives_up() const { return lost_; }
+
   void begin(const PlanFragments& parts) {
     parts_ = &parts;
     queues_.assign(cluster_.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
     links_.assign(2 * cluster_.links.size(), 0);
-    latest_ = 0;
     issued_ = 0;
   }
   [[nodiscard]] Seconds latest() const { return Seconds{latest_}; }
@@ -48,7 +62,13 @@ class Timer {
                                        : pass == Pass::forward || pass == Pass::recompute
                                            ? layer.forward
                                            : layer.backward;
-    return run(layer.devices[cell], after, times[cell]);
+    const Op op = run(layer.devices[cell], after, times[cell]);
+    if (limit_ != never_lost) {
+      const std::size_t device = layer.devices[cell].index();
+      if (pass != Pass::recompute) bound_.devices[device].work -= times[cell];
+      expect(device, op.end);
+    }
+    return op;
   }
   Op sum_parts(LayerId, const LayerFragment::Sum&, const FanOut::PartsSum& how, std::int32_t,
                After after) {
@@ -110,6 +130,17 @@ class Timer {
   }
 
  private:
+  static constexpr double never_lost = std::numeric_limits<double>::infinity();
+  /// Sums in another order differ by less.
+  static constexpr double rounding = 1e-9;
+  /// The device is busy until `end`.
+  void expect(std::size_t device, double end) {
+    const StepBound::Device& rest = bound_.devices[device];
+    const double least = end + rest.work + rest.after;
+    if (least < limit_) return;
+    lost_ = true;
+    latest_ = std::max(latest_, least);
+  }
   [[nodiscard]] const SumFragment& sum_of(std::size_t s) const { return *parts_->sums[s]; }
   Op run(DeviceId device, double after, double seconds) {
     double& queue = queues_[device.index() * static_cast<std::size_t>(queues_per_device)];
@@ -138,6 +169,9 @@ class Timer {
   LinkSharing sharing_;
   const PlanFragments* parts_ = nullptr;
   std::vector<double> queues_, links_;
+  StepBound bound_;
+  double limit_ = never_lost;
+  bool lost_ = false;
   double latest_ = 0;
   std::uint32_t issued_ = 0;
 };

@@ -7,7 +7,9 @@
 //     Op      an operation that has been issued: later(a, b) is the one issued later; `never`
 //     When    when something is done: done(op); `not_yet`
 //     After   what something waits for: nothing(), none(after), add(after, when), merge(after, after)
+//     worth_walking(parts)   of the layers' fragments alone: false ends the walk before it begins
 //     begin(parts)   before the first operation of a plan
+//     gives_up()     ends the walk
 //     one function for each kind of operation, which issues it and returns its Op
 #pragma once
 
@@ -28,12 +30,12 @@ class Walk {
   using When = typename Sink::When;
   using After = typename Sink::After;
 
-  Walk(const Network& network, const Cluster& cluster, Pricer* pricer, Sink& sink)
-      : parts_(network, cluster, pricer), sink_(sink) {}
+  Walk(FragmentStore& store, Sink& sink) : parts_(store), sink_(sink) {}
 
   [[nodiscard]] PlanFragments& parts() { return parts_; }
-  /// Issues the operations of a step. Throws InputError for a plan that cannot be lowered.
-  void run(const Plan& plan);
+  /// Issues the operations of a step of the plan whose layers were found. Throws InputError for a
+  /// plan that cannot be lowered.
+  void run();
 
  private:
   /// Contributions in a receive buffer that wait to be added. The receiver adds them when it needs

@@ -14,12 +14,16 @@ namespace parsim::lowering {
 }
 
 template <class Sink>
-void Walk<Sink>::run(const Plan& plan) {
-  parts_.find(plan);
+void Walk<Sink>::run() {
+  if (!sink_.worth_walking(parts_)) return;
+  parts_.find_rest();
   lay_out();
   begin_sums();
   sink_.begin(parts_);
-  for (const Slot& slot : parts_.order) emit(slot);
+  for (const Slot& slot : parts_.order) {
+    emit(slot);
+    if (sink_.gives_up()) return;
+  }
   finish();
 }
 
@@ -66,7 +70,7 @@ void Walk<Sink>::emit(const Slot& slot) {
       forwards ? std::vector<GradientBufferReuse>{} : buffer_reuses(visits);
   auto weight = weights.begin();
   auto gradient = gradients.begin();
-  for (std::size_t t = 0; t < visits.size(); ++t) {
+  for (std::size_t t = 0; t < visits.size() && !sink_.gives_up(); ++t) {
     for (; weight != weights.end() && weight->visit == t; ++weight) gather(*weight);
     for (; gradient != gradients.end() && gradient->visit == t; ++gradient) {
       const std::vector<Op>& summed = sum_states_[gradient->previous].summed;

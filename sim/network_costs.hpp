@@ -19,6 +19,9 @@ class NetworkCosts : public CostModel {
   [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
                                    Bytes payload) const final;
 
+  /// By model.
+  [[nodiscard]] std::int32_t alike(DeviceId device) const final { return cluster()[device].model; }
+
  protected:
   [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
   /// `rates_of(model, precision)` for every type of device and precision, as at() finds them.

@@ -4,6 +4,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
+#include "core/kernel_times.hpp"
 #include "core/profile.hpp"
 #include "sim/kernels.hpp"
 #include "sim/slowdowns.hpp"
@@ -50,12 +51,12 @@ class Predecessors {
 /// Of a transfer within a device: read and written once.
 Bytes bytes_within(const ExecDag& dag, OpId id) { return 2 * dag.payload(id); }
 
-double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost) {
+double seconds_on_device(const ExecDag& dag, OpId id, const CostModel& cost, DeviceTimes& times) {
   if (dag.kind(id) == OpKind::transfer) {
     return cost.memory(DeviceId{dag.record(id).device}, bytes_within(dag, id)).time.count();
   }
   if (dag.kind(id) == OpKind::collective) return 0;  // of a single device
-  return device_time(dag, id, cost).time.count();
+  return times.of(id).time.count();
 }
 
 /// The first operation of a device has been issued when the step starts, during the one before.
@@ -203,6 +204,7 @@ Successors successors(const ExecDag& dag, std::size_t devices) {
 PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
                     const SimOptions& options) {
   PreparedDag prepared;
+  DeviceTimes times(dag, cost);
   prepared.successors = successors(dag, paths.cluster().devices.size());
   prepared.seconds.resize(dag.size());
   prepared.issued = issue_dates(dag, options.launch_interval, paths.cluster().devices.size());
@@ -232,7 +234,7 @@ PreparedDag prepare(const ExecDag& dag, const CostModel& cost, PathCache& paths,
       }
     } else {
       prepared.seconds[i] =
-          seconds_on_device(dag, id, cost) * jitter_factor(options.slowdowns.jitter, id);
+          seconds_on_device(dag, id, cost, times) * jitter_factor(options.slowdowns.jitter, id);
       ensure(prepared.seconds[i] >= 0, "a cost is not negative");
     }
   }

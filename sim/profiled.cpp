@@ -112,6 +112,9 @@ class Profiled final : public CostModel {
     return cost;
   }
 
+  [[nodiscard]] std::int32_t alike(DeviceId device) const override {
+    return cluster_[device].model;
+  }
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
     const SizeTable& table = table_of(device).memory;
     if (const auto time = interpolated(table, touched)) {

@@ -34,6 +34,9 @@ class Scaled final : public CostModel {
                              DeviceId device, Precision precision) const override {
     return scaled(base_.compute(network, layer, part, pass, device, precision), kernels_, device);
   }
+  [[nodiscard]] std::int32_t alike(DeviceId device) const override {
+    return devices_.empty() ? base_.alike(device) : device.value;
+  }
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
     return scaled(base_.memory(device, touched), 1, device);
   }

@@ -147,7 +147,10 @@ std::string price_text(const Finalist& candidate) {
 
 }  // namespace
 
-Plan plan_best(const StrategyInput& input) {
+Plan plan_best(const StrategyInput& asked) {
+  StrategyInput input = asked;
+  lowering::PriceCache prices(asked.step());
+  if (input.prices == nullptr) input.prices = &prices;
   std::vector<Finalist> finalists = other_strategies(input);
   if (finalists.empty()) {
     throw InputError("strategy 'best'", "no other strategy has a plan",

@@ -89,10 +89,12 @@ std::vector<std::string> memory_option_notes(const Network& network, const Plan&
 }
 
 std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Plan& plan) {
-  if (input.recompute == Recompute::none && input.zero_stage == 0) {
-    return lowering::memory_use(input.network, input.cluster, plan);
-  }
-  return lowering::memory_use(input.network, input.cluster, with_memory_options(input, plan));
+  const auto use = [&](const Plan& whole) {
+    return input.prices != nullptr ? input.prices->memory(whole)
+                                   : lowering::memory_use(input.network, input.cluster, whole);
+  };
+  if (input.recompute == Recompute::none && input.zero_stage == 0) return use(plan);
+  return use(with_memory_options(input, plan));
 }
 
 std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
@@ -113,14 +115,20 @@ std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::
 
 Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
                       const Price& limit) {
-  if (input.recompute != Recompute::none || input.zero_stage != 0) {
-    const Plan saving = with_memory_options(input, plan);
-    const Seconds step = estimator.step_time(saving);
-    return {overcommit(input, estimator.memory(saving)), step};
+  const bool options = input.recompute != Recompute::none || input.zero_stage != 0;
+  const Plan saving = options ? with_memory_options(input, plan) : Plan{};
+  const Plan& priced = options ? saving : plan;
+  if (limit.fits()) {
+    const Seconds step = estimator.step_time(priced, limit.step);
+    return {step >= limit.step ? limit.overcommit : overcommit(input, estimator.memory(priced)),
+            step};
   }
-  const Seconds step = estimator.step_time(plan);
-  if (limit.fits() && step >= limit.step) return {limit.overcommit, step};
-  return {overcommit(input, estimator.memory(plan)), step};
+  // What needs much more memory is not better, however fast it is.
+  const std::int32_t most = overcommit(input, estimator.memory(priced));
+  if (most > limit.overcommit) return {most, limit.step};
+  return {most,
+          estimator.step_time(
+              priced, most == limit.overcommit ? limit.step : lowering::Estimator::unlimited)};
 }
 
 bool fits(const StrategyInput& input, const Plan& plan) { return overcommit(input, plan) == 0; }

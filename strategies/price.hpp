@@ -43,8 +43,8 @@ struct Price {
 [[nodiscard]] std::int32_t overcommit(const StrategyInput& input, const Plan& plan);
 [[nodiscard]] std::int32_t overcommit(const StrategyInput& input,
                                       const std::vector<lowering::MemoryUse>& uses);
-/// By estimate, of the plan with memory options. A plan that is no faster than `limit`, which fits,
-/// may get its over-commitment: it is not better anyhow.
+/// By estimate, of the plan with memory options. Exact if better than `limit`; of another plan only
+/// that it is not better.
 [[nodiscard]] Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator,
                                     const Plan& plan,
                                     const Price& limit = {

@@ -102,9 +102,11 @@ struct StrategyInput : StrategyOptions {
   std::function<void(double)> progress{};
   /// Plans that other strategies have made already for this very input; `best` does not ask again.
   std::span<const Plan> known{};
+  /// For the estimators of strategies that one search asks for plans; may be null.
+  lowering::PriceCache* prices = nullptr;
 
   [[nodiscard]] lowering::StepInput step() const {
-    return {network, cluster, cost, precision, reduce_precision, optimizer};
+    return {network, cluster, cost, precision, reduce_precision, optimizer, prices};
   }
   /// Memory of a device that a plan may fill.
   [[nodiscard]] Bytes usable_memory(DeviceId device) const {

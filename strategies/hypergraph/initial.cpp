@@ -211,8 +211,8 @@ Parts grown_parts(const Hypergraph& graph, const Limits& limits, Random& random)
       grew = false;
       Vertex best = -1;
       for (const Vertex v : order) {
-        if (parts[at(v)] >= 0 || fill(graph, limits, weights, p, v) > 1) continue;
-        if (best < 0 || attraction[at(v)] > attraction[at(best)]) best = v;
+        if (parts[at(v)] >= 0 || (best >= 0 && attraction[at(v)] <= attraction[at(best)])) continue;
+        if (fill(graph, limits, weights, p, v) <= 1) best = v;
       }
       if (best < 0) break;
       put(graph, limits, weights, parts, best, p);

@@ -50,6 +50,14 @@ Assignment::Assignment(const Hypergraph& graph, const Limits& limits, Parts part
       weights_(part_weights(graph, parts_, limits.parts)),
       cost_(connectivity_cost(graph, parts_)),
       overload_(hypergraph::overload(limits, weights_)) {
+  first_weight_.reserve(at(graph.vertices) + 1);
+  for (Vertex v = 0; v < graph.vertices; ++v) {
+    first_weight_.push_back(vertex_weights_.size());
+    for (std::int32_t c = 0; c < limits.constraints; ++c) {
+      if (graph.weight(v, c) != 0) vertex_weights_.push_back({c, graph.weight(v, c)});
+    }
+  }
+  first_weight_.push_back(vertex_weights_.size());
   for (std::size_t set = 0; set < graph.readers.size(); ++set) {
     const auto id = static_cast<std::int32_t>(set);
     for (const Vertex v : graph.readers[set]) ++reading_[slot(id, part(v))];
@@ -70,12 +78,10 @@ void Assignment::gains(Vertex v, std::vector<std::int64_t>& to) const {
     const std::size_t first = slot(role.set, 0), a = first + at(from);
     if (reading_[a] > 0) leaving += all - own_[a];
     if (reading_[a] > moved) leaving -= all - own_[a] + role.cost;
+    // What reads already receives less; a new reader receives all but its own.
     for (std::size_t b = 0; b < to.size(); ++b) {
-      if (reading_[first + b] > 0) {
-        to[b] += role.cost;  // it receives less
-      } else if (role.reader) {
-        to[b] -= all - own_[first + b] - role.cost;
-      }
+      const std::int64_t received = role.reader ? all - own_[first + b] - role.cost : 0;
+      to[b] += reading_[first + b] > 0 ? role.cost : -received;
     }
   }
   for (std::int64_t& gain : to) gain += leaving;
@@ -91,9 +97,7 @@ std::int64_t Assignment::gain(Vertex v, std::int32_t to) const {
 double Assignment::added_overload(Vertex v, std::int32_t to) const {
   double added = 0;
   if (to == part(v)) return added;
-  for (std::int32_t c = 0; c < limits_.constraints; ++c) {
-    const std::int64_t w = graph_.weight(v, c);
-    if (w == 0) continue;
+  for (const auto& [c, w] : weights(v)) {
     const auto excess = [&](std::int32_t part, std::int64_t change) {
       const std::size_t i = limits_.index(part, c);
       return std::max<std::int64_t>(0, weights_[i] + change - limits_.caps[i]);
@@ -114,10 +118,9 @@ bool Assignment::too_heavy(std::int32_t part) const {
 }
 
 bool Assignment::has_capacity(Vertex v, std::int32_t to, bool loose) const {
-  for (std::int32_t c = 0; c < limits_.constraints; ++c) {
-    const std::int64_t w = graph_.weight(v, c);
+  for (const auto& [c, w] : weights(v)) {
     const std::size_t i = limits_.index(to, c);
-    if (w > 0 && weights_[i] + (loose ? 0 : w) > limits_.caps[i]) return false;
+    if (weights_[i] + (loose ? 0 : w) > limits_.caps[i]) return false;
   }
   return true;
 }
@@ -146,9 +149,9 @@ void Assignment::move(Vertex v, std::int32_t to) {
       gained_.push_back({role.set, left || came, all_readers, last_reader ? from : -1});
     }
   }
-  for (std::int32_t c = 0; c < limits_.constraints; ++c) {
-    weights_[limits_.index(from, c)] -= graph_.weight(v, c);
-    weights_[limits_.index(to, c)] += graph_.weight(v, c);
+  for (const auto& [c, w] : weights(v)) {
+    weights_[limits_.index(from, c)] -= w;
+    weights_[limits_.index(to, c)] += w;
   }
   parts_[at(v)] = to;
 }

@@ -1,6 +1,7 @@
 // Local improvement of a partition: k-way Fiduccia-Mattheyses passes and rebalancing.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "strategies/hypergraph/balance.hpp"
@@ -46,6 +47,17 @@ class Assignment {
   std::vector<std::int32_t> reading_;   ///< by set and part: readers
   std::vector<std::int64_t> own_;       ///< by set and part: cost of the sources
   std::vector<std::int64_t> set_cost_;  ///< by set: of all sources
+  /// Of a vertex in one of the constraints in which it has any: few of many.
+  struct Weight {
+    std::int32_t constraint = 0;
+    std::int64_t weight = 0;
+  };
+  [[nodiscard]] std::span<const Weight> weights(Vertex v) const {
+    const std::size_t first = first_weight_[at(v)];
+    return std::span(vertex_weights_).subspan(first, first_weight_[at(v) + 1] - first);
+  }
+  std::vector<Weight> vertex_weights_;     ///< by vertex
+  std::vector<std::size_t> first_weight_;  ///< by vertex, in `vertex_weights_`
   std::vector<std::int64_t> weights_;
   std::int64_t cost_ = 0;
   double overload_ = 0;

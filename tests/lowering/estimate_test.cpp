@@ -104,6 +104,43 @@ TEST_CASE("estimate: what is remembered changes nothing") {
   }
 }
 
+TEST_CASE("estimate: a limit changes no time below it, and is reached by all others") {
+  const Cluster cluster = topologies::load_cluster(
+      "star:5,device=p100-sxm2*3+v100-sxm2*2,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  std::size_t given_up = 0;
+  for (const Network& network : tiny_networks()) {
+    strategies::StrategyInput input{network, cluster, *cost};
+    input.batch = batch;
+    lowering::PriceCache prices(input.step());
+    strategies::StrategyInput sharing = input;
+    sharing.prices = &prices;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      Plan plan = random_plan(network, 4, batch, seed);
+      if (seed % 3 == 1) plan = with_split_states(std::move(plan), seed);
+      plan.schedule.blocking_sends = seed % 4 == 3;
+      CAPTURE(network.name);
+      CAPTURE(seed);
+      for (const auto links : {lowering::LinkSharing::ignored, lowering::LinkSharing::queued}) {
+        const Seconds whole = lowering::Estimator(input.step(), links).step_time(plan);
+        lowering::Estimator known(sharing.step(), links);
+        for (const double factor : {0.4, 0.8, 0.999999, 1.0, 1.000001, 2.0}) {
+          const Seconds limit = whole * factor;
+          lowering::Estimator fresh(input.step(), links);
+          for (const Seconds step : {fresh.step_time(plan, limit), known.step_time(plan, limit)}) {
+            if (whole < limit) CHECK(step == whole);
+            if (whole >= limit) CHECK(step >= limit);
+            CHECK(step <= whole * (1 + 1e-9));
+            if (step < whole * (1 - 1e-12)) ++given_up;
+          }
+        }
+        CHECK(known.step_time(plan) == whole);
+      }
+    }
+  }
+  CHECK(given_up > 500);
+}
+
 TEST_CASE("estimate: a refused plan leaves no trace") {
   const Cluster cluster =
       topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "lowering/memory.hpp"
@@ -39,7 +41,65 @@ std::vector<Plan> others(const StrategyInput& input) {
 
 const char* const mixed = "star:4,device=v100-sxm2*2+p100-sxm2*2,rate=5GB/s,latency=2us";
 
+/// Price of a plan that is left after `proposals` changes, each kept if it is better by `priced`.
+template <class Priced>
+std::pair<Plan, Price> climb(const StrategyInput& input, const std::vector<Plan>& starts,
+                             std::uint64_t seed, int proposals, const Priced& priced) {
+  Plan plan = starts[seed % starts.size()];
+  Price price = priced(plan, Price{0, Seconds{std::numeric_limits<double>::infinity()}});
+  Moves moves(input, starts, seed);
+  for (int i = 0; i < proposals; ++i) {
+    if (!moves.propose(plan)) continue;
+    try {
+      const Price now = priced(plan, price);
+      if (now.better_than(price)) {
+        price = now;
+        continue;
+      }
+    } catch (const InputError&) {
+    }
+    moves.take_back(plan);
+  }
+  return {plan, price};
+}
+
 }  // namespace
+
+TEST_CASE("best: caches and limits choose the plan and the price that whole estimates choose") {
+  std::size_t moved = 0;
+  for (const auto& [network, cluster, memory] :
+       {std::tuple{"lenet5", "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=1GB/s", 0.0},
+        {"alexnet", mixed, 0.0},
+        {"alexnet", mixed, 0.99}}) {  // no plan fits
+    const World world(network, cluster);
+    StrategyInput input = world.input(64);
+    input.headroom.share = memory;
+    const std::vector<Plan> starts = others(input);
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      lowering::PriceCache prices(input.step());
+      StrategyInput sharing = input;
+      sharing.prices = &prices;
+      lowering::Estimator estimator(sharing.step());
+      const auto quick =
+          climb(sharing, starts, seed, 120, [&](const Plan& plan, const Price& limit) {
+            return estimated_price(sharing, estimator, plan, limit);
+          });
+      const auto whole = climb(input, starts, seed, 120, [&](const Plan& plan, const Price&) {
+        lowering::Estimator once(input.step());
+        const Seconds step = once.step_time(plan);
+        return Price{overcommit(input, plan), step};
+      });
+      CAPTURE(network);
+      CAPTURE(seed);
+      CHECK(quick.first == whole.first);
+      CHECK(quick.second.overcommit == whole.second.overcommit);
+      CHECK(quick.second.step == whole.second.step);
+      if (quick.first != starts[seed % starts.size()]) ++moved;
+      CHECK(prices.counts().known < prices.counts().plans);
+    }
+  }
+  CHECK(moved > 6);
+}
 
 TEST_CASE("best: never loses to another strategy") {
   for (const auto& [network, cluster] :

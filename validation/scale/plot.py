@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws how the cost of a simulation grows with devices and layers, and stores how many plans the
-estimator prices in a second.
+"""Draws how the cost of a simulation grows with devices and layers, and stores how many plans a
+search prices in a second.
 
     validation/scale/plot.py build/bench/tests/bench   # measures again, then draws
     validation/scale/plot.py                             # draws what was measured last
@@ -59,10 +59,12 @@ def measure(bench):
                      f"{one['real_time'] / 1e3:.4g}", f"{one['checksum']:.9g}"])
     rows.sort(key=lambda row: (row[0], row[2] != 160, row[1], row[2]))
     write("scale.csv", "processor time of one run", COLUMNS, rows)
-    rows = [[one["name"].split("/")[1], f"{one['evaluations']:.4g}", f"{one['checksum']:.9g}"]
-            for one in run(bench, "estimate_one_layer_changes")]
-    write("estimator.csv", "ResNet-50 on 8 devices, plans that differ in one layer",
-          ["estimator", "evaluations_per_s", "checksum"], rows)
+    rows = [[one["name"].split("/")[1], f"{one['plans_per_s']:.4g}", f"{one['plans']:.0f}",
+             f"{one['plans_known']:.3g}", f"{one['fragments_known']:.3g}", f"{one['step_ms']:.9g}",
+             f"{one['plan_hash']:.0f}"] for one in run(bench, "^best/")]
+    write("estimator.csv", "whole searches by `best` on 8 devices, without simulations",
+          ["network", "plans_per_s", "plans", "plans_known", "fragments_known", "step_ms",
+           "plan_hash"], rows)
 
 
 def text(x, y, words, anchor="middle", size=11, colour="#334155"):
