@@ -12,8 +12,8 @@ constexpr std::string_view kind_meaning =
 const std::vector<Generator>& generators() {
   static const std::vector<Generator> table{
       {"star", "N", "N devices on one switch",
-       with_common_options(
-           {{"rate", "25GB/s", "each device's cable"}, {"latency", "1us", "of each cable"},
+       with_common_options({{"rate", "25GB/s", "each device's cable"},
+                            {"latency", "1us", "of each cable"},
                             {"kind", "", kind_meaning}}),
        build_star},
       {"nodes", "NxM", "N machines of M devices; a mix covers one machine or all of them",
@@ -32,12 +32,13 @@ const std::vector<Generator>& generators() {
                             {"kind", "", kind_meaning}}),
        build_star},
       {"cube-mesh", "8", "one machine wired as a DGX-1: NVLinks and PCIe",
-       with_common_options({{"links", "6", "NVLinks per device: 4 as with P100, 6 with V100"},
-                            {"rate", "20GB/s", "each NVLink"},
-                            {"pcie-rate", "12GB/s", "each PCIe link"},
-                            {"socket-rate", "6GB/s", "between the two CPU sockets"},
-                            {"latency", "1us", "of each link"},
-                            {"kind", "", "of the NVLinks, as nvlink2: the rate is its data sheet's"}}),
+       with_common_options(
+           {{"links", "6", "NVLinks per device: 4 as with P100, 6 with V100"},
+            {"rate", "20GB/s", "each NVLink"},
+            {"pcie-rate", "12GB/s", "each PCIe link"},
+            {"socket-rate", "6GB/s", "between the two CPU sockets"},
+            {"latency", "1us", "of each link"},
+            {"kind", "", "of the NVLinks, as nvlink2: the rate is its data sheet's"}}),
        build_cube_mesh},
       {"pcie-tree", "N", "one machine of N devices on PCIe switches",
        with_common_options({{"per-switch", "2", "devices on each PCIe switch"},

@@ -83,9 +83,10 @@ void fill_quantity(const CsvTable& table, const CsvTable::Row& row, Claim& claim
     if (!claim.ran) return;
     claim.expected = table.number(row, "value");
   } else {
-    throw InputError(table.file, "no column with a measurement",
-                     "accepted: size_bytes with time_us or time_us_outofplace, total_ms (or fwd_ms and "
-                     "bwd_ms), or value with unit");
+    throw InputError(
+        table.file, "no column with a measurement",
+        "accepted: size_bytes with time_us or time_us_outofplace, total_ms (or fwd_ms and "
+        "bwd_ms), or value with unit");
   }
   if (!(claim.expected > 0)) {
     throw InputError(fmt::format("{}:{}", table.file, row.line),

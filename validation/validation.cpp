@@ -155,8 +155,8 @@ std::vector<CollectiveSystem> collective_systems(const std::vector<ValidationRow
   std::vector<CollectiveSystem> systems;
   for (const std::string& machine : machines) {
     const auto& [scratch, fitted] = errors.at(machine);
-    systems.push_back({machine, scratch.size(), median(scratch), mean(scratch), median(fitted),
-                       mean(fitted)});
+    systems.push_back(
+        {machine, scratch.size(), median(scratch), mean(scratch), median(fitted), mean(fitted)});
   }
   return systems;
 }

@@ -97,16 +97,16 @@ struct ValidationSet {
   std::optional<double> peak_memory_error{};  ///< mean over the rows that have one
 };
 
-/// Errors of the collectives of one machine, from 64 KiB on: from scratch, by what other systems say
-/// of its links, and with offset and root fitted to other sizes of its own tables.
+/// Errors of the collectives of one machine, from 64 KiB on: from scratch, by what other systems
+/// say of its links, and with offset and root fitted to other sizes of its own tables.
 struct CollectiveSystem {
   std::string machine;
   std::size_t rows = 0;
   double median = 0, mean = 0;  ///< from scratch, magnitudes as fractions
   double fitted_median = 0, fitted_mean = 0;
 };
-/// Of the rows that have both predictions, in order of the machines' first row; the last entry is of
-/// all rows. Empty if there are none.
+/// Of the rows that have both predictions, in order of the machines' first row; the last entry is
+/// of all rows. Empty if there are none.
 [[nodiscard]] std::vector<CollectiveSystem> collective_systems(
     const std::vector<ValidationRow>& rows);
 
