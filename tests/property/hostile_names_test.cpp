@@ -223,7 +223,7 @@ TEST_CASE("dot: by hand, and collapsed above a thousand boxes") {
   CHECK(small.subgraphs == 1);
   // 16 pairs of GPUs, 8 + 4 PCIe, 1 between sockets, 2 of the CPU; double cables are one line.
   CHECK(small.edges == 16 + 12 + 1 + 2);
-  CHECK(std::count(small.labels.begin(), small.labels.end(), "2 x 20.0 GB/s") == 8);
+  CHECK(std::count(small.labels.begin(), small.labels.end(), "2 x 20.4 GB/s") == 8);
 
   const Cluster large =
       topologies::load_cluster("nodes:200x8,device=t4,intra=100GB/s,inter=10GB/s", "test");
