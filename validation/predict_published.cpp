@@ -197,13 +197,13 @@ void PublishedPredictor::fit_terms(const std::vector<const Claim*>& claims, Fits
     if (claim->quantity != "collective-time") continue;
     try {
       const PublishedCollective run(*claim);
-      sim::SimOptions bare = library_options(*claim);
-      bare.terms = {Seconds{0}, Seconds{0}, {}};
+      sim::SimOptions without = library_options(*claim);
+      without.terms = {Seconds{0}, Seconds{0}, {}};
       const std::string key = keys_of(*claim).front();
       constexpr double unit = 1e-9;  // the root term counts for one protocol only
-      sim::SimOptions rooted = bare;
+      sim::SimOptions rooted = without;
       rooted.terms.per_root_byte = Seconds{unit};
-      const double modelled = run.estimated(bare);
+      const double modelled = run.estimated(without);
       const double root = (run.estimated(rooted) - modelled) / unit;
       points[key].push_back({modelled, root, claim->expected * 1e-6});
       fits.rows_of_terms[key] = {{claim->set,
