@@ -67,6 +67,7 @@ class LayoutPlanner {
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
+    note_sequence_parallel(input_, plan);
     note_unused_gpus(plan);
     plan.buckets = gradient_buckets(input_);
     return plan;

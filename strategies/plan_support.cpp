@@ -79,4 +79,12 @@ void note_idle(Plan& plan, const LayerPlan& layer) {
                                    sizes.size(), plan.batch));
 }
 
+void note_sequence_parallel(const StrategyInput& input, Plan& plan) {
+  const bool shares = std::any_of(plan.layers.begin(), plan.layers.end(),
+                                  [](const LayerPlan& layer) { return layer.regather; });
+  if (!input.sequence_parallel || shares) return;
+  plan.notes.emplace_back(
+      "--sequence-parallel changes nothing: no group of GPUs shares layers that work on tokens");
+}
+
 }  // namespace parsim::strategies

@@ -30,4 +30,7 @@ namespace parsim::strategies {
 /// Notes in the plan how many devices of a layer cut by sample get none, if any.
 void note_idle(Plan& plan, const LayerPlan& layer);
 
+/// Adds a note if sequence parallelism was asked for and shares no layer.
+void note_sequence_parallel(const StrategyInput& input, Plan& plan);
+
 }  // namespace parsim::strategies

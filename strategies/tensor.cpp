@@ -205,6 +205,7 @@ Plan plan_tensor(const StrategyInput& input) {
     Plan plan = move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan;
     const ParallelDegrees& degrees = one.arrangement.degrees;
     plan.notes.push_back(note_of(degrees));
+    note_sequence_parallel(input, plan);
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
       plan.notes.push_back(fmt::format("{} of {} replicas are idle: a micro-batch has only {}",

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -106,6 +107,21 @@ TEST_CASE("tensor: sequence parallelism scatters and gathers what were all-reduc
   CHECK(count[1] == std::map<CollectiveKind, int>{{CollectiveKind::all_gather, 6},
                                                   {CollectiveKind::reduce_scatter, 4}});
   CHECK(bytes[1] == bytes[0] / 8 * 10);
+}
+
+TEST_CASE("tensor: sequence parallelism that shares nothing is noted") {
+  const auto noted = [](const char* network, int degrees) {
+    const World world(network, "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+    StrategyInput input = asked(world, 4, degrees, 1, 1);
+    input.sequence_parallel = true;
+    const std::vector<std::string> notes = plan_tensor(input).notes;
+    return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.starts_with("--sequence-parallel changes nothing");
+    });
+  };
+  CHECK(noted(gpt, 1));
+  CHECK(noted("alexnet", 4));
+  CHECK_FALSE(noted(gpt, 4));
 }
 
 TEST_CASE("tensor: sequence parallelism shares norms and sums by token, and their memory") {
