@@ -16,15 +16,11 @@ namespace {
 constexpr double micro = 1e-6;
 /// Seconds; no InfiniBand path has links that slow, and no link over TCP is faster.
 constexpr double tcp_latency = 10 * micro;
-/// Bytes/s; PCIe 5 x16 with what NCCL counts on (48 GB/s) is slower.
-constexpr double fastest_pcie = 50e9;
 /// What x16 of a generation carries at most, in bytes/s.
 constexpr double pcie3_most = 16e9, pcie4_most = 32e9;
 /// Where no system of a family tells: NCCL's own share of the data sheet's rate is between 0.76
 /// (PCIe) and 0.82 (NVLink).
 constexpr double no_system_efficiency = 0.8;
-
-bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
 
 LinkKind nvlink_of(const DeviceModel& model) {
   const double architecture = to_number<double>(model.architecture).value_or(7);
@@ -60,7 +56,7 @@ std::optional<LinkKind> guessed_kind(const Cluster& cluster, const Link& link) {
   if (a == nullptr && b == nullptr) return std::nullopt;
   const DeviceModel& gpu = a != nullptr ? *a : *b;
   const bool modules = a != nullptr && b != nullptr && is_module(*a) && is_module(*b);
-  return modules || link.rate.value > fastest_pcie ? nvlink_of(gpu) : pcie_of(link.rate.value);
+  return modules || link.rate > fastest_pcie ? nvlink_of(gpu) : pcie_of(link.rate.value);
 }
 
 /// Median of what is known, of two in the middle the smaller one: costs have a long tail upwards.
@@ -77,6 +73,8 @@ std::optional<double> median_of(const std::vector<const MeasuredLinks*>& rows, M
 }
 
 }  // namespace
+
+bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
 
 LinkFamily family_of(LinkKind kind) {
   switch (kind) {

@@ -1,5 +1,5 @@
-// What a link is made of, and what such links carry under a communication library: shares of the
-// data-sheet rate and fixed costs of a collective, as measured systems show them.
+// Kinds of links, and what such links carry under a communication library: a share of the
+// data-sheet rate, and fixed costs of a collective, both from measured systems.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 namespace parsim {
 
 struct Cluster;
+struct DeviceModel;
 
 enum class LinkKind : std::uint8_t {
   nvlink1,
@@ -36,6 +37,12 @@ constexpr std::array<std::string_view, 13> spellings(LinkKind) {
 enum class LinkFamily : std::uint8_t { nvlink, pcie, network };
 [[nodiscard]] LinkFamily family_of(LinkKind kind);
 
+/// Inside a machine what is faster is NVLink: PCIe 5 x16 with what NCCL counts on (48 GB/s) is
+/// slower.
+inline constexpr BytesPerSecond fastest_pcie{50e9};
+/// A module on a board with NVLink (SXM), not a card in a slot.
+[[nodiscard]] bool is_module(const DeviceModel& model);
+
 /// What one measured system says about a kind. A number below zero is not known from it.
 struct MeasuredLinks {
   LinkKind kind;
@@ -57,8 +64,9 @@ struct LinkNumbers {
 };
 /// Medians over measured systems: the efficiency over those of the kind, or of its family where
 /// none is known; the root, which the library decides, over those of the family; the launch, which
-/// the host decides, over all systems inside a machine, or all between machines. without   a system
-/// whose own rows are left out, to predict it from the others
+/// the host decides, over all systems inside a machine, or all between machines.
+///
+/// without   a system whose own rows are left out, to predict it from the others; "": none
 [[nodiscard]] LinkNumbers link_numbers(LinkKind kind, std::string_view without = {});
 
 /// Fills in the kinds of links that have none, marked as guessed; rates stay as they are. Inside a

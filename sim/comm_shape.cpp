@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "core/errors.hpp"
 #include "core/link_kind.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/collectives.hpp"
@@ -13,10 +14,6 @@
 namespace parsim::sim {
 
 namespace {
-
-constexpr double fastest_pcie = 50e9;
-/// A module on a board with NVLink, not a card in a slot.
-bool is_module(const DeviceModel& model) { return model.name.find("sxm") != std::string::npos; }
 
 /// The kind that decides a path's fixed costs: of the network if there is one, else of its first
 /// link with a kind.
@@ -52,9 +49,20 @@ double share_in_search(LinkKind kind) {
       return 20.6 / 25;
     case LinkKind::nvlink5:
       return 40.1 / 50;
-    default:
+    case LinkKind::nvlink2:
+    case LinkKind::nvlink3:
       return 20.0 / 25;
+    case LinkKind::pcie3:
+    case LinkKind::pcie4:
+    case LinkKind::pcie5:
+    case LinkKind::infiniband:
+    case LinkKind::roce:
+    case LinkKind::efa:
+    case LinkKind::tcp:
+    case LinkKind::slingshot:
+      return 1;
   }
+  throw BrokenInvariant("a link kind outside its enum");
 }
 
 }  // namespace
@@ -106,7 +114,7 @@ const CommShape& PathCache::shape(std::span<const DeviceId> group) {
   }
   const bool alone = most->second.size() < 2;
   shape.inside_rate = alone ? shape.rate : rings(most->second).rate;
-  shape.nvlink = is_nvlink(within, guessed, sockets || shape.inside_rate > fastest_pcie);
+  shape.nvlink = is_nvlink(within, guessed, sockets || shape.inside_rate > fastest_pcie.value);
   if (!shape.kind) shape.kind = within;
   shape.search_rate = shape.inside_rate;
   if (inside_link != nullptr && shape.nvlink && inside_link->line_rate.value > 0) {
@@ -134,7 +142,7 @@ Seconds transfer_wait(DeviceId from, DeviceId to, Bytes payload, PathCache& path
   const std::optional<LinkKind> kind = kind_of(cluster, route);
   const MessagePath path{
       cluster[from].node == cluster[to].node,
-      is_nvlink(kind, is_guessed(cluster, route), sockets || route.rate.value > fastest_pcie),
+      is_nvlink(kind, is_guessed(cluster, route), sockets || route.rate > fastest_pcie),
       route.latency, kind};
   return std::max(route.latency, message_wait(path, payload, options.terms));
 }

@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 
-COPY_SHARE = 0.25  # sim/nccl.cpp, copy_share
+NCCL = os.path.join(os.path.dirname(__file__), "../sim/nccl.cpp")
+COPY_SHARE = float(re.search(r"copy_share = ([0-9.]+);", open(NCCL).read()).group(1))
 MEMORY = {  # GB/s, topologies/devices.toml
     "A100-SXM4-40GB": 1555, "A100-SXM4": 1555, "A100-SXM4-80GB": 2039, "a100-sxm4-80": 2039,
     "H100-SXM5-80GB": 3350, "h100-sxm5": 3350, "b200-sxm": 8000, "l40s": 864,

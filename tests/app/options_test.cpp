@@ -228,13 +228,13 @@ TEST_CASE("options: rerun takes what every verb that computes printed") {
   CHECK(ran["inputs"]["hw_partition"] == "64,32");
   CHECK(ran_again == ran);
 
-  const auto [told, told_again] = twice(
+  const auto [explained, rerun_of_explained] = twice(
       folder, and_also(and_also({"explain"}, question), {"--strategy", "data", "--batch", "2",
                                                          "--top", "2", "--no-timings", "--json"}));
-  CHECK(told["inputs"]["top"] == 2);
-  CHECK(told["verdict"] == "fits");
-  CHECK(told["fits"] == true);
-  CHECK(told_again == told);
+  CHECK(explained["inputs"]["top"] == 2);
+  CHECK(explained["verdict"] == "fits");
+  CHECK(explained["fits"] == true);
+  CHECK(rerun_of_explained == explained);
 
   // Neither is overwritten unless asked.
   auto [measured, measured_again] =

@@ -1,4 +1,4 @@
-// Kinds of links: what measured systems say of them, and kinds that nobody gave.
+// Kinds of links: their numbers from measured systems, and guesses where no kind is given.
 #include "core/link_kind.hpp"
 
 #include <doctest/doctest.h>
