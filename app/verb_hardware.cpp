@@ -307,7 +307,8 @@ void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) 
 }  // namespace
 
 Outcome run_validate_hardware(const Arguments& arguments) {
-  for (const std::string_view flag : {"--papers", "--published", "--data", "--quick"}) {
+  for (const std::string_view flag :
+       {"--papers", "--published", "--data", "--from-scratch", "--quick"}) {
     if (!arguments.has(flag)) continue;
     throw InputError("--hw", fmt::format("given together with {}", flag),
                      "accepted: one of the two");

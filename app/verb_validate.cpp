@@ -132,7 +132,8 @@ validation::Validation validate_published(const experiment::Arguments& arguments
   std::vector<validation::Claim> claims = rows_of(files);
   const validation::PublishedPredictor predictor(
       claims,
-      files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements());
+      files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements(),
+      arguments.has("--from-scratch"));
   if (files.empty()) {
     const std::vector<validation::Claim> again = uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
@@ -171,7 +172,7 @@ Outcome validated(const experiment::Arguments& arguments) {
         published ? "--papers given together with --published" : "nothing to validate against",
         "accepted: --papers, --published or --hw");
   }
-  for (const std::string_view flag : {"--data", "--quick"}) {
+  for (const std::string_view flag : {"--data", "--from-scratch", "--quick"}) {
     if (arguments.has(flag) && !published) {
       throw InputError(flag, "unused with --papers", "accepted: together with --published");
     }

@@ -38,7 +38,7 @@ constexpr Bytes default_payload{100 * 1024 * 1024};
 
 /// What 'validate' compares with.
 struct ValidationOptions {
-  bool papers = false, published = false, quick = false;
+  bool papers = false, published = false, from_scratch = false, quick = false;
   std::vector<std::string> data;  ///< files of measurements
 };
 

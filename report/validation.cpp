@@ -22,6 +22,14 @@ nlohmann::ordered_json optional_text(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
 }
 
+nlohmann::ordered_json parts_json(const experiment::StepParts& parts) {
+  nlohmann::ordered_json json;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    json[to_text(static_cast<experiment::CostClass>(i))] = parts[i];
+  }
+  return json;
+}
+
 nlohmann::ordered_json json_of(const std::vector<validation::PlanGroup>& groups) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const validation::PlanGroup& group : groups) {
@@ -257,6 +265,9 @@ std::string validation_json(const validation::Validation& validation, bool publi
                     {"peak_memory_gib", optional_number(row.peak_memory_gib)},
                     {"peak_memory_error", optional_number(row.peak_memory_error())},
                     {"verdict", optional_text(row.verdict)}});
+    if (!published) continue;
+    rows.back()["calibrated"] = row.calibrated;
+    rows.back()["parts"] = row.parts ? parts_json(*row.parts) : nlohmann::ordered_json(nullptr);
   }
   nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
   for (const validation::Unresolved& item : validation.unresolved) {

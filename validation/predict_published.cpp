@@ -136,7 +136,8 @@ double devices_in(const Claim& claim) {
 }  // namespace
 
 PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
-                                       const std::vector<Claim>& others) {
+                                       const std::vector<Claim>& others, bool from_scratch) {
+  if (from_scratch) return;
   std::set<std::string> keys;
   for (const Claim& claim : claims) {
     if (split_of(claim) == Split::calibrate) continue;
@@ -338,7 +339,9 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
   const Found calibrated = found(claim);
   const double factor = factor_of(calibrated.fits);
   Prediction prediction;
-  prediction.value = in_unit_of(claim, training.samples(), training.step(factor, links_of(claim)));
+  const auto [step, parts] = training.step_and_parts(factor, links_of(claim));
+  prediction.value = in_unit_of(claim, training.samples(), step);
+  prediction.parts = parts;
   prediction.calibrated_by = calibrated.rows();
   std::optional<double> one_device;
   if (!calibrated.fits.empty() && calibrated.key == keys_of(claim).front()) {

@@ -13,8 +13,6 @@
 
 namespace parsim::validation {
 
-/// A column that is not empty in rows to be predicted without anything fitted.
-
 /// Predicts rows of published tables (validation/measurements.hpp). Rows marked `calibrate` fit,
 /// once:
 ///
@@ -34,9 +32,10 @@ namespace parsim::validation {
 /// A row's `settings` ("NCCL_ALGO=RING NCCL_PROTO=Simple") hold for its simulation.
 class PublishedPredictor {
  public:
-  /// others   rows that calibrate what `claims` has no row for, such as the built-in ones
+  /// others         rows that calibrate what `claims` has no row for, such as the built-in ones
+  /// from_scratch   nothing is fitted to any row
   explicit PublishedPredictor(const std::vector<Claim>& claims,
-                              const std::vector<Claim>& others = {});
+                              const std::vector<Claim>& others = {}, bool from_scratch = false);
 
   /// The value and the naive prediction, or the reason why there is none. Of a run that failed for
   /// lack of memory only the memory.

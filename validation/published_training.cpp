@@ -147,12 +147,14 @@ Training::Training(const Claim& claim)
   dag_ = lowering::lower(network, cluster_, plan);
 }
 
-double Training::step(double kernels, double links) const {
+double Training::simulated(double kernels, double links, experiment::StepParts* parts) const {
   sim::SimOptions options = options_;
   options.engine = sim::Engine::automatic;
   const auto time = [&](const Cluster& cluster, const CostModel& tiles) {
     const auto cost = sim::make_scaled(tiles, kernels);
-    return makespan(sim::make_simulator(cluster, *cost, options)->run(dag_)).count();
+    const Timeline timeline = sim::make_simulator(cluster, *cost, options)->run(dag_);
+    if (parts != nullptr) *parts = experiment::step_parts(dag_, timeline, *cost, cluster);
+    return makespan(timeline).count();
   };
   if (links == 1) return time(cluster_, *tiles_);
   const Cluster changed = with_links_between_machines(cluster_, links);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "core/cost_model.hpp"
 #include "core/exec_dag.hpp"
+#include "experiment/step_parts.hpp"
 #include "lowering/headroom.hpp"
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
@@ -37,7 +39,16 @@ class Training {
 
   /// Seconds of one step with kernels slower by the factor `kernels`, and links between machines at
   /// the share `links` of their rate.
-  [[nodiscard]] double step(double kernels, double links = 1) const;
+  [[nodiscard]] double step(double kernels, double links = 1) const {
+    return simulated(kernels, links, nullptr);
+  }
+  /// The same step, and what it depends on.
+  [[nodiscard]] std::pair<double, experiment::StepParts> step_and_parts(double kernels,
+                                                                        double links) const {
+    experiment::StepParts parts;
+    const double seconds = simulated(kernels, links, &parts);
+    return {seconds, parts};
+  }
   /// Samples of one step.
   [[nodiscard]] double samples() const { return static_cast<double>(batch_); }
   [[nodiscard]] const ExecDag& dag() const { return dag_; }
@@ -46,6 +57,9 @@ class Training {
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
+  /// `parts` may be null.
+  [[nodiscard]] double simulated(double kernels, double links, experiment::StepParts* parts) const;
+
   Cluster cluster_;
   sim::SimOptions options_;
   std::unique_ptr<CostModel> tiles_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "experiment/step_parts.hpp"
 #include "validation/groups.hpp"
 
 namespace parsim::validation {
@@ -64,6 +65,8 @@ struct Prediction {
   std::string verdict{};  ///< "fits", "tight", "over"; "" if memory is not predicted
   /// The value without anything fitted to the row's system, where `value` has something fitted.
   std::optional<double> from_scratch{};
+  /// Of a training step.
+  std::optional<experiment::StepParts> parts{};
 };
 using Predict = std::function<Prediction(const Claim&)>;
 
@@ -74,6 +77,8 @@ struct ValidationRow {
   std::optional<double> peak_memory_gib{};  ///< predicted
   std::string verdict{};
   std::optional<double> from_scratch{};
+  std::optional<experiment::StepParts> parts{};
+  bool calibrated = false;
 
   /// (predicted − expected) / expected.
   [[nodiscard]] double error() const { return (predicted - claim.expected) / claim.expected; }
