@@ -19,12 +19,12 @@ class ConstantEfficiency final : public NetworkCosts {
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const Rates& rates = rates_[at(device, precision)];
-    const auto bytes = static_cast<double>(element_bytes(precision));
     double time = 0;
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       const double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
-      time += std::max(gemms, kernel.elements * bytes / rates.memory) + rates.overhead;
+      time +=
+          std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) + rates.overhead;
     }
     return {Seconds{time}, rates.origin};
   }

@@ -127,6 +127,18 @@ Kernel attention_kernel(const Attention& attention, const Shape& queries, const 
   return kernel;
 }
 
+/// Softmax and cross entropy are computed in FP32, as PyTorch's automatic mixed precision and
+/// Megatron-LM do: forward a conversion and the logarithm of the softmax, which reads and writes;
+/// backward the gradient of the chosen entries (one write), that of the softmax (two reads and a
+/// write) and a conversion. Source: PyTorch, "CUDA Ops that can autocast to float32", and its
+/// kernels SoftMax.cu and NLLLoss.cu.
+Kernel loss_kernel(double logits, bool backwards) {
+  Kernel kernel;
+  kernel.wide_elements = logits * (backwards ? 4 : 2);
+  kernel.converted = logits;
+  return kernel;
+}
+
 /// True if the gradient of the input does not depend on the input.
 bool is_linear(const LayerKind& kind) {
   if (const Combine* combine = kind.as<Combine>()) {
@@ -138,6 +150,12 @@ bool is_linear(const LayerKind& kind) {
   }
   return kind.as<Concat>() != nullptr || kind.as<Slicing>() != nullptr ||
          kind.as<Rearrange>() != nullptr;
+}
+
+bool has_bias(const LayerKind& kind) {
+  const Conv* conv = kind.as<Conv>();
+  const Dense* dense = kind.as<Dense>();
+  return (conv != nullptr && conv->bias) || (dense != nullptr && dense->bias);
 }
 
 /// Elements that a memory-bound layer reads and writes. Backward it reads the gradient of its
@@ -152,6 +170,13 @@ double elements_touched(const LayerKind& kind, const Traffic& traffic, bool back
 }
 
 }  // namespace
+
+double Kernel::bytes(std::int64_t element_bytes) const {
+  constexpr std::int64_t wide = sizeof(float);
+  const auto narrow = static_cast<double>(element_bytes);
+  const double conversions = element_bytes == wide ? 0 : converted * (narrow + wide);
+  return elements * narrow + wide_elements * wide + conversions;
+}
 
 Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass) {
   const Layer& layer = network[id];
@@ -182,6 +207,10 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   Kernels kernels;
   const auto push = [&](Kernel kernel) { kernels.list[kernels.count++] = kernel; };
   const double flops = forward_flops(kind, shapes, layer.out, part).value;
+  if (kind.as<Loss>() != nullptr) {
+    push(loss_kernel(traffic.in, backwards));
+    return kernels;
+  }
   if (flops <= 0) {
     Kernel kernel{KernelClass::memory, elements_touched(kind, traffic, backwards)};
     kernel.normalises = kind.as<Norm>() != nullptr;
@@ -216,7 +245,9 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     push_gemm(gemms.data);
     if (two_operands) push_gemm(gemms.weights);
   }
-  if (pass != Pass::backward_data && !two_operands) push_gemm(gemms.weights);
+  if (pass == Pass::backward_data || two_operands) return kernels;
+  push_gemm(gemms.weights);
+  if (has_bias(kind)) push({KernelClass::memory, traffic.out});  // sums the gradient of the output
   return kernels;
 }
 

@@ -37,7 +37,7 @@ struct Spectrum {
 /// A memory-bound kernel has none of these.
 struct Kernel {
   KernelClass kind = KernelClass::memory;
-  double elements = 0;  ///< read and written
+  double elements = 0;  ///< read and written, in the precision of the step
   double flops = 0;     ///< 2 x multiply-accumulates
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   bool normalises = false;    ///< memory-bound, with a reduction before the second pass
@@ -45,11 +45,17 @@ struct Kernel {
   bool exchanged = false;     ///< m is the columns of the result and n its rows
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
+  double wide_elements = 0;  ///< read and written in FP32, whatever the precision of the step
+  double converted = 0;      ///< elements read in one of both precisions and written in the other
+
+  /// Read and written, in a step whose elements have so many bytes.
+  [[nodiscard]] double bytes(std::int64_t element_bytes) const;
 };
 
-/// At most two: a matmul of two activations has two input gradients.
+/// At most three: a matmul of two activations has two input gradients; a layer with a bias has an
+/// input gradient, a weight gradient and a sum.
 struct Kernels {
-  std::array<Kernel, 2> list;
+  std::array<Kernel, 3> list;
   std::size_t count = 0;
   // A loop over a temporary keeps what has begin() alive, but not what a span of it refers to.
   [[nodiscard]] const Kernel* begin() const { return list.data(); }

@@ -157,16 +157,15 @@ double memory_traffic(const ExecDag& dag, OpId id) {
     case OpKind::compute: {
       const OpRecord& record = dag.record(id);
       const WorkId work{record.what};
-      double elements = 0;
+      double bytes = 0;
       for (const Kernel& kernel : kernels_of(dag.network, dag.work(work).layer, dag.part(work),
                                              static_cast<Pass>(record.sub))) {
-        elements += kernel.elements;
+        bytes += kernel.bytes(element_bytes(dag.precision));
       }
       const Bytes sums =
           sum_traffic(dag.network, dag.work(work).layer, dag.part(work),
                       static_cast<Pass>(record.sub), dag.precision, dag.reduce_precision);
-      return elements * static_cast<double>(element_bytes(dag.precision)) +
-             static_cast<double>(std::max<std::int64_t>(0, sums.value));
+      return bytes + static_cast<double>(std::max<std::int64_t>(0, sums.value));
     }
     case OpKind::transfer:
       return static_cast<double>(bytes_within(dag, id).value);

@@ -148,7 +148,7 @@ class TileCosts final : public NetworkCosts {
 
   static Seconds kernel_time(const Kernel& kernel, const OneDevice& device, std::int64_t bytes) {
     const double rate = kernel.normalises ? device.norm : device.memory_bound;
-    const double memory_bound = kernel.elements * static_cast<double>(bytes) / rate;
+    const double memory_bound = kernel.bytes(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {
       return Seconds{std::max(memory_bound, kernel.flops / device.peak) +
                      device.memory_bound_overhead};
