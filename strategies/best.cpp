@@ -10,6 +10,7 @@
 #include "strategies/best/moves.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
+#include "strategies/stages.hpp"
 
 namespace parsim::strategies {
 
@@ -148,6 +149,7 @@ std::string price_text(const Finalist& candidate) {
 }  // namespace
 
 Plan plan_best(const StrategyInput& asked) {
+  expect_interleavable(asked, asked.pipeline_parallel, "--vp");
   StrategyInput input = asked;
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;

@@ -64,6 +64,8 @@ struct StrategyOptions {
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
+  std::int32_t virtual_pipeline =
+      1;  ///< model chunks of each device, see device_slots (stages.hpp)
   bool sequence_parallel =
       false;  ///< within tensor-parallel groups, see strategies/tensor/split.hpp
   std::optional<std::int32_t> parts{};          ///< of `hybrid`
