@@ -183,6 +183,26 @@ TEST_CASE("meaning: parts of a contraction that are computed again are not added
   }
 }
 
+TEST_CASE("meaning: interleaved pipelines compute what the unsplit network computes") {
+  const std::vector<Network> networks = tiny_networks();
+  std::size_t stages = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    const std::size_t gpus = 2 + seed / networks.size() % 4;
+    const Cluster cluster = star_of(gpus + 1, "10 GB/s", "1us");
+    Plan plan = random_interleaved_plan(network, gpus, 8, seed);
+    if (seed % 3 == 0) plan = with_split_states(std::move(plan), seed);
+    plan.schedule.blocking_sends = seed % 5 == 0;
+    INFO(network.name, " on ", gpus, " devices, seed ", seed);
+    CHECK_NOTHROW(validate(plan, network, cluster, "test"));
+    CHECK(difference(plan, lowering::lower(network, cluster, plan), seed) == "");
+    for (const std::int32_t stage : plan.schedule.stage_of_layer) {
+      stages = std::max(stages, static_cast<std::size_t>(stage) + 1);
+    }
+  }
+  CHECK(stages == 12);
+}
+
 TEST_CASE("meaning: any valid plan computes what the unsplit network computes") {
   const std::vector<Network> networks = tiny_networks();
   std::set<CollectiveKind> collectives;
