@@ -10,7 +10,6 @@
 #include "strategies/best/moves.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
-#include "strategies/stages.hpp"
 
 namespace parsim::strategies {
 

@@ -55,13 +55,6 @@ namespace parsim::strategies {
                                              std::int32_t devices, std::int32_t chunks,
                                              std::int32_t micro_batches);
 
-/// Throws InputError for `where` if several model chunks are asked for (StrategyInput) and
-/// `devices` in a pipeline or the input's micro-batches, where they are known, rule them out: they
-/// need 1F1B, two devices, as many layers as chunks, and a multiple of `devices` micro-batches (as
-/// Megatron-LM).
-void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
-                          std::string_view where);
-
 /// The slots of all stages in an order in which they can be worked through one by one: any subset
 /// of the stages, taken from it in this order, never waits for itself.
 [[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,

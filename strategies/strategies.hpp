@@ -125,6 +125,13 @@ struct Strategy {
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const Strategy& strategy(std::string_view name, std::string_view where);
 
+/// Throws InputError for `where` if several model chunks are asked for (StrategyInput) and
+/// `devices` in a pipeline or the input's micro-batches, where they are known, rule them out: they
+/// need 1F1B, two devices, as many layers as chunks, and a multiple of `devices` micro-batches (as
+/// Megatron-LM).
+void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
+                          std::string_view where);
+
 [[nodiscard]] Plan plan_data(const StrategyInput& input);
 [[nodiscard]] Plan plan_model_even(const StrategyInput& input);
 [[nodiscard]] Plan plan_hybrid(const StrategyInput& input);

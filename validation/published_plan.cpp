@@ -15,7 +15,6 @@
 #include "strategies/blocks.hpp"
 #include "strategies/layout.hpp"
 #include "strategies/price.hpp"
-#include "strategies/stages.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
