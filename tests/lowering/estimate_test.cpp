@@ -13,6 +13,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "strategies/tensor/arrangement.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
@@ -118,6 +119,14 @@ TEST_CASE("estimate: interleaved 1F1B takes (m·v + p - 1) / v of a device's pas
     const double expected = 3 * (micro_batches * chunks + devices - 1);
     CHECK(std::abs(estimator.step_time(plan).count() - expected) < 1e-9);
     CHECK(std::abs(list_scheduled(lowering::lower(network, cluster, plan), cost).count() -
+                   expected) < 1e-9);
+    // By the closed form, too, as long as all hand-overs are free.
+    const auto parts = static_cast<std::size_t>(devices);
+    strategies::tensor::Arranging arranging(input);
+    CHECK(std::abs(arranging
+                       .arrange({1, parts, 1, micro_batches, static_cast<std::size_t>(chunks)},
+                                devices_of(cluster, DeviceKind::gpu))
+                       .cut.step -
                    expected) < 1e-9);
   }
 }
