@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "core/json.hpp"
 #include "lowering/lower.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
@@ -195,6 +196,7 @@ TEST_CASE("meaning: interleaved pipelines compute what the unsplit network compu
     plan.schedule.blocking_sends = seed % 5 == 0;
     INFO(network.name, " on ", gpus, " devices, seed ", seed);
     CHECK_NOTHROW(validate(plan, network, cluster, "test"));
+    CHECK(plan_from_json(to_json(plan), "test") == plan);
     CHECK(difference(plan, lowering::lower(network, cluster, plan), seed) == "");
     for (const std::int32_t stage : plan.schedule.stage_of_layer) {
       stages = std::max(stages, static_cast<std::size_t>(stage) + 1);
