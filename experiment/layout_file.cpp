@@ -31,7 +31,7 @@ class LayoutReader {
                const Cluster& cluster)
       : file_(std::move(file)),
         top_(root, file_, "",
-             {"micro_batches", "schedule", "zero", "recompute", "shares", "sends", "stages"}),
+             {"micro_batches", "schedule", "vp", "zero", "recompute", "shares", "sends", "stages"}),
         network_(network),
         cluster_(cluster),
         blocks_(strategies::first_layers_of_blocks(network)) {}
@@ -62,6 +62,7 @@ class LayoutReader {
     if (stages.empty()) {
       throw InputError(top_.where("stages"), "no stage", "accepted: one [[stages]] or more");
     }
+    const std::size_t pipeline = devices_in_pipeline(stages.size(), result.layout);
     std::size_t next = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
       const bool last = s + 1 == stages.size();
@@ -70,7 +71,11 @@ class LayoutReader {
       strategies::LayoutStage& stage = result.layout.stages.emplace_back();
       stage.first = next;
       next = end_of(fields, next, last);
-      read_groups(fields, stage);
+      if (s < pipeline) {
+        read_groups(fields, stage);
+      } else {
+        take_groups(fields, result.layout, s - pipeline);
+      }
       read_samples(fields, stage, result);
     }
     return result;
@@ -81,6 +86,18 @@ class LayoutReader {
                                            std::int64_t least, std::int64_t most) {
     if (fields.find(key) == nullptr) return std::nullopt;
     return fields.integer_or(key, least, least, most);
+  }
+
+  /// How many of the stages are on different devices.
+  std::size_t devices_in_pipeline(std::size_t stages, strategies::Layout& layout) const {
+    const auto chunks = whole(top_, "vp", 1, static_cast<std::int64_t>(stages)).value_or(1);
+    const std::size_t divisor = static_cast<std::size_t>(chunks);
+    if (stages % divisor != 0) {
+      throw InputError(top_.where("vp"), fmt::format("{} for {} stages", chunks, stages),
+                       "accepted: a divisor of the number of stages");
+    }
+    layout.chunks = static_cast<std::int32_t>(chunks);
+    return stages / divisor;
   }
 
   /// Where the next stage begins, for a stage that begins at `begin`.
@@ -215,6 +232,16 @@ class LayoutReader {
           fields.where("groups"), "no groups",
           "accepted: a list of devices for each replica: [[\"gpu0\", \"gpu1\"], [\"gpu2\"]]");
     }
+  }
+
+  /// A further model chunk has the devices of the first one.
+  static void take_groups(const topologies::Fields& fields, strategies::Layout& layout,
+                          std::size_t from) {
+    if (fields.find("groups") != nullptr) {
+      throw InputError(fields.where("groups"), "groups of a further model chunk",
+                       fmt::format("accepted: none, the devices are those of stage {}", from));
+    }
+    layout.stages.back().groups = layout.stages[from].groups;
   }
 
   void read_samples(const topologies::Fields& fields, strategies::LayoutStage& stage,

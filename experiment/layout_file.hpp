@@ -26,6 +26,8 @@ struct LayoutFile {
 ///
 ///     micro_batches = 8                # all keys but stages may be left out
 ///     schedule = "1f1b"                # or gpipe
+///     vp = 2                           # model chunks of each device (interleaved 1F1B): of 2p stages
+///                                      # p have groups, stage p + i is on the devices of stage i
 ///     zero = 1                         # 0 to 3
 ///     recompute = "none"               # as --recompute
 ///     shares = "proportional"          # or equal: of replicas without samples

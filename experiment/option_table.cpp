@@ -154,6 +154,12 @@ constexpr Option table[] = {
     {"--dp", "N", plan, cases, "replicas of the whole network (default: the best)",
      "dp", member<&Request::data_parallel>,
      {.long_name = "--data-parallel", .strategies = "tensor best", .most = most_parts}},
+    {"--vp", "N", plan, cases,
+     "model chunks of each GPU of the pipeline, in Megatron-LM's interleaved 1F1B; searches try "
+     "only this number",
+     "vp", member<&Request::virtual_pipeline>,
+     {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best",
+      .most = most_parts}},
     {"--sequence-parallel", "", plan, cases,
      "the GPUs of --tp also share by token what lies between the layers that they split: "
      "reduce-scatter and all-gather instead of all-reduce",

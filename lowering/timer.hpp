@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "lowering/link_queue.hpp"
 #include "lowering/step_bound.hpp"
 #include "lowering/walk.hpp"
 
@@ -51,7 +52,7 @@ class Timer {
   void begin(const PlanFragments& parts) {
     parts_ = &parts;
     queues_.assign(cluster_.devices.size() * static_cast<std::size_t>(queues_per_device), 0);
-    links_.assign(2 * cluster_.links.size(), 0);
+    links_.assign(2 * cluster_.links.size(), {});
     issued_ = 0;
   }
   [[nodiscard]] Seconds latest() const { return Seconds{latest_}; }
@@ -155,9 +156,8 @@ class Timer {
     double end = start + price.seconds;
     if (sharing_ == LinkSharing::queued) {
       for (const LinkLoad& load : price.loads) {
-        double& busy = links_[load.hop];
-        busy = std::max(busy, start) + load.seconds;
-        end = std::max(end, busy + (price.seconds - price.busiest));
+        end = std::max(
+            end, links_[load.hop].carry(start, load.seconds) + (price.seconds - price.busiest));
       }
     }
     for (const std::uint32_t queue : price.queues) queues_[queue + offset] = end;
@@ -168,7 +168,8 @@ class Timer {
   const Cluster& cluster_;
   LinkSharing sharing_;
   const PlanFragments* parts_ = nullptr;
-  std::vector<double> queues_, links_;
+  std::vector<double> queues_;
+  std::vector<LinkQueue> links_;
   StepBound bound_;
   double limit_ = never_lost;
   bool lost_ = false;

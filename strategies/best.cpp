@@ -148,6 +148,7 @@ std::string price_text(const Finalist& candidate) {
 }  // namespace
 
 Plan plan_best(const StrategyInput& asked) {
+  expect_interleavable(asked, asked.pipeline_parallel, "--vp");
   StrategyInput input = asked;
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;

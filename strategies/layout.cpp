@@ -40,6 +40,7 @@ class LayoutPlanner {
       : input_(input),
         layout_(layout),
         micro_batches_(input.micro_batches.value_or(1)),
+        pipeline_(layout.stages.size() / static_cast<std::size_t>(layout.chunks)),
         users_(lowering::users_of_parameters(input.network)) {}
 
   Plan run() {
@@ -59,11 +60,15 @@ class LayoutPlanner {
         plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
         plan.schedule.stage_of_layer[l] = s;
       }
-      RankList list{{}, stage_slots(input_.schedule, s, stages, micro_batches_)};
-      for (const DeviceGroup& group : groups) {
-        list.devices.insert(list.devices.end(), group.begin(), group.end());
+      if (stage < pipeline_) {
+        RankList list{{},
+                      device_slots(input_.schedule, s, static_cast<std::int32_t>(pipeline_),
+                                   layout_.chunks, micro_batches_)};
+        for (const DeviceGroup& group : groups) {
+          list.devices.insert(list.devices.end(), group.begin(), group.end());
+        }
+        plan.schedule.rank_lists.push_back(std::move(list));
       }
-      plan.schedule.rank_lists.push_back(std::move(list));
       note_idle_replicas(plan, stage, shares[stage]);
     }
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
@@ -84,6 +89,7 @@ class LayoutPlanner {
     if (layout_.stages.empty()) {
       throw InputError("layout", "no stage", "one stage or more");
     }
+    check_chunks();
     std::set<DeviceId> seen;
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const LayoutStage& stage = layout_.stages[s];
@@ -92,6 +98,8 @@ class LayoutPlanner {
                "stages in the order of the network, the first from its first layer on");
       }
       if (stage.groups.empty()) refuse(s, "no groups", "one group or more");
+      check_samples(s);
+      if (s >= pipeline_) continue;  // the devices of an earlier stage
       for (const DeviceGroup& group : stage.groups) {
         if (group.empty()) refuse(s, "a group without devices", "one device or more");
         for (const DeviceId device : group) {
@@ -104,7 +112,23 @@ class LayoutPlanner {
           }
         }
       }
-      check_samples(s);
+    }
+  }
+
+  void check_chunks() const {
+    const std::size_t stages = layout_.stages.size();
+    if (stages % static_cast<std::size_t>(layout_.chunks) != 0) {
+      throw InputError("layout", fmt::format("{} stages in chunks of {}", stages, layout_.chunks),
+                       fmt::format("a multiple of {} stages", layout_.chunks));
+    }
+    StrategyInput interleaved = input_;
+    interleaved.virtual_pipeline = layout_.chunks;
+    interleaved.micro_batches = micro_batches_;
+    expect_interleavable(interleaved, static_cast<std::int32_t>(pipeline_), "layout");
+    for (std::size_t s = pipeline_; s < stages; ++s) {
+      if (layout_.stages[s].groups == layout_.stages[s - pipeline_].groups) continue;
+      refuse(s, fmt::format("other groups than stage {}", s - pipeline_),
+             fmt::format("the same: {} a device", counted(layout_.chunks, "model chunk")));
     }
   }
 
@@ -359,6 +383,7 @@ class LayoutPlanner {
   const lowering::GradientFlow flow_ = lowering::gradient_flow(input_.network);
   const Layout& layout_;
   std::int32_t micro_batches_;
+  std::size_t pipeline_;                                          ///< stages on different devices
   std::vector<std::vector<LayerId>> users_;                       ///< by parameter
   std::map<std::set<std::size_t>, std::vector<GroupCuts>> cuts_;  ///< by sizes of groups
   std::vector<std::string> notes_;
@@ -367,11 +392,14 @@ class LayoutPlanner {
 }  // namespace
 
 Layout even_layout(const std::vector<std::size_t>& first, std::size_t tensor, std::size_t data,
-                   const std::vector<DeviceId>& devices) {
-  ensure(devices.size() == first.size() * tensor * data, "a layout has its devices");
+                   const std::vector<DeviceId>& devices, std::int32_t chunks) {
+  const std::size_t pipeline = first.size() / static_cast<std::size_t>(chunks);
+  ensure(devices.size() == pipeline * tensor * data, "a layout has its devices");
   Layout layout;
+  layout.chunks = chunks;
   auto next = devices.begin();
   for (const std::size_t layer : first) {
+    if (layout.stages.size() % pipeline == 0) next = devices.begin();
     LayoutStage& stage = layout.stages.emplace_back(LayoutStage{layer, {}, {}});
     for (std::size_t r = 0; r < data; ++r) {
       const auto end = next + static_cast<std::ptrdiff_t>(tensor);

@@ -21,6 +21,9 @@ struct LayoutStage {
 
 struct Layout {
   std::vector<LayoutStage> stages;
+  /// Model chunks of each device (device_slots): stages s, s + stages / chunks, ... have the same
+  /// groups.
+  std::int32_t chunks = 1;
   bool blocking_sends = false;  ///< see Schedule
 };
 
@@ -29,16 +32,19 @@ struct Layout {
 /// on GPU Clusters Using Megatron-LM", section 3).
 ///
 /// first     by stage, its first layer
-/// devices   stages · data · tensor of them
+/// devices   stages / chunks · data · tensor of them
+/// chunks    model chunks of each device; divides the number of stages
 [[nodiscard]] Layout even_layout(const std::vector<std::size_t>& first, std::size_t tensor,
-                                 std::size_t data, const std::vector<DeviceId>& devices);
+                                 std::size_t data, const std::vector<DeviceId>& devices,
+                                 std::int32_t chunks = 1);
 
 /// Exactly these stages, groups and samples, with the input's micro-batches (default 1) and
 /// pipeline schedule. Where replicas of a stage have groups of different size that would cut a
 /// layer along different dimensions, all devices compute the layer, and the plan gets a note.
 ///
 /// Throws InputError in the name of "layout" for a stage without layers, devices or an existing
-/// layer to begin with, a device in two groups, and samples that are no micro-batch.
+/// layer to begin with, a device in two groups, samples that are no micro-batch, and model chunks
+/// on other devices than the first or that cannot be interleaved.
 [[nodiscard]] Plan plan_layout(const StrategyInput& input, const Layout& layout);
 
 }  // namespace parsim::strategies

@@ -54,6 +54,21 @@ std::int32_t warm_up_slots(PipelineSchedule schedule, std::int32_t stage, std::i
   throw BrokenInvariant("a pipeline schedule outside its enum");
 }
 
+/// `passes` forward and backward ones, which alternate after `warm_up` forward ones.
+template <class Pass>
+std::vector<Slot> alternating(std::int32_t warm_up, std::int32_t passes, Pass pass) {
+  std::vector<Slot> order;
+  for (std::int32_t n = 0; n < warm_up; ++n) order.push_back(pass(n, Direction::forward));
+  for (std::int32_t n = warm_up; n < passes; ++n) {
+    order.push_back(pass(n, Direction::forward));
+    order.push_back(pass(n - warm_up, Direction::backward));
+  }
+  for (std::int32_t n = passes - warm_up; n < passes; ++n) {
+    order.push_back(pass(n, Direction::backward));
+  }
+  return order;
+}
+
 }  // namespace
 
 std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until) {
@@ -104,16 +119,52 @@ std::vector<double> boundary_bytes(const Network& network, Precision precision,
 std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std::int32_t stages,
                               std::int32_t micro_batches) {
   const std::int32_t warm_up = warm_up_slots(schedule, stage, stages, micro_batches);
-  std::vector<Slot> order;
-  for (std::int32_t m = 0; m < warm_up; ++m) order.push_back({stage, m, Direction::forward});
-  for (std::int32_t m = warm_up; m < micro_batches; ++m) {
-    order.push_back({stage, m, Direction::forward});
-    order.push_back({stage, m - warm_up, Direction::backward});
+  return alternating(warm_up, micro_batches, [&](std::int32_t m, Direction direction) {
+    return Slot{stage, m, direction};
+  });
+}
+
+std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device, std::int32_t devices,
+                               std::int32_t chunks, std::int32_t micro_batches) {
+  if (chunks == 1) return stage_slots(schedule, device, devices, micro_batches);
+  ensure(schedule == PipelineSchedule::one_f_one_b && micro_batches % devices == 0,
+         "model chunks are interleaved in 1F1B, in whole groups of micro-batches");
+  const std::int32_t passes = chunks * micro_batches, group = chunks * devices;
+  const std::int32_t warm_up =
+      std::min(passes, 2 * (devices - device - 1) + (chunks - 1) * devices);
+  return alternating(warm_up, passes, [&](std::int32_t n, Direction direction) {
+    const std::int32_t turn = n % group / devices;
+    const std::int32_t chunk = direction == Direction::forward ? turn : chunks - 1 - turn;
+    return Slot{chunk * devices + device, n / group * devices + n % devices, direction};
+  });
+}
+
+void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
+                          std::string_view where) {
+  const std::int32_t chunks = input.virtual_pipeline;
+  if (chunks == 1) return;
+  const auto refuse = [&](const std::string& with, const std::string& accepted) {
+    throw InputError(std::string(where),
+                     fmt::format("{} a device with {}", counted(chunks, "model chunk"), with),
+                     "accepted: " + accepted);
+  };
+  if (input.schedule != PipelineSchedule::one_f_one_b) {
+    refuse(fmt::format("schedule {}", to_text(input.schedule)), "schedule 1f1b");
   }
-  for (std::int32_t m = micro_batches - warm_up; m < micro_batches; ++m) {
-    order.push_back({stage, m, Direction::backward});
+  if (!devices) return;
+  if (*devices < 2) {
+    refuse(counted(*devices, "pipeline stage"), "a pipeline of two devices or more");
   }
-  return order;
+  const auto layers = static_cast<std::int64_t>(input.network.layers.size());
+  if (std::int64_t{chunks} * *devices > layers) {
+    refuse(fmt::format("{} and {}", counted(*devices, "pipeline stage"), counted(layers, "layer")),
+           fmt::format("up to {}, each with a layer", layers / *devices));
+  }
+  if (input.micro_batches && *input.micro_batches % *devices != 0) {
+    refuse(fmt::format("{} and {}", counted(*devices, "pipeline stage"),
+                       counted(*input.micro_batches, "micro-batch")),
+           "micro-batches in a multiple of the pipeline stages");
+  }
 }
 
 std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,

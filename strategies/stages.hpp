@@ -41,6 +41,20 @@ namespace parsim::strategies {
 [[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
                                             std::int32_t stages, std::int32_t micro_batches);
 
+/// Slots of a device that has `chunks` stages of a pipeline, stages device, device + devices, ...:
+/// with one, its stage_slots. With several, which Megatron-LM calls model chunks, interleaved 1F1B
+/// (Narayanan et al. 2021, section 2.2): `devices` micro-batches go through a chunk, then they go
+/// through the next one; backward in the same order from the last chunk to the first. Forward and
+/// backward alternate after
+///
+///     (devices - device - 1) · 2 + (chunks - 1) · devices
+///
+/// forward passes, as in Megatron-LM's forward_backward_pipelining_with_interleaving. `schedule`
+/// and `micro_batches` are as expect_interleavable wants them.
+[[nodiscard]] std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device,
+                                             std::int32_t devices, std::int32_t chunks,
+                                             std::int32_t micro_batches);
+
 /// The slots of all stages in an order in which they can be worked through one by one: any subset
 /// of the stages, taken from it in this order, never waits for itself.
 [[nodiscard]] std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,

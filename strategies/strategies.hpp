@@ -64,6 +64,8 @@ struct StrategyOptions {
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
+  std::int32_t virtual_pipeline =
+      1;  ///< model chunks of each device, see device_slots (stages.hpp)
   bool sequence_parallel =
       false;  ///< within tensor-parallel groups, see strategies/tensor/split.hpp
   std::optional<std::int32_t> parts{};          ///< of `hybrid`
@@ -122,6 +124,13 @@ struct Strategy {
 [[nodiscard]] const std::vector<Strategy>& all();
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const Strategy& strategy(std::string_view name, std::string_view where);
+
+/// Throws InputError for `where` if several model chunks are asked for (StrategyInput) and
+/// `devices` in a pipeline or the input's micro-batches, where they are known, rule them out: they
+/// need 1F1B, two devices, as many layers as chunks, and a multiple of `devices` micro-batches (as
+/// Megatron-LM).
+void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t> devices,
+                          std::string_view where);
 
 [[nodiscard]] Plan plan_data(const StrategyInput& input);
 [[nodiscard]] Plan plan_model_even(const StrategyInput& input);

@@ -42,22 +42,36 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
   if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
   if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
   if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
-  throw InputError("strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
-                   "accepted: degrees whose product is at most the number of devices, and no more "
-                   "stages than layers");
+  const bool interleaved = input.virtual_pipeline > 1;
+  if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
+  throw InputError(
+      "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
+      fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
+                  "stages than layers{}",
+                  interleaved ? "; with --vp two stages or more, and a batch that divides into a "
+                                "multiple of them as micro-batches"
+                              : ""));
 }
 
 /// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
 /// pipelines, and, because smaller ones need less memory, every half of them down to one sample
-/// each.
+/// each. Of model chunks only multiples of the stages.
 std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages,
                                   std::size_t replicas) {
+  const auto count = static_cast<std::int32_t>(stages);
+  const bool interleaved = input.virtual_pipeline > 1;
+  const auto possible = [&](std::int32_t number) { return !interleaved || number % count == 0; };
+  if (input.micro_batches && !possible(*input.micro_batches)) return {};
   if (input.micro_batches) return {*input.micro_batches};
   std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, stages);
+  for (std::int32_t more = count; interleaved && more <= 16 * count; more *= 2) {
+    if (input.batch % more == 0) numbers.insert(more);
+  }
   const auto each = static_cast<std::int64_t>(replicas);
   for (std::int64_t more = 2; more <= std::min(input.batch / each, most_micro_batches); more *= 2) {
     if (input.batch % more == 0) numbers.insert(static_cast<std::int32_t>(more));
   }
+  std::erase_if(numbers, [&](std::int32_t number) { return !possible(number); });
   return numbers;
 }
 
@@ -94,7 +108,9 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
         (!input.tensor_parallel && ways > most))
       continue;
     const std::size_t groups = in_groups(input, devices, ways).size() / ways;
-    for (std::size_t stages = 1; stages <= std::min(groups, layers); ++stages) {
+    const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
+    const std::size_t fewest = chunks > 1 ? 2 : 1;
+    for (std::size_t stages = fewest; stages <= std::min(groups, layers / chunks); ++stages) {
       if (!worth_a_look(stages, input.pipeline_parallel, groups)) continue;
       const std::size_t most_replicas = groups / stages;
       const auto replicas = static_cast<std::size_t>(
@@ -104,7 +120,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
       for (const std::int32_t number : numbers) {
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         if (feeds_all || number == *numbers.begin())
-          all.push_back({ways, stages, replicas, number});
+          all.push_back({ways, stages, replicas, number, chunks});
       }
     }
   }
@@ -119,8 +135,11 @@ struct Estimated {
 };
 
 std::string note_of(const ParallelDegrees& degrees) {
-  return fmt::format("tensor {} x pipeline {} x data {}, {}", degrees.tensor, degrees.pipeline,
-                     degrees.data, counted(degrees.micro_batches, "micro-batch"));
+  const auto chunks = static_cast<std::int64_t>(degrees.chunks);
+  return fmt::format(
+      "tensor {} x pipeline {} x data {}, {}{}", degrees.tensor, degrees.pipeline, degrees.data,
+      counted(degrees.micro_batches, "micro-batch"),
+      chunks > 1 ? fmt::format(", {} a device", counted(chunks, "model chunk")) : "");
 }
 
 /// The fastest by the closed form first; in single precision, because what adds up in another order
@@ -180,6 +199,7 @@ Plan plan_tensor(const StrategyInput& input) {
   if (input.micro_batches) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
+  expect_interleavable(input, input.pipeline_parallel, "--vp");
   Arranging arranging(input);
   lowering::Estimator estimator(input.step());
   const std::vector<Estimated> candidates =

@@ -92,12 +92,14 @@ Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
   input.micro_batches = layout.micro_batches;
   input.tensor_parallel = layout.tensor;
   input.pipeline_parallel = layout.pipeline;
-  const auto first = first_layers(claim, input.network, layout.pipeline);
+  input.virtual_pipeline = layout.chunks;
+  strategies::expect_interleavable(input, layout.pipeline, location_of(claim, "vp"));
+  const auto first = first_layers(claim, input.network, layout.pipeline * layout.chunks);
   if (!first) return strategies::plan_tensor(input);
   return strategies::plan_layout(
       input, strategies::even_layout(*first, static_cast<std::size_t>(layout.tensor),
                                      static_cast<std::size_t>(layout.data),
-                                     devices_of(input.cluster, DeviceKind::gpu)));
+                                     devices_of(input.cluster, DeviceKind::gpu), layout.chunks));
 }
 
 Plan plan_of_file(const Claim& claim, strategies::StrategyInput& input) {
@@ -124,6 +126,7 @@ RunLayout layout_of(const Claim& claim) {
   RunLayout layout;
   layout.tensor = small_column(claim, "tp");
   layout.pipeline = small_column(claim, "pp");
+  layout.chunks = small_column(claim, "vp");
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
   const std::int64_t each = std::int64_t{layout.tensor} * layout.pipeline;
   if (gpus % each != 0) {

@@ -9,10 +9,11 @@
 
 namespace parsim::validation {
 
-/// Columns tp, dp, pp, micro_batch and grad_accum.
+/// Columns tp, dp, pp, vp, micro_batch and grad_accum.
 struct RunLayout {
   std::int32_t tensor = 1;         ///< devices of a tensor-parallel group
-  std::int32_t pipeline = 1;       ///< stages
+  std::int32_t pipeline = 1;       ///< stages on different devices
+  std::int32_t chunks = 1;         ///< model chunks of each, as the stages of interleaved 1F1B
   std::int64_t data = 1;           ///< replicas
   std::int64_t micro_batch = 1;    ///< samples per replica
   std::int32_t micro_batches = 1;  ///< per replica and step
@@ -28,12 +29,13 @@ struct RunLayout {
 [[nodiscard]] RunLayout layout_of(const Claim& claim);
 
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
-/// tensor-parallel groups in pipeline stages of whole blocks (1F1B), with as many blocks as column
-/// `layout` gives ("13/11") or equally many. Replicas shard states by column zero_stage; with
-/// recompute=yes every block has one checkpoint. Under FSDP (`parallelism`) the weights of a block
-/// are gathered together; otherwise all gradients are reduced after the last kernel.
+/// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
+/// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column
+/// zero_stage; with recompute=yes every block has one checkpoint. Under FSDP (`parallelism`) the
+/// weights of a block are gathered together; otherwise all gradients are reduced after the last
+/// kernel.
 ///
-/// input   batch, micro_batches, tensor, parts, zero_stage and bucket are set here
+/// input   batch, micro_batches, degrees, zero_stage and bucket are set here
 ///
 /// Throws InputError naming the row, or the layout file and its line.
 [[nodiscard]] Plan published_plan(const Claim& claim, strategies::StrategyInput& input);

@@ -14,10 +14,41 @@ namespace parsim::strategies::tensor {
 
 namespace {
 
+std::span<const DeviceId> devices_of_stage(const Arrangement& a, std::size_t stage) {
+  const std::size_t each = a.degrees.data * a.degrees.tensor;
+  return std::span(a.devices).subspan(stage % a.degrees.pipeline * each, each);
+}
+
 /// The devices of one tensor-parallel group.
 std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std::size_t replica) {
-  return std::span(a.devices).subspan((stage * a.degrees.data + replica) * a.degrees.tensor,
-                                      a.degrees.tensor);
+  return devices_of_stage(a, stage).subspan(replica * a.degrees.tensor, a.degrees.tensor);
+}
+
+/// Where the stage after this one begins.
+std::size_t end_of(const Arrangement& a, std::size_t stage, std::size_t layers) {
+  return stage + 1 < a.degrees.stages() ? a.cut.first[stage + 1] : layers;
+}
+
+/// The closed form of pipeline_cut for stages of which every device has several: first and last
+/// micro-batches fill and drain the pipeline a chunk at a time,
+///
+///     step = (Σ load + 2 Σ hand-over) / chunks + (micro-batches - 1 / chunks) · max(device's loads)
+///
+/// for equal stages (micro-batches · chunks + devices - 1) loads (Narayanan et al. 2021, section
+/// 2.2).
+double interleaved_step(const Arrangement& a, const ChainCosts& costs) {
+  const std::size_t layers = costs.until[0].size() - 1;
+  std::vector<double> of_device(a.degrees.pipeline);
+  double all = 0;
+  for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
+    const std::size_t begin = a.cut.first[s];
+    const double load = costs.until[s][end_of(a, s, layers)] - costs.until[s][begin];
+    of_device[s % a.degrees.pipeline] += load;
+    all += load + (s > 0 ? 2 * costs.hand_over[s][begin] : 0);
+  }
+  const double share = 1 / static_cast<double>(a.degrees.chunks);
+  return share * all +
+         (a.degrees.micro_batches - share) * *std::max_element(of_device.begin(), of_device.end());
 }
 
 /// The part of a layer that a device of a group computes.
@@ -191,29 +222,32 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
   return times;
 }
 
-/// Gradients of a stage are summed while the last micro-batch goes backward, two thirds of its
+/// Gradients of a device are summed while the last micro-batch goes backward, two thirds of its
 /// time; this is what remains of the stage with most to sum.
 double Arranging::sums_left_over(const Arrangement& a,
                                  const std::vector<std::vector<double>>& until) {
   if (a.degrees.data < 2) return 0;
   const Network& network = input_.network;
   double most = 0;
-  for (std::size_t s = 0; s < a.degrees.pipeline; ++s) {
-    const std::size_t first = a.cut.first[s];
-    const std::size_t end = s + 1 < a.degrees.pipeline ? a.cut.first[s + 1] : network.layers.size();
+  for (std::size_t device = 0; device < a.degrees.pipeline; ++device) {
     std::set<ParameterId> parameters;
     std::int64_t elements = 0;
-    for (std::size_t l = first; l < end; ++l) {
-      for (const ParameterId id : network.layers[l].parameters) {
-        if (parameters.insert(id).second) elements += network[id].elements();
+    double load = 0;
+    for (std::size_t s = device; s < a.degrees.stages(); s += a.degrees.pipeline) {
+      const std::size_t first = a.cut.first[s], end = end_of(a, s, network.layers.size());
+      for (std::size_t l = first; l < end; ++l) {
+        for (const ParameterId id : network.layers[l].parameters) {
+          if (parameters.insert(id).second) elements += network[id].elements();
+        }
       }
+      load += until[s][end] - until[s][first];
     }
     std::vector<DeviceId> group;
-    for (std::size_t r = 0; r < a.degrees.data; ++r) group.push_back(group_of(a, s, r)[0]);
+    for (std::size_t r = 0; r < a.degrees.data; ++r) group.push_back(group_of(a, device, r)[0]);
     const Bytes payload{elements / static_cast<std::int64_t>(a.degrees.tensor) *
                         element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
-    most = std::max(most, sums - 2.0 / 3 * (until[s][end] - until[s][first]));
+    most = std::max(most, sums - 2.0 / 3 * load);
   }
   return most;
 }
@@ -223,7 +257,7 @@ Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<Devic
   a.shares = shares(degrees, a.devices);
   ChainCosts costs;
   const std::int64_t most = *std::max_element(a.shares.begin(), a.shares.end());
-  for (std::size_t s = 0; s < degrees.pipeline; ++s) {
+  for (std::size_t s = 0; s < degrees.stages(); ++s) {
     costs.until.push_back(until(a, s));
     std::vector<double>& handed = costs.hand_over.emplace_back();
     if (s == 0) continue;
@@ -234,8 +268,7 @@ Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<Devic
     const NodeId machine = input_.cluster[from].node;
     std::int64_t together = 1;
     if (input_.cluster[to].node != machine) {
-      const std::size_t each = degrees.data * degrees.tensor;
-      const auto stage = std::span(a.devices).subspan((s - 1) * each, each);
+      const auto stage = devices_of_stage(a, s - 1);
       together = std::count_if(stage.begin(), stage.end(), [&](DeviceId device) {
         return input_.cluster[device].node == machine;
       });
@@ -256,6 +289,7 @@ Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<Devic
     }
   }
   a.cut = pipeline_cut(costs, degrees.micro_batches);
+  if (degrees.chunks > 1) a.cut.step = interleaved_step(a, costs);
   a.cut.step += sums_left_over(a, costs.until);
   return a;
 }
@@ -265,16 +299,11 @@ Plan Arranging::plan_of(const Arrangement& a) {
   Plan plan = empty_plan(input_, "tensor", {});
   plan.schedule.micro_batches = a.degrees.micro_batches;
   plan.schedule.rank_lists.clear();
-  const auto stages = static_cast<std::int32_t>(a.degrees.pipeline);
-  for (std::int32_t s = 0; s < stages; ++s) {
-    const auto stage = static_cast<std::size_t>(s);
-    const std::size_t each = a.degrees.data * a.degrees.tensor;
-    const auto own = std::span(a.devices).subspan(stage * each, each);
-    const std::size_t end =
-        stage + 1 < a.degrees.pipeline ? a.cut.first[stage + 1] : plan.layers.size();
-    for (std::size_t l = a.cut.first[stage]; l < end; ++l) {
+  for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
+    const auto own = devices_of_stage(a, s);
+    for (std::size_t l = a.cut.first[s]; l < end_of(a, s, plan.layers.size()); ++l) {
       LayerPlan& layer = plan.layers[l];
-      plan.schedule.stage_of_layer[l] = s;
+      plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(s);
       layer.devices.assign(own.begin(), own.end());
       layer.sync = chosen_sync(input_);
       if (std::optional<Cut> cut = loss_by_sample(input_.network, LayerId{l}, a)) {
@@ -285,9 +314,14 @@ Plan Arranging::plan_of(const Arrangement& a) {
       layer.cuts.insert(layer.cuts.end(), split[l].begin(), split[l].end());
       layer.regather = input_.sequence_parallel && by_token(split[l]);
     }
+  }
+  for (std::size_t d = 0; d < a.degrees.pipeline; ++d) {
+    const auto own = devices_of_stage(a, d);
     plan.schedule.rank_lists.push_back(
         {{own.begin(), own.end()},
-         stage_slots(input_.schedule, s, stages, a.degrees.micro_batches)});
+         device_slots(input_.schedule, static_cast<std::int32_t>(d),
+                      static_cast<std::int32_t>(a.degrees.pipeline),
+                      static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }
   plan.buckets = gradient_buckets(input_);
   return plan;

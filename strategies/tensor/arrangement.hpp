@@ -18,13 +18,15 @@ namespace parsim::strategies::tensor {
 struct ParallelDegrees {
   std::size_t tensor = 1, pipeline = 1, data = 1;
   std::int32_t micro_batches = 1;
+  std::size_t chunks = 1;  ///< of the model that a device has, each a stage (device_slots)
+  [[nodiscard]] std::size_t stages() const { return pipeline * chunks; }
   friend auto operator<=>(const ParallelDegrees&, const ParallelDegrees&) = default;
 };
 
 /// Degrees with everything that a plan needs. Device k of replica r of stage s is devices[(s · data
 /// + r) · tensor + k]: those of a tensor-parallel group are neighbours, then replicas, then stages
 /// (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-/// Megatron-LM", section 3).
+/// Megatron-LM", section 3). With several chunks stage s is on the devices of stage s mod pipeline.
 struct Arrangement {
   ParallelDegrees degrees;
   std::vector<DeviceId> devices;

@@ -87,6 +87,7 @@ class Samples {
               {"--tp", {"2"}},
               {"--pp", {"2"}},
               {"--dp", {"2"}},
+              {"--vp", {"2"}},
               {"--parts", {"2"}},
               {"--micro-batches", {"2"}},
               {"--server", {"gpu0", "--sync", "ps"}},

@@ -95,8 +95,8 @@ TEST_CASE("layout file: networks without blocks are cut by the names of layers")
 
 TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
   CHECK(refusal("micro_batches", "micro_batch") ==
-        "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, zero, "
-        "recompute, shares, sends, stages; did you mean 'micro_batches'?");
+        "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "
+        "zero, recompute, shares, sends, stages; did you mean 'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
   CHECK(refusal("zero = 1", "zero = 4") ==
         "l.toml:3:zero: 4 is out of range; accepted: a whole number from 0 to 3");
@@ -118,6 +118,61 @@ TEST_CASE("layout file: a wrong file is refused with its line, key and what is a
   CHECK(refusal("[3, 1]", "[3, -1]").starts_with("l.toml:8:stages.samples: the number -1"));
   CHECK(refusal("[[\"n1.gpu3\"]]", "[]").starts_with("l.toml:12:stages.groups: no groups"));
   CHECK(refusal("blocks = \"0-3\"", "").starts_with("l.toml:5:stages.blocks: neither blocks nor"));
+}
+
+TEST_CASE("layout file: further model chunks are on the devices of the first") {
+  const std::string interleaved = R"(micro_batches = 4
+vp = 2
+[[stages]]
+blocks = "0-1"
+groups = [["n0.gpu0", "n0.gpu1"]]
+[[stages]]
+blocks = "2"
+groups = [["n0.gpu2", "n0.gpu3"]]
+[[stages]]
+blocks = "3-4"
+[[stages]]
+blocks = "5"
+)";
+  const LayoutFile file = read(interleaved);
+  CHECK(file.layout.chunks == 2);
+  REQUIRE(file.layout.stages.size() == 4);
+  for (const std::size_t stage : {0U, 1U}) {
+    CHECK(file.layout.stages[stage + 2].groups == file.layout.stages[stage].groups);
+  }
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    return testing::refusal_of([&] { return read(with(interleaved, from, to)); });
+  };
+  CHECK(refused("vp = 2", "vp = 3") ==
+        "l.toml:2:vp: 3 for 4 stages; accepted: a divisor of the number of stages");
+  CHECK(refused("vp = 2", "vp = 5") ==
+        "l.toml:2:vp: 5 is out of range; accepted: a whole number from 1 to 4");
+  CHECK(refused("blocks = \"3-4\"", "blocks = \"3-4\"\ngroups = [[\"n0.gpu0\"]]") ==
+        "l.toml:11:stages.groups: groups of a further model chunk; accepted: none, the devices are "
+        "those of stage 0");
+  const testing::TemporaryFolder folder;
+  folder.write("l.toml", interleaved);
+  const Words report{"--batch", "8", "--json", "--no-timings"};
+  const testing::Finished simulated = run(folder, {"simulate"}, report);
+  REQUIRE(simulated.exit_code == 0);
+  CHECK(run(folder, {"explain"}, {"--batch", "8", "--top", "3"}).exit_code == 0);
+  REQUIRE(run(folder, {"plan"}, {"--batch", "8", "-o", "p.json"}).exit_code == 0);
+  const testing::Finished again =
+      testing::run_program(PARSIM_PROGRAM,
+                           {"simulate", "--plan", "p.json", "--network", network, "--cluster",
+                            cluster, "--json", "--no-timings"},
+                           folder.folder());
+  CHECK(json::parse(again.out)["step_time_s"] == json::parse(simulated.out)["step_time_s"]);
+  folder.write("l.toml", with(interleaved, "micro_batches = 4", "micro_batches = 3"));
+  CHECK(run(folder, {"simulate"}, {"--batch", "12"}).err ==
+        "parsim: layout: 2 model chunks a device with 2 pipeline stages and 3 micro-batches; "
+        "accepted: micro-batches in a multiple of the pipeline stages\n");
+  folder.write("l.toml", interleaved);
+  CHECK(run(folder, {"simulate"}, {"--batch", "8", "--schedule", "gpipe"}).err ==
+        "parsim: layout: 2 model chunks a device with schedule gpipe; accepted: schedule 1f1b\n");
+  CHECK(run(folder, {"simulate"}, {"--vp", "2"}).err ==
+        "parsim: --vp: given together with --layout; accepted: one of the two, the layout decides "
+        "it already\n");
 }
 
 TEST_CASE("layout file: simulate, compare, plan and explain run what it says") {

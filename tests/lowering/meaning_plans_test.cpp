@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/errors.hpp"
+#include "core/json.hpp"
 #include "lowering/lower.hpp"
 #include "tests/support/meaning.hpp"
 #include "tests/support/notation.hpp"
@@ -181,6 +182,27 @@ TEST_CASE("meaning: parts of a contraction that are computed again are not added
     for (LayerPlan& layer : plan.layers) layer.recompute = true;
     CHECK(difference_on_star(net, plan) == "");
   }
+}
+
+TEST_CASE("meaning: interleaved pipelines compute what the unsplit network computes") {
+  const std::vector<Network> networks = tiny_networks();
+  std::size_t stages = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    const std::size_t gpus = 2 + seed / networks.size() % 4;
+    const Cluster cluster = star_of(gpus + 1, "10 GB/s", "1us");
+    Plan plan = random_interleaved_plan(network, gpus, 8, seed);
+    if (seed % 3 == 0) plan = with_split_states(std::move(plan), seed);
+    plan.schedule.blocking_sends = seed % 5 == 0;
+    INFO(network.name, " on ", gpus, " devices, seed ", seed);
+    CHECK_NOTHROW(validate(plan, network, cluster, "test"));
+    CHECK(plan_from_json(to_json(plan), "test") == plan);
+    CHECK(difference(plan, lowering::lower(network, cluster, plan), seed) == "");
+    for (const std::int32_t stage : plan.schedule.stage_of_layer) {
+      stages = std::max(stages, static_cast<std::size_t>(stage) + 1);
+    }
+  }
+  CHECK(stages == 12);
 }
 
 TEST_CASE("meaning: any valid plan computes what the unsplit network computes") {

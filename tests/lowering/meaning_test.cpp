@@ -83,6 +83,12 @@ void check_meaning(std::size_t gpus) {
         if (seed % 4 != 0) {
           input.parts = input.pipeline_parallel = static_cast<std::int32_t>(1 + seed % gpus);
         }
+        const std::int32_t stages = input.pipeline_parallel.value_or(1);
+        const bool layers_for_two = network.layers.size() >= 2 * static_cast<std::size_t>(stages);
+        if (input.schedule == strategies::PipelineSchedule::one_f_one_b && stages > 1 &&
+            micro_batches % stages == 0 && layers_for_two) {
+          input.virtual_pipeline = 2;
+        }
         const Plan plan = strategy.plan(input);
         CAPTURE(strategy.name);
         CAPTURE(network.name);

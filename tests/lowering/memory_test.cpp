@@ -4,6 +4,10 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
+#include "strategies/strategies.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/random_plans.hpp"
@@ -160,6 +164,37 @@ TEST_CASE("memory: one bucket is summed in place, with an embedding that stages 
   CHECK(buffers() > in_one);
   // What is left is an output that arrives: of two samples.
   CHECK(in_one == 2 * 16 * 64 * 4);
+}
+
+// Every stage of a chain of dense layers keeps of a sample what it reads and what it makes, 8
+// numbers each. Of 1F1B's p micro-batches the first device keeps 1 + (p - 1) / (p·v) as many when
+// it is interleaved (Korthikanti et al. 2022, section 4.2.3): with four devices and two chunks 11
+// passes of the 8 that are a device's share of four micro-batches; each later device has two less.
+TEST_CASE("memory: interleaved 1F1B keeps 1 + (p - 1) / (p·v) as much, by hand") {
+  const auto passes = [](int chunks, int micro_batches) {
+    std::string text = "x: vector 8";
+    for (int s = 0; s < 4 * chunks; ++s) text += "; d" + std::to_string(s) + ": dense 8";
+    const World world(network_of(text + "; loss"), star_of(4, "10 GB/s", "1us"));
+    strategies::StrategyInput input = world.input(micro_batches);
+    input.micro_batches = micro_batches;
+    input.tensor_parallel = input.data_parallel = 1;
+    input.pipeline_parallel = 4;
+    input.virtual_pipeline = chunks;
+    constexpr std::int64_t sample = 8 * 4;
+    std::vector<std::int64_t> numbers;
+    for (const lowering::MemoryUse& use :
+         strategies::memory_use(input, strategies::plan_tensor(input))) {
+      const std::int64_t gradients = 2 * sample;  // of an output and of what it is made from
+      CHECK((use.activations.value - gradients) % (2 * sample) == 0);
+      numbers.push_back((use.activations.value - gradients) / (2 * sample));
+    }
+    return numbers;
+  };
+  using Numbers = std::vector<std::int64_t>;
+  CHECK(passes(1, 8) == Numbers{4, 3, 2, 1});
+  CHECK(passes(2, 8) == Numbers{11, 9, 7, 5});
+  CHECK(passes(3, 12) == Numbers{15, 13, 11, 9});
+  CHECK(passes(2, 4) == Numbers{8, 8, 7, 5});  // no more than there are
 }
 
 TEST_CASE("memory: a device receives of a gathered tensor what it does not have, by hand") {

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "lowering/estimate.hpp"
@@ -175,6 +177,34 @@ TEST_CASE("stage boundary: replicas with other samples on each side exchange wha
       end = std::max(end, span.end);
     CHECK(estimator.step_time(plan).count() == doctest::Approx(end.count()).epsilon(1e-9));
   }
+}
+
+// Three devices with two chunks: what stage s makes goes to stage s + 1, from the last device back
+// to the first, and its gradient the other way.
+TEST_CASE("stage boundary: chunks of an interleaved pipeline pass around the devices") {
+  constexpr std::int32_t devices = 3, chunks = 2, micro_batches = 6;
+  const Network network = network_of(
+      "x: vector 8; a: dense 8; b: dense 8; c: dense 8; d: dense 8; e: dense 8; f: dense 8; loss");
+  const Cluster cluster = star_of(devices, "10 GB/s", "1 us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = input.micro_batches.emplace(micro_batches);
+  input.tensor_parallel = input.data_parallel = 1;
+  input.pipeline_parallel = devices;
+  input.virtual_pipeline = chunks;
+  const ExecDag dag = lowering::lower(network, cluster, strategies::plan_tensor(input));
+  std::map<std::pair<std::int32_t, std::int32_t>, int> sent;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* transfer = std::get_if<Transfer>(&op);
+    if (transfer == nullptr) continue;
+    ++sent[{transfer->from.value, transfer->to.value}];
+    CHECK(dag.payload(OpId{i}).value == 8 * 4);
+  }
+  // Borders 0-1 and 1-2 are crossed by both chunks, 2-0 once.
+  const std::map<std::pair<std::int32_t, std::int32_t>, int> expected{
+      {{0, 1}, 12}, {{1, 0}, 12}, {{1, 2}, 12}, {{2, 1}, 12}, {{2, 0}, 6}, {{0, 2}, 6}};
+  CHECK(sent == expected);
 }
 
 }  // namespace parsim::testing

@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "strategies/pipeline_cut.hpp"
+#include "tests/support/random_plans.hpp"
 
 using namespace parsim;
 using namespace parsim::strategies;
@@ -120,6 +124,104 @@ TEST_CASE("stages: among equal cuts the earlier one") {
   // first.
   CHECK(chain_split({{0, 2, 3, 4, 6}, {0, 2, 3, 4, 6}}) == std::vector<std::size_t>{0, 2});
   CHECK(chain_split({{0, 1, 2, 2, 3}, {0, 1, 2, 2, 3}}) == std::vector<std::size_t>{0, 1});
+}
+
+namespace {
+
+/// Passes of a device: its chunk (a, b, ...; a capital for backward) and the micro-batch.
+std::string passes_of(std::int32_t device, std::int32_t devices, std::int32_t chunks,
+                      std::int32_t micro_batches) {
+  std::string text;
+  for (const auto [stage, m, direction] :
+       device_slots(PipelineSchedule::one_f_one_b, device, devices, chunks, micro_batches)) {
+    CHECK(stage % devices == device);
+    const char chunk =
+        static_cast<char>((direction == Direction::forward ? 'a' : 'A') + stage / devices);
+    text += (text.empty() ? "" : " ") + std::string(1, chunk) + std::to_string(m);
+  }
+  return text;
+}
+
+/// When the last slot ends if forward of a stage takes one and backward two, and nothing else takes
+/// any time.
+int end_of(const std::vector<std::vector<Slot>>& by_device, std::int32_t stages) {
+  std::map<Slot, int> end;
+  std::vector<std::size_t> next(by_device.size());
+  std::vector<int> free(by_device.size());
+  const auto all_ran = [&] {
+    for (std::size_t d = 0; d < next.size(); ++d) {
+      if (next[d] < by_device[d].size()) return false;
+    }
+    return true;
+  };
+  while (!all_ran()) {
+    bool progress = false;
+    for (std::size_t d = 0; d < next.size(); ++d) {
+      if (next[d] == by_device[d].size()) continue;
+      const Slot slot = by_device[d][next[d]];
+      Slot before = slot;  // forward through the stage before, or backward through the one after
+      const bool forward = slot.direction == Direction::forward;
+      before.stage += forward ? -1 : 1;
+      if (!forward && before.stage == stages) before = {slot.stage, slot.micro_batch, {}};
+      if (before.stage >= 0 && !end.contains(before)) continue;
+      const int start = std::max(free[d], before.stage >= 0 ? end.at(before) : 0);
+      free[d] = end[slot] = start + (forward ? 1 : 2);
+      ++next[d];
+      progress = true;
+    }
+    REQUIRE(progress);
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+}  // namespace
+
+// Micro-batches by twos through chunk a, then chunk b; back through b, then a. Forward passes
+// before the first backward one: 2 · 1 + 2 + 1 on the first device, 2 + 1 on the second.
+TEST_CASE("stages: two devices with two chunks and four micro-batches, by hand") {
+  CHECK(passes_of(0, 2, 2, 4) == "a0 a1 b0 b1 a2 B0 a3 B1 b2 A0 b3 A1 B2 B3 A2 A3");
+  CHECK(passes_of(1, 2, 2, 4) == "a0 a1 b0 B0 b1 B1 a2 A0 a3 A1 b2 B2 b3 B3 A2 A3");
+}
+
+// Narayanan et al. 2021, figure 4: 4 · 2 + 3 passes on the first device, two less on each later
+// one.
+TEST_CASE("stages: four devices with two chunks and eight micro-batches, as they are drawn") {
+  CHECK(passes_of(0, 4, 2, 8) ==
+        "a0 a1 a2 a3 b0 b1 b2 b3 a4 a5 a6 B0 a7 B1 b4 B2 b5 B3 b6 A0 b7 A1 A2 A3 "
+        "B4 B5 B6 B7 A4 A5 A6 A7");
+  CHECK(passes_of(1, 4, 2, 8) ==
+        "a0 a1 a2 a3 b0 b1 b2 b3 a4 B0 a5 B1 a6 B2 a7 B3 b4 A0 b5 A1 b6 A2 b7 A3 "
+        "B4 B5 B6 B7 A4 A5 A6 A7");
+  CHECK(passes_of(2, 4, 2, 8) ==
+        "a0 a1 a2 a3 b0 b1 b2 B0 b3 B1 a4 B2 a5 B3 a6 A0 a7 A1 b4 A2 b5 A3 b6 B4 "
+        "b7 B5 B6 B7 A4 A5 A6 A7");
+  CHECK(passes_of(3, 4, 2, 8) ==
+        "a0 a1 a2 a3 b0 B0 b1 B1 b2 B2 b3 B3 a4 A0 a5 A1 a6 A2 a7 A3 b4 B4 b5 B5 "
+        "b6 B6 b7 B7 A4 A5 A6 A7");
+}
+
+TEST_CASE("stages: interleaving divides the bubble by the chunks, in the order of the tables") {
+  for (std::int32_t devices = 2; devices <= 6; ++devices) {
+    for (std::int32_t chunks = 1; chunks <= 4; ++chunks) {
+      for (std::int32_t groups = 1; groups <= 4; ++groups) {
+        const std::int32_t micro_batches = groups * devices;
+        CAPTURE(devices);
+        CAPTURE(chunks);
+        CAPTURE(micro_batches);
+        std::vector<std::vector<Slot>> by_device;
+        for (std::int32_t d = 0; d < devices; ++d) {
+          by_device.push_back(
+              device_slots(PipelineSchedule::one_f_one_b, d, devices, chunks, micro_batches));
+          if (chunks > 1) {
+            CHECK(by_device.back() ==
+                  testing::interleaved_order(d, devices, chunks, micro_batches));
+          }
+        }
+        // Narayanan et al. 2021, section 2.2: (p - 1) / v of t_f + t_b are idle.
+        CHECK(end_of(by_device, devices * chunks) == 3 * (micro_batches * chunks + devices - 1));
+      }
+    }
+  }
 }
 
 TEST_CASE("stages: the order of all slots has every slot once, after those it needs") {

@@ -14,6 +14,46 @@ class Generator {
 
   Plan run() {
     plan_.schedule.micro_batches = static_cast<std::int32_t>(pick({1, 1, 2, 4}));
+    layers();
+    schedule();
+    buckets();
+    return std::move(plan_);
+  }
+
+  Plan run_interleaved() {
+    const std::size_t layers_of_all = network_.layers.size();
+    const std::size_t devices = gpus_ >= 4 && layers_of_all >= 8 && chance(2) ? 4 : 2;
+    const std::size_t chunks = layers_of_all >= 3 * devices && chance(2) ? 3 : 2;
+    const std::size_t width = gpus_ / devices, all = gpus_;
+    plan_.schedule.micro_batches = static_cast<std::int32_t>(
+        devices == 4 ? 4 : pick({2, static_cast<std::int64_t>(devices) * 2}));
+    gpus_ = width;
+    layers();
+    gpus_ = all;
+    std::set<std::size_t> first{0};
+    while (first.size() < std::min(devices * chunks, layers_of_all)) {
+      first.insert(below(layers_of_all));
+    }
+    for (std::size_t l = 0; l < layers_of_all; ++l) {
+      const auto stage = std::distance(first.begin(), first.upper_bound(l)) - 1;
+      plan_.schedule.stage_of_layer[l] = static_cast<std::int32_t>(stage);
+      const std::size_t begin = static_cast<std::size_t>(stage) % devices * width;
+      for (DeviceId& device : plan_.layers[l].devices) device = DeviceId{begin + device.index()};
+    }
+    plan_.schedule.rank_lists.clear();
+    for (std::size_t d = 0; d < devices; ++d) {
+      RankList& list = plan_.schedule.rank_lists.emplace_back();
+      for (std::size_t k = 0; k < width; ++k) list.devices.emplace_back(d * width + k);
+      list.slots =
+          interleaved_order(static_cast<std::int32_t>(d), static_cast<std::int32_t>(devices),
+                            static_cast<std::int32_t>(chunks), plan_.schedule.micro_batches);
+    }
+    buckets();
+    return std::move(plan_);
+  }
+
+ private:
+  void layers() {
     samples_ = plan_.batch / plan_.schedule.micro_batches;
     // Layers that share parameters may not be replicated differently: they are not replicated.
     std::vector<std::size_t> users(network_.parameters.size(), 0);
@@ -26,12 +66,7 @@ class Generator {
                           [&](ParameterId id) { return users[id.index()] > 1; });
       layer(LayerId{l});
     }
-    schedule();
-    buckets();
-    return std::move(plan_);
   }
-
- private:
   std::size_t below(std::size_t end) { return static_cast<std::size_t>(random_() % end); }
   bool chance(std::size_t one_in) { return below(one_in) == 0; }
   std::int64_t pick(const std::vector<std::int64_t>& values) {
@@ -194,6 +229,33 @@ Plan single_device_plan(const Network& network, std::int64_t batch) {
 
 Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch, std::uint64_t seed) {
   return Generator(network, gpus, batch, seed).run();
+}
+
+Plan random_interleaved_plan(const Network& network, std::size_t gpus, std::int64_t batch,
+                             std::uint64_t seed) {
+  return Generator(network, gpus, batch, seed).run_interleaved();
+}
+
+std::vector<Slot> interleaved_order(std::int32_t device, std::int32_t devices, std::int32_t chunks,
+                                    std::int32_t micro_batches) {
+  std::vector<Slot> forward, backward;
+  for (std::int32_t group = 0; group < micro_batches; group += devices) {
+    for (std::int32_t chunk = 0; chunk < chunks; ++chunk) {
+      for (std::int32_t m = group; m < group + devices; ++m) {
+        forward.push_back({chunk * devices + device, m, Direction::forward});
+        backward.push_back({(chunks - 1 - chunk) * devices + device, m, Direction::backward});
+      }
+    }
+  }
+  const auto ahead =
+      static_cast<std::size_t>((devices - device - 1) * 2 + (chunks - 1) * devices + 1);
+  std::vector<Slot> order;
+  std::size_t there = 0;
+  for (std::size_t back = 0; back < backward.size(); ++back) {
+    while (there < forward.size() && there < back + ahead) order.push_back(forward[there++]);
+    order.push_back(backward[back]);
+  }
+  return order;
 }
 
 Plan with_split_states(Plan plan, std::uint64_t seed) {

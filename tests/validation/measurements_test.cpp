@@ -88,7 +88,8 @@ TEST_CASE("measurements: a row waits for what it needs, and no longer") {
   CHECK(split_of(claim("", "validate")) == Split::unscored);
   CHECK(split_of(claim("nonesuch,scale", "validate")) == Split::unscored);
   CHECK(missing_needs(claim("nonesuch,scale,another", "validate")) == "nonesuch, another");
-  CHECK(missing_needs(claim("scale", "validate")).empty());
+  CHECK(missing_needs(claim("scale,vp", "validate")).empty());
+  CHECK(split_of(claim("vp", "validate")) == Split::validate);
 }
 
 TEST_CASE("measurements: errors name the line") {

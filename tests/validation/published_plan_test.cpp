@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
+#include "strategies/blocks.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
@@ -79,6 +81,31 @@ TEST_CASE("published plan: stages of whole blocks, all gradients after the last 
     CHECK(plan.schedule.stage_of_layer[l] == (late ? 1 : 0));
     CHECK_FALSE(plan.layers[l].recompute);
   }
+}
+
+TEST_CASE("published plan: column vp interleaves stages of whole blocks") {
+  Claim claim = row("3D,2,2,2,4,4,32,,");
+  claim.what["vp"] = "2";
+  const auto [network, plan] = planned(claim);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const auto block = strategies::block_of(network, LayerId{l});
+    if (!block) continue;
+    CAPTURE(network.layers[l].name);
+    CHECK(plan.schedule.stage_of_layer[l] == *block);
+    const std::vector<DeviceId>& own = plan.layers[l].devices;  // of block mod 2
+    CHECK(std::set<DeviceId>(own.begin(), own.end()) ==
+          (*block % 2 == 0 ? std::set{DeviceId{0}, DeviceId{1}, DeviceId{2}, DeviceId{3}}
+                           : std::set{DeviceId{4}, DeviceId{5}, DeviceId{6}, DeviceId{7}}));
+  }
+  CHECK(plan.schedule.rank_lists.size() == 2);
+  claim.what["layout"] = "1/1/2";
+  CHECK(testing::refusal_of([&] { return planned(claim); }) ==
+        "f:2:layout: '1/1/2', 4 blocks in 3 stages; accepted: 4 blocks in 4 stages, as in 13/11");
+  Claim odd = row("3D,2,2,2,4,3,24,,");
+  odd.what["vp"] = "2";
+  CHECK(testing::refusal_of([&] { return planned(odd); }) ==
+        "f:2:vp: 2 model chunks a device with 2 pipeline stages and 3 micro-batches; accepted: "
+        "micro-batches in a multiple of the pipeline stages");
 }
 
 TEST_CASE("published plan: stages of unequal blocks, as the row says") {

@@ -1,0 +1,44 @@
+#include "lowering/link_queue.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+#include <vector>
+
+using parsim::lowering::LinkQueue;
+
+TEST_CASE("link queue: a message that is ready earlier takes a gap it fits into, by hand") {
+  LinkQueue link;
+  CHECK(link.carry(0, 1) == 1);
+  CHECK(link.carry(5, 1) == 6);  // leaves 1 to 5
+  CHECK(link.carry(2, 1) == 3);  // in it; 3 to 5 are left
+  CHECK(link.carry(2, 1.5) == 4.5);
+  CHECK(link.carry(2, 1) == 7);  // does not fit: after the last one
+  CHECK(link.carry(6.5, 1) == 8);
+}
+
+TEST_CASE("link queue: messages wait until they are ready and never overlap") {
+  std::mt19937_64 random(4);
+  const auto below = [&](int end) {
+    return static_cast<double>(random() % static_cast<unsigned>(end));
+  };
+  for (int round = 0; round < 50; ++round) {
+    LinkQueue link;
+    std::vector<std::pair<double, double>> carried;
+    double in_order = 0;
+    for (int message = 0; message < 60; ++message) {
+      const double start = std::max(0.0, message + below(20) - 10), seconds = 0.25 * below(8);
+      const double end = link.carry(start, seconds);
+      CHECK(end - seconds >= start);
+      in_order = std::max(in_order, start) + seconds;
+      CHECK(end <= in_order);  // gaps delay nothing
+      if (seconds > 0) carried.emplace_back(end - seconds, end);
+    }
+    std::sort(carried.begin(), carried.end());
+    for (std::size_t i = 1; i < carried.size(); ++i) {
+      CHECK(carried[i - 1].second <= carried[i].first);
+    }
+  }
+}
