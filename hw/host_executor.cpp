@@ -76,6 +76,8 @@ Load load_of(const ExecDag& dag, const Compute& op) {
   for (std::size_t i = 0; i < what.parameters.size(); ++i) {
     elements += parameter_region(what.kind, shapes, what.out, i, part).volume();
   }
+  // Its softmax reads and writes as many numbers as it is given; backward twice that.
+  if (what.kind.as<Loss>() != nullptr) elements = 2 * (elements - part.out.volume());
   return {static_cast<double>(passes) * forward_flops(what.kind, shapes, what.out, part),
           Bytes{passes * elements * element_bytes(dag.precision)}};
 }

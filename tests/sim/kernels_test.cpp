@@ -43,8 +43,13 @@ TEST_CASE("kernels: a convolution's products by hand") {
   CHECK(sizes(only(made, part, Pass::forward)) == List{8 * 112 * 112, 64, 3 * 49, 1});
   CHECK(sizes(only(made, part, Pass::recompute)) == List{8 * 112 * 112, 64, 3 * 49, 1});
   CHECK(sizes(only(made, part, Pass::backward_data)) == List{8 * 224 * 224, 3, 64 * 49 / 4, 1});
-  CHECK(sizes(only(made, part, Pass::backward_weights)) == List{3 * 49, 64, 8 * 112 * 112, 1});
-  CHECK(kernels_of(made.network, made.layer, part, Pass::backward).count == 2);
+  const Kernels weights = kernels_of(made.network, made.layer, part, Pass::backward_weights);
+  REQUIRE(weights.count == 2);
+  CHECK(sizes(weights.list[0]) == List{3 * 49, 64, 8 * 112 * 112, 1});
+  // The gradient of the bias reads that of the output once.
+  CHECK(weights.list[1].kind == KernelClass::memory);
+  CHECK(weights.list[1].elements == 8.0 * 64 * 112 * 112);
+  CHECK(kernels_of(made.network, made.layer, part, Pass::backward).count == 3);
   const Kernel forward = only(made, part, Pass::forward);
   CHECK(forward.flops == 2.0 * 8 * 112 * 112 * 64 * 147);
   CHECK(forward.elements == 8.0 * 3 * 224 * 224 + 8.0 * 64 * 112 * 112 + 64 * 147 + 64);
@@ -53,7 +58,8 @@ TEST_CASE("kernels: a convolution's products by hand") {
 
 TEST_CASE("kernels: spectra of wide convolutions by hand") {
   // AlexNet's second convolution, 128 samples: a map of 27 x 27 is one tile of 32 - 5 + 1.
-  const OneLayer made = one(image_shape(64, 27, 27), Conv{192, {{5, 1, 2, 2}, {5, 1, 2, 2}}});
+  const OneLayer made =
+      one(image_shape(64, 27, 27), Conv{192, {{5, 1, 2, 2}, {5, 1, 2, 2}}, 1, false});
   const Part part = all_of(made, 128);
   const auto spectrum = [&](Pass pass) { return only(made, part, pass).spectrum.value(); };
   const auto list = [](const Spectrum& s) { return List{s.m, s.n, s.k}; };
@@ -106,7 +112,7 @@ TEST_CASE("kernels: groups are products side by side, a filter per channel is a 
 }
 
 TEST_CASE("kernels: dense layers and products of activations by hand") {
-  const OneLayer dense = one(vector_shape(9216), Dense{4096});
+  const OneLayer dense = one(vector_shape(9216), Dense{4096, false});
   const Part part = all_of(dense, 64);
   // The longer side of the result comes first.
   CHECK(sizes(only(dense, part, Pass::forward)) == List{4096, 64, 9216, 1});
@@ -127,6 +133,21 @@ TEST_CASE("kernels: dense layers and products of activations by hand") {
   REQUIRE(backward.count == 2);
   CHECK(sizes(backward.list[0]) == List{128, 64, 100, 24});
   CHECK(sizes(backward.list[1]) == List{100, 64, 128, 24});
+}
+
+TEST_CASE("kernels: the loss is computed in fp32, by hand") {
+  const OneLayer loss = one(vector_shape(1000), Loss{});
+  const Part part = all_of(loss, 32);
+  const double logits = 32 * 1000;
+  const auto bytes = [&](Pass pass, std::int64_t element) {
+    return only(loss, part, pass).bytes(element);
+  };
+  // Log-softmax reads and writes; backward it writes once, reads twice and writes.
+  CHECK(bytes(Pass::forward, 4) == 8 * logits);
+  CHECK(bytes(Pass::backward, 4) == 16 * logits);
+  // Conversions read two bytes and write four, or the reverse.
+  CHECK(bytes(Pass::forward, 2) == (6 + 8) * logits);
+  CHECK(bytes(Pass::backward, 2) == (16 + 6) * logits);
 }
 
 TEST_CASE("kernels: attention in one kernel by hand") {
