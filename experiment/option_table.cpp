@@ -277,7 +277,7 @@ constexpr Option table[] = {
      "check the claims of the papers behind the strategies",
      "papers", member<&Request::validation, &ValidationOptions::papers>},
     {"--published", "", validation, "validate",
-     "check published measurements, each simulated from scratch",
+     "predict published measurements and show the errors",
      "published", member<&Request::validation, &ValidationOptions::published>},
     {"--data", "FILE", validation, "validate",
      "with --published: score the rows of this CSV file instead; built-in rows still calibrate",

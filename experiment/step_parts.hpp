@@ -14,15 +14,15 @@
 namespace parsim::experiment {
 
 /// Prices whose errors have a common cause.
-///   measured     kernels of a profile
-///   products     matrix products, by measurements or a model of this card
-///   convolutions by a model of this card
-///   attention    fused attention, by a model of this card
-///   memory       what memory limits: element-wise kernels, norms, softmax, updates, copies
-///   borrowed     any kernel, by the model of another card
-///   inside       collectives and messages inside a machine
-///   between      the same between machines
-///   gaps         waiting that no operation explains: latencies, delays
+///   measured       kernels of a profile
+///   products       matrix products, by measurements or a model of this card
+///   convolutions   by a model of this card
+///   attention      fused attention, by a model of this card
+///   memory         kernels bound by memory: element-wise, norms, softmax, updates, copies
+///   borrowed       any kernel, by the model of another card
+///   inside         collectives and messages inside a machine
+///   between        the same between machines
+///   gaps           delays, and waiting that no operation explains
 enum class CostClass : std::uint8_t {
   measured,
   products,

@@ -344,6 +344,9 @@ Document report_published(const validation::Validation& validation) {
   }
   if (!validation.groups.empty()) document.tables.push_back(table_of_groups(validation.groups));
   document.tables.push_back(std::move(worst));
+  const bool fitted =
+      std::any_of(validation.sets.begin(), validation.sets.end(),
+                  [](const validation::ValidationSet& set) { return !set.calibrated_by.empty(); });
   document.notes = {
       "error: (predicted − published) / published; mean, median and largest of its magnitude",
       "naive: devices x the rate of one device; for single steps the FLOP/s of the calibrating "
@@ -352,7 +355,8 @@ Document report_published(const validation::Validation& validation) {
       "scored: rows whose errors count; expressible: rows that can be predicted, including those "
       "that "
       "calibrate and those of doubtful source; all: rows of the table",
-      "only rows marked 'calibrate' are used to fit; --json lists all rows"};
+      fitted ? "only rows marked 'calibrate' are used to fit; --json lists all rows"
+             : "nothing was fitted; --json lists all rows"};
   for (std::string& line : group_lines(validation.groups)) {
     document.notes.push_back(std::move(line));
   }

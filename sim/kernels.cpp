@@ -134,7 +134,7 @@ Kernel attention_kernel(const Attention& attention, const Shape& queries, const 
 /// kernels SoftMax.cu and NLLLoss.cu.
 Kernel loss_kernel(double logits, bool backwards) {
   Kernel kernel;
-  kernel.wide_elements = logits * (backwards ? 4 : 2);
+  kernel.fp32_elements = logits * (backwards ? 4 : 2);
   kernel.converted = logits;
   return kernel;
 }
@@ -172,10 +172,10 @@ double elements_touched(const LayerKind& kind, const Traffic& traffic, bool back
 }  // namespace
 
 double Kernel::bytes(std::int64_t element_bytes) const {
-  constexpr std::int64_t wide = sizeof(float);
-  const auto narrow = static_cast<double>(element_bytes);
-  const double conversions = element_bytes == wide ? 0 : converted * (narrow + wide);
-  return elements * narrow + wide_elements * wide + conversions;
+  constexpr std::int64_t fp32 = sizeof(float);
+  const auto each = static_cast<double>(element_bytes);
+  const double conversions = element_bytes == fp32 ? 0 : converted * (each + fp32);
+  return elements * each + fp32_elements * fp32 + conversions;
 }
 
 Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass) {

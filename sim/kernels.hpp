@@ -45,7 +45,7 @@ struct Kernel {
   bool exchanged = false;     ///< m is the columns of the result and n its rows
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
-  double wide_elements = 0;  ///< read and written in FP32, whatever the precision of the step
+  double fp32_elements = 0;  ///< read and written in FP32, whatever the precision of the step
   double converted = 0;      ///< elements read in one of both precisions and written in the other
 
   /// Read and written, in a step whose elements have so many bytes.

@@ -33,7 +33,7 @@ namespace parsim::validation {
 class PublishedPredictor {
  public:
   /// others         rows that calibrate what `claims` has no row for, such as the built-in ones
-  /// from_scratch   nothing is fitted to any row
+  /// from_scratch   neither fits anything
   explicit PublishedPredictor(const std::vector<Claim>& claims,
                               const std::vector<Claim>& others = {}, bool from_scratch = false);
 

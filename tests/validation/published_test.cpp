@@ -372,6 +372,35 @@ TEST_CASE("published: --data adds to the rows that calibrate, and each set says 
             .exit_code == 2);
 }
 
+TEST_CASE("published: --from-scratch fits nothing, and rows say what bounds their step") {
+  const testing::TemporaryFolder folder;
+  const std::string columns =
+      "model,batch_per_gpu,gpu,machine,nodes,gpus_per_node,n_gpus,interconnect,precision,"
+      "framework,parallelism,value,unit,split\n";
+  const std::string file = folder.write(
+      "own.csv",
+      columns +
+          "ResNet-50,64,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,100,images/s,calibrate\n"
+          "ResNet-50,32,Tesla P100-SXM2,box,1,1,1,none,FP32,F,DP,100,images/s,validate\n");
+  const auto row = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"validate", "--published", "--data", file, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = nlohmann::json::parse(testing::run_program(PARSIM_PROGRAM, arguments).out);
+    REQUIRE(result["rows"].size() == 1);
+    return result["rows"][0];
+  };
+  const nlohmann::json fitted = row({}), scratch = row({"--from-scratch"});
+  CHECK(fitted["calibrated"] == true);
+  CHECK(scratch["calibrated"] == false);
+  // The calibrating run is slower than a P100 is by its data sheet.
+  CHECK(fitted["predicted"].get<double>() < 0.8 * scratch["predicted"].get<double>());
+  double all = 0;
+  for (const auto& [name, share] : scratch["parts"].items()) all += share.get<double>();
+  CHECK(std::abs(all - 1) < 1e-9);
+  CHECK(scratch["parts"]["convolutions"] > 0.3);
+  CHECK(scratch["parts"]["between"] == 0);
+}
+
 TEST_CASE("published: --quick leaves long simulations out and says so") {
   const testing::TemporaryFolder folder;
   const std::string file = folder.write(
