@@ -235,8 +235,7 @@ std::vector<double> HostNumbers::values(const StoreKey& key, const Region& regio
   const View<double> view = engine_.view(key);
   Loops loops;
   for (std::size_t a = 0; a < region.rank(); ++a) {
-    loops.push(static_cast<std::int32_t>(a), narrow(region[a].begin),
-               static_cast<std::uint32_t>(region[a].size()));
+    loops.over(a, narrow(region[a].begin), static_cast<std::uint32_t>(region[a].size()));
   }
   std::vector<double> values;
   for (std::uint32_t i = 0; i < loops.size(); ++i) values.push_back(view(loops.index(i)));

@@ -61,7 +61,7 @@ class HostEngine {
   [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) const {
     return [rows, count, body] {
       for (std::uint32_t row = 0; row < rows; ++row) {
-        Sums<double> sums;
+        SumOf<Body, double> sums;
         for (std::uint32_t i = 0; i < count; ++i) sums += body.term(row, i);
         body.finish(row, sums);
       }

@@ -13,7 +13,7 @@
 //     has_rivals(key) -> bool         a weight gradient that two operations may add to at once
 //     for_each(n, body) -> Action     body(i) for every i < n
 //     reduce(rows, n, body) -> Action sum of body.term(row, i) over i < n, then
-//                                     body.finish(row, sums)
+//                                     body.finish(row, sums); SumOf, has_adjacent_terms()
 //
 // Engines with libraries also have `library(...)` members, see hw/kernels_products.hpp.
 #pragma once
@@ -31,6 +31,26 @@
 #include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
+
+/// What a reduction's terms add up to: two numbers, unless the body says otherwise.
+template <class Body, class A>
+struct SumOfBody {
+  using Type = Sums<A>;
+};
+template <class Body, class A>
+  requires requires { typename Body::Sum; }
+struct SumOfBody<Body, A> {
+  using Type = typename Body::Sum;
+};
+template <class Body, class A>
+using SumOf = typename SumOfBody<Body, A>::Type;
+
+/// Whether a reduction's neighbouring terms, not its neighbouring rows, lie beside each other.
+template <class Body>
+[[nodiscard]] bool has_adjacent_terms(const Body& body) {
+  if constexpr (requires { body.terms_adjacent; }) return body.terms_adjacent;
+  return false;
+}
 
 /// One operation's kernels: a list for each stream operation (members of a collective, else one).
 template <class Engine>

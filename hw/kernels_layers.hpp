@@ -96,19 +96,22 @@ class LayerKernels {
     PoolPart<T> part;
     part.x = p_.inputs[0];
     part.out = box_of(region_);
-    part.spatial = static_cast<int>(pool.windows.size());
-    part.first_axis = static_cast<int>(p_.shapes[0].axes.size()) - part.spatial + 1;
+    const std::size_t spatial = pool.windows.size();
+    const std::size_t first_axis = p_.shapes[0].axes.size() - spatial + 1;
     part.maximum = pool.kind == PoolKind::max;
     part.count_padding = pool.count_padding;
-    for (std::size_t s = 0; s < pool.windows.size(); ++s) {
+    for (std::size_t s = 0; s < spatial; ++s) {
       const Window& w = pool.windows[s];
-      part.kernel[s] = narrow(w.kernel);
-      part.stride[s] = narrow(w.stride);
-      part.pad[s] = narrow(w.pad_begin);
-      part.pad_end[s] = narrow(w.pad_end);
-      part.dilation[s] = narrow(w.dilation);
-      part.extent[s] =
-          narrow(p_.shapes[0].axes[static_cast<std::size_t>(part.first_axis) - 1 + s].extent);
+      const std::size_t axis = first_axis + s;
+      part.windows[s] = {static_cast<int>(axis),
+                         narrow(w.kernel),
+                         narrow(w.stride),
+                         narrow(w.pad_begin),
+                         narrow(w.pad_end),
+                         narrow(w.dilation),
+                         narrow(p_.shapes[0].axes[axis - 1].extent),
+                         part.x.stride[axis],
+                         part.x.begin[axis]};
     }
     if (p_.forward()) {
       each(region_.volume(), PoolForward<T>{loops_over(region_, p_.out), part, p_.out});
@@ -133,8 +136,7 @@ class LayerKernels {
     for (std::size_t a = 0; a < shape.axes.size(); ++a) {
       const bool folded = std::find(reduce.axes.begin(), reduce.axes.end(), a) != reduce.axes.end();
       if (folded) {
-        body.folded.push(static_cast<std::int32_t>(a) + 1, 0,
-                         static_cast<std::uint32_t>(shape.axes[a].extent));
+        body.folded.over(a + 1, 0, static_cast<std::uint32_t>(shape.axes[a].extent));
       }
       if (!folded || reduce.keep) body.kept[out_axis++] = folded ? -1 : static_cast<int>(a) + 1;
     }
@@ -158,6 +160,7 @@ class LayerKernels {
         part.narrow[k][a + 1] = shape.axes[a].extent == 1;
       }
     }
+    if (alike()) return merge_alike(part);
     if (p_.forward()) {
       each(region_.volume(), MergeForward<T>{loops_over(region_, p_.out), part, p_.out});
       return;
@@ -180,33 +183,35 @@ class LayerKernels {
   }
 
   void operator()(const Softmax& softmax) {
-    SoftmaxLine<T> body;
-    body.x = p_.inputs[0];
-    body.y = p_.forward() ? p_.out : p_.out_gradient;
-    body.axis = static_cast<int>(softmax.axis) + 1;
-    body.extent = narrow(p_.layer.out.axes[softmax.axis].extent);
-    body.lines = loops_over(region_, body.y, {softmax.axis + 1});
+    if (!p_.forward() && !p_.wants_input(0)) return;
+    SoftmaxLines<T> lines = lines_along(softmax.axis + 1, region_);
+    lines.y = p_.forward() ? p_.out : p_.out_gradient;
+    const bool along = lines.x.stride[lines.axis] == 1;
+    reduction(lines.count, lines.extent, SoftmaxDivisor<T>{lines, along});
     if (!p_.forward()) {
-      if (!p_.wants_input(0)) return;
-      body.dx = gradient(0);
+      lines.dot = engine_.scratch(lines.count);
+      lines.dx = gradient(0);
+      reduction(lines.count, lines.extent, SoftmaxDot<T>{lines, along});
     }
-    each(region_.volume() / region_[softmax.axis + 1].size(), body);
+    each(region_.volume(), SoftmaxWrite<T>{lines, along});
   }
 
   void operator()(const Loss&) {
-    CrossEntropy<T> body;
-    body.first = narrow(region_[0].begin);
-    body.first_sample = p_.op.micro_batch * engine_.samples();
-    body.batch = p_.dag.batch;
-    body.classes = narrow(p_.shapes[0].axes[0].extent);
-    body.x = p_.inputs[0];
+    if (!p_.forward() && !p_.wants_input(0)) return;
+    const std::vector<Axis>& axes = p_.shapes[0].axes;
+    const Region& in = p_.slices.inputs[0].region;
+    CrossEntropy<T> loss;
+    loss.lines = lines_along(axes[0].dim == Dim::channel ? 1 : axes.size(), in);
+    loss.first_sample = p_.op.micro_batch * engine_.samples();
+    loss.batch = p_.dag.batch;
+    loss.positions = loss.lines.count / region_[0].size();
+    const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
+    reduction(loss.lines.count, loss.lines.extent, SoftmaxDivisor<T>{loss.lines, along});
     if (p_.forward()) {
-      body.y = p_.out;
-    } else {
-      if (!p_.wants_input(0)) return;
-      body.dx = gradient(0);
+      return reduction(region_[0].size(), loss.positions, CrossEntropyForward<T>{loss, p_.out});
     }
-    each(region_[0].size(), body);
+    loss.lines.dx = gradient(0);
+    each(in.volume(), CrossEntropyBackward<T>{loss, along});
   }
 
   void operator()(const Norm& norm) {
@@ -222,8 +227,60 @@ class LayerKernels {
     return engine_.view(p_.slices.input_gradients[i].key);
   }
 
+  /// Every operand has the output's shape.
+  [[nodiscard]] bool alike() const {
+    return std::all_of(p_.shapes.begin(), p_.shapes.end(),
+                       [&](const Shape& shape) { return shape == p_.layer.out; });
+  }
+  void merge_alike(const MergePart<T>& part) {
+    MergeAlike<T> body;
+    body.merge = part.merge;
+    body.count = part.count;
+    std::array<View<T>, most_operands + 2> views;
+    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
+    views.fill(y);
+    for (std::size_t o = 0; o < p_.inputs.size(); ++o) {
+      views[o + 2] = p_.inputs[o];
+      body.x[o] = start_of(p_.inputs[o], region_);
+    }
+    if (p_.forward()) {
+      body.to = start_of(y, region_);
+      body.walk = walk_over(region_, views);
+      return each(region_.volume(), body);
+    }
+    body.dy = start_of(y, region_);
+    for (std::size_t k = 0; k < p_.inputs.size(); ++k) {
+      if (!p_.wants_input(k)) continue;
+      views[0] = gradient(k);
+      body.k = static_cast<int>(k);
+      body.to = start_of(views[0], region_);
+      body.walk = walk_over(region_, views);
+      each(region_.volume(), body);
+    }
+  }
+
+  [[nodiscard]] SoftmaxLines<T> lines_along(std::size_t axis, const Region& region) {
+    SoftmaxLines<T> lines;
+    lines.x = p_.inputs[0];
+    lines.axis = static_cast<int>(axis);
+    lines.extent = static_cast<std::uint32_t>(region[axis].size());
+    lines.lines = loops_over(region, lines.x, {axis});
+    lines.count = lines.lines.size();
+    lines.top = engine_.scratch(lines.count);
+    lines.sum = engine_.scratch(lines.count);
+    return lines;
+  }
+
   void remap(std::size_t i, const Region& piece, const IndexMap& map) {
     if (piece.empty()) return;
+    if (map.kind == IndexMap::Kind::shift && map.step == 1 && map.offset == 0) {
+      if (!p_.forward() && !p_.wants_input(i)) return;
+      const std::array<View<T>, 2> views = p_.forward() ? std::array{p_.out, p_.inputs[i]}
+                                                        : std::array{gradient(i), p_.out_gradient};
+      return each(piece.volume(),
+                  Copy<T>{walk_over(piece, views), start_of(views[0], piece),
+                          start_of(views[1], piece), p_.forward() ? Move::copy : Move::add});
+    }
     if (p_.forward()) {
       each(piece.volume(), Remap<T>{loops_over(piece, p_.out), map, p_.inputs[i], p_.out, false});
     } else if (p_.wants_input(i)) {
@@ -302,19 +359,22 @@ class LayerKernels {
     part.affine = norm.affine;
     // Which axes tell groups apart. A group normalisation's channel is both: number of the group,
     // and position within it.
-    for (const std::size_t a : memory_order(in, part.x)) {
-      const auto axis = static_cast<std::int32_t>(a);
+    part.groups.channels_last = part.members.channels_last = has_channels_last(in, part.x);
+    std::vector<std::size_t> averaged;
+    std::vector<std::size_t> apart;
+    for (std::size_t a = 0; a < rank; ++a) {
       const auto extent = static_cast<std::uint32_t>(in[a].size());
       const std::int32_t begin = narrow(in[a].begin);
-      const bool averaged =
-          a == 0 ? norm.kind == NormKind::batch : (a == channel) == (norm.kind == NormKind::layer);
       if (a == channel && norm.kind == NormKind::group) {
         const std::int64_t width = p_.shapes[0].axes[channel - 1].extent / norm.size;
-        part.groups.push(axis, begin, extent / static_cast<std::uint32_t>(width), narrow(width));
-        part.members.push(axis, 0, static_cast<std::uint32_t>(width));
-      } else {
-        (averaged ? part.members : part.groups).push(axis, begin, extent);
+        part.groups.over(a, begin, extent / static_cast<std::uint32_t>(width), narrow(width));
+        part.members.over(a, 0, static_cast<std::uint32_t>(width));
+        continue;
       }
+      const bool member =
+          a == 0 ? norm.kind == NormKind::batch : (a == channel) == (norm.kind == NormKind::layer);
+      (member ? part.members : part.groups).over(a, begin, extent);
+      (member ? averaged : apart).push_back(a);
     }
     const std::int64_t rows = part.groups.size();
     const std::int64_t count = part.members.size();
@@ -324,26 +384,57 @@ class LayerKernels {
       part.scale = p_.parameters[0];
       part.shift = p_.parameters[1];
     }
-    reduction(rows, count, NormMean<T>{part});
-    reduction(rows, count, NormScatter<T>{part});
-    if (p_.forward()) {
-      return each(region_.volume(), NormForward<T>{loops_over(region_, p_.out), part, p_.out});
-    }
+    const bool backward = !p_.forward();
     part.dy = p_.out_gradient;
-    if (p_.wants_input(0)) {
+    const View<T> result = !backward ? p_.out : p_.wants_input(0) ? gradient(0) : part.x;
+    part.plain = (norm.kind == NormKind::batch || norm.kind == NormKind::layer) &&
+                 in.contains(region_) && region_.contains(in) && is_packed(in, part.x) &&
+                 same_place(in, part.x, result) && (!backward || same_place(in, part.x, part.dy)) &&
+                 (norm.kind == NormKind::batch || memory_order(in, part.x).back() == channel);
+    if (part.plain) {
+      part.channel_is_group = norm.kind == NormKind::batch;
+      part.first = part.x.offset(first_of(in));
+      part.first_channel = narrow(in[channel].begin);
+      part.group_walk = walk_over(in, std::array{part.x}, averaged);
+      part.member_walk = walk_over(in, std::array{part.x}, apart);
+      part.inner =
+          narrow(norm.kind == NormKind::layer ? in[channel].size() : part.x.stride[channel]);
+    }
+    const bool adjacent = part.plain && !part.channel_is_group;
+    const auto groups = static_cast<std::uint32_t>(rows);
+    reduction(rows, count, NormStatistics<T>{part, adjacent});
+    if (!backward) {
+      return each(region_.volume(),
+                  NormForward<T>{loops_over(region_, p_.out), part, p_.out, groups});
+    }
+    const bool wants_parameters = norm.affine && p_.wants_parameter(0);
+    const bool at_once = wants_parameters && part.plain && part.channel_is_group;
+    View<T> scale, shift;
+    bool atomic = false;
+    if (wants_parameters) {
+      const StoreKey& key = p_.slices.parameter_gradients[0].key;
+      scale = engine_.view(key);
+      shift = engine_.view(p_.slices.parameter_gradients[1].key);
+      atomic = engine_.has_rivals(key);
+    }
+    if (p_.wants_input(0) || at_once) {
       part.gradient_sum = engine_.scratch(rows);
       part.gradient_dot = engine_.scratch(rows);
-      reduction(rows, count, NormGradientSums<T>{part});
-      each(in.volume(), NormBackward<T>{loops_over(in, gradient(0)), part, gradient(0)});
+      NormGradientSums<T> sums{part, {}, {}, atomic, adjacent};
+      if (at_once) {
+        sums.scale_gradient = scale;
+        sums.shift_gradient = shift;
+      }
+      reduction(rows, count, sums);
     }
-    if (!norm.affine || !p_.wants_parameter(0)) return;
-    const StoreKey& scale = p_.slices.parameter_gradients[0].key;
-    const StoreKey& shift = p_.slices.parameter_gradients[1].key;
+    if (p_.wants_input(0)) {
+      each(in.volume(), NormBackward<T>{loops_over(in, gradient(0)), part, gradient(0), groups});
+    }
+    if (!wants_parameters || at_once) return;
     const Loops positions = loops_over(region_, p_.out_gradient, {channel});
     reduction(
         region_[channel].size(), positions.size(),
-        NormParameters<T>{part, positions, narrow(region_[channel].begin), engine_.view(scale),
-                          engine_.view(shift), engine_.has_rivals(scale)});
+        NormParameters<T>{part, positions, narrow(region_[channel].begin), scale, shift, atomic});
   }
 
   Engine& engine_;

@@ -64,42 +64,48 @@ template <class T>
   return index;
 }
 
-/// The region's axes, slowest in memory first (by id among equals); those in `without` are left
-/// out.
+/// The region's axes, slowest in memory first (by id among equals).
 template <class T>
-[[nodiscard]] std::vector<std::size_t> memory_order(const Region& region, const View<T>& view,
-                                                    const std::vector<std::size_t>& without = {}) {
+[[nodiscard]] std::vector<std::size_t> memory_order(const Region& region, const View<T>& view) {
   std::vector<std::size_t> axes;
-  for (std::size_t a = 0; a < region.rank(); ++a) {
-    if (std::find(without.begin(), without.end(), a) == without.end()) axes.push_back(a);
-  }
+  for (std::size_t a = 0; a < region.rank(); ++a) axes.push_back(a);
   std::stable_sort(axes.begin(), axes.end(),
                    [&](std::size_t a, std::size_t b) { return view.stride[a] > view.stride[b]; });
   return axes;
 }
 
-/// Loops over the region in the view's order of memory.
+/// Whether the view's axis 1 lies inside of the axes after it.
+template <class T>
+[[nodiscard]] bool has_channels_last(const Region& region, const View<T>& view) {
+  const std::vector<std::size_t> order = memory_order(region, view);
+  return region.rank() > 2 && order.back() == 1;
+}
+
+/// Loops over the region in the view's order of memory; those axes in `without` are left out.
 template <class T>
 [[nodiscard]] Loops loops_over(const Region& region, const View<T>& view,
                                const std::vector<std::size_t>& without = {}) {
   ensure(region.volume() < (std::int64_t{1} << 32), "a kernel has fewer than 2^32 elements");
   Loops loops;
-  for (const std::size_t a : memory_order(region, view, without)) {
-    loops.push(static_cast<std::int32_t>(a), narrow(region[a].begin),
-               static_cast<std::uint32_t>(region[a].size()));
+  loops.channels_last = has_channels_last(region, view);
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    if (std::find(without.begin(), without.end(), a) != without.end()) continue;
+    loops.over(a, narrow(region[a].begin), static_cast<std::uint32_t>(region[a].size()));
   }
   return loops;
 }
 
-/// A walk over the same region of N tensors of one rank, in the first one's order of memory.
+/// A walk over the same region of N tensors of one rank, in the first one's order of memory; axes
+/// in `without` stay at their beginning.
 template <class T, std::size_t N>
 [[nodiscard]] Walk<static_cast<int>(N)> walk_over(const Region& region,
-                                                  const std::array<View<T>, N>& views) {
+                                                  const std::array<View<T>, N>& views,
+                                                  const std::vector<std::size_t>& without = {}) {
   ensure(region.volume() < (std::int64_t{1} << 32), "a kernel has fewer than 2^32 elements");
   Walk<static_cast<int>(N)> walk;
   for (const std::size_t a : memory_order(region, views[0])) {
     const std::int64_t extent = region[a].size();
-    if (extent == 1) continue;
+    if (extent == 1 || std::find(without.begin(), without.end(), a) != without.end()) continue;
     bool merges = walk.rank > 0;
     for (std::size_t n = 0; n < N && merges; ++n) {
       merges = walk.stride[n][walk.rank - 1] == views[n].stride[a] * extent;
@@ -118,6 +124,22 @@ template <class T>
 [[nodiscard]] bool lies_alike(const Region& region, const View<T>& a, const View<T>& b) {
   for (std::size_t axis = 0; axis < region.rank(); ++axis) {
     if (region[axis].size() > 1 && a.stride[axis] != b.stride[axis]) return false;
+  }
+  return true;
+}
+
+/// True if the region's elements have the same offsets in both.
+template <class T>
+[[nodiscard]] bool same_place(const Region& region, const View<T>& a, const View<T>& b) {
+  return lies_alike(region, a, b) && a.offset(first_of(region)) == b.offset(first_of(region));
+}
+
+/// True if the region's elements lie without gaps in the view's order of memory.
+template <class T>
+[[nodiscard]] bool is_packed(const Region& region, const View<T>& view) {
+  const auto wanted = dense_strides(region, has_channels_last(region, view));
+  for (std::size_t a = 0; a < region.rank(); ++a) {
+    if (region[a].size() > 1 && view.stride[a] != wanted[a]) return false;
   }
   return true;
 }

@@ -52,12 +52,43 @@ __global__ void reduce_parts(std::uint32_t rows, std::uint32_t count, std::uint3
   sums[std::size_t{blockIdx.y} * rows + row] = sum;
 }
 
+/// The same where neighbouring terms lie beside each other in memory: block (x, y) sums one part of
+/// one row.
+inline constexpr unsigned line_threads = 128;
+template <class Body, class Sum>
+__global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint32_t parts,
+                             Body body, Sum* sums) {
+  __shared__ Sum shared[line_threads];
+  const std::uint32_t row = blockIdx.x;
+  const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
+  const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
+  Sum sum{};
+  for (std::uint32_t i = begin + threadIdx.x; i < end; i += line_threads) sum += body.term(row, i);
+  shared[threadIdx.x] = sum;
+  for (unsigned half = line_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      sum += shared[threadIdx.x + half];
+      shared[threadIdx.x] = sum;
+    }
+  }
+  if (threadIdx.x == 0) sums[std::size_t{blockIdx.y} * rows + row] = sum;
+}
+
+/// Neighbouring threads take neighbouring rows; a column of threads shares a row's parts.
+inline constexpr unsigned finish_rows = 32, most_finish_lanes = 16;
 template <class Body, class Sum>
 __global__ void reduce_finish(std::uint32_t rows, std::uint32_t parts, Body body, const Sum* sums) {
-  const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= rows) return;
+  __shared__ Sum shared[most_finish_lanes][finish_rows];
+  const std::uint32_t row = blockIdx.x * finish_rows + threadIdx.x;
   Sum sum{};
-  for (std::uint32_t part = 0; part < parts; ++part) sum += sums[std::size_t{part} * rows + row];
+  for (std::uint32_t part = threadIdx.y; row < rows && part < parts; part += blockDim.y) {
+    sum += sums[std::size_t{part} * rows + row];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || row >= rows) return;
+  for (unsigned lane = 1; lane < blockDim.y; ++lane) sum += shared[lane][threadIdx.x];
   body.finish(row, sum);
 }
 
@@ -115,16 +146,23 @@ class CudaEngine {
 
   template <class Body>
   [[nodiscard]] Action reduce(std::uint32_t rows, std::uint32_t count, Body body) {
-    using Sum = Sums<float>;
-    const std::uint32_t row_blocks = (rows - 1) / reduce_rows + 1;
+    using Sum = SumOf<Body, float>;
+    const bool lines = has_adjacent_terms(body);
+    const std::uint32_t row_blocks = lines ? rows : (rows - 1) / reduce_rows + 1;
     // Enough blocks to fill a GPU, each with enough to do.
     const std::uint32_t parts = std::max(1U, std::min((count - 1) / 256 + 1, 1024 / row_blocks));
     auto* sums = reinterpret_cast<Sum*>(buffer(std::size_t{rows} * parts * sizeof(Sum)));
     return [=](const CudaContext& context) {
-      launch(reduce_parts<Body, Sum>, dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes),
-             context.stream, rows, count, parts, body, sums);
-      launch(reduce_finish<Body, Sum>, (rows - 1) / 128 + 1, 128, context.stream, rows, parts, body,
-             sums);
+      if (lines) {
+        launch(reduce_lines<Body, Sum>, dim3(row_blocks, parts), line_threads, context.stream, rows,
+               count, parts, body, sums);
+      } else {
+        launch(reduce_parts<Body, Sum>, dim3(row_blocks, parts), dim3(reduce_rows, reduce_lanes),
+               context.stream, rows, count, parts, body, sums);
+      }
+      launch(reduce_finish<Body, Sum>, (rows - 1) / finish_rows + 1,
+             dim3(finish_rows, std::min(parts, most_finish_lanes)), context.stream, rows, parts,
+             body, sums);
     };
   }
 

@@ -201,8 +201,7 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
         const View<T> view = dense_view(raw.data(), box, engine.channels_last(key));
         Loops loops;  // row-major
         for (std::size_t a = 0; a < box.rank(); ++a) {
-          loops.push(static_cast<std::int32_t>(a), narrow(box[a].begin),
-                     static_cast<std::uint32_t>(box[a].size()));
+          loops.over(a, narrow(box[a].begin), static_cast<std::uint32_t>(box[a].size()));
         }
         std::vector<double> values;
         for (std::uint32_t i = 0; i < loops.size(); ++i) {

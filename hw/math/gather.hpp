@@ -27,7 +27,7 @@ struct IndexMap {
     Index in = out;
     if (kind == Kind::split_heads || kind == Kind::join_heads) return heads(out);
     if (kind == Kind::shift) {
-      in.at[axis] = out.at[axis] * step + offset;
+      in.set(axis, out.along(axis) * step + offset);
       return in;
     }
     if (kind == Kind::drop_sample) {
@@ -38,7 +38,8 @@ struct IndexMap {
     std::int32_t element = 0;
     for (int a = 1; a < most_axes; ++a) element = element * out_extent[a] + out.at[a];
     for (int a = 1; a < most_axes; ++a) in.at[a] = 0;
-    for (int a = in_rank - 1; a >= 1; --a) {
+    for (int a = most_axes - 1; a >= 1; --a) {
+      if (a >= in_rank) continue;
       in.at[a] = element % in_extent[a];
       element /= in_extent[a];
     }
@@ -52,15 +53,18 @@ struct IndexMap {
     const int first_not_head = tokens < width ? tokens : width;
     if (kind == Kind::split_heads) {
       std::int32_t head = 0;
-      for (int a = 1; a < first_not_head; ++a) head = head * out_extent[a] + out.at[a];
-      in.at[1] = out.at[tokens];
-      in.at[2] = head * out_extent[width] + out.at[width];
+      for (int a = 1; a < most_axes; ++a) {
+        if (a < first_not_head) head = head * out_extent[a] + out.at[a];
+      }
+      in.at[1] = out.along(tokens);
+      in.at[2] = head * out_extent[width] + out.along(width);
       return in;
     }
-    in.at[tokens] = out.at[1];
-    in.at[width] = out.at[2] % in_extent[width];
+    in.set(tokens, out.at[1]);
+    in.set(width, out.at[2] % in_extent[width]);
     std::int32_t head = out.at[2] / in_extent[width];
-    for (int a = first_not_head - 1; a >= 1; --a) {
+    for (int a = most_axes - 1; a >= 1; --a) {
+      if (a >= first_not_head) continue;
       in.at[a] = head % in_extent[a];
       head /= in_extent[a];
     }
@@ -107,66 +111,127 @@ struct LearnedGradient {
   }
 };
 
-/// A part of a pooling layer: windows over the last `spatial` axes, the first of them `first_axis`.
+/// A window along an axis of a pooling layer.
+struct PoolWindow {
+  int axis = 0;
+  std::int32_t kernel = 1, step = 1, pad = 0, pad_end = 0, dilation = 1;
+  std::int32_t extent = 1;      ///< of the whole input
+  std::int64_t stride = 0;      ///< of the input in memory
+  std::int32_t held_begin = 0;  ///< first position of the input that the device holds
+
+  struct Taps {
+    std::int32_t begin, end;  ///< those that are not in the padding
+    std::int32_t at;          ///< position of tap 0
+  };
+  [[nodiscard]] constexpr Taps taps(std::int32_t out) const {
+    const std::int32_t at = out * step - pad;
+    const std::int32_t begin = at >= 0 ? 0 : (dilation - 1 - at) / dilation;
+    const std::int32_t fit = extent <= at ? 0 : (extent - at + dilation - 1) / dilation;
+    return {begin, fit < kernel ? fit : kernel, at};
+  }
+  /// What an average counts. With count_padding the window is clipped to the padded input: what
+  /// ceil mode lets stick out beyond it does not count (PyTorch's rule).
+  [[nodiscard]] constexpr std::int32_t counted(std::int32_t out, bool count_padding) const {
+    const Taps inside = taps(out);
+    if (!count_padding) return inside.end - inside.begin;
+    const std::int32_t fit = (extent + pad_end - inside.at + dilation - 1) / dilation;
+    return fit < kernel ? fit : kernel;
+  }
+};
+
+/// A part of a pooling layer: windows over the last one to three axes. Windows that are not there
+/// have one tap, at axis 0 with stride 0.
 template <class T>
 struct PoolPart {
+  static constexpr int most_windows = 3;
   View<T> x;
   Box out;
-  int spatial = 2, first_axis = 2;
-  std::int32_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {}, dilation[3] = {1, 1, 1};
-  std::int32_t extent[3] = {1, 1, 1};  ///< of the whole input
-  std::int32_t pad_end[3] = {};
+  PoolWindow windows[most_windows];
   bool maximum = true, count_padding = true;
 
-  [[nodiscard]] constexpr std::int32_t taps() const {
+  [[nodiscard]] constexpr PoolWindow::Taps taps(const Index& o, int s) const {
+    const PoolWindow& w = windows[s];
+    return w.axis == 0 ? PoolWindow::Taps{0, 1, 0} : w.taps(o.along(w.axis));
+  }
+  /// What an average divides by.
+  [[nodiscard]] constexpr Wide<T> divisor(const Index& o) const {
     std::int32_t product = 1;
-    for (int s = 0; s < spatial; ++s) product *= kernel[s];
-    return product;
-  }
-  /// Operand of a tap; false in the padding.
-  constexpr bool tap(const Index& o, std::int32_t t, Index& in) const {
-    in = o;
-    bool inside = true;
-    for (int s = spatial - 1; s >= 0; --s) {
-      const std::int32_t k = t % kernel[s];
-      t /= kernel[s];
-      const std::int32_t at = o.at[first_axis + s] * stride[s] - pad[s] + k * dilation[s];
-      inside = inside && at >= 0 && at < extent[s];
-      in.at[first_axis + s] = at;
+    for (const PoolWindow& w : windows) {
+      if (w.axis != 0) product *= w.counted(o.along(w.axis), count_padding);
     }
-    return inside;
+    return static_cast<Wide<T>>(product);
   }
-  /// What an average divides by. With count_padding the window is clipped to the padded input: what
-  /// ceil mode lets stick out beyond it does not count (PyTorch's rule).
-  [[nodiscard]] constexpr std::int32_t divisor(const Index& o) const {
-    std::int32_t counted = 1;
-    for (int s = 0; s < spatial; ++s) {
-      std::int32_t inside = 0;
-      for (std::int32_t k = 0; k < kernel[s]; ++k) {
-        const std::int32_t at = o.at[first_axis + s] * stride[s] - pad[s] + k * dilation[s];
-        const bool in = count_padding ? at < extent[s] + pad_end[s] : at >= 0 && at < extent[s];
-        inside += in ? 1 : 0;
+  /// Offset of the output's tap 0 in x; the taps' steps are those of step().
+  [[nodiscard]] constexpr std::int64_t origin(const Index& o) const {
+    Index start = o;
+    std::int64_t offset = 0;
+    for (const PoolWindow& w : windows) {
+      if (w.axis == 0) continue;
+      offset += (w.taps(o.along(w.axis)).at - w.held_begin) * w.stride;
+      start.set(w.axis, w.held_begin);
+    }
+    return offset + x.offset(start);
+  }
+  [[nodiscard]] constexpr std::int64_t step(int s) const {
+    return windows[s].stride * windows[s].dilation;
+  }
+  /// Largest operand of a window, and offset of the first that is so large.
+  struct Top {
+    std::int64_t offset;
+    Wide<T> value;
+  };
+  [[nodiscard]] constexpr Top largest(const Index& o) const {
+    const auto [b0, e0, a0] = taps(o, 0);
+    const auto [b1, e1, a1] = taps(o, 1);
+    const auto [b2, e2, a2] = taps(o, 2);
+    const std::int64_t first = origin(o);
+    Top top{-1, 0};
+    for (std::int32_t i = b0; i < e0; ++i) {
+      for (std::int32_t j = b1; j < e1; ++j) {
+        std::int64_t at = first + i * step(0) + j * step(1) + b2 * step(2);
+        for (std::int32_t k = b2; k < e2; ++k, at += step(2)) {
+          const auto value = static_cast<Wide<T>>(x.data[at]);
+          if (top.offset < 0 || value > top.value) top = {at, value};
+        }
       }
-      counted *= inside;
     }
-    return counted;
+    return top;
   }
-  /// The first of the largest taps of a window.
-  [[nodiscard]] constexpr Index largest(const Index& o) const {
-    Index best{};
-    Wide<T> most = 0;
-    bool any = false;
-    const std::int32_t count = taps();
-    for (std::int32_t t = 0; t < count; ++t) {
-      Index in{};
-      if (!tap(o, t, in)) continue;
-      const Wide<T> value = x.wide(in);
-      if (any && !(value > most)) continue;
-      any = true;
-      most = value;
-      best = in;
+  [[nodiscard]] constexpr Wide<T> mean(const Index& o) const {
+    const auto [b0, e0, a0] = taps(o, 0);
+    const auto [b1, e1, a1] = taps(o, 1);
+    const auto [b2, e2, a2] = taps(o, 2);
+    const std::int64_t first = origin(o);
+    Wide<T> sum = 0;
+    for (std::int32_t i = b0; i < e0; ++i) {
+      for (std::int32_t j = b1; j < e1; ++j) {
+        std::int64_t at = first + i * step(0) + j * step(1) + b2 * step(2);
+        for (std::int32_t k = b2; k < e2; ++k, at += step(2)) {
+          sum += static_cast<Wide<T>>(x.data[at]);
+        }
+      }
     }
-    return best;
+    return sum / divisor(o);
+  }
+  /// The outputs of the part along a window's axis that read a position: every one whose distance
+  /// is a tap.
+  struct Readers {
+    std::int32_t begin, end;
+  };
+  [[nodiscard]] constexpr Readers readers(const Index& in, int s) const {
+    const PoolWindow& w = windows[s];
+    if (w.axis == 0) return {0, 1};
+    std::int32_t low = 0;
+    std::int32_t high = 0;
+    for (int a = 0; a < most_axes; ++a) {
+      low = a == w.axis ? out.begin[a] : low;
+      high = a == w.axis ? out.end[a] : high;
+    }
+    const std::int32_t last = in.along(w.axis) + w.pad;
+    const std::int32_t first = last - (w.kernel - 1) * w.dilation;
+    const std::int32_t begin = first <= 0 ? 0 : (first + w.step - 1) / w.step;
+    const std::int32_t end = last / w.step + 1;
+    return {begin > low ? begin : low, end < high ? end : high};
   }
 };
 
@@ -178,17 +243,7 @@ struct PoolForward {
 
   constexpr void operator()(std::uint32_t i) const {
     const Index o = loops.index(i);
-    if (part.maximum) {
-      y(o) = part.x(part.largest(o));
-      return;
-    }
-    Wide<T> sum = 0;
-    const std::int32_t count = part.taps();
-    for (std::int32_t t = 0; t < count; ++t) {
-      Index in{};
-      if (part.tap(o, t, in)) sum += part.x.wide(in);
-    }
-    y(o) = static_cast<T>(sum / static_cast<Wide<T>>(part.divisor(o)));
+    y(o) = static_cast<T>(part.maximum ? part.largest(o).value : part.mean(o));
   }
 };
 
@@ -201,32 +256,34 @@ struct PoolBackward {
 
   constexpr void operator()(std::uint32_t i) const {
     const Index in = loops.index(i);
+    const std::int64_t here = part.x.offset(in);
+    const auto [b0, e0] = part.readers(in, 0);
+    const auto [b1, e1] = part.readers(in, 1);
+    const auto [b2, e2] = part.readers(in, 2);
     Wide<T> sum = 0;
-    const std::int32_t count = part.taps();
-    for (std::int32_t t = 0; t < count; ++t) {
-      Index o = in;
-      std::int32_t rest = t;
-      bool inside = true;
-      for (int s = part.spatial - 1; s >= 0; --s) {
-        const int a = part.first_axis + s;
-        const std::int32_t k = rest % part.kernel[s];
-        rest /= part.kernel[s];
-        const std::int32_t position = in.at[a] + part.pad[s] - k * part.dilation[s];
-        inside = inside && position >= 0 && position % part.stride[s] == 0;
-        o.at[a] = position / part.stride[s];
-        inside = inside && o.at[a] >= part.out.begin[a] && o.at[a] < part.out.end[a];
+    for (std::int32_t o0 = b0; o0 < e0; ++o0) {
+      for (std::int32_t o1 = b1; o1 < e1; ++o1) {
+        for (std::int32_t o2 = b2; o2 < e2; ++o2) {
+          Index o = in;
+          if (!reads(in, 0, o0, o) || !reads(in, 1, o1, o) || !reads(in, 2, o2, o)) continue;
+          if (!part.maximum) {
+            sum += dy.wide(o) / part.divisor(o);
+          } else if (part.largest(o).offset == here) {
+            sum += dy.wide(o);
+          }
+        }
       }
-      if (!inside) continue;
-      if (!part.maximum) {
-        sum += dy.wide(o) / static_cast<Wide<T>>(part.divisor(o));
-        continue;
-      }
-      const Index best = part.largest(o);
-      bool same = true;
-      for (int a = 0; a < most_axes; ++a) same = same && best.at[a] == in.at[a];
-      if (same) sum += dy.wide(o);
     }
     add_to(dx(in), sum, false);
+  }
+
+ private:
+  /// Whether one of the output's taps along the window's axis is the input; sets the output.
+  [[nodiscard]] constexpr bool reads(const Index& in, int s, std::int32_t out, Index& o) const {
+    const PoolWindow& w = part.windows[s];
+    if (w.axis == 0) return true;
+    o.set(w.axis, out);
+    return (in.along(w.axis) + w.pad - out * w.step) % w.dilation == 0;
   }
 };
 
@@ -244,8 +301,8 @@ struct FoldAxes {
   constexpr void operator()(std::uint32_t i) const {
     const Index o = loops.index(i);
     Index start{};
-    for (int a = 0; a < out_rank; ++a) {
-      if (kept[a] >= 0) start.at[kept[a]] = o.at[a];
+    for (int a = 0; a < most_axes; ++a) {
+      if (a < out_rank && kept[a] >= 0) start.set(kept[a], o.at[a]);
     }
     const std::uint32_t count = folded.size();
     const Wide<T> factor =

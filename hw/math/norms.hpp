@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "hw/math/pointwise.hpp"
 #include "hw/math/view.hpp"
 
 namespace parsim::hw {
@@ -23,51 +24,70 @@ struct NormPart {
   Box out;
   int channel_axis = 1;
   bool affine = false;
+  /// The part reads what it computes, and all tensors lie alike: offsets of groups and members say
+  /// where, without positions. A group has one channel (batch), or all of them in order (layer).
+  bool plain = false;
+  bool channel_is_group = false;
+  Walk<1> group_walk, member_walk;
+  std::int64_t first = 0;          ///< of the part in x and dy
+  std::int32_t first_channel = 0;  ///< of the part
+  std::uint32_t inner = 1;         ///< elements from one group to the next in memory
 
-  /// Number of an element's group, as `groups` counts them.
-  [[nodiscard]] constexpr std::uint32_t number(const Index& at) const {
-    std::uint32_t n = 0;
-    for (int l = 0; l < groups.count; ++l) {
-      const Loops::Loop& loop = groups.loop[l];
-      n = n * loop.extent + static_cast<std::uint32_t>((at.at[loop.axis] - loop.begin) / loop.step);
-    }
-    return n;
-  }
   [[nodiscard]] constexpr Index at(std::uint32_t row, std::uint32_t i) const {
     return members.index(i, groups.index(row));
   }
-  [[nodiscard]] constexpr Wide<T> normal(const Index& index, std::uint32_t row) const {
-    return (x.wide(index) - mean[row]) * scatter[row];
+  [[nodiscard]] constexpr std::int64_t offset(std::uint32_t row, std::uint32_t i) const {
+    std::int64_t group[1] = {};
+    std::int64_t member[1] = {};
+    group_walk.at(row, group);
+    member_walk.at(i, member);
+    return first + group[0] + member[0];
+  }
+  [[nodiscard]] constexpr Wide<T> element(std::uint32_t row, std::uint32_t i) const {
+    return plain ? static_cast<Wide<T>>(x.data[offset(row, i)]) : x.wide(at(row, i));
+  }
+  [[nodiscard]] constexpr Wide<T> normal(Wide<T> value, std::uint32_t row) const {
+    return (value - mean[row]) * scatter[row];
+  }
+  /// Of scale or shift.
+  [[nodiscard]] constexpr Wide<T> of_channel(const View<T>& view, std::int32_t channel) const {
+    return static_cast<Wide<T>>(view.data[(channel - view.begin[0]) * view.stride[0]]);
   }
   /// Gradient times scale; 0 outside the part.
   [[nodiscard]] constexpr Wide<T> scaled(const Index& index) const {
     if (!out.contains(index)) return 0;
     const Wide<T> gradient = dy.wide(index);
-    return affine ? gradient * scale.wide(Index{{index.at[channel_axis]}}) : gradient;
+    return affine ? gradient * of_channel(scale, index.along(channel_axis)) : gradient;
+  }
+  /// Of the i-th element of a plain part in memory's order.
+  struct Place {
+    std::uint32_t row = 0;
+    std::int32_t channel = 0;
+  };
+  [[nodiscard]] constexpr Place place(std::uint32_t i, std::uint32_t rows) const {
+    const std::uint32_t outer = inner == 1 ? i : i / inner;
+    const std::uint32_t row = outer % rows;
+    const std::uint32_t channel = channel_is_group ? row : i - outer * inner;
+    return {row, first_channel + static_cast<std::int32_t>(channel)};
   }
 };
 
+/// Mean and variance of every group in one go: sums of differences to its first element.
 template <class T>
-struct NormMean {
+struct NormStatistics {
   NormPart<T> part;
+  bool terms_adjacent = false;
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
-    return {part.x.wide(part.at(row, i)), 0};
+    const Wide<T> gap = part.element(row, i) - part.element(row, 0);
+    return {gap, gap * gap};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
-    part.mean[row] = sums.first / static_cast<Wide<T>>(part.members.size());
-  }
-};
-
-template <class T>
-struct NormScatter {
-  NormPart<T> part;
-  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
-    const Wide<T> gap = part.x.wide(part.at(row, i)) - part.mean[row];
-    return {gap * gap, 0};
-  }
-  constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
-    const Wide<T> variance = sums.first / static_cast<Wide<T>>(part.members.size());
-    part.scatter[row] = Wide<T>{1} / std::sqrt(variance + Wide<T>(norm_epsilon));
+    const auto n = static_cast<Wide<T>>(part.members.size());
+    const Wide<T> gap = sums.first / n;
+    const Wide<T> variance = sums.second / n - gap * gap;
+    part.mean[row] = part.element(row, 0) + gap;
+    part.scatter[row] =
+        Wide<T>{1} / std::sqrt((variance > 0 ? variance : 0) + Wide<T>(norm_epsilon));
   }
 };
 
@@ -76,29 +96,62 @@ struct NormForward {
   Loops loops;  ///< over part.out
   NormPart<T> part;
   View<T> y;
+  std::uint32_t rows = 1;
 
   constexpr void operator()(std::uint32_t i) const {
-    const Index at = loops.index(i);
-    Wide<T> value = part.normal(at, part.number(at));
-    if (part.affine) {
-      const Index channel{{at.at[part.channel_axis]}};
-      value = value * part.scale.wide(channel) + part.shift.wide(channel);
+    if (part.plain) {
+      const auto [row, channel] = part.place(i, rows);
+      y.data[part.first + i] =
+          result(static_cast<Wide<T>>(part.x.data[part.first + i]), row, channel);
+      return;
     }
-    y(at) = static_cast<T>(value);
+    const Index at = loops.index(i);
+    y(at) = result(part.x.wide(at), part.groups.number(at), at.along(part.channel_axis));
+  }
+
+ private:
+  [[nodiscard]] constexpr T result(Wide<T> x, std::uint32_t row, std::int32_t channel) const {
+    Wide<T> value = part.normal(x, row);
+    if (part.affine) {
+      value = value * part.of_channel(part.scale, channel) + part.of_channel(part.shift, channel);
+    }
+    return static_cast<T>(value);
   }
 };
 
+/// Where a group is a channel, also the gradients of its scale and shift.
 template <class T>
 struct NormGradientSums {
   NormPart<T> part;
+  View<T> scale_gradient, shift_gradient;  ///< of no memory: elsewhere
+  bool atomic = false;
+  bool terms_adjacent = false;
+
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    if (part.plain) {
+      const std::int64_t at = part.offset(row, i);
+      auto g = static_cast<Wide<T>>(part.dy.data[at]);
+      if (part.affine && !part.channel_is_group) {
+        g *= part.of_channel(part.scale, part.first_channel + static_cast<std::int32_t>(i));
+      }
+      return {g, g * part.normal(static_cast<Wide<T>>(part.x.data[at]), row)};
+    }
     const Index at = part.at(row, i);
     const Wide<T> g = part.scaled(at);
-    return {g, g * part.normal(at, row)};
+    return {g, g * part.normal(part.x.wide(at), row)};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
-    part.gradient_sum[row] = sums.first;
-    part.gradient_dot[row] = sums.second;
+    Wide<T> factor = 1;
+    if (part.plain && part.affine && part.channel_is_group) {
+      const Index channel{{part.first_channel + static_cast<std::int32_t>(row)}};
+      factor = part.scale.wide(channel);
+      if (scale_gradient.data != nullptr) {
+        add_to(scale_gradient(channel), sums.second, atomic);
+        add_to(shift_gradient(channel), sums.first, atomic);
+      }
+    }
+    part.gradient_sum[row] = factor * sums.first;
+    part.gradient_dot[row] = factor * sums.second;
   }
 };
 
@@ -108,14 +161,28 @@ struct NormBackward {
   Loops loops;  ///< over what the part reads
   NormPart<T> part;
   View<T> dx;
+  std::uint32_t rows = 1;
 
   constexpr void operator()(std::uint32_t i) const {
+    if (part.plain) {
+      const auto [row, channel] = part.place(i, rows);
+      auto g = static_cast<Wide<T>>(part.dy.data[part.first + i]);
+      if (part.affine) g *= part.of_channel(part.scale, channel);
+      add_to(dx.data[part.first + i],
+             result(g, static_cast<Wide<T>>(part.x.data[part.first + i]), row), false);
+      return;
+    }
     const Index at = loops.index(i);
-    const std::uint32_t row = part.number(at);
+    const std::uint32_t row = part.groups.number(at);
+    add_to(dx(at), result(part.scaled(at), part.x.wide(at), row), false);
+  }
+
+ private:
+  [[nodiscard]] constexpr Wide<T> result(Wide<T> g, Wide<T> x, std::uint32_t row) const {
     const auto n = static_cast<Wide<T>>(part.members.size());
-    const Wide<T> value = part.scaled(at) - part.gradient_sum[row] / n -
-                          part.normal(at, row) * part.gradient_dot[row] / n;
-    add_to(dx(at), value * part.scatter[row], false);
+    const Wide<T> value =
+        g - part.gradient_sum[row] / n - part.normal(x, row) * part.gradient_dot[row] / n;
+    return value * part.scatter[row];
   }
 };
 
@@ -129,11 +196,16 @@ struct NormParameters {
   bool atomic = false;
 
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    if (part.plain && !part.channel_is_group) {  // a member for each channel
+      const std::int64_t place = part.offset(i, row);
+      const auto gradient = static_cast<Wide<T>>(part.dy.data[place]);
+      return {gradient * part.normal(static_cast<Wide<T>>(part.x.data[place]), i), gradient};
+    }
     Index start{};
-    start.at[part.channel_axis] = first + static_cast<std::int32_t>(row);
+    start.set(part.channel_axis, first + static_cast<std::int32_t>(row));
     const Index at = positions.index(i, start);
     const Wide<T> gradient = part.dy.wide(at);
-    return {gradient * part.normal(at, part.number(at)), gradient};
+    return {gradient * part.normal(part.x.wide(at), part.groups.number(at)), gradient};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
     const Index channel{{first + static_cast<std::int32_t>(row)}};

@@ -241,11 +241,12 @@ struct PreluSlope {
 enum class Merge : std::uint8_t { add, sub, mul, div, max, min };
 inline constexpr int most_operands = 4;
 
-/// Value of a combination.
+/// Value of a combination. (Loops over a constant number of operands: their values are registers.)
 template <class A>
 [[nodiscard]] constexpr A merged(Merge merge, const A (&v)[most_operands], int count) {
   A value = v[0];
-  for (int k = 1; k < count; ++k) {
+  for (int k = 1; k < most_operands; ++k) {
+    if (k >= count) continue;
     switch (merge) {
       case Merge::add:
         value += v[k];
@@ -280,20 +281,51 @@ template <class A>
       return k == 0 ? A(1) : A(-1);
     case Merge::mul: {
       A product = 1;
-      for (int o = 0; o < count; ++o) product *= o == k ? A(1) : v[o];
+      for (int o = 0; o < most_operands; ++o) product *= o == k || o >= count ? A(1) : v[o];
       return product;
     }
     case Merge::div:
       return k == 0 ? A(1) / v[1] : -v[0] / (v[1] * v[1]);
     default: {
       const A extreme = merged(merge, v, count);
-      for (int o = 0; o < count; ++o) {
-        if (v[o] == extreme) return o == k ? A(1) : A(0);
+      A slope = 0;
+      for (int o = most_operands - 1; o >= 0; --o) {
+        if (o < count && v[o] == extreme) slope = o == k ? A(1) : A(0);
       }
-      return 0;
+      return slope;
     }
   }
 }
+
+/// A combination of operands that all have the output's shape: the value, or the gradient of
+/// operand k.
+template <class T>
+struct MergeAlike {
+  Walk<most_operands + 2> walk;  ///< output or gradient of operand k, output's gradient, operands
+  T* to = nullptr;
+  const T* dy = nullptr;  ///< null: the value
+  const T* x[most_operands] = {};
+  Merge merge = Merge::add;
+  int count = 0, k = 0;
+
+  constexpr void operator()(std::uint32_t i) const {
+    std::int64_t offset[most_operands + 2] = {};
+    walk.at(i, offset);
+    Wide<T> v[most_operands] = {};
+    const bool linear = merge == Merge::add || merge == Merge::sub;
+    if (dy == nullptr || !linear) {
+      for (int o = 0; o < most_operands; ++o) {
+        if (o < count) v[o] = static_cast<Wide<T>>(x[o][offset[o + 2]]);
+      }
+    }
+    if (dy == nullptr) {
+      to[offset[0]] = static_cast<T>(merged(merge, v, count));
+    } else {
+      add_to(to[offset[0]], static_cast<Wide<T>>(dy[offset[1]]) * merged_slope(merge, v, count, k),
+             false);
+    }
+  }
+};
 
 /// Where operands of a combination lie: aligned at the last axis, extent 1 always at 0.
 template <class T>
@@ -308,13 +340,15 @@ struct MergePart {
   [[nodiscard]] constexpr Index operand(const Index& out, int k) const {
     Index index{};
     index.at[0] = out.at[0];
-    for (int a = 1; a + missing[k] < rank; ++a) {
-      index.at[a] = narrow[k][a] ? 0 : out.at[a + missing[k]];
+    for (int a = 1; a < most_axes; ++a) {
+      if (a + missing[k] < rank) index.at[a] = narrow[k][a] ? 0 : out.along(a + missing[k]);
     }
     return index;
   }
   constexpr void values(const Index& out, Wide<T> (&v)[most_operands]) const {
-    for (int k = 0; k < count; ++k) v[k] = x[k].wide(operand(out, k));
+    for (int k = 0; k < most_operands; ++k) {
+      if (k < count) v[k] = x[k].wide(operand(out, k));
+    }
   }
 };
 
@@ -355,68 +389,140 @@ struct MergeBackward {
   }
 };
 
-/// Softmax along an axis, a thread for each line; backward if `dx` has data.
+/// What a softmax divides by: the largest of its numbers, and the sum of exp(number - largest).
+template <class A>
+struct SoftmaxSums {
+  A top = 0, sum = 0;  ///< of no numbers: sum 0
+
+  constexpr SoftmaxSums& operator+=(const SoftmaxSums& other) {
+    if (other.sum == 0) return *this;
+    if (sum == 0 || other.top > top) {
+      sum = other.sum + (sum == 0 ? A(0) : sum * std::exp(top - other.top));
+      top = other.top;
+    } else {
+      sum += other.sum * std::exp(other.top - top);
+    }
+    return *this;
+  }
+};
+
+/// Lines of a tensor along an axis; rows of reductions are lines.
 template <class T>
-struct SoftmaxLine {
+struct SoftmaxLines {
   Loops lines;
   View<T> x, y, dx;  ///< y: output, or its gradient
   int axis = 1;
-  std::int32_t extent = 0;
+  std::uint32_t extent = 0, count = 0;  ///< of a line; of lines
+  Wide<T>* top = nullptr;               ///< by line
+  Wide<T>* sum = nullptr;               ///< by line
+  Wide<T>* dot = nullptr;               ///< by line, backward: sum of gradient · softmax
 
-  constexpr void operator()(std::uint32_t i) const {
-    Index at = lines.index(i);
-    at.at[axis] = 0;
-    Wide<T> top = x.wide(at);
-    for (; at.at[axis] < extent; ++at.at[axis]) top = x.wide(at) > top ? x.wide(at) : top;
-    Wide<T> sum = 0;
-    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) sum += std::exp(x.wide(at) - top);
-    if (dx.data == nullptr) {
-      for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
-        y(at) = static_cast<T>(std::exp(x.wide(at) - top) / sum);
-      }
-      return;
-    }
-    // With p = softmax(x): dx_k = p_k (g_k - sum_i g_i p_i)
-    Wide<T> dot = 0;
-    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
-      dot += y.wide(at) * std::exp(x.wide(at) - top) / sum;
-    }
-    for (at.at[axis] = 0; at.at[axis] < extent; ++at.at[axis]) {
-      add_to(dx(at), std::exp(x.wide(at) - top) / sum * (y.wide(at) - dot), false);
+  [[nodiscard]] constexpr Index at(std::uint32_t line, std::uint32_t i) const {
+    Index start{};
+    start.set(axis, static_cast<std::int32_t>(i));
+    return lines.index(line, start);
+  }
+  [[nodiscard]] constexpr Wide<T> probability(const Index& index, std::uint32_t line) const {
+    return std::exp(x.wide(index) - top[line]) / sum[line];
+  }
+  /// Of the i-th element: neighbours lie beside each other in memory.
+  struct Place {
+    std::uint32_t line, i;
+  };
+  [[nodiscard]] constexpr Place place(std::uint32_t i, bool along) const {
+    if (along) return {i / extent, i % extent};
+    return {i % count, i / count};
+  }
+};
+
+template <class T>
+struct SoftmaxDivisor {
+  using Sum = SoftmaxSums<Wide<T>>;
+  SoftmaxLines<T> lines;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr Sum term(std::uint32_t line, std::uint32_t i) const {
+    return {lines.x.wide(lines.at(line, i)), 1};
+  }
+  constexpr void finish(std::uint32_t line, Sum sums) const {
+    lines.top[line] = sums.top;
+    lines.sum[line] = sums.sum;
+  }
+};
+template <class T>
+struct SoftmaxDot {
+  SoftmaxLines<T> lines;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t line, std::uint32_t i) const {
+    const Index at = lines.at(line, i);
+    return {lines.y.wide(at) * lines.probability(at, line), 0};
+  }
+  constexpr void finish(std::uint32_t line, Sums<Wide<T>> sums) const {
+    lines.dot[line] = sums.first;
+  }
+};
+/// y = softmax(x); or, with p = softmax(x), dx_k += p_k (g_k - sum_i g_i p_i).
+template <class T>
+struct SoftmaxWrite {
+  SoftmaxLines<T> lines;
+  bool along = false;
+
+  constexpr void operator()(std::uint32_t n) const {
+    const auto [line, i] = lines.place(n, along);
+    const Index at = lines.at(line, i);
+    const Wide<T> probability = lines.probability(at, line);
+    if (lines.dx.data == nullptr) {
+      lines.y(at) = static_cast<T>(probability);
+    } else {
+      add_to(lines.dx(at), probability * (lines.y.wide(at) - lines.dot[line]), false);
     }
   }
 };
 
-/// Softmax cross-entropy, a thread for each sample; backward if `dx` has data.
+/// Softmax cross-entropy: a line for every position of a sample. Its label is that of the
+/// position's number among all positions of the batch; a sample's loss is the mean of its lines'.
 template <class T>
 struct CrossEntropy {
-  std::int32_t first = 0;         ///< first sample, within its micro-batch
+  SoftmaxLines<T> lines;
   std::int64_t first_sample = 0;  ///< of the micro-batch in the global batch
-  std::int64_t batch = 1;
-  std::int32_t classes = 0;
-  View<T> x, y, dx;
+  std::int64_t batch = 1, positions = 1;
 
-  constexpr void operator()(std::uint32_t i) const {
-    Index at{};
-    at.at[0] = first + static_cast<std::int32_t>(i);
-    const auto truth = static_cast<std::int32_t>(label(first_sample + at.at[0], classes));
-    Wide<T> top = x.wide(at);
-    for (; at.at[1] < classes; ++at.at[1]) top = x.wide(at) > top ? x.wide(at) : top;
-    Wide<T> sum = 0;
-    for (at.at[1] = 0; at.at[1] < classes; ++at.at[1]) sum += std::exp(x.wide(at) - top);
-    if (dx.data == nullptr) {
-      at.at[1] = truth;
-      const Wide<T> loss = std::log(sum) - (x.wide(at) - top);
-      at.at[1] = 0;
-      y(at) = static_cast<T>(loss);
-      return;
-    }
-    for (at.at[1] = 0; at.at[1] < classes; ++at.at[1]) {
-      const Wide<T> probability = std::exp(x.wide(at) - top) / sum;
-      add_to(dx(at),
-             (probability - Wide<T>(at.at[1] == truth ? 1 : 0)) / static_cast<Wide<T>>(batch),
-             false);
-    }
+  [[nodiscard]] constexpr std::int32_t truth(std::uint32_t line) const {
+    const auto here = static_cast<std::int64_t>(line);
+    const std::int64_t sample = first_sample + lines.lines.loop[0].begin + here / positions;
+    return static_cast<std::int32_t>(label(sample * positions + here % positions, lines.extent));
+  }
+};
+/// A reduction: rows are samples, terms their positions.
+template <class T>
+struct CrossEntropyForward {
+  CrossEntropy<T> loss;
+  View<T> y;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t sample, std::uint32_t i) const {
+    const auto line = sample * static_cast<std::uint32_t>(loss.positions) + i;
+    const Index at = loss.lines.at(line, static_cast<std::uint32_t>(loss.truth(line)));
+    return {std::log(loss.lines.sum[line]) - (loss.lines.x.wide(at) - loss.lines.top[line]), 0};
+  }
+  constexpr void finish(std::uint32_t sample, Sums<Wide<T>> sums) const {
+    const Index at{{loss.lines.lines.loop[0].begin + static_cast<std::int32_t>(sample)}};
+    y(at) = static_cast<T>(sums.first / static_cast<Wide<T>>(loss.positions));
+  }
+};
+template <class T>
+struct CrossEntropyBackward {
+  CrossEntropy<T> loss;
+  bool along = true;
+
+  constexpr void operator()(std::uint32_t n) const {
+    const auto [line, i] = loss.lines.place(n, along);
+    const Index at = loss.lines.at(line, i);
+    const bool is_truth = static_cast<std::int32_t>(i) == loss.truth(line);
+    add_to(loss.lines.dx(at),
+           (loss.lines.probability(at, line) - Wide<T>(is_truth ? 1 : 0)) /
+               static_cast<Wide<T>>(loss.batch * loss.positions),
+           false);
   }
 };
 

@@ -281,7 +281,7 @@ struct BiasGradient {
 
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
     Index start{};
-    start.at[channel_axis] = first + static_cast<std::int32_t>(row);
+    start.set(channel_axis, first + static_cast<std::int32_t>(row));
     return {dy.wide(positions.index(i, start)), 0};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {

@@ -26,6 +26,17 @@ using Wide = typename WideOf<T>::Type;
 /// Position of an element in the whole tensor; entries beyond the rank are 0.
 struct Index {
   std::int32_t at[most_axes] = {};
+
+  /// Of an axis that only the run knows. All axes are looked at, because a GPU keeps an array in
+  /// registers only where the code names its elements.
+  [[nodiscard]] constexpr std::int32_t along(int axis) const {
+    std::int32_t value = 0;
+    for (int a = 0; a < most_axes; ++a) value = a == axis ? at[a] : value;
+    return value;
+  }
+  constexpr void set(int axis, std::int32_t value) {
+    for (int a = 0; a < most_axes; ++a) at[a] = a == axis ? value : at[a];
+  }
 };
 
 /// Half-open box in index space; axes beyond the rank are [0, 1).
@@ -63,33 +74,56 @@ struct View {
   }
 };
 
-/// Nested loops over axes, the last one fastest: the i-th element of a box, in any order of axes.
+/// Nested loops over axes in one of the orders that dense tensors have: row-major, or with axis 1
+/// innermost. An axis without a loop stays where it is.
 struct Loops {
   struct Loop {
-    std::int32_t axis = 0, begin = 0, step = 1;
+    std::int32_t begin = 0, step = 1;
     std::uint32_t extent = 1;
   };
-  int count = 0;
-  Loop loop[most_axes + 1] = {};
+  bool channels_last = false;
+  Loop loop[most_axes] = {};  ///< by axis
 
-  constexpr void push(std::int32_t axis, std::int32_t begin, std::uint32_t extent,
+  constexpr void over(std::size_t axis, std::int32_t begin, std::uint32_t extent,
                       std::int32_t step = 1) {
-    loop[count++] = {axis, begin, step, extent};
+    loop[axis] = {begin, step, extent};
   }
   [[nodiscard]] constexpr std::uint32_t size() const {
     std::uint32_t product = 1;
-    for (int l = 0; l < count; ++l) product *= loop[l].extent;
+    for (const Loop& one : loop) product *= one.extent;
     return product;
   }
   /// Adds the i-th element's position to `start`.
   [[nodiscard]] constexpr Index index(std::uint32_t i, Index start = {}) const {
-    for (int l = count - 1; l >= 0; --l) {
-      const std::uint32_t next = i / loop[l].extent;
-      const auto step = static_cast<std::int32_t>(i - next * loop[l].extent);
-      start.at[loop[l].axis] += loop[l].begin + step * loop[l].step;
-      i = next;
+    if (channels_last) advance(1, i, start);
+    for (int a = most_axes - 1; a >= 0; --a) {
+      if (a != 1 || !channels_last) advance(a, i, start);
     }
     return start;
+  }
+  /// The number of a position, the inverse of index().
+  [[nodiscard]] constexpr std::uint32_t number(const Index& at) const {
+    std::uint32_t n = 0;
+    for (int a = 0; a < most_axes; ++a) {
+      if (a != 1 || !channels_last) count(a, at, n);
+    }
+    if (channels_last) count(1, at, n);
+    return n;
+  }
+
+ private:
+  constexpr void advance(int axis, std::uint32_t& i, Index& index) const {
+    const Loop& here = loop[axis];
+    index.at[axis] += here.begin;
+    if (here.extent == 1) return;
+    const std::uint32_t next = i / here.extent;
+    index.at[axis] += static_cast<std::int32_t>(i - next * here.extent) * here.step;
+    i = next;
+  }
+  constexpr void count(int axis, const Index& index, std::uint32_t& n) const {
+    const Loop& here = loop[axis];
+    if (here.extent == 1) return;
+    n = n * here.extent + static_cast<std::uint32_t>((index.at[axis] - here.begin) / here.step);
   }
 };
 

@@ -102,9 +102,10 @@ std::int64_t table_row(double token, std::int64_t rows) {
       rows - 1);
 }
 
-std::int64_t classes_of(const PartInput& input) {
-  ensure(input.inputs[0].axes.size() == 1, "the loss is taken of one vector per sample");
-  return input.inputs[0].axes[0].extent;
+/// Class axis of the loss's operand, counted with the sample: the channel's, if it is the first.
+std::size_t class_axis(const PartInput& input) {
+  const std::vector<Axis>& axes = input.inputs[0].axes;
+  return axes[0].dim == Dim::channel ? 1 : axes.size();
 }
 
 /// Whether a row of the table is among the part's.
@@ -225,28 +226,46 @@ PartGradients embedding_backward(const PartInput& input, const Embedding& embedd
   return result;
 }
 
+/// Calls `line(index, label, lines)` for every line of a sample, whose labels go by its number
+/// among all lines of the batch.
+void for_each_line(const PartInput& input, std::int64_t sample, const auto& line) {
+  const std::size_t axis = class_axis(input);
+  const std::int64_t classes = input.inputs[0].axes[axis - 1].extent;
+  Region lines = input.activations[0].box();
+  lines[0] = {sample, sample + 1};
+  lines[axis] = {0, 1};
+  const std::int64_t count = lines.volume();
+  std::int64_t next = (input.first_sample + sample) * count;
+  for_each_index(lines, [&](const Index& i) { line(i, label(next++, classes), count); });
+}
+
 Block loss_forward(const PartInput& input) {
-  const std::int64_t classes = classes_of(input);
+  const std::size_t axis = class_axis(input);
   Block out(input.part.out);
   for_each_index(out.box(), [&](const Index& i) {
-    const auto line = softmax_line(input.activations[0], i, 1, classes);
-    const std::int64_t truth = label(input.first_sample + i[0], classes);
-    out.at(i) = -std::log(line[static_cast<std::size_t>(truth)]);
+    for_each_line(input, i[0], [&](const Index& at, std::int64_t truth, std::int64_t lines) {
+      const auto line =
+          softmax_line(input.activations[0], at, axis, input.inputs[0].axes[axis - 1].extent);
+      out.at(i) -= std::log(line[static_cast<std::size_t>(truth)]) / static_cast<double>(lines);
+    });
   });
   return out;
 }
 
 PartGradients loss_backward(const PartInput& input) {
-  const std::int64_t classes = classes_of(input);
+  const std::size_t axis = class_axis(input);
+  const std::int64_t classes = input.inputs[0].axes[axis - 1].extent;
   PartGradients result = zero_gradients(input);
   for_each_index(input.part.out, [&](const Index& i) {
-    const auto line = softmax_line(input.activations[0], i, 1, classes);
-    const std::int64_t truth = label(input.first_sample + i[0], classes);
-    for (std::int64_t c = 0; c < classes; ++c) {
-      result.activations[0].at({i[0], c}) =
-          (line[static_cast<std::size_t>(c)] - (c == truth ? 1 : 0)) /
-          static_cast<double>(input.batch);
-    }
+    for_each_line(input, i[0], [&](const Index& at, std::int64_t truth, std::int64_t lines) {
+      const auto line = softmax_line(input.activations[0], at, axis, classes);
+      for (std::int64_t c = 0; c < classes; ++c) {
+        Index to = at;
+        to[axis] = c;
+        result.activations[0].at(to) = (line[static_cast<std::size_t>(c)] - (c == truth ? 1 : 0)) /
+                                       static_cast<double>(input.batch * lines);
+      }
+    });
   });
   return result;
 }
