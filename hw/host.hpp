@@ -62,7 +62,8 @@ class HostEngine {
     return [rows, count, body] {
       for (std::uint32_t row = 0; row < rows; ++row) {
         SumOf<Body, double> sums;
-        for (std::uint32_t i = 0; i < count; ++i) sums += body.term(row, i);
+        const auto begun = begin_row(body, row);
+        for (std::uint32_t i = 0; i < count; ++i) sums += body.term(begun, i);
         body.finish(row, sums);
       }
     };

@@ -52,6 +52,16 @@ template <class Body>
   return false;
 }
 
+/// What a reduction's term() is called with: body.begin(row), if it has one, or the row.
+template <class Body>
+[[nodiscard]] constexpr auto begin_row(const Body& body, std::uint32_t row) {
+  if constexpr (requires { body.begin(row); }) {
+    return body.begin(row);
+  } else {
+    return row;
+  }
+}
+
 /// One operation's kernels: a list for each stream operation (members of a collective, else one).
 template <class Engine>
 using Kernels = std::vector<std::vector<typename Engine::Action>>;

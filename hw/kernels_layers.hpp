@@ -38,11 +38,13 @@ class LayerKernels {
     if (function == Curve::prelu) return prelu(activation);
     if (p_.forward()) {
       const std::array<View<T>, 2> views{p_.out, p_.inputs[0]};
+      if (packed(region_, views, false, CurveValue{function})) return;
       each(region_.volume(),
            ActivationForward<T>{walk_over(region_, views), start_of(views[0], region_),
                                 start_of(views[1], region_), function});
     } else if (p_.wants_input(0)) {
       const std::array<View<T>, 3> views{gradient(0), p_.inputs[0], p_.out_gradient};
+      if (packed(region_, views, true, CurveSlope{function})) return;
       each(region_.volume(),
            ActivationBackward<T>{walk_over(region_, views), start_of(views[0], region_),
                                  start_of(views[1], region_), start_of(views[2], region_),
@@ -206,12 +208,16 @@ class LayerKernels {
     loss.batch = p_.dag.batch;
     loss.positions = loss.lines.count / region_[0].size();
     const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
-    reduction(loss.lines.count, loss.lines.extent, SoftmaxDivisor<T>{loss.lines, along});
+    loss.lines.dot = engine_.scratch(loss.lines.count);
+    reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
     if (p_.forward()) {
       return reduction(region_[0].size(), loss.positions, CrossEntropyForward<T>{loss, p_.out});
     }
     loss.lines.dx = gradient(0);
-    each(in.volume(), CrossEntropyBackward<T>{loss, along});
+    const CrossEntropyBackward<T> body{loss, along};
+    const bool lies_in_lines = along && !loss.lines.lines.channels_last;
+    if (lies_in_lines && packed(in, std::array{gradient(0), loss.lines.x}, true, body)) return;
+    each(in.volume(), body);
   }
 
   void operator()(const Norm& norm) {
@@ -222,6 +228,18 @@ class LayerKernels {
   void each(std::int64_t count, auto body) { add_each(engine_, out_, count, body); }
   void reduction(std::int64_t rows, std::int64_t count, auto body) {
     add_reduction(engine_, out_, rows, count, body);
+  }
+  /// The first view's elements from the others', if all lie alike and without gaps.
+  template <std::size_t N, class F>
+  bool packed(const Region& region, const std::array<View<T>, N>& views, bool adds, F f) {
+    if (!walk_over(region, views).is_packed()) return false;
+    Packed<T, static_cast<int>(N) - 1, F> body;
+    body.to = start_of(views[0], region);
+    for (std::size_t n = 1; n < N; ++n) body.from[n - 1] = start_of(views[n], region);
+    body.adds = adds;
+    body.f = f;
+    each(region.volume(), body);
+    return true;
   }
   [[nodiscard]] View<T> gradient(std::size_t i) {
     return engine_.view(p_.slices.input_gradients[i].key);
@@ -243,7 +261,13 @@ class LayerKernels {
       views[o + 2] = p_.inputs[o];
       body.x[o] = start_of(p_.inputs[o], region_);
     }
+    const bool two = part.count == 2;
+    const bool linear = part.merge == Merge::add || part.merge == Merge::sub;
     if (p_.forward()) {
+      if (two && packed(region_, std::array{y, p_.inputs[0], p_.inputs[1]}, false,
+                        MergeValue{part.merge})) {
+        return;
+      }
       body.to = start_of(y, region_);
       body.walk = walk_over(region_, views);
       return each(region_.volume(), body);
@@ -253,6 +277,12 @@ class LayerKernels {
       if (!p_.wants_input(k)) continue;
       views[0] = gradient(k);
       body.k = static_cast<int>(k);
+      const double factor = part.merge == Merge::sub && k > 0 ? -1 : 1;
+      if (linear && packed(region_, std::array{views[0], y}, true, Scaled{factor})) continue;
+      if (two && packed(region_, std::array{views[0], p_.inputs[0], p_.inputs[1], y}, true,
+                        MergeSlope{part.merge, body.k})) {
+        continue;
+      }
       body.to = start_of(views[0], region_);
       body.walk = walk_over(region_, views);
       each(region_.volume(), body);
@@ -277,6 +307,7 @@ class LayerKernels {
       if (!p_.forward() && !p_.wants_input(i)) return;
       const std::array<View<T>, 2> views = p_.forward() ? std::array{p_.out, p_.inputs[i]}
                                                         : std::array{gradient(i), p_.out_gradient};
+      if (packed(piece, views, !p_.forward(), Same{})) return;
       return each(piece.volume(),
                   Copy<T>{walk_over(piece, views), start_of(views[0], piece),
                           start_of(views[1], piece), p_.forward() ? Move::copy : Move::add});
@@ -404,8 +435,9 @@ class LayerKernels {
     const auto groups = static_cast<std::uint32_t>(rows);
     reduction(rows, count, NormStatistics<T>{part, adjacent});
     if (!backward) {
-      return each(region_.volume(),
-                  NormForward<T>{loops_over(region_, p_.out), part, p_.out, groups});
+      const NormForward<T> body{loops_over(region_, p_.out), part, p_.out, groups};
+      if (part.plain && packed(in, std::array{p_.out, part.x}, false, body)) return;
+      return each(region_.volume(), body);
     }
     const bool wants_parameters = norm.affine && p_.wants_parameter(0);
     const bool at_once = wants_parameters && part.plain && part.channel_is_group;
@@ -428,7 +460,10 @@ class LayerKernels {
       reduction(rows, count, sums);
     }
     if (p_.wants_input(0)) {
-      each(in.volume(), NormBackward<T>{loops_over(in, gradient(0)), part, gradient(0), groups});
+      const NormBackward<T> body{loops_over(in, gradient(0)), part, gradient(0), groups};
+      if (!part.plain || !packed(in, std::array{gradient(0), part.x, part.dy}, true, body)) {
+        each(in.volume(), body);
+      }
     }
     if (!wants_parameters || at_once) return;
     const Loops positions = loops_over(region_, p_.out_gradient, {channel});

@@ -255,19 +255,29 @@ class ProductKernels {
     bias.data = p_.parameters[1].data;
     bias.begin[channel] = p_.parameters[1].begin[0];
     bias.stride[channel] = p_.parameters[1].stride[0];
+    T* y = start_of(p_.out, region_);
+    if (is_packed(region_, p_.out) && bias.stride[channel] == 1) {
+      return each(region_.volume(),
+                  Packed<T, 1, AddBias<T>>{
+                      y,
+                      {y},
+                      false,
+                      {start_of(bias, region_), static_cast<std::uint32_t>(p_.out.stride[channel]),
+                       static_cast<std::uint32_t>(region_[channel].size())}});
+    }
     const std::array<View<T>, 2> views{p_.out, bias};
-    each(region_.volume(), Copy<T>{walk_over(region_, views), start_of(views[0], region_),
-                                   start_of(views[1], region_), Move::add});
+    each(region_.volume(),
+         Copy<T>{walk_over(region_, views), y, start_of(views[1], region_), Move::add});
   }
 
   void bias_gradient(std::size_t channel) {
     if (!p_.wants_parameter(1)) return;
     const StoreKey& to = p_.slices.parameter_gradients[1].key;
-    const Loops positions = loops_over(region_, p_.out_gradient, {channel});
-    add_reduction(
-        engine_, out_, region_[channel].size(), positions.size(),
-        BiasGradient<T>{positions, p_.out_gradient, engine_.view(to), static_cast<int>(channel),
-                        narrow(region_[channel].begin), engine_.has_rivals(to)});
+    const Walk<1> positions = walk_over(region_, std::array{p_.out_gradient}, {channel});
+    add_reduction(engine_, out_, region_[channel].size(), positions.size(),
+                  BiasGradient<T>{positions, start_of(p_.out_gradient, region_),
+                                  p_.out_gradient.stride[channel], engine_.view(to),
+                                  narrow(region_[channel].begin), engine_.has_rivals(to)});
   }
 
   Engine& engine_;

@@ -28,6 +28,33 @@ __global__ void each_kernel(std::uint32_t count, Body body) {
   }
 }
 
+/// Sixteen bytes of every tensor at once; the last elements one by one.
+template <class T, int N, class F>
+__global__ void packed_kernel(std::uint32_t count, Packed<T, N, F> body) {
+  constexpr std::uint32_t width = 16 / sizeof(T);
+  struct alignas(16) Vector {
+    T at[width];
+  };
+  const std::uint32_t vectors = count / width;
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  const std::uint32_t threads = gridDim.x * blockDim.x;
+  for (std::uint32_t v = thread; v < vectors; v += threads) {
+    Vector from[N];
+    for (int n = 0; n < N; ++n) from[n] = reinterpret_cast<const Vector*>(body.from[n])[v];
+    Vector to;
+    if (body.adds) to = reinterpret_cast<const Vector*>(body.to)[v];
+    for (std::uint32_t k = 0; k < width; ++k) {
+      Wide<T> operands[N];
+      for (int n = 0; n < N; ++n) operands[n] = static_cast<Wide<T>>(from[n].at[k]);
+      Wide<T> value = body.f(v * width + k, operands);
+      if (body.adds) value += static_cast<Wide<T>>(to.at[k]);
+      to.at[k] = static_cast<T>(value);
+    }
+    reinterpret_cast<Vector*>(body.to)[v] = to;
+  }
+  if (thread < count % width) body(vectors * width + thread);
+}
+
 inline constexpr unsigned reduce_rows = 32, reduce_lanes = 8;
 
 /// Neighbouring threads take neighbouring rows: with the channel innermost, rows are channels and
@@ -41,8 +68,9 @@ __global__ void reduce_parts(std::uint32_t rows, std::uint32_t count, std::uint3
   const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
   Sum sum{};
   if (row < rows) {
+    const auto begun = begin_row(body, row);
     for (std::uint32_t i = begin + threadIdx.y; i < end; i += reduce_lanes) {
-      sum += body.term(row, i);
+      sum += body.term(begun, i);
     }
   }
   shared[threadIdx.y][threadIdx.x] = sum;
@@ -63,7 +91,10 @@ __global__ void reduce_lines(std::uint32_t rows, std::uint32_t count, std::uint3
   const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * blockIdx.y / parts);
   const auto end = static_cast<std::uint32_t>(std::uint64_t{count} * (blockIdx.y + 1) / parts);
   Sum sum{};
-  for (std::uint32_t i = begin + threadIdx.x; i < end; i += line_threads) sum += body.term(row, i);
+  const auto begun = begin_row(body, row);
+  for (std::uint32_t i = begin + threadIdx.x; i < end; i += line_threads) {
+    sum += body.term(begun, i);
+  }
   shared[threadIdx.x] = sum;
   for (unsigned half = line_threads / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -141,6 +172,24 @@ class CudaEngine {
     const std::uint32_t blocks = std::min(most_blocks, (count - 1) / threads + 1);
     return [=](const CudaContext& context) {
       launch(each_kernel<Body>, blocks, threads, context.stream, count, body);
+    };
+  }
+
+  template <int N, class F>
+  [[nodiscard]] Action for_each(std::uint32_t count, Packed<T, N, F> body) const {
+    const auto is_aligned = [](const void* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+    };
+    constexpr unsigned threads = 256;
+    const bool aligned = is_aligned(body.to) && std::all_of(body.from, body.from + N, is_aligned);
+    const std::uint32_t steps = aligned ? count / (16 / sizeof(T)) : count;
+    const std::uint32_t blocks = steps / threads + 1;
+    return [=](const CudaContext& context) {
+      if (aligned) {
+        launch(packed_kernel<T, N, F>, blocks, threads, context.stream, count, body);
+      } else {
+        launch(each_kernel<Packed<T, N, F>>, blocks, threads, context.stream, count, body);
+      }
     };
   }
 

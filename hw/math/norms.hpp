@@ -36,15 +36,23 @@ struct NormPart {
   [[nodiscard]] constexpr Index at(std::uint32_t row, std::uint32_t i) const {
     return members.index(i, groups.index(row));
   }
-  [[nodiscard]] constexpr std::int64_t offset(std::uint32_t row, std::uint32_t i) const {
-    std::int64_t group[1] = {};
-    std::int64_t member[1] = {};
-    group_walk.at(row, group);
-    member_walk.at(i, member);
-    return first + group[0] + member[0];
+  [[nodiscard]] constexpr std::int64_t offset_in(const Walk<1>& walk, std::uint32_t i) const {
+    std::int64_t offset[1] = {};
+    walk.at(i, offset);
+    return offset[0];
   }
-  [[nodiscard]] constexpr Wide<T> element(std::uint32_t row, std::uint32_t i) const {
-    return plain ? static_cast<Wide<T>>(x.data[offset(row, i)]) : x.wide(at(row, i));
+  /// What a row's terms share.
+  struct Row {
+    std::uint32_t number;
+    std::int64_t base;  ///< of a plain part: offset of its elements
+    Wide<T> pivot;      ///< what is taken from its elements
+  };
+  [[nodiscard]] constexpr Row row(std::uint32_t number) const {
+    return {number, plain ? first + offset_in(group_walk, number) : 0, 0};
+  }
+  [[nodiscard]] constexpr Wide<T> element(const Row& row, std::uint32_t i) const {
+    return plain ? static_cast<Wide<T>>(x.data[row.base + offset_in(member_walk, i)])
+                 : x.wide(at(row.number, i));
   }
   [[nodiscard]] constexpr Wide<T> normal(Wide<T> value, std::uint32_t row) const {
     return (value - mean[row]) * scatter[row];
@@ -77,15 +85,21 @@ template <class T>
 struct NormStatistics {
   NormPart<T> part;
   bool terms_adjacent = false;
-  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
-    const Wide<T> gap = part.element(row, i) - part.element(row, 0);
+  using Row = typename NormPart<T>::Row;
+  [[nodiscard]] constexpr Row begin(std::uint32_t number) const {
+    Row row = part.row(number);
+    row.pivot = part.element(row, 0);
+    return row;
+  }
+  [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, std::uint32_t i) const {
+    const Wide<T> gap = part.element(row, i) - row.pivot;
     return {gap, gap * gap};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
     const auto n = static_cast<Wide<T>>(part.members.size());
     const Wide<T> gap = sums.first / n;
     const Wide<T> variance = sums.second / n - gap * gap;
-    part.mean[row] = part.element(row, 0) + gap;
+    part.mean[row] = begin(row).pivot + gap;
     part.scatter[row] =
         Wide<T>{1} / std::sqrt((variance > 0 ? variance : 0) + Wide<T>(norm_epsilon));
   }
@@ -99,23 +113,21 @@ struct NormForward {
   std::uint32_t rows = 1;
 
   constexpr void operator()(std::uint32_t i) const {
-    if (part.plain) {
-      const auto [row, channel] = part.place(i, rows);
-      y.data[part.first + i] =
-          result(static_cast<Wide<T>>(part.x.data[part.first + i]), row, channel);
-      return;
-    }
     const Index at = loops.index(i);
-    y(at) = result(part.x.wide(at), part.groups.number(at), at.along(part.channel_axis));
+    y(at) = static_cast<T>(
+        result(part.x.wide(at), part.groups.number(at), at.along(part.channel_axis)));
+  }
+  /// Of a plain part, in memory's order.
+  constexpr Wide<T> operator()(std::uint32_t i, const Wide<T> (&v)[1]) const {
+    const auto [row, channel] = part.place(i, rows);
+    return result(v[0], row, channel);
   }
 
  private:
-  [[nodiscard]] constexpr T result(Wide<T> x, std::uint32_t row, std::int32_t channel) const {
-    Wide<T> value = part.normal(x, row);
-    if (part.affine) {
-      value = value * part.of_channel(part.scale, channel) + part.of_channel(part.shift, channel);
-    }
-    return static_cast<T>(value);
+  [[nodiscard]] constexpr Wide<T> result(Wide<T> x, std::uint32_t row, std::int32_t channel) const {
+    const Wide<T> value = part.normal(x, row);
+    if (!part.affine) return value;
+    return value * part.of_channel(part.scale, channel) + part.of_channel(part.shift, channel);
   }
 };
 
@@ -127,18 +139,20 @@ struct NormGradientSums {
   bool atomic = false;
   bool terms_adjacent = false;
 
-  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+  using Row = typename NormPart<T>::Row;
+  [[nodiscard]] constexpr Row begin(std::uint32_t number) const { return part.row(number); }
+  [[nodiscard]] constexpr Sums<Wide<T>> term(const Row& row, std::uint32_t i) const {
     if (part.plain) {
-      const std::int64_t at = part.offset(row, i);
+      const std::int64_t at = row.base + part.offset_in(part.member_walk, i);
       auto g = static_cast<Wide<T>>(part.dy.data[at]);
       if (part.affine && !part.channel_is_group) {
         g *= part.of_channel(part.scale, part.first_channel + static_cast<std::int32_t>(i));
       }
-      return {g, g * part.normal(static_cast<Wide<T>>(part.x.data[at]), row)};
+      return {g, g * part.normal(static_cast<Wide<T>>(part.x.data[at]), row.number)};
     }
-    const Index at = part.at(row, i);
+    const Index at = part.at(row.number, i);
     const Wide<T> g = part.scaled(at);
-    return {g, g * part.normal(part.x.wide(at), row)};
+    return {g, g * part.normal(part.x.wide(at), row.number)};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
     Wide<T> factor = 1;
@@ -164,17 +178,14 @@ struct NormBackward {
   std::uint32_t rows = 1;
 
   constexpr void operator()(std::uint32_t i) const {
-    if (part.plain) {
-      const auto [row, channel] = part.place(i, rows);
-      auto g = static_cast<Wide<T>>(part.dy.data[part.first + i]);
-      if (part.affine) g *= part.of_channel(part.scale, channel);
-      add_to(dx.data[part.first + i],
-             result(g, static_cast<Wide<T>>(part.x.data[part.first + i]), row), false);
-      return;
-    }
     const Index at = loops.index(i);
     const std::uint32_t row = part.groups.number(at);
     add_to(dx(at), result(part.scaled(at), part.x.wide(at), row), false);
+  }
+  /// Of a plain part, in memory's order: x and the output's gradient.
+  constexpr Wide<T> operator()(std::uint32_t i, const Wide<T> (&v)[2]) const {
+    const auto [row, channel] = part.place(i, rows);
+    return result(part.affine ? v[1] * part.of_channel(part.scale, channel) : v[1], v[0], row);
   }
 
  private:
@@ -197,7 +208,8 @@ struct NormParameters {
 
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
     if (part.plain && !part.channel_is_group) {  // a member for each channel
-      const std::int64_t place = part.offset(i, row);
+      const std::int64_t place =
+          part.first + part.offset_in(part.group_walk, i) + part.offset_in(part.member_walk, row);
       const auto gradient = static_cast<Wide<T>>(part.dy.data[place]);
       return {gradient * part.normal(static_cast<Wide<T>>(part.x.data[place]), i), gradient};
     }

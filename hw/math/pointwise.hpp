@@ -22,7 +22,17 @@ struct Walk {
     for (int a = 0; a < rank; ++a) product *= extent[a];
     return product;
   }
+  /// All views lie alike and without gaps.
+  [[nodiscard]] constexpr bool is_packed() const {
+    bool packed = rank <= 1;
+    for (int n = 0; n < N; ++n) packed = packed && (rank == 0 || stride[n][0] == 1);
+    return packed;
+  }
   constexpr void at(std::uint32_t i, std::int64_t (&offset)[N]) const {
+    if (rank <= 1) {
+      for (int n = 0; n < N; ++n) offset[n] = rank == 0 ? 0 : stride[n][0] * i;
+      return;
+    }
     for (int n = 0; n < N; ++n) offset[n] = 0;
     for (int a = rank - 1; a >= 0; --a) {
       const std::uint32_t next = a == 0 ? 0 : i / extent[a];
@@ -30,6 +40,34 @@ struct Walk {
       for (int n = 0; n < N; ++n) offset[n] += stride[n][a] * static_cast<std::int64_t>(here);
       i = next;
     }
+  }
+};
+
+/// Element i of N tensors makes element i of another, where all lie alike and without gaps:
+/// to = f(i, from), or to += f(i, from). An engine may take several elements at once.
+template <class T, int N, class F>
+struct Packed {
+  T* to = nullptr;
+  const T* from[N] = {};
+  bool adds = false;
+  F f{};
+
+  constexpr void operator()(std::uint32_t i) const {
+    Wide<T> v[N] = {};
+    for (int n = 0; n < N; ++n) v[n] = static_cast<Wide<T>>(from[n][i]);
+    const Wide<T> value = f(i, v);
+    if (adds) {
+      add_to(to[i], value, false);
+    } else {
+      to[i] = static_cast<T>(value);
+    }
+  }
+};
+
+struct Same {
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[1]) const {
+    return v[0];
   }
 };
 
@@ -168,6 +206,22 @@ template <class A>
   return {};
 }
 
+struct CurveValue {
+  Curve function = Curve::relu;
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[1]) const {
+    return curve(function, v[0], A{}).first;
+  }
+};
+/// Of the operand and the output's gradient.
+struct CurveSlope {
+  Curve function = Curve::relu;
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[2]) const {
+    return curve(function, v[0], A{}).second * v[1];
+  }
+};
+
 template <class T>
 struct ActivationForward {
   Walk<2> walk;
@@ -297,6 +351,30 @@ template <class A>
   }
 }
 
+struct MergeValue {
+  Merge merge = Merge::add;
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[2]) const {
+    return merged(merge, {v[0], v[1], A{}, A{}}, 2);
+  }
+};
+/// Of the operands and the output's gradient.
+struct MergeSlope {
+  Merge merge = Merge::add;
+  int k = 0;
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[3]) const {
+    return merged_slope(merge, {v[0], v[1], A{}, A{}}, 2, k) * v[2];
+  }
+};
+struct Scaled {
+  double factor = 1;
+  template <class A>
+  constexpr A operator()(std::uint32_t, const A (&v)[1]) const {
+    return static_cast<A>(factor) * v[0];
+  }
+};
+
 /// A combination of operands that all have the output's shape: the value, or the gradient of
 /// operand k.
 template <class T>
@@ -415,7 +493,7 @@ struct SoftmaxLines {
   std::uint32_t extent = 0, count = 0;  ///< of a line; of lines
   Wide<T>* top = nullptr;               ///< by line
   Wide<T>* sum = nullptr;               ///< by line
-  Wide<T>* dot = nullptr;               ///< by line, backward: sum of gradient · softmax
+  Wide<T>* dot = nullptr;  ///< by line, backward: sum of gradient · softmax; of a loss, the label
 
   [[nodiscard]] constexpr Index at(std::uint32_t line, std::uint32_t i) const {
     Index start{};
@@ -494,6 +572,22 @@ struct CrossEntropy {
     return static_cast<std::int32_t>(label(sample * positions + here % positions, lines.extent));
   }
 };
+/// The softmax's sums of every line, and its label.
+template <class T>
+struct CrossEntropyDivisor {
+  using Sum = SoftmaxSums<Wide<T>>;
+  CrossEntropy<T> loss;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr Sum term(std::uint32_t line, std::uint32_t i) const {
+    return {loss.lines.x.wide(loss.lines.at(line, i)), 1};
+  }
+  constexpr void finish(std::uint32_t line, Sum sums) const {
+    loss.lines.top[line] = sums.top;
+    loss.lines.sum[line] = sums.sum;
+    loss.lines.dot[line] = static_cast<Wide<T>>(loss.truth(line));
+  }
+};
 /// A reduction: rows are samples, terms their positions.
 template <class T>
 struct CrossEntropyForward {
@@ -518,11 +612,19 @@ struct CrossEntropyBackward {
   constexpr void operator()(std::uint32_t n) const {
     const auto [line, i] = loss.lines.place(n, along);
     const Index at = loss.lines.at(line, i);
-    const bool is_truth = static_cast<std::int32_t>(i) == loss.truth(line);
-    add_to(loss.lines.dx(at),
-           (loss.lines.probability(at, line) - Wide<T>(is_truth ? 1 : 0)) /
-               static_cast<Wide<T>>(loss.batch * loss.positions),
-           false);
+    add_to(loss.lines.dx(at), slope(loss.lines.x.wide(at), line, i), false);
+  }
+  /// Where lines lie behind each other without gaps.
+  constexpr Wide<T> operator()(std::uint32_t n, const Wide<T> (&v)[1]) const {
+    const auto [line, i] = loss.lines.place(n, true);
+    return slope(v[0], line, i);
+  }
+
+ private:
+  [[nodiscard]] constexpr Wide<T> slope(Wide<T> x, std::uint32_t line, std::uint32_t i) const {
+    const Wide<T> probability = std::exp(x - loss.lines.top[line]) / loss.lines.sum[line];
+    const Wide<T> truth = static_cast<Wide<T>>(i) == loss.lines.dot[line] ? 1 : 0;
+    return (probability - truth) / static_cast<Wide<T>>(loss.batch * loss.positions);
   }
 };
 

@@ -2,6 +2,7 @@
 // takes the shape, and on the host. Formulas: core/layers.hpp.
 #pragma once
 
+#include "hw/math/pointwise.hpp"
 #include "hw/math/view.hpp"
 
 namespace parsim::hw {
@@ -273,19 +274,31 @@ struct MatMulBackward {
 /// A reduction: sum of the output's gradient over everything but the channel. Rows are channels.
 template <class T>
 struct BiasGradient {
-  Loops positions;  ///< over part.out without the channel axis
-  View<T> dy, db;
-  int channel_axis = 1;
+  Walk<1> positions;        ///< over part.out without the channel axis
+  const T* dy = nullptr;    ///< the part's first element
+  std::int64_t stride = 0;  ///< from channel to channel
+  View<T> db;
   std::int32_t first = 0;  ///< channel of row 0
   bool atomic = false;
 
   [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
-    Index start{};
-    start.set(channel_axis, first + static_cast<std::int32_t>(row));
-    return {dy.wide(positions.index(i, start)), 0};
+    std::int64_t offset[1] = {};
+    positions.at(i, offset);
+    return {static_cast<Wide<T>>(dy[offset[0] + stride * row]), 0};
   }
   constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
     add_to(db(Index{{first + static_cast<std::int32_t>(row)}}), sums.first, atomic);
+  }
+};
+
+/// Of an output and its operand, which lie alike without gaps: adds the channel's bias.
+template <class T>
+struct AddBias {
+  const T* bias = nullptr;
+  std::uint32_t inner = 1, channels = 1;  ///< elements from one channel to the next; channels
+
+  constexpr Wide<T> operator()(std::uint32_t i, const Wide<T> (&v)[1]) const {
+    return v[0] + static_cast<Wide<T>>(bias[(inner == 1 ? i : i / inner) % channels]);
   }
 };
 
