@@ -95,33 +95,52 @@ class LayerKernels {
   }
 
   void operator()(const Pool& pool) {
-    PoolPart<T> part;
-    part.x = p_.inputs[0];
-    part.out = box_of(region_);
+    if (!p_.forward() && !p_.wants_input(0)) return;
+    const View<T>& x = p_.inputs[0];
+    const View<T>& y = p_.forward() ? p_.out : p_.out_gradient;
     const std::size_t spatial = pool.windows.size();
-    const std::size_t first_axis = p_.shapes[0].axes.size() - spatial + 1;
-    part.maximum = pool.kind == PoolKind::max;
-    part.count_padding = pool.count_padding;
+    const std::size_t first_axis = region_.rank() - spatial;
+    ensure(first_axis <= 2, "check_runnable knows the pooling");
+    Index origin = first_of(region_);
+    for (std::size_t a = first_axis; a < region_.rank(); ++a) origin.at[a] = 0;
+    PoolPart<T> body;
+    body.x = x.data + x.offset(origin);
+    body.y = start_of(y, region_);
+    body.samples = static_cast<std::uint32_t>(region_[0].size());
+    body.x_sample = x.stride[0];
+    body.y_sample = y.stride[0];
+    if (first_axis == 2) {
+      body.channels = static_cast<std::uint32_t>(region_[1].size());
+      body.x_channel = x.stride[1];
+      body.y_channel = y.stride[1];
+      body.channels_last = has_channels_last(region_, y);
+    }
+    body.maximum = pool.kind == PoolKind::max;
+    body.count_padding = pool.count_padding;
+    const View<T> dx = p_.forward() ? View<T>{} : gradient(0);
+    if (!p_.forward()) {
+      body.dx = dx.data + dx.offset(origin);
+      body.dx_sample = dx.stride[0];
+      body.dx_channel = first_axis == 2 ? dx.stride[1] : 0;
+    }
     for (std::size_t s = 0; s < spatial; ++s) {
       const Window& w = pool.windows[s];
       const std::size_t axis = first_axis + s;
-      part.windows[s] = {static_cast<int>(axis),
-                         narrow(w.kernel),
-                         narrow(w.stride),
-                         narrow(w.pad_begin),
-                         narrow(w.pad_end),
-                         narrow(w.dilation),
-                         narrow(p_.shapes[0].axes[axis - 1].extent),
-                         part.x.stride[axis],
-                         part.x.begin[axis]};
+      const PoolWindow window{narrow(w.kernel),
+                              narrow(w.stride),
+                              narrow(w.pad_begin),
+                              narrow(w.pad_end),
+                              narrow(w.dilation),
+                              narrow(p_.shapes[0].axes[axis - 1].extent),
+                              narrow(region_[axis].begin),
+                              static_cast<std::uint32_t>(region_[axis].size()),
+                              x.stride[axis],
+                              y.stride[axis],
+                              dx.stride[axis]};
+      body.atomic = body.atomic || (window.count > 1 && window.overlaps());
+      (s + 1 == spatial ? body.w2 : s + 2 == spatial ? body.w1 : body.w0) = window;
     }
-    if (p_.forward()) {
-      each(region_.volume(), PoolForward<T>{loops_over(region_, p_.out), part, p_.out});
-    } else if (p_.wants_input(0)) {
-      const Region& in = p_.slices.inputs[0].region;
-      each(in.volume(),
-           PoolBackward<T>{loops_over(in, gradient(0)), part, p_.out_gradient, gradient(0)});
-    }
+    each(region_.volume(), body);
   }
 
   void operator()(const Reduce& reduce) {

@@ -237,6 +237,9 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
   } else if (const auto* combine = kind.as<Combine>()) {
     if (!among(merges, combine->function)) return combine->function;
     if (inputs.size() > most_operands) return "a combination of more than four operands";
+  } else if (const auto* pool = kind.as<Pool>()) {
+    if (inputs[0].axes.size() > pool->windows.size() + 1)
+      return "a pooling of several channel axes";
   } else if (const auto* reduce = kind.as<Reduce>()) {
     if (!among(folds, reduce->function)) return "reduction " + reduce->function;
   } else if (kind.as<MatMul>() != nullptr) {

@@ -113,177 +113,124 @@ struct LearnedGradient {
 
 /// A window along an axis of a pooling layer.
 struct PoolWindow {
-  int axis = 0;
   std::int32_t kernel = 1, step = 1, pad = 0, pad_end = 0, dilation = 1;
-  std::int32_t extent = 1;      ///< of the whole input
-  std::int64_t stride = 0;      ///< of the input in memory
-  std::int32_t held_begin = 0;  ///< first position of the input that the device holds
+  std::int32_t extent = 1;  ///< of the whole input
+  std::int32_t begin = 0;   ///< the part's first output
+  std::uint32_t count = 1;  ///< of the part's outputs
+  std::int64_t x_stride = 0, y_stride = 0, dx_stride = 0;
 
   struct Taps {
     std::int32_t begin, end;  ///< those that are not in the padding
-    std::int32_t at;          ///< position of tap 0
   };
+  [[nodiscard]] constexpr std::int32_t start(std::int32_t out) const { return out * step - pad; }
   [[nodiscard]] constexpr Taps taps(std::int32_t out) const {
-    const std::int32_t at = out * step - pad;
-    const std::int32_t begin = at >= 0 ? 0 : (dilation - 1 - at) / dilation;
+    const std::int32_t at = start(out);
+    const std::int32_t first = at >= 0 ? 0 : (dilation - 1 - at) / dilation;
     const std::int32_t fit = extent <= at ? 0 : (extent - at + dilation - 1) / dilation;
-    return {begin, fit < kernel ? fit : kernel, at};
+    return {first, fit < kernel ? fit : kernel};
   }
   /// What an average counts. With count_padding the window is clipped to the padded input: what
   /// ceil mode lets stick out beyond it does not count (PyTorch's rule).
   [[nodiscard]] constexpr std::int32_t counted(std::int32_t out, bool count_padding) const {
-    const Taps inside = taps(out);
-    if (!count_padding) return inside.end - inside.begin;
-    const std::int32_t fit = (extent + pad_end - inside.at + dilation - 1) / dilation;
+    if (!count_padding) return taps(out).end - taps(out).begin;
+    const std::int32_t fit = (extent + pad_end - start(out) + dilation - 1) / dilation;
     return fit < kernel ? fit : kernel;
   }
+  [[nodiscard]] constexpr bool overlaps() const { return (kernel - 1) * dilation >= step; }
 };
 
-/// A part of a pooling layer: windows over the last one to three axes. Windows that are not there
-/// have one tap, at axis 0 with stride 0.
+/// A part of a pooling layer as samples × channels × three windows; windows that are not there have
+/// one tap. A thread for each output: it writes it, or adds its gradient to the operands it comes
+/// from.
 template <class T>
 struct PoolPart {
-  static constexpr int most_windows = 3;
-  View<T> x;
-  Box out;
-  PoolWindow windows[most_windows];
+  const T* x = nullptr;  ///< where position 0 of the windows would be, of the part's first channel
+  T* y = nullptr;        ///< the part's first output, or its gradient
+  T* dx = nullptr;       ///< as x; null: forward
+  std::uint32_t samples = 1, channels = 1;
+  std::int64_t x_sample = 0, x_channel = 0, y_sample = 0, y_channel = 0;  ///< strides
+  std::int64_t dx_sample = 0, dx_channel = 0;
+  bool channels_last = false;
   bool maximum = true, count_padding = true;
-
-  [[nodiscard]] constexpr PoolWindow::Taps taps(const Index& o, int s) const {
-    const PoolWindow& w = windows[s];
-    return w.axis == 0 ? PoolWindow::Taps{0, 1, 0} : w.taps(o.along(w.axis));
-  }
-  /// What an average divides by.
-  [[nodiscard]] constexpr Wide<T> divisor(const Index& o) const {
-    std::int32_t product = 1;
-    for (const PoolWindow& w : windows) {
-      if (w.axis != 0) product *= w.counted(o.along(w.axis), count_padding);
-    }
-    return static_cast<Wide<T>>(product);
-  }
-  /// Offset of the output's tap 0 in x; the taps' steps are those of step().
-  [[nodiscard]] constexpr std::int64_t origin(const Index& o) const {
-    Index start = o;
-    std::int64_t offset = 0;
-    for (const PoolWindow& w : windows) {
-      if (w.axis == 0) continue;
-      offset += (w.taps(o.along(w.axis)).at - w.held_begin) * w.stride;
-      start.set(w.axis, w.held_begin);
-    }
-    return offset + x.offset(start);
-  }
-  [[nodiscard]] constexpr std::int64_t step(int s) const {
-    return windows[s].stride * windows[s].dilation;
-  }
-  /// Largest operand of a window, and offset of the first that is so large.
-  struct Top {
-    std::int64_t offset;
-    Wide<T> value;
-  };
-  [[nodiscard]] constexpr Top largest(const Index& o) const {
-    const auto [b0, e0, a0] = taps(o, 0);
-    const auto [b1, e1, a1] = taps(o, 1);
-    const auto [b2, e2, a2] = taps(o, 2);
-    const std::int64_t first = origin(o);
-    Top top{-1, 0};
-    for (std::int32_t i = b0; i < e0; ++i) {
-      for (std::int32_t j = b1; j < e1; ++j) {
-        std::int64_t at = first + i * step(0) + j * step(1) + b2 * step(2);
-        for (std::int32_t k = b2; k < e2; ++k, at += step(2)) {
-          const auto value = static_cast<Wide<T>>(x.data[at]);
-          if (top.offset < 0 || value > top.value) top = {at, value};
-        }
-      }
-    }
-    return top;
-  }
-  [[nodiscard]] constexpr Wide<T> mean(const Index& o) const {
-    const auto [b0, e0, a0] = taps(o, 0);
-    const auto [b1, e1, a1] = taps(o, 1);
-    const auto [b2, e2, a2] = taps(o, 2);
-    const std::int64_t first = origin(o);
-    Wide<T> sum = 0;
-    for (std::int32_t i = b0; i < e0; ++i) {
-      for (std::int32_t j = b1; j < e1; ++j) {
-        std::int64_t at = first + i * step(0) + j * step(1) + b2 * step(2);
-        for (std::int32_t k = b2; k < e2; ++k, at += step(2)) {
-          sum += static_cast<Wide<T>>(x.data[at]);
-        }
-      }
-    }
-    return sum / divisor(o);
-  }
-  /// The outputs of the part along a window's axis that read a position: every one whose distance
-  /// is a tap.
-  struct Readers {
-    std::int32_t begin, end;
-  };
-  [[nodiscard]] constexpr Readers readers(const Index& in, int s) const {
-    const PoolWindow& w = windows[s];
-    if (w.axis == 0) return {0, 1};
-    std::int32_t low = 0;
-    std::int32_t high = 0;
-    for (int a = 0; a < most_axes; ++a) {
-      low = a == w.axis ? out.begin[a] : low;
-      high = a == w.axis ? out.end[a] : high;
-    }
-    const std::int32_t last = in.along(w.axis) + w.pad;
-    const std::int32_t first = last - (w.kernel - 1) * w.dilation;
-    const std::int32_t begin = first <= 0 ? 0 : (first + w.step - 1) / w.step;
-    const std::int32_t end = last / w.step + 1;
-    return {begin > low ? begin : low, end < high ? end : high};
-  }
-};
-
-template <class T>
-struct PoolForward {
-  Loops loops;
-  PoolPart<T> part;
-  View<T> y;
+  bool atomic = false;  ///< outputs share operands
+  PoolWindow w0, w1, w2;
 
   constexpr void operator()(std::uint32_t i) const {
-    const Index o = loops.index(i);
-    y(o) = static_cast<T>(part.maximum ? part.largest(o).value : part.mean(o));
-  }
-};
-
-/// Per input element, over the windows that hold it.
-template <class T>
-struct PoolBackward {
-  Loops loops;
-  PoolPart<T> part;
-  View<T> dy, dx;
-
-  constexpr void operator()(std::uint32_t i) const {
-    const Index in = loops.index(i);
-    const std::int64_t here = part.x.offset(in);
-    const auto [b0, e0] = part.readers(in, 0);
-    const auto [b1, e1] = part.readers(in, 1);
-    const auto [b2, e2] = part.readers(in, 2);
-    Wide<T> sum = 0;
-    for (std::int32_t o0 = b0; o0 < e0; ++o0) {
-      for (std::int32_t o1 = b1; o1 < e1; ++o1) {
-        for (std::int32_t o2 = b2; o2 < e2; ++o2) {
-          Index o = in;
-          if (!reads(in, 0, o0, o) || !reads(in, 1, o1, o) || !reads(in, 2, o2, o)) continue;
-          if (!part.maximum) {
-            sum += dy.wide(o) / part.divisor(o);
-          } else if (part.largest(o).offset == here) {
-            sum += dy.wide(o);
+    const auto next = [&](std::uint32_t extent) {
+      const std::uint32_t rest = i / extent;
+      const std::uint32_t here = i - rest * extent;
+      i = rest;
+      return here;
+    };
+    std::uint32_t channel = channels_last ? next(channels) : 0;
+    const std::uint32_t i2 = w2.count == 1 ? 0 : next(w2.count);
+    const std::uint32_t i1 = w1.count == 1 ? 0 : next(w1.count);
+    const std::uint32_t i0 = w0.count == 1 ? 0 : next(w0.count);
+    if (!channels_last) channel = next(channels);
+    const std::uint32_t sample = i;
+    const std::int32_t o0 = w0.begin + static_cast<std::int32_t>(i0);
+    const std::int32_t o1 = w1.begin + static_cast<std::int32_t>(i1);
+    const std::int32_t o2 = w2.begin + static_cast<std::int32_t>(i2);
+    const std::int64_t first = sample * x_sample + channel * x_channel +
+                               w0.start(o0) * w0.x_stride + w1.start(o1) * w1.x_stride +
+                               w2.start(o2) * w2.x_stride;
+    const std::int64_t dx_first = sample * dx_sample + channel * dx_channel +
+                                  w0.start(o0) * w0.dx_stride + w1.start(o1) * w1.dx_stride +
+                                  w2.start(o2) * w2.dx_stride;
+    T& out = y[sample * y_sample + channel * y_channel + i0 * w0.y_stride + i1 * w1.y_stride +
+               i2 * w2.y_stride];
+    const auto each_tap = [&](const auto& visit) {
+      const auto [b0, e0] = w0.taps(o0);
+      const auto [b1, e1] = w1.taps(o1);
+      const auto [b2, e2] = w2.taps(o2);
+      for (std::int32_t t0 = b0; t0 < e0; ++t0) {
+        for (std::int32_t t1 = b1; t1 < e1; ++t1) {
+          for (std::int32_t t2 = b2; t2 < e2; ++t2) {
+            visit(t0 * w0.dilation, t1 * w1.dilation, t2 * w2.dilation);
           }
         }
       }
+    };
+    const auto operand = [&](std::int32_t d0, std::int32_t d1, std::int32_t d2) {
+      return static_cast<Wide<T>>(
+          x[first + d0 * w0.x_stride + d1 * w1.x_stride + d2 * w2.x_stride]);
+    };
+    const auto slope = [&](std::int32_t d0, std::int32_t d1, std::int32_t d2) -> T& {
+      return dx[dx_first + d0 * w0.dx_stride + d1 * w1.dx_stride + d2 * w2.dx_stride];
+    };
+    if (maximum) {  // the first of the largest
+      std::int32_t where0 = 0;
+      std::int32_t where1 = 0;
+      std::int32_t where2 = 0;
+      Wide<T> most = 0;
+      bool any = false;
+      each_tap([&](std::int32_t d0, std::int32_t d1, std::int32_t d2) {
+        const Wide<T> value = operand(d0, d1, d2);
+        if (any && !(value > most)) return;
+        any = true;
+        most = value;
+        where0 = d0;
+        where1 = d1;
+        where2 = d2;
+      });
+      if (dx == nullptr) {
+        out = static_cast<T>(most);
+      } else {
+        add_to(slope(where0, where1, where2), static_cast<Wide<T>>(out), atomic);
+      }
+      return;
     }
-    add_to(dx(in), sum, false);
-  }
-
- private:
-  /// Whether one of the output's taps along the window's axis is the input; sets the output.
-  [[nodiscard]] constexpr bool reads(const Index& in, int s, std::int32_t out, Index& o) const {
-    const PoolWindow& w = part.windows[s];
-    if (w.axis == 0) return true;
-    o.set(w.axis, out);
-    return (in.along(w.axis) + w.pad - out * w.step) % w.dilation == 0;
+    const auto divisor =
+        static_cast<Wide<T>>(w0.counted(o0, count_padding) * w1.counted(o1, count_padding) *
+                             w2.counted(o2, count_padding));
+    if (dx == nullptr) {
+      Wide<T> sum = 0;
+      each_tap([&](auto... d) { sum += operand(d...); });
+      out = static_cast<T>(sum / divisor);
+    } else {
+      const Wide<T> share = static_cast<Wide<T>>(out) / divisor;
+      each_tap([&](auto... d) { add_to(slope(d...), share, atomic); });
+    }
   }
 };
 
