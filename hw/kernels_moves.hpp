@@ -2,6 +2,7 @@
 // state before the step. See hw/kernels.hpp.
 #pragma once
 
+#include "hw/kernels_attention.hpp"
 #include "hw/kernels_layers.hpp"
 #include "hw/kernels_products.hpp"
 
@@ -61,6 +62,8 @@ class OpKernels {
         [&](const auto& kind) {
           if constexpr (requires(ProductKernels<Engine> p) { p(kind); }) {
             ProductKernels<Engine>(engine_, part, out[0])(kind);
+          } else if constexpr (requires(AttentionKernels<Engine> a) { a(kind); }) {
+            AttentionKernels<Engine>(engine_, part, out[0])(kind);
           } else if constexpr (requires(LayerKernels<Engine> l) { l(kind); }) {
             LayerKernels<Engine>(engine_, part, out[0])(kind);
           } else {

@@ -2,6 +2,8 @@
 //
 //     convolve(part, request) -> optional<Action>   see ConvRequest
 //     multiply(request) -> optional<Action>         see DenseRequest
+//     multiply_each(request) -> optional<Action>    the same, one product for each position of the
+//                                                   axes before the last two
 //
 // Whatever it declines runs as a kernel of ours, an element per thread.
 #pragma once
@@ -135,13 +137,25 @@ class ProductKernels {
                        static_cast<int>(rank) - 2,
                        static_cast<int>(rank) - 1,
                        narrow(p_.shapes[0].axes.back().extent)};
+    // With x · wᵀ as a dense layer has it: y = a · b is the gradient of an input whose output's
+    // gradient is a, a's gradient is an output, and b's is a gradient of weights.
+    DenseRequest<T> asked{
+        Product::data, region_, p_.slices.inputs[1].region, p_.slices.inputs[0].region, part.y,
+        part.right,    part.left};
     if (p_.forward()) {
+      asked.overwrites = true;
+      if (batched(asked)) return;
       return each(region_.volume(), MatMulForward<T>{loops_over(region_, part.y), part});
     }
     for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
       if (!p_.wants_input(i)) continue;
       const TensorSlice& to = p_.slices.input_gradients[i];
       const View<T> d = engine_.view(to.key);
+      DenseRequest<T> gradient = asked;
+      gradient.product = i == 0 ? Product::forward : Product::weights;
+      (i == 0 ? gradient.y_view : gradient.w_view) = d;
+      gradient.overwrites = engine_.is_sole(to.key);
+      if (batched(gradient)) continue;
       each(to.region.volume(), MatMulBackward<T>{loops_over(to.region, d), part, d, i == 0});
     }
   }
@@ -224,6 +238,13 @@ class ProductKernels {
     if constexpr (requires(Engine& e, const DenseRequest<T>& r) { e.multiply(r); }) {
       return runs(completed(asked, product, overwrites, atomic),
                   [&](const DenseRequest<T>& r) { return engine_.multiply(r); });
+    }
+    return false;
+  }
+  /// Products of the last two axes, one for each position of the others.
+  bool batched(const DenseRequest<T>& request) {
+    if constexpr (requires(Engine& e) { e.multiply_each(request); }) {
+      return runs(request, [&](const DenseRequest<T>& r) { return engine_.multiply_each(r); });
     }
     return false;
   }

@@ -229,8 +229,6 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
   const auto among = [](const auto& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
-  if (kind.as<Embedding>() != nullptr) return "embedding";
-  if (kind.as<Attention>() != nullptr) return "attention in one kernel";
   if (const auto* activation = kind.as<Activation>()) {
     const bool learned = activation->parameters > 0;
     if (!learned && !among(activations, activation->function)) return activation->function;

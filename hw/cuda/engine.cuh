@@ -16,6 +16,7 @@
 #include "hw/cuda/launch.cuh"
 #include "hw/cuda/matrix.hpp"
 #include "hw/cuda/memory.cuh"
+#include "hw/kernels_attention.hpp"
 #include "hw/kernels_moves.hpp"
 
 namespace parsim::hw {
@@ -217,6 +218,8 @@ class CudaEngine {
 
   [[nodiscard]] std::optional<Action> convolve(const ConvRequest<T>& request);
   [[nodiscard]] std::optional<Action> multiply(const DenseRequest<T>& request);
+  [[nodiscard]] std::optional<Action> multiply_each(const DenseRequest<T>& request);
+  [[nodiscard]] std::optional<Action> attend(const AttentionRequest<T>& request);
 
   /// Where a part of another process's tensor can be read, and what it looks like there.
   struct Mirror {
@@ -265,6 +268,7 @@ class CudaEngine {
   };
 
   [[nodiscard]] char* buffer(std::size_t bytes);
+  [[nodiscard]] std::shared_ptr<MatrixPlan> matrix_plan(MatrixShape shape);
   [[nodiscard]] Operand operand(const View<T>& view, const Region& region, bool channels_last,
                                 bool result, bool overwrites, std::size_t& used);
   /// What a library is called with.
@@ -295,4 +299,5 @@ class CudaEngine {
 
 }  // namespace parsim::hw
 
+#include "hw/cuda/attention.cuh"
 #include "hw/cuda/engine_impl.cuh"

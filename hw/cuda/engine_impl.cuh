@@ -237,14 +237,36 @@ std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::convolve(const Conv
 }
 
 template <class T>
+std::shared_ptr<MatrixPlan> CudaEngine<T>::matrix_plan(MatrixShape shape) {
+  shape.precision = dag_.precision;
+  return MatrixPlan::make(per_device_[current_.index()].blas, shape,
+                          devices_.all()[current_.index()].multiprocessors);
+}
+
+template <class T>
+std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply_each(
+    const DenseRequest<T>& r) {
+  const std::size_t last = r.x.rank() - 1;
+  const std::int64_t rows = r.x[last - 1].size();
+  const std::int64_t inner = r.x[last].size();
+  const std::shared_ptr<MatrixPlan> plan =
+      matrix_plan({r.product, dag_.precision, rows, r.w[last - 1].size(), inner,
+                   r.x.volume() / (rows * inner)});
+  if (!plan) return std::nullopt;
+  return by_library(r, false, true, plan->workspace_bytes(),
+                    [plan](const CudaContext& context, const LibraryCall& call) {
+                      plan->run(context.blas, call.x, call.w, call.y, call.adds, call.workspace,
+                                context.stream);
+                    });
+}
+
+template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::multiply(const DenseRequest<T>& r) {
-  PerDevice& device = per_device_[current_.index()];
   const std::size_t last = r.y.rank() - 1;
   const std::int64_t inner = r.x[last].size();
   const MatrixShape shape{r.product, dag_.precision, r.y.volume() / r.y[last].size(),
                           r.y[last].size(), inner};
-  std::shared_ptr<MatrixPlan> plan =
-      MatrixPlan::make(device.blas, shape, devices_.all()[current_.index()].multiprocessors);
+  const std::shared_ptr<MatrixPlan> plan = matrix_plan(shape);
   if (!plan) return std::nullopt;
   // cuBLASLt adds, too, where no other kernel adds concurrently.
   return by_library(r, false, r.overwrites || !r.atomic, plan->workspace_bytes(),

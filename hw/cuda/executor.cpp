@@ -6,6 +6,7 @@
 #include "hw/cuda/devices.hpp"
 #include "hw/cuda/run.hpp"
 #include "hw/cuda_executor.hpp"
+#include "hw/tensor_slices.hpp"
 
 namespace parsim::hw {
 
@@ -18,7 +19,7 @@ auto ask(const ExecDag& dag, const Question& question) {
     throw InputError("--precision", "fp16", "accepted on CUDA: fp32, tf32, bf16");
   }
   // Its kernels and collectives add up in the type that stores the weights.
-  if (dag.reduce_precision != storage_of(dag.precision)) {
+  if (dag.reduce_precision != storage_of(dag.precision) && stores(dag).devices > 1) {
     throw InputError(
         "--reduce-precision",
         std::string(to_text(dag.reduce_precision)).append(" with ").append(to_text(dag.precision)),

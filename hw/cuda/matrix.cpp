@@ -65,6 +65,15 @@ std::unique_ptr<MatrixPlan> MatrixPlan::make(cublasLtContext* handle, const Matr
     cublas_check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows),
                                             static_cast<std::uint64_t>(columns), rows),
                  "cublasLtMatrixLayoutCreate");
+    if (shape.batch == 1) return;
+    const auto count = static_cast<std::int32_t>(shape.batch);
+    const std::int64_t apart = rows * columns;
+    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                  sizeof count),
+                 "cublasLtMatrixLayoutSetAttribute");
+    cublas_check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                  &apart, sizeof apart),
+                 "cublasLtMatrixLayoutSetAttribute");
   };
   const auto weights = [&](auto& to) { layout(to, shape.inner, shape.columns); };
   const auto input = [&](auto& to) { layout(to, shape.inner, shape.rows); };

@@ -18,6 +18,7 @@ struct MatrixShape {
   Product product = Product::forward;
   Precision precision = Precision::fp32;
   std::int64_t rows = 0, columns = 0, inner = 0;
+  std::int64_t batch = 1;  ///< products of matrices that lie behind each other
 };
 
 class MatrixPlan {

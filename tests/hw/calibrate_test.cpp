@@ -10,6 +10,7 @@
 #include "lowering/lower.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
+#include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -316,7 +317,7 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
       lowering::lower(net, star_of(1, "10 GB/s", "1us"), single_device_plan(net, 8));
   const ExecDag wide =
       lowering::lower(net, star_of(4, "10 GB/s", "1us"), random_plan(net, 3, 8, 12));
-  const Network words = tiny_network("tokens");
+  const Network words = refused_network();
   const ExecDag unknown =
       lowering::lower(words, star_of(1, "10 GB/s", "1us"), single_device_plan(words, 2));
   Failing host;
@@ -329,7 +330,7 @@ TEST_CASE("calibrate: a DAG that is refused is a row with its reason, and the ot
   CHECK(runs.measured.runs[1].error.ends_with("devices, synthetic host has 1"));
   CHECK(runs.measured.runs[1].fits);
   CHECK(runs.measured.runs[2].error == "a call failed");
-  CHECK(runs.measured.runs[3].error.starts_with("--hw: layer 'embedding'"));
+  CHECK(runs.measured.runs[3].error.ends_with("simulate it without --hw"));
   CHECK(runs.measured.runs[4].error == "");
   CHECK(runs.exit_code == 3);  // the first refusal's
   CHECK(hw::measure(host, {one, unknown, wide}, 1).exit_code == 2);

@@ -234,13 +234,12 @@ TEST_CASE("host: where bits are few, rounding passes, a missing gradient and no 
 }
 
 TEST_CASE("host: a layer that cannot run is refused by name before anything starts") {
-  const Network network = tiny_network("tokens");
+  const Network network = refused_network();
   const ExecDag dag =
       lowering::lower(network, star_of(1, "10 GB/s", "1us"), single_device_plan(network, 2));
   CHECK_THROWS_WITH_AS(
       hw::HostNumbers{dag},
-      "--hw: layer 'embedding' (embedding); real hardware cannot run this yet; simulate it "
-      "without --hw",
+      "--hw: layer 'relu' (softplus); real hardware cannot run this yet; simulate it without --hw",
       InputError);
 }
 

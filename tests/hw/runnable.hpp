@@ -4,6 +4,7 @@
 #include "core/errors.hpp"
 #include "core/network.hpp"
 #include "hw/tensor_slices.hpp"
+#include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {
 
@@ -15,6 +16,15 @@ namespace parsim::testing {
   } catch (const InputError&) {
     return false;
   }
+}
+
+/// A network with an activation that hw/ has no kernel for.
+[[nodiscard]] inline Network refused_network() {
+  Network network = tiny_network("plain");
+  for (Layer& layer : network.layers) {
+    if (layer.kind.as<Activation>() != nullptr) layer.kind = Activation{"softplus"};
+  }
+  return network;
 }
 
 }  // namespace parsim::testing

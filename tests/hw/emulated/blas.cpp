@@ -23,6 +23,8 @@ struct Operation {
 struct Layout {
   cudaDataType_t type;
   std::int64_t rows, columns, leading;
+  std::int32_t batch = 1;
+  std::int64_t apart = 0;
 
   [[nodiscard]] std::int64_t tall(cublasOperation_t how) const {
     return how == CUBLAS_OP_T ? columns : rows;
@@ -51,13 +53,13 @@ bool agree(const Operation& how, const Layout& a, const Layout& b, const Layout&
   const bool sizes =
       a.wide(how.a) == b.tall(how.b) && a.tall(how.a) == c.rows && b.wide(how.b) == c.columns;
   const bool lines = a.leading >= a.rows && b.leading >= b.rows && c.leading >= c.rows;
-  return sizes && lines && a.type == b.type && a.type == c.type &&
-         (a.type == CUDA_R_32F || a.type == CUDA_R_16BF);
+  return sizes && lines && a.batch == b.batch && a.batch == c.batch && a.type == b.type &&
+         a.type == c.type && (a.type == CUDA_R_32F || a.type == CUDA_R_16BF);
 }
 
 template <class T>
-void multiply(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
-              const Layout& lc, T* c, double beta) {
+void multiply_one(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
+                  const Layout& lc, T* c, double beta) {
   const auto at = [](const Layout& l, cublasOperation_t o, std::int64_t row, std::int64_t column) {
     return o == CUBLAS_OP_T ? column + row * l.leading : row + column * l.leading;
   };
@@ -71,6 +73,14 @@ void multiply(const Operation& how, const Layout& la, const T* a, const Layout& 
       }
       c[at_c] = T(static_cast<float>(sum));
     }
+  }
+}
+
+template <class T>
+void multiply(const Operation& how, const Layout& la, const T* a, const Layout& lb, const T* b,
+              const Layout& lc, T* c, double beta) {
+  for (std::int32_t n = 0; n < lc.batch; ++n) {
+    multiply_one(how, la, a + n * la.apart, lb, b + n * lb.apart, lc, c + n * lc.apart, beta);
   }
 }
 
@@ -115,8 +125,24 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t columns,
                                           std::int64_t leading) {
-  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{
-      type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading});
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(
+      new Layout{.type = type,
+                 .rows = static_cast<std::int64_t>(rows),
+                 .columns = static_cast<std::int64_t>(columns),
+                 .leading = leading});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void* value, std::size_t bytes) {
+  auto* layout = reinterpret_cast<Layout*>(handle);
+  if (name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof layout->batch) {
+    std::memcpy(&layout->batch, value, bytes);
+  } else if (name == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof layout->apart) {
+    std::memcpy(&layout->apart, value, bytes);
+  } else {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -192,9 +218,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                static_cast<const __nv_bfloat16*>(b), lc, static_cast<__nv_bfloat16*>(d),
                factor_of_c);
     }
-    const auto products = static_cast<double>(lc.rows * lc.columns * la.wide(how.a));
+    const auto products = static_cast<double>(lc.batch * lc.rows * lc.columns * la.wide(how.a));
     const auto k = la.wide(how.a);
-    const auto elements = static_cast<double>(lc.rows * lc.columns + k * (lc.rows + lc.columns));
+    const auto elements =
+        static_cast<double>(lc.batch * (lc.rows * lc.columns + k * (lc.rows + lc.columns)));
     const double size = la.type == CUDA_R_32F ? 4 : 2;
     return std::optional(start + gemm_time(2 * products, size * elements, on));
   };
