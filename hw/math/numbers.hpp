@@ -3,6 +3,7 @@
 // has the same formulas in float64; tests/hw compares them.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "core/random.hpp"
@@ -30,6 +31,12 @@ inline constexpr double learning_rate = 0.1;
 /// Weights before the step lie in (-this, this).
 inline constexpr double weight_amplitude = 0.7;
 
+/// To eight bits of mantissa, half to even.
+[[nodiscard]] constexpr float to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16U & 1U)) & 0xffff0000U);
+}
+
 /// Fills a box with data (stream 1, sample counted over the global batch) or weights (stream 2).
 template <class T>
 struct Fill {
@@ -39,6 +46,7 @@ struct Fill {
   std::uint64_t stream = 1, number = 0;  ///< 1 and the Input layer, or 2 and the parameter
   std::int64_t first_sample = 0;
   double amplitude = 1;
+  bool rounds = false;  ///< to bf16, so that tokens are the same numbers in every type
 
   constexpr void operator()(std::uint32_t i) const {
     const Index index = loops.index(i);
@@ -47,9 +55,10 @@ struct Fill {
       element = element * extent[a] + index.at[a];
     }
     const std::int64_t sample = stream == 1 ? first_sample + index.at[0] : 0;
-    to(index) = static_cast<T>(
-        static_cast<Wide<T>>(amplitude * noise(stream, number, static_cast<std::uint64_t>(sample),
-                                               static_cast<std::uint64_t>(element))));
+    const double value = amplitude * noise(stream, number, static_cast<std::uint64_t>(sample),
+                                           static_cast<std::uint64_t>(element));
+    to(index) = static_cast<T>(rounds ? static_cast<Wide<T>>(to_bf16(static_cast<float>(value)))
+                                      : static_cast<Wide<T>>(value));
   }
 };
 

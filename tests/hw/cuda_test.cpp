@@ -131,10 +131,16 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for 
 }
 
 TEST_CASE("cuda: sums of another type than the weights' are refused, not done otherwise") {
-  const Emulated machine({.gpus = 1});
+  const Emulated machine({.gpus = 2});
   hw::CudaExecutor gpu({});
   const Network network = tiny_network("residual");
-  const ExecDag dag(network, 8, Precision::bf16, Optimizer::sgd, Precision::fp32);
+  const Cluster cluster = star_of(2, "10 GB/s", "1us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = 8;
+  ExecDag dag = lowering::lower(network, cluster,
+                                plan_on_all_devices(strategies::all().front(), input));
+  dag.precision = Precision::bf16;
   CHECK(refusal_of([&] { static_cast<void>(gpu.check(dag)); }) ==
         "--reduce-precision: fp32 with bf16; accepted on CUDA: bf16");
 }
@@ -146,7 +152,7 @@ TEST_CASE("cuda: every strategy's step in every precision equals the host's numb
               "10 GB/s", "1us");
   const auto cost = sim::make_constant_efficiency(cluster);
   unsigned seed = 0;
-  for (const std::string name : {"residual", "volume"}) {
+  for (const std::string name : {"residual", "volume", "tokens", "attention"}) {
     const Network network = tiny_network(name);
     for (const strategies::Strategy& strategy : strategies::all()) {
       if (strategy.name == "best") continue;  // one of the others' plans with changes

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Training steps of the campaign's workloads in PyTorch, for validation/hw_campaign.
+
+    pytorch_steps.py NAME,NETWORK,BATCH,PRECISION ...
+
+A row of CSV for each workload and mode goes to standard output as soon as it is known:
+
+    workload,mode,batch,precision,median_s,low_s,high_s,steps,note
+
+mode is eager or compiled (torch.compile), with `autocast` where a 16-bit workload keeps its weights
+in fp32, as automatic mixed precision does, or `cast` where the weights are 16 bits, too. A step is
+zero_grad, forward, loss, backward and SGD with momentum, between two CUDA events; tf32 workloads
+allow tf32 in products and convolutions, images lie channels last. What fails is a row with a note.
+"""
+import re
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WARM, STEPS = 8, 20
+
+
+class Attention(nn.Module):
+    def __init__(self, hidden, heads, causal, dropout):
+        super().__init__()
+        self.heads, self.causal, self.rate = heads, causal, dropout
+        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
+
+    def forward(self, x):
+        batch, tokens, hidden = x.shape
+        split = lambda y: y.view(batch, tokens, self.heads, -1).transpose(1, 2)
+        y = F.scaled_dot_product_attention(
+            split(self.query(x)), split(self.key(x)), split(self.value(x)),
+            dropout_p=self.rate, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).reshape(batch, tokens, hidden))
+
+
+class Block(nn.Module):
+    """A transformer block, normalised before its parts (GPT-2) or after them (BERT)."""
+
+    def __init__(self, hidden, heads, causal, before, dropout=0.1):
+        super().__init__()
+        self.before = before
+        self.attention = Attention(hidden, heads, causal, dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+        self.drop = nn.Dropout(dropout)
+
+    def feed_forward(self, x):
+        return self.drop(self.down(F.gelu(self.up(x))))
+
+    def forward(self, x):
+        if self.before:
+            x = x + self.drop(self.attention(self.norm1(x)))
+            return x + self.feed_forward(self.norm2(x))
+        x = self.norm1(x + self.drop(self.attention(x)))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class Gpt(nn.Module):
+    """A loss for every token; the table scores the tokens, too."""
+
+    def __init__(self, layers, hidden, heads, tokens=1024, vocabulary=50257):
+        super().__init__()
+        self.table, self.places = nn.Embedding(vocabulary, hidden), nn.Embedding(tokens, hidden)
+        self.drop = nn.Dropout(0.1)
+        self.blocks = nn.Sequential(*(Block(hidden, heads, True, True) for _ in range(layers)))
+        self.norm = nn.LayerNorm(hidden)
+        self.shape, self.classes = (tokens,), vocabulary
+
+    def forward(self, ids):
+        x = self.drop(self.table(ids) + self.places.weight)
+        return F.linear(self.norm(self.blocks(x)), self.table.weight)
+
+
+class Bert(nn.Module):
+    """BERT-Base, the loss on the pooler's output."""
+
+    def __init__(self, layers=12, hidden=768, heads=12, tokens=512, vocabulary=30522):
+        super().__init__()
+        self.table, self.places = nn.Embedding(vocabulary, hidden), nn.Embedding(tokens, hidden)
+        self.kinds = nn.Embedding(2, hidden)
+        self.norm, self.drop = nn.LayerNorm(hidden), nn.Dropout(0.1)
+        self.blocks = nn.Sequential(*(Block(hidden, heads, False, False) for _ in range(layers)))
+        self.pooler = nn.Linear(hidden, hidden)
+        self.shape, self.classes, self.ids = (tokens,), hidden, vocabulary
+
+    def forward(self, ids):
+        x = self.table(ids) + self.places.weight + self.kinds(torch.zeros_like(ids))
+        x = self.blocks(self.drop(self.norm(x)))
+        return torch.tanh(self.pooler(x[:, 0]))
+
+
+def network(text):
+    """The model and, for images, the edge of its input."""
+    if text.startswith("gpt:"):
+        options = dict(pair.split("=") for pair in text[4:].split(","))
+        return Gpt(*(int(options[key]) for key in ("layers", "hidden", "heads"))), None
+    if re.search(r"bert-base[^/]*\.json$", text):
+        return Bert(), None
+    import torchvision.models as models
+
+    options = {"aux_logits": False, "init_weights": False} if text == "inception_v3" else {}
+    return getattr(models, text)(**options), 299 if text == "inception_v3" else 224
+
+
+def steps(text, batch, precision, cast, compiled):
+    """Times of steps in seconds, sorted."""
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    model, edge = network(text)
+    model = model.cuda()
+    if edge:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = torch.randn(batch, 3, edge, edge, device="cuda")
+        inputs = inputs.to(memory_format=torch.channels_last)
+        truth = torch.randint(1000, (batch,), device="cuda")
+    else:
+        inputs = torch.randint(getattr(model, "ids", model.classes), (batch, *model.shape),
+                               device="cuda")
+        lines = (batch,) if hasattr(model, "ids") else (batch, *model.shape)
+        truth = torch.randint(model.classes, lines, device="cuda")
+    if cast:
+        model = model.to(torch.bfloat16)
+        inputs = inputs.to(torch.bfloat16) if edge else inputs
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    run = torch.compile(model) if compiled else model
+    autocast = precision == "bf16" and not cast
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            scores = run(inputs)
+            loss = F.cross_entropy(scores.flatten(0, -2), truth.flatten())
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(WARM):
+        step()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(STEPS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return sorted(times)
+
+
+def main():
+    print(f"# PyTorch {torch.__version__} on {torch.cuda.get_device_name()}", flush=True)
+    print("workload,mode,batch,precision,median_s,low_s,high_s,steps,note", flush=True)
+    modes = [(compiled, cast) for compiled in (False, True) for cast in (False, True)]
+    for compiled, cast in modes:
+        for workload in sys.argv[1:]:
+            name, rest = workload.split(",", 1)
+            text, batch, precision = rest.rsplit(",", 2)
+            if cast and precision != "bf16":
+                continue
+            mode = "compiled" if compiled else "eager"
+            if precision == "bf16":
+                mode += " cast" if cast else " autocast"
+            try:
+                times = steps(text, int(batch), precision, cast, compiled)
+                low, median, high = times[0], times[len(times) // 2], times[-1]
+                numbers = f"{median:.6g},{low:.6g},{high:.6g},{len(times)},"
+            except Exception as error:  # a row for every workload, whatever goes wrong
+                words = " ".join(f"{type(error).__name__}: {error}".split())
+                numbers = f",,,,{words[:160].replace(',', ';')}"
+            print(f"{name},{mode},{batch},{precision},{numbers}", flush=True)
+            torch.compiler.reset()
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
