@@ -93,9 +93,18 @@ class AttentionKernels {
     if (!p_.forward()) {
       if (!p_.wants_parameter(0)) return;
       const StoreKey& to = p_.slices.parameter_gradients[0].key;
-      static_cast<void>(engine_.has_rivals(to));  // the host locks what others add to
+      const bool rivals = engine_.has_rivals(to);
       body.table = engine_.view(to);
       body.backward = true;
+      constexpr std::int64_t few_rows = 32;
+      if (rows.size() <= few_rows) {
+        const std::int64_t channels = region_[last].size();
+        const Loops positions = loops_over(region_, body.y, {last});
+        return add_reduction(
+            engine_, out_, rows.size() * channels, positions.size(),
+            LookUpGradient<T>{body, positions, static_cast<std::uint32_t>(channels),
+                              narrow(region_[last].begin), rivals});
+      }
     }
     each(region_.volume(), body);
   }

@@ -224,8 +224,8 @@ class LayerKernels {
     CrossEntropy<T> loss;
     loss.lines = lines_along(axes[0].dim == Dim::channel ? 1 : axes.size(), in);
     loss.first_sample = p_.op.micro_batch * engine_.samples();
-    loss.batch = p_.dag.batch;
     loss.positions = loss.lines.count / region_[0].size();
+    loss.share = static_cast<Wide<T>>(1 / static_cast<double>(p_.dag.batch * loss.positions));
     const bool along = loss.lines.x.stride[loss.lines.axis] == 1;
     loss.lines.dot = engine_.scratch(loss.lines.count);
     reduction(loss.lines.count, loss.lines.extent, CrossEntropyDivisor<T>{loss, along});
@@ -313,6 +313,7 @@ class LayerKernels {
     lines.x = p_.inputs[0];
     lines.axis = static_cast<int>(axis);
     lines.extent = static_cast<std::uint32_t>(region[axis].size());
+    lines.stride = lines.x.stride[axis];
     lines.lines = loops_over(region, lines.x, {axis});
     lines.count = lines.lines.size();
     lines.top = engine_.scratch(lines.count);

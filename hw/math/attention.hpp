@@ -214,4 +214,30 @@ struct LookUp {
   }
 };
 
+/// A reduction: the gradient of a table with few rows, where additions would wait for each other.
+/// Rows are the part's entries, terms its tokens.
+template <class T>
+struct LookUpGradient {
+  LookUp<T> look_up;
+  Loops positions;  ///< over part.out without the channel
+  std::uint32_t channels = 1;
+  std::int32_t first_channel = 0;
+  bool atomic = false;
+
+  [[nodiscard]] constexpr Index entry(std::uint32_t row) const {
+    return {{look_up.rows_begin + static_cast<std::int32_t>(row / channels),
+             first_channel + static_cast<std::int32_t>(row % channels)}};
+  }
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t row, std::uint32_t i) const {
+    Index at = positions.index(i);
+    const Index here = entry(row);
+    if (look_up.row_of(look_up.tokens.wide(at)) != here.at[0]) return {};
+    at.set(look_up.channel, here.at[1]);
+    return {look_up.y.wide(at), 0};
+  }
+  constexpr void finish(std::uint32_t row, Sums<Wide<T>> sums) const {
+    add_to(look_up.table(entry(row)), sums.first, atomic);
+  }
+};
+
 }  // namespace parsim::hw

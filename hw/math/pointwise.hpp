@@ -474,12 +474,11 @@ struct SoftmaxSums {
 
   constexpr SoftmaxSums& operator+=(const SoftmaxSums& other) {
     if (other.sum == 0) return *this;
-    if (sum == 0 || other.top > top) {
-      sum = other.sum + (sum == 0 ? A(0) : sum * std::exp(top - other.top));
-      top = other.top;
-    } else {
-      sum += other.sum * std::exp(other.top - top);
-    }
+    if (sum == 0) return *this = other;
+    const bool more = other.top > top;
+    const A factor = std::exp(more ? top - other.top : other.top - top);
+    sum = more ? other.sum + sum * factor : sum + other.sum * factor;
+    top = more ? other.top : top;
     return *this;
   }
 };
@@ -491,6 +490,7 @@ struct SoftmaxLines {
   View<T> x, y, dx;  ///< y: output, or its gradient
   int axis = 1;
   std::uint32_t extent = 0, count = 0;  ///< of a line; of lines
+  std::int64_t stride = 1;              ///< of x along a line
   Wide<T>* top = nullptr;               ///< by line
   Wide<T>* sum = nullptr;               ///< by line
   Wide<T>* dot = nullptr;  ///< by line, backward: sum of gradient · softmax; of a loss, the label
@@ -502,6 +502,10 @@ struct SoftmaxLines {
   }
   [[nodiscard]] constexpr Wide<T> probability(const Index& index, std::uint32_t line) const {
     return std::exp(x.wide(index) - top[line]) / sum[line];
+  }
+  /// A line's first number.
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const {
+    return x.data + x.offset(at(line, 0));
   }
   /// Of the i-th element: neighbours lie beside each other in memory.
   struct Place {
@@ -519,8 +523,9 @@ struct SoftmaxDivisor {
   SoftmaxLines<T> lines;
   bool terms_adjacent = false;
 
-  [[nodiscard]] constexpr Sum term(std::uint32_t line, std::uint32_t i) const {
-    return {lines.x.wide(lines.at(line, i)), 1};
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const { return lines.begin(line); }
+  [[nodiscard]] constexpr Sum term(const T* begin, std::uint32_t i) const {
+    return {static_cast<Wide<T>>(begin[i * lines.stride]), 1};
   }
   constexpr void finish(std::uint32_t line, Sum sums) const {
     lines.top[line] = sums.top;
@@ -564,7 +569,8 @@ template <class T>
 struct CrossEntropy {
   SoftmaxLines<T> lines;
   std::int64_t first_sample = 0;  ///< of the micro-batch in the global batch
-  std::int64_t batch = 1, positions = 1;
+  std::int64_t positions = 1;
+  Wide<T> share = 1;  ///< of a line in the batch's loss
 
   [[nodiscard]] constexpr std::int32_t truth(std::uint32_t line) const {
     const auto here = static_cast<std::int64_t>(line);
@@ -579,8 +585,11 @@ struct CrossEntropyDivisor {
   CrossEntropy<T> loss;
   bool terms_adjacent = false;
 
-  [[nodiscard]] constexpr Sum term(std::uint32_t line, std::uint32_t i) const {
-    return {loss.lines.x.wide(loss.lines.at(line, i)), 1};
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const {
+    return loss.lines.begin(line);
+  }
+  [[nodiscard]] constexpr Sum term(const T* begin, std::uint32_t i) const {
+    return {static_cast<Wide<T>>(begin[i * loss.lines.stride]), 1};
   }
   constexpr void finish(std::uint32_t line, Sum sums) const {
     loss.lines.top[line] = sums.top;
@@ -624,7 +633,7 @@ struct CrossEntropyBackward {
   [[nodiscard]] constexpr Wide<T> slope(Wide<T> x, std::uint32_t line, std::uint32_t i) const {
     const Wide<T> probability = std::exp(x - loss.lines.top[line]) / loss.lines.sum[line];
     const Wide<T> truth = static_cast<Wide<T>>(i) == loss.lines.dot[line] ? 1 : 0;
-    return (probability - truth) / static_cast<Wide<T>>(loss.batch * loss.positions);
+    return (probability - truth) * loss.share;
   }
 };
 
