@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "hw/cuda/check.hpp"
 
@@ -171,13 +172,17 @@ std::unique_ptr<ConvPlan> ConvPlan::build(cudnnContext* handle, const std::strin
   p.graph.finalize();
 
   // What the heuristics offer first may all round to ten bits; the other list has slower engines.
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+  // With few multiprocessors to count on, both can be empty where without they are not.
+  for (const auto& [mode, counted] : {std::pair{CUDNN_HEUR_MODE_A, multiprocessors},
+                                      {CUDNN_HEUR_MODE_A, 0},
+                                      {CUDNN_HEUR_MODE_FALLBACK, multiprocessors},
+                                      {CUDNN_HEUR_MODE_FALLBACK, 0}}) {
     Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, p.graph);
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
-    if (multiprocessors > 0) {
+    if (counted > 0) {
       heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, CUDNN_TYPE_INT32,
-                     static_cast<std::int32_t>(multiprocessors));
+                     static_cast<std::int32_t>(counted));
     }
     if (handle == nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, p.device);
     if (!heuristics.try_finalize()) continue;
