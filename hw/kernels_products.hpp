@@ -140,7 +140,7 @@ class ProductKernels {
     // With x · wᵀ as a dense layer has it: y = a · b is the gradient of an input whose output's
     // gradient is a, a's gradient is an output, and b's is a gradient of weights.
     DenseRequest<T> asked{
-        Product::data, region_, p_.slices.inputs[1].region, p_.slices.inputs[0].region, part.y,
+        Product::data, region_,  p_.slices.inputs[1].region, p_.slices.inputs[0].region, part.y,
         part.right,    part.left};
     if (p_.forward()) {
       asked.overwrites = true;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "hw/math/pointwise.hpp"
+#include "hw/math/softmax.hpp"
 #include "hw/math/view.hpp"
 
 namespace parsim::hw {

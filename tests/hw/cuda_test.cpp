@@ -138,8 +138,8 @@ TEST_CASE("cuda: sums of another type than the weights' are refused, not done ot
   const auto cost = sim::make_constant_efficiency(cluster);
   strategies::StrategyInput input{network, cluster, *cost};
   input.batch = 8;
-  ExecDag dag = lowering::lower(network, cluster,
-                                plan_on_all_devices(strategies::all().front(), input));
+  ExecDag dag =
+      lowering::lower(network, cluster, plan_on_all_devices(strategies::all().front(), input));
   dag.precision = Precision::bf16;
   CHECK(refusal_of([&] { static_cast<void>(gpu.check(dag)); }) ==
         "--reduce-precision: fp32 with bf16; accepted on CUDA: bf16");

@@ -48,8 +48,9 @@ int main() try {
           const auto plan = ConvPlan::describe(json, shape);
           std::printf("%s, %lldx%lldx%lld, %s, product %d: %s %.1f MiB\n", device.c_str(),
                       static_cast<long long>(shape.w[0]), static_cast<long long>(shape.w[1]),
-                      static_cast<long long>(shape.w[2]), std::string(parsim::to_text(precision)).c_str(),
-                      static_cast<int>(product), plan ? "workspace" : "no plan",
+                      static_cast<long long>(shape.w[2]),
+                      std::string(parsim::to_text(precision)).c_str(), static_cast<int>(product),
+                      plan ? "workspace" : "no plan",
                       plan ? static_cast<double>(plan->workspace_bytes()) / (1 << 20) : 0.0);
           missing += plan ? 0 : 1;
         }

@@ -1,0 +1,182 @@
+// Softmax along lines of a tensor, and the loss.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "hw/math/numbers.hpp"
+#include "hw/math/view.hpp"
+
+namespace parsim::hw {
+
+/// What a softmax divides by: the largest of its numbers, and the sum of exp(number - largest).
+template <class A>
+struct SoftmaxSums {
+  A top = 0, sum = 0;  ///< of no numbers: sum 0
+
+  constexpr SoftmaxSums& operator+=(const SoftmaxSums& other) {
+    if (other.sum == 0) return *this;
+    if (sum == 0) return *this = other;
+    const bool more = other.top > top;
+    const A factor = std::exp(more ? top - other.top : other.top - top);
+    sum = more ? other.sum + sum * factor : sum + other.sum * factor;
+    top = more ? other.top : top;
+    return *this;
+  }
+};
+
+/// Lines of a tensor along an axis; rows of reductions are lines.
+template <class T>
+struct SoftmaxLines {
+  Loops lines;
+  View<T> x, y, dx;  ///< y: output, or its gradient
+  int axis = 1;
+  std::uint32_t extent = 0, count = 0;  ///< of a line; of lines
+  std::int64_t stride = 1;              ///< of x along a line
+  Wide<T>* top = nullptr;               ///< by line
+  Wide<T>* sum = nullptr;               ///< by line
+  Wide<T>* dot = nullptr;  ///< by line, backward: sum of gradient · softmax; of a loss, the label
+
+  [[nodiscard]] constexpr Index at(std::uint32_t line, std::uint32_t i) const {
+    Index start{};
+    start.set(axis, static_cast<std::int32_t>(i));
+    return lines.index(line, start);
+  }
+  [[nodiscard]] constexpr Wide<T> probability(const Index& index, std::uint32_t line) const {
+    return std::exp(x.wide(index) - top[line]) / sum[line];
+  }
+  /// A line's first number.
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const {
+    return x.data + x.offset(at(line, 0));
+  }
+  /// Of the i-th element: neighbours lie beside each other in memory.
+  struct Place {
+    std::uint32_t line, i;
+  };
+  [[nodiscard]] constexpr Place place(std::uint32_t i, bool along) const {
+    if (along) return {i / extent, i % extent};
+    return {i % count, i / count};
+  }
+};
+
+template <class T>
+struct SoftmaxDivisor {
+  using Sum = SoftmaxSums<Wide<T>>;
+  SoftmaxLines<T> lines;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const { return lines.begin(line); }
+  [[nodiscard]] constexpr Sum term(const T* begin, std::uint32_t i) const {
+    return {static_cast<Wide<T>>(begin[i * lines.stride]), 1};
+  }
+  constexpr void finish(std::uint32_t line, Sum sums) const {
+    lines.top[line] = sums.top;
+    lines.sum[line] = sums.sum;
+  }
+};
+template <class T>
+struct SoftmaxDot {
+  SoftmaxLines<T> lines;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t line, std::uint32_t i) const {
+    const Index at = lines.at(line, i);
+    return {lines.y.wide(at) * lines.probability(at, line), 0};
+  }
+  constexpr void finish(std::uint32_t line, Sums<Wide<T>> sums) const {
+    lines.dot[line] = sums.first;
+  }
+};
+/// y = softmax(x); or, with p = softmax(x), dx_k += p_k (g_k - sum_i g_i p_i).
+template <class T>
+struct SoftmaxWrite {
+  SoftmaxLines<T> lines;
+  bool along = false;
+
+  constexpr void operator()(std::uint32_t n) const {
+    const auto [line, i] = lines.place(n, along);
+    const Index at = lines.at(line, i);
+    const Wide<T> probability = lines.probability(at, line);
+    if (lines.dx.data == nullptr) {
+      lines.y(at) = static_cast<T>(probability);
+    } else {
+      add_to(lines.dx(at), probability * (lines.y.wide(at) - lines.dot[line]), false);
+    }
+  }
+};
+
+/// Softmax cross-entropy: a line for every position of a sample. Its label is that of the
+/// position's number among all positions of the batch; a sample's loss is the mean of its lines'.
+template <class T>
+struct CrossEntropy {
+  SoftmaxLines<T> lines;
+  std::int64_t first_sample = 0;  ///< of the micro-batch in the global batch
+  std::int64_t positions = 1;
+  Wide<T> share = 1;  ///< of a line in the batch's loss
+
+  [[nodiscard]] constexpr std::int32_t truth(std::uint32_t line) const {
+    const auto here = static_cast<std::int64_t>(line);
+    const std::int64_t sample = first_sample + lines.lines.loop[0].begin + here / positions;
+    return static_cast<std::int32_t>(label(sample * positions + here % positions, lines.extent));
+  }
+};
+/// The softmax's sums of every line, and its label.
+template <class T>
+struct CrossEntropyDivisor {
+  using Sum = SoftmaxSums<Wide<T>>;
+  CrossEntropy<T> loss;
+  bool terms_adjacent = false;
+
+  [[nodiscard]] constexpr const T* begin(std::uint32_t line) const {
+    return loss.lines.begin(line);
+  }
+  [[nodiscard]] constexpr Sum term(const T* begin, std::uint32_t i) const {
+    return {static_cast<Wide<T>>(begin[i * loss.lines.stride]), 1};
+  }
+  constexpr void finish(std::uint32_t line, Sum sums) const {
+    loss.lines.top[line] = sums.top;
+    loss.lines.sum[line] = sums.sum;
+    loss.lines.dot[line] = static_cast<Wide<T>>(loss.truth(line));
+  }
+};
+/// A reduction: rows are samples, terms their positions.
+template <class T>
+struct CrossEntropyForward {
+  CrossEntropy<T> loss;
+  View<T> y;
+
+  [[nodiscard]] constexpr Sums<Wide<T>> term(std::uint32_t sample, std::uint32_t i) const {
+    const auto line = sample * static_cast<std::uint32_t>(loss.positions) + i;
+    const Index at = loss.lines.at(line, static_cast<std::uint32_t>(loss.truth(line)));
+    return {std::log(loss.lines.sum[line]) - (loss.lines.x.wide(at) - loss.lines.top[line]), 0};
+  }
+  constexpr void finish(std::uint32_t sample, Sums<Wide<T>> sums) const {
+    const Index at{{loss.lines.lines.loop[0].begin + static_cast<std::int32_t>(sample)}};
+    y(at) = static_cast<T>(sums.first / static_cast<Wide<T>>(loss.positions));
+  }
+};
+template <class T>
+struct CrossEntropyBackward {
+  CrossEntropy<T> loss;
+  bool along = true;
+
+  constexpr void operator()(std::uint32_t n) const {
+    const auto [line, i] = loss.lines.place(n, along);
+    const Index at = loss.lines.at(line, i);
+    add_to(loss.lines.dx(at), slope(loss.lines.x.wide(at), line, i), false);
+  }
+  /// Where lines lie behind each other without gaps.
+  constexpr Wide<T> operator()(std::uint32_t n, const Wide<T> (&v)[1]) const {
+    const auto [line, i] = loss.lines.place(n, true);
+    return slope(v[0], line, i);
+  }
+
+ private:
+  [[nodiscard]] constexpr Wide<T> slope(Wide<T> x, std::uint32_t line, std::uint32_t i) const {
+    const Wide<T> probability = std::exp(x - loss.lines.top[line]) / loss.lines.sum[line];
+    const Wide<T> truth = static_cast<Wide<T>>(i) == loss.lines.dot[line] ? 1 : 0;
+    return (probability - truth) * loss.share;
+  }
+};
+
+}  // namespace parsim::hw
