@@ -114,7 +114,7 @@ struct HeadMove16 {
         reinterpret_cast<std::uintptr_t>(tensor) | reinterpret_cast<std::uintptr_t>(dense);
     if (at % 16 != 0 || walk.stride[1][3] != 1 || walk.extent[3] % width != 0) return {};
     Walk<2> chunks = walk;
-    chunks.extent[3] /= width;
+    chunks.extent[3] /= static_cast<std::uint32_t>(width);
     for (int n = 0; n < 2; ++n) {
       for (int a = 0; a < 3; ++a) {
         if (walk.stride[n][a] % width != 0) return {};

@@ -183,7 +183,8 @@ class CudaEngine {
     };
     constexpr unsigned threads = 256;
     const bool aligned = is_aligned(body.to) && std::all_of(body.from, body.from + N, is_aligned);
-    const std::uint32_t steps = aligned ? count / (16 / sizeof(T)) : count;
+    constexpr std::uint32_t width = 16 / sizeof(T);
+    const std::uint32_t steps = aligned ? count / width : count;
     const std::uint32_t blocks = steps / threads + 1;
     return [=](const CudaContext& context) {
       if (aligned) {
