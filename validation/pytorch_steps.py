@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Training steps of the campaign's workloads in PyTorch, for validation/hw_campaign.
 
-    pytorch_steps.py NAME,NETWORK,BATCH,PRECISION ...
+    pytorch_steps.py [--kernels FILE] [--modes eager,compiled] NAME,NETWORK,BATCH,PRECISION ...
 
 A row of CSV for each workload and mode goes to standard output as soon as it is known:
 
-    workload,mode,batch,precision,median_s,low_s,high_s,steps,note
+    workload,mode,batch,precision,median_s,low_s,high_s,steps,kernels_s,note
 
 mode is eager or compiled (torch.compile), with `autocast` where a 16-bit workload keeps its weights
 in fp32, as automatic mixed precision does, or `cast` where the weights are 16 bits, too. A step is
-zero_grad, forward, loss, backward and SGD with momentum, between two CUDA events; tf32 workloads
-allow tf32 in products and convolutions, images lie channels last. What fails is a row with a note.
+zero_grad, forward, loss, backward and SGD with momentum; steps follow one another as in training,
+with a CUDA event between them. tf32 workloads allow tf32 in products and convolutions, images lie
+channels last. kernels_s is how long the GPU's kernels took, by PyTorch's profiler: where steps take
+longer, the GPU waited for the host. What fails is a row with a note. --kernels writes what those
+kernels were, from a thousandth of their time on: workload, mode, kernel, launches and seconds in a
+step.
 """
+import argparse
 import re
-import sys
 
 import torch
 import torch.nn.functional as F
@@ -107,7 +111,7 @@ def network(text):
 
 
 def steps(text, batch, precision, cast, compiled):
-    """Times of steps in seconds, sorted."""
+    """Times of steps in seconds, sorted, and kernels_of() one."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     model, edge = network(text)
@@ -140,23 +144,49 @@ def steps(text, batch, precision, cast, compiled):
     for _ in range(WARM):
         step()
     torch.cuda.synchronize()
-    times = []
-    for _ in range(STEPS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(STEPS + 1)]
+    events[0].record()
+    for event in events[1:]:
         step()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return sorted(times)
+        event.record()
+    torch.cuda.synchronize()
+    times = sorted(a.elapsed_time(b) / 1e3 for a, b in zip(events, events[1:]))
+    return times, kernels_of(step)
+
+
+def kernels_of(step, steps=3):
+    """Launches and seconds in a step, by the kernel's name."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    found = {}
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            count, time = found.get(event.name, (0, 0.0))
+            found[event.name] = (count + 1 / steps, time + event.time_range.elapsed_us() / 1e6 / steps)
+    return found
+
+
+def write(found, busy, start, file):
+    for kernel, (count, time) in sorted(found.items(), key=lambda item: -item[1][1]):
+        if time > busy / 1000:
+            words = " ".join(kernel.split()).replace(",", ";")[:120]
+            print(f"{start},{words},{count:.4g},{time:.4g}", file=file, flush=True)
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workloads", nargs="+")
+    parser.add_argument("--kernels")
+    parser.add_argument("--modes", default="eager,compiled")
+    options = parser.parse_args()
+    kernel_file = open(options.kernels, "w") if options.kernels else None
     print(f"# PyTorch {torch.__version__} on {torch.cuda.get_device_name()}", flush=True)
-    print("workload,mode,batch,precision,median_s,low_s,high_s,steps,note", flush=True)
-    modes = [(compiled, cast) for compiled in (False, True) for cast in (False, True)]
+    print("workload,mode,batch,precision,median_s,low_s,high_s,steps,kernels_s,note", flush=True)
+    modes = [(name == "compiled", cast) for name in options.modes.split(",") for cast in (False, True)]
     for compiled, cast in modes:
-        for workload in sys.argv[1:]:
+        for workload in options.workloads:
             name, rest = workload.split(",", 1)
             text, batch, precision = rest.rsplit(",", 2)
             if cast and precision != "bf16":
@@ -165,12 +195,15 @@ def main():
             if precision == "bf16":
                 mode += " cast" if cast else " autocast"
             try:
-                times = steps(text, int(batch), precision, cast, compiled)
+                times, found = steps(text, int(batch), precision, cast, compiled)
+                busy = sum(time for _, time in found.values())
+                if kernel_file:
+                    write(found, busy, f"{name},{mode}", kernel_file)
                 low, median, high = times[0], times[len(times) // 2], times[-1]
-                numbers = f"{median:.6g},{low:.6g},{high:.6g},{len(times)},"
+                numbers = f"{median:.6g},{low:.6g},{high:.6g},{len(times)},{busy:.6g},"
             except Exception as error:  # a row for every workload, whatever goes wrong
                 words = " ".join(f"{type(error).__name__}: {error}".split())
-                numbers = f",,,,{words[:160].replace(',', ';')}"
+                numbers = f",,,,,{words[:160].replace(',', ';')}"
             print(f"{name},{mode},{batch},{precision},{numbers}", flush=True)
             torch.compiler.reset()
             torch.cuda.empty_cache()
