@@ -88,11 +88,22 @@ Kernel gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches
   return kernel;
 }
 
+/// The three products of y[m,n] = x[m,k] · w[k,n], whose tensors have rows of n and k.
+Gemms gemms_of(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batches = 1) {
+  Gemms all{gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
+  for (Kernel* kernel : {&all.forward, &all.data, &all.weights}) {
+    while (n % kernel->row_alignment != 0 || k % kernel->row_alignment != 0) {
+      kernel->row_alignment /= 2;
+    }
+  }
+  return all;
+}
+
 Gemms gemms_of(const Dense&, const Region& in, const Part& part) {
   const std::int64_t units = part.out[part.out.rank() - 1].size();
   const std::int64_t rows = part.out.volume() / std::max<std::int64_t>(1, units);
   const std::int64_t channels = in[in.rank() - 1].size();
-  return {gemm(rows, units, channels), gemm(rows, channels, units), gemm(channels, units, rows)};
+  return gemms_of(rows, units, channels);
 }
 
 /// `data` is the gradient of the left operand, `weights` that of the right one.
@@ -101,7 +112,7 @@ Gemms gemms_of(const MatMul&, const Region& left, const Part& part) {
   const std::int64_t m = part.out[rank - 2].size(), n = part.out[rank - 1].size();
   const std::int64_t k = left[left.rank() - 1].size();
   const std::int64_t batches = part.out.volume() / std::max<std::int64_t>(1, m * n);
-  return {gemm(m, n, k, batches), gemm(m, k, n, batches), gemm(k, n, m, batches)};
+  return gemms_of(m, n, k, batches);
 }
 
 /// Each block of queries of a head loops over the keys: two matmuls forward, five backward, of

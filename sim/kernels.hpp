@@ -40,9 +40,12 @@ struct Kernel {
   double elements = 0;  ///< read and written, in the precision of the step
   double flops = 0;     ///< 2 x multiply-accumulates
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
-  bool normalises = false;    ///< memory-bound, with a reduction before the second pass
-  bool attends = false;       ///< two matmuls with a softmax between them
-  bool exchanged = false;     ///< m is the columns of the result and n its rows
+  bool normalises = false;  ///< memory-bound, with a reduction before the second pass
+  bool attends = false;     ///< two matmuls with a softmax between them
+  bool exchanged = false;   ///< m is the columns of the result and n its rows
+  /// Of a matmul: the largest power of two, 8 at most, that divides the lengths of all rows in
+  /// memory. Rows of 16-bit elements that are no multiple of 8 cannot be read by 16 bytes.
+  std::int64_t row_alignment = 8;
   std::int64_t winograd = 0;  ///< 3 or 5: a square convolution that has a Winograd form; else 0
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
   double fp32_elements = 0;  ///< read and written in FP32, whatever the precision of the step

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "core/errors.hpp"
@@ -31,6 +33,12 @@ constexpr double first_fast_norms = 7.0;
 /// abstract, which reaches up to 75 % with them).
 constexpr double attention_efficiency = 0.55, attention_efficiency_on_hopper = 0.35;
 constexpr double hopper = 9.0;
+/// Fraction of the peak of 16-bit matmuls on Hopper whose rows cannot be read by 16 bytes: they run
+/// on the instructions of older cards, m16n8k8, at a quarter of the peak, and reach half of that.
+/// Source: GPT-2's vocabulary of 50,257 on an H100 and an H200 (validation/records: kernels of
+/// PyTorch named s1688gemm …align1, and cuBLASLt's). Other architectures: not measured.
+constexpr double unaligned_efficiency_on_hopper = 0.125;
+constexpr std::int64_t aligned_bytes = 16;
 /// Launch overhead of a tiny kernel. Guessed: a few microseconds on all GPUs. The fitted overheads
 /// of GEMMs contain more than that (up to 40 us), which small memory-bound kernels do not pay.
 constexpr double memory_bound_overhead = 5e-6;
@@ -48,8 +56,13 @@ class TileCosts final : public NetworkCosts {
     for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
       if (rates.gemms && is_gemm(kernel)) {
         const GemmTime gemm = time_of(*rates.gemms, kernel);
-        cost.time += gemm.time;
-        near &= gemm.near;
+        if (kernel.row_alignment * element_bytes(precision) < aligned_bytes) {
+          cost.time += std::max(gemm.time, Seconds{kernel.flops / rates.unaligned});
+          near = false;
+        } else {
+          cost.time += gemm.time;
+          near &= gemm.near;
+        }
         // A layer has GEMMs only, or none.
         cost.origin = near ? Origin::published : Origin::modelled;
       } else {
@@ -101,6 +114,7 @@ class TileCosts final : public NetworkCosts {
     std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
     std::array<double, 4> by_class{};        ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
+    double unaligned = std::numeric_limits<double>::infinity();  ///< FLOP/s
     Origin origin = Origin::guessed;
   };
 
@@ -129,6 +143,9 @@ class TileCosts final : public NetworkCosts {
     device.attention =
         device.peak * (compute_capability(model) >= hopper ? attention_efficiency_on_hopper
                                                            : attention_efficiency);
+    if (std::floor(compute_capability(model)) == hopper) {
+      device.unaligned = device.peak * unaligned_efficiency_on_hopper;
+    }
     device.origin = origin;
     return device;
   }

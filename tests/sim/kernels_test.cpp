@@ -118,6 +118,14 @@ TEST_CASE("kernels: dense layers and products of activations by hand") {
   CHECK(sizes(only(dense, part, Pass::forward)) == List{4096, 64, 9216, 1});
   CHECK(sizes(only(dense, part, Pass::backward_data)) == List{9216, 64, 4096, 1});
   CHECK(sizes(only(dense, part, Pass::backward_weights)) == List{9216, 4096, 64, 1});
+  // Rows of 4096 and 9216 elements; GPT-2's vocabulary is odd, and 1000 = 8 · 125, 1004 = 4 · 251.
+  CHECK(only(dense, part, Pass::forward).row_alignment == 8);
+  for (const auto& [units, alignment] : {std::pair{50257, 1}, {1000, 8}, {1004, 4}}) {
+    const OneLayer other = one(vector_shape(768), Dense{units, false});
+    for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
+      CHECK(only(other, all_of(other, 64), pass).row_alignment == alignment);
+    }
+  }
 
   // 12 heads, 128 x 64 times 64 x 128.
   Network network;

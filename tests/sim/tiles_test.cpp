@@ -243,6 +243,32 @@ TEST_CASE("tiles: normalisation is slower than other walks through memory before
   }
 }
 
+TEST_CASE("tiles: on Hopper matmuls of 16 bits need rows of whole 16 bytes, by hand") {
+  for (const auto& [device, peak] : {std::pair{"h100-sxm5", 989.4e12}, {"a100-sxm4-80", 0.0}}) {
+    CAPTURE(device);
+    const Cluster cluster = one_gpu(device);
+    const auto cost = make_tile_costs(cluster);
+    const auto time = [&](std::int64_t units, Precision precision) {
+      Network net;
+      const LayerId in = add_input(net, "in", Shape{{{Dim::channel, 768}}});
+      const LayerId dense = add_layer(net, "dense", Dense{units, false}, {in});
+      return cost
+          ->compute(net, dense, {whole(net[dense].out, 8192), {}}, Pass::forward, DeviceId{0},
+                    precision)
+          .time.count();
+    };
+    const double flops = 2.0 * 8192 * 768 * 50257;
+    if (peak > 0) {
+      CHECK(std::abs(time(50257, Precision::bf16) / (flops / (peak / 8)) - 1) < 0.01);
+      // Rows of 4 bytes are read by 16 from a multiple of 4 on.
+      CHECK(time(50260, Precision::bf16) > 4 * time(50264, Precision::bf16));
+    } else {  // not measured: as before
+      CHECK(time(50257, Precision::bf16) < 1.01 * time(50264, Precision::bf16));
+    }
+    CHECK(time(50257, Precision::fp32) < 1.01 * time(50264, Precision::fp32));
+  }
+}
+
 /// Forward and backward of a quarter of a layer, cut along an axis of its output.
 double quarter_time(const Network& network, LayerId layer, std::size_t axis, std::int64_t samples,
                     const CostModel& cost) {
