@@ -28,9 +28,10 @@ std::string kind_of_work(const ExecDag& dag, const Cluster& cluster, OpId id) {
   };
   const Stream stream = dag.stream(id);
   const bool between_stages = stream == Stream::pipeline || stream == Stream::pipeline_back;
-  const std::string_view purpose = stream == Stream::gradient ? "gradients"
-                                   : between_stages           ? "the pipeline"
-                                                              : "layers' tensors";
+  const bool of_gradients = stream == Stream::gradient || stream == Stream::replicas;
+  const std::string_view purpose = of_gradients     ? "gradients"
+                                   : between_stages ? "the pipeline"
+                                                    : "layers' tensors";
   switch (dag.kind(id)) {
     case OpKind::compute: {
       const auto pass = static_cast<Pass>(record.sub);

@@ -16,9 +16,25 @@ void fields(auto& visit, Of<Sync> auto& sync) {
   visit.optional("server", sync.server);
 }
 
+void put_zero_group(Writer& out, const ZeroGroup& group) {
+  if (group.node) {
+    out.text("node");
+  } else {
+    out.integer(group.ranks);
+  }
+}
+
+ZeroGroup get_zero_group(const Node& node) {
+  constexpr std::array<std::string_view, 1> words{"node"};
+  if (node.kind() == Kind::text) return {0, node.word(words) == 0};
+  if (node.kind() != Kind::integer) node.refuse("accepted: a whole number of devices, or node");
+  return {static_cast<std::int32_t>(node.integer(Limits{1})), false};
+}
+
 void fields(auto& visit, Of<ZeroSharding> auto& zero) {
   visit("stage", zero.stage);
   visit.optional("shares", zero.shares);
+  visit.optional("group", zero.group);
 }
 
 void fields(auto& visit, Of<LayerPlan> auto& plan) {

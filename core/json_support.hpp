@@ -57,6 +57,9 @@ void put_kind(Writer& out, const LayerKind& kind);
 /// [["channel", 64], ["height", 56], …]
 void put_shape(Writer& out, const Shape& shape);
 [[nodiscard]] Shape get_shape(const Node& node);
+/// A number of devices, or "node".
+void put_zero_group(Writer& out, const ZeroGroup& group);
+[[nodiscard]] ZeroGroup get_zero_group(const Node& node);
 /// The output shape of the layer that the node describes; errors name the node.
 [[nodiscard]] Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs,
                                const Node& node);
@@ -169,6 +172,8 @@ void put(Writer& out, const T& value) {
     put_kind(out, value);
   } else if constexpr (std::same_as<T, Shape>) {
     put_shape(out, value);
+  } else if constexpr (std::same_as<T, ZeroGroup>) {
+    put_zero_group(out, value);
   } else {
     out.open_object();
     put_fields(out, value);
@@ -203,6 +208,8 @@ void get(const Node& node, T& value, Limits limits) {
     value = get_kind(node);
   } else if constexpr (std::same_as<T, Shape>) {
     value = get_shape(node);
+  } else if constexpr (std::same_as<T, ZeroGroup>) {
+    value = get_zero_group(node);
   } else {
     get_fields(node, value);
   }

@@ -186,9 +186,12 @@ constexpr std::array<std::string_view, 6> spellings(OpKind) {
 /// In-order queues of a device. A pipeline has one for each direction: an activation that is ready
 /// must not wait for a gradient that is not. Each stream of communication has a sending and a
 /// receiving side that do not wait for each other; a collective occupies both sides on all members.
-enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, pipeline_back };
-constexpr std::array<std::string_view, 5> spellings(Stream) {
-  return {"compute", "gradient", "tensor", "pipeline", "pipeline_back"};
+/// What is summed over the groups that split states (ZeroGroup) has a stream, too: FSDP's hybrid
+/// sharding reduces on one of its own (torch/distributed/fsdp/_runtime_utils.py,
+/// _all_reduce_stream).
+enum class Stream : std::uint8_t { compute, gradient, tensor, pipeline, pipeline_back, replicas };
+constexpr std::array<std::string_view, 6> spellings(Stream) {
+  return {"compute", "gradient", "tensor", "pipeline", "pipeline_back", "replicas"};
 }
 inline constexpr std::size_t stream_count = spellings_of<Stream>().size();
 

@@ -128,9 +128,16 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
 namespace {
 
 void validate_states(const LayerPlan& plan, const std::string& location) {
-  const auto& [stage, shares] = plan.zero;
+  const auto& [stage, shares, group] = plan.zero;
   if (stage < 0 || stage > 3) {
     throw InputError(location, fmt::format("ZeRO stage {}", stage), "0 to 3");
+  }
+  if (group.ranks < 0) {
+    throw InputError(location, fmt::format("ZeRO groups of {} devices", group.ranks),
+                     "1 or more; 0: all that sum a gradient");
+  }
+  if (stage == 0 && !group.all()) {
+    throw InputError(location, "a ZeRO group of replicated states", "one of sharded states only");
   }
   if (stage == 0 && !shares.empty()) {
     throw InputError(location, "shares of replicated states", "shares of sharded states only");

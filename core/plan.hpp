@@ -31,12 +31,23 @@ struct Sync {
 };
 constexpr std::array<std::string_view, 3> spellings(Sync::Kind) { return {"auto", "ring", "ps"}; }
 
+/// How many of the devices that sum a gradient split its states. Each group of so many has all of
+/// them: hybrid sharding (HSDP of PyTorch's FSDP: Zhao et al. 2023, section 3.2.2; MiCS: Zhang et
+/// al. 2022, section 3.2).
+struct ZeroGroup {
+  std::int32_t ranks = 0;  ///< devices one after the other, ascending; 0: all of them
+  bool node = false;       ///< instead: those of one machine
+  [[nodiscard]] bool all() const { return ranks == 0 && !node; }
+  friend bool operator==(const ZeroGroup&, const ZeroGroup&) = default;
+};
+
 /// Which states of a layer's parameters the devices that sum their gradients split among them: the
 /// stages of ZeRO (Rajbhandari et al. 2020, section 5).
 struct ZeroSharding {
   std::int32_t stage =
       0;  ///< 0 nothing, 1 what the optimizer keeps, 2 gradients too, 3 weights too
-  std::vector<std::int64_t> shares;  ///< relative sizes of the shards; empty = equal
+  std::vector<std::int64_t> shares;  ///< relative sizes of a group's shards; empty = equal
+  ZeroGroup group{};
   friend bool operator==(const ZeroSharding&, const ZeroSharding&) = default;
 };
 

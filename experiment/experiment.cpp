@@ -44,6 +44,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
       {"--micro-batches", layout.micro_batches.has_value()},
       {"--schedule", layout.schedule.has_value()},
       {"--zero", layout.zero_stage.has_value()},
+      {"--zero-group", layout.zero_group.has_value()},
       {"--recompute", layout.recompute.has_value()},
       {"--shares", layout.shares.has_value()}};
   for (const auto& [flag, by_file] : decided) {
@@ -253,6 +254,11 @@ void Experiment::read_layout_file() {
   if (layout->zero_stage.value_or(0) > 0 && request.sync == Sync::Kind::server) {
     throw InputError(file + ":zero", "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
+  }
+  const bool grouped = layout->zero_group || request.given.contains("--zero-group");
+  if (grouped && layout->zero_stage.value_or(request.zero_stage) == 0) {
+    throw InputError(layout->zero_group ? file + ":zero_group" : "--zero-group",
+                     "unused without ZeRO", "accepted: together with zero = 1 to 3, or --zero");
   }
   const std::int64_t micro_batches =
       layout->micro_batches.value_or(request.micro_batches.value_or(1));

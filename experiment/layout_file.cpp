@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::int64_t most_micro_batches_of_a_file = 65'536;
 constexpr std::int64_t most_samples = 1'000'000'000;
+constexpr std::int64_t most_devices = 1'000'000'000;
 
 /// The layers of a stage, first and last.
 struct LayerRange {
@@ -31,7 +32,8 @@ class LayoutReader {
                const Cluster& cluster)
       : file_(std::move(file)),
         top_(root, file_, "",
-             {"micro_batches", "schedule", "vp", "zero", "recompute", "shares", "sends", "stages"}),
+             {"micro_batches", "schedule", "vp", "zero", "zero_group", "recompute", "shares",
+              "sends", "stages"}),
         network_(network),
         cluster_(cluster),
         blocks_(strategies::first_layers_of_blocks(network)) {}
@@ -44,6 +46,7 @@ class LayoutReader {
     if (const auto number = whole(top_, "zero", 0, 3)) {
       result.zero_stage = static_cast<std::int32_t>(*number);
     }
+    result.zero_group = zero_group();
     if (const auto word = top_.maybe_text("schedule")) {
       result.schedule = parse_spelling<strategies::PipelineSchedule>(*word, top_.where("schedule"));
     }
@@ -244,6 +247,21 @@ class LayoutReader {
     layout.stages.back().groups = layout.stages[from].groups;
   }
 
+  [[nodiscard]] std::optional<ZeroGroup> zero_group() const {
+    const topologies::Value* value = top_.find("zero_group");
+    if (value == nullptr) return std::nullopt;
+    if (value->kind == topologies::Value::Kind::text && value->text == "node") {
+      return ZeroGroup{0, true};
+    }
+    const bool good = value->kind == topologies::Value::Kind::integer && value->integer >= 1 &&
+                      value->integer <= most_devices;
+    if (!good) {
+      throw InputError(top_.where("zero_group"), value->described(),
+                       "accepted: a whole number of 1 or more, or \"node\"");
+    }
+    return ZeroGroup{static_cast<std::int32_t>(value->integer), false};
+  }
+
   void read_samples(const topologies::Fields& fields, strategies::LayoutStage& stage,
                     LayoutFile& result) const {
     if (fields.find("samples") == nullptr) return;
@@ -293,6 +311,7 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;
+  if (file.zero_group) input.zero_group = *file.zero_group;
   if (file.recompute) input.recompute = *file.recompute;
   if (file.shares) input.shares = *file.shares;
 }

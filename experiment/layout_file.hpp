@@ -14,6 +14,7 @@ namespace parsim::experiment {
 struct LayoutFile {
   strategies::Layout layout;
   std::optional<std::int32_t> micro_batches, zero_stage;
+  std::optional<ZeroGroup> zero_group;
   std::optional<strategies::PipelineSchedule> schedule;
   std::optional<strategies::Recompute> recompute;
   std::optional<strategies::ShareRule> shares;
@@ -29,6 +30,7 @@ struct LayoutFile {
 ///     vp = 2                           # model chunks of each device (interleaved 1F1B): of 2p stages
 ///                                      # p have groups, stage p + i is on the devices of stage i
 ///     zero = 1                         # 0 to 3
+///     zero_group = "node"              # as --zero-group, or a number
 ///     recompute = "none"               # as --recompute
 ///     shares = "proportional"          # or equal: of replicas without samples
 ///     sends = "blocking"               # or overlapped: see Schedule::blocking_sends

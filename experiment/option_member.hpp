@@ -26,6 +26,9 @@ using Texts = std::vector<std::string>;
 /// A size has a unit, a share is a bare number or in percent.
 [[nodiscard]] lowering::Headroom parse_headroom(const std::string& text, std::string_view flag);
 
+/// "node" or a number.
+[[nodiscard]] ZeroGroup parse_zero_group(const std::string& text, std::string_view where);
+
 /// Throws InputError if the option accepts a closed set of words and this is none of them.
 void check_word(const std::string& text, const Option& option);
 
@@ -54,6 +57,8 @@ T parse(const std::string& text, const Option& option) {
     return parse_seconds(text, std::string(option.flag));
   } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return parse_headroom(text, option.flag);
+  } else if constexpr (std::is_same_v<T, ZeroGroup>) {
+    return parse_zero_group(text, option.flag);
   } else if constexpr (std::is_same_v<T, sim::NcclVersion>) {
     return parse_nccl_version(text, option.flag);
   } else {
@@ -93,6 +98,8 @@ Json json_of(const T& value) {
   } else if constexpr (std::is_same_v<T, lowering::Headroom>) {
     return {{"share", value.bytes ? Json(nullptr) : Json(value.share)},
             {"bytes", json_of(value.bytes)}};
+  } else if constexpr (std::is_same_v<T, ZeroGroup>) {
+    return value.all() ? Json(nullptr) : value.node ? Json("node") : Json(value.ranks);
   } else {
     return value;
   }
@@ -126,6 +133,9 @@ Json schema_of(const Option& option) {
     return {{"type", "number"}, {"minimum", 0}};
   } else if constexpr (std::is_same_v<T, Texts>) {
     return {{"type", "array"}, {"items", {{"type", "string"}}}};
+  } else if constexpr (std::is_same_v<T, ZeroGroup>) {
+    return {{"anyOf",
+             {{{"type", "integer"}, {"minimum", 1}}, {{"const", "node"}}, {{"type", "null"}}}}};
   } else if (const Texts words = option.words(); !words.empty()) {
     return {{"enum", words}};
   } else {

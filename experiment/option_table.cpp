@@ -31,6 +31,17 @@ lowering::Headroom parse_headroom(const std::string& text, std::string_view flag
   return headroom;
 }
 
+ZeroGroup parse_zero_group(const std::string& text, std::string_view where) {
+  if (text == "node") return {0, true};
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits) {
+    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number, or node");
+  }
+  return {static_cast<std::int32_t>(
+              parse_whole(text, where, 1, std::numeric_limits<std::int32_t>::max())),
+          false};
+}
+
 void check_word(const std::string& text, const Option& option) {
   const Texts words = option.words();
   if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return;
@@ -193,6 +204,10 @@ constexpr Option table[] = {
     {"--zero", "0|1|2|3", memory, cases,
      "ZeRO stage: replicas shard optimizer states with 1, also gradients with 2, weights with 3",
      "zero", member<&Request::zero_stage>, {.in_plan_file = true, .least = 0, .most = 3}},
+    {"--zero-group", "node|N", memory, cases,
+     "shard within groups of N replicas, or of those of one machine; groups hold copies and sum "
+     "their shares of the gradients (default: all replicas are one group)",
+     "zero_group", member<&Request::zero_group>, {.in_plan_file = true}},
     {"--recompute", "", memory, cases,
      "activations to drop and compute again in backward: attention scores with selective, all "
      "within a transformer block with full, what lowers the peak most with optimal",

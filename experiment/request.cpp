@@ -92,6 +92,11 @@ void check_combinations(const Request& request) {
     throw InputError("--zero", "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
   }
+  if (request.given.contains("--zero-group") && request.zero_stage == 0 &&
+      request.layout_file.empty()) {
+    throw InputError("--zero-group", "unused without --zero",
+                     "accepted: together with --zero 1 to 3");
+  }
   if (request.given.contains("--straggler") && request.given.contains("--scaling")) {
     throw InputError("--straggler", "together with --scaling, which leaves devices out",
                      "accepted: one of them");

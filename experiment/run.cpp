@@ -148,6 +148,9 @@ Planned make_plan(const Experiment& experiment, const strategies::Strategy& stra
   Plan plan = strategies::with_memory_options(
       input,
       laid_out ? strategies::plan_layout(input, experiment.layout->layout) : strategy.plan(input));
+  const bool by_file = laid_out && experiment.layout->zero_group;
+  strategies::check_zero_group(
+      input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
   const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
@@ -199,7 +202,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   result.checks = check_bounds(result.bounds, result.step_time,
                                experiment.request.sim.fidelity != sim::Fidelity::analytic);
   result.notes = plan.notes;
-  for (std::string& note : strategies::memory_option_notes(experiment.network, plan)) {
+  for (std::string& note :
+       strategies::memory_option_notes(experiment.network, experiment.cluster, plan)) {
     result.notes.push_back(std::move(note));
   }
   if (const std::string anomaly = links_anomaly(experiment, run); !anomaly.empty()) {

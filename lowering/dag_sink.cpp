@@ -215,20 +215,34 @@ void DagSink::drop_gradients(std::size_t s, DeviceId device, After& after) {
   dag_.add(Local{LocalKind::drop, device, gradient, gradient}, once(after));
 }
 
-OpId DagSink::gather_weights(std::size_t s, After& after) {
+OpId DagSink::gather_weights(std::size_t s, std::size_t zero_group, After& after) {
   const Slice weight = of_bucket(s, Role::weight);
-  return dag_.add(
-      Collective{CollectiveKind::all_gather, dag_.intern(group(s).devices), weight, weight},
-      shares_[s], Stream::gradient, once(after));
+  const GroupId members = dag_.intern(group(s).zero_groups[zero_group]);
+  return dag_.add(Collective{CollectiveKind::all_gather, members, weight, weight}, shares_[s],
+                  Stream::gradient, once(after));
 }
 
-OpId DagSink::sum(std::size_t s, bool adds_shares, After& after) {
+OpId DagSink::sum(std::size_t s, After& after) {
   const Slice gradient = of_bucket(s, Role::weight_gradient);
-  const CollectiveKind kind =
-      sharded(s) ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
-  return dag_.add(Collective{kind, dag_.intern(group(s).devices), gradient,
+  return dag_.add(
+      Collective{CollectiveKind::all_reduce, dag_.intern(group(s).devices), gradient, gradient}, {},
+      Stream::gradient, once(after));
+}
+
+OpId DagSink::scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after) {
+  const Slice gradient = of_bucket(s, Role::weight_gradient);
+  const GroupId members = dag_.intern(group(s).zero_groups[zero_group]);
+  return dag_.add(Collective{CollectiveKind::reduce_scatter, members, gradient,
                              adds_shares ? sum_so_far(gradient) : gradient},
                   shares_[s], Stream::gradient, once(after));
+}
+
+OpId DagSink::sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, After& after) {
+  Slice share{buckets_[s], Role::weight_gradient, 0, shares_[s].regions[rank]};
+  if (adds_shares) share = sum_so_far(share);
+  return dag_.add(
+      Collective{CollectiveKind::all_reduce, dag_.intern(group(s).holders_of(rank)), share, share},
+      {}, Stream::replicas, once(after));
 }
 
 OpId DagSink::send_sum(std::size_t s, std::size_t mirror, After& after) {

@@ -55,8 +55,10 @@ class DagSink {
   Op gather_home(LayerId id, Consumer edge, const FanOut::Return& way, std::int32_t m,
                  After& after);
   void drop_gradients(std::size_t s, DeviceId device, After& after);
-  Op gather_weights(std::size_t s, After& after);
-  Op sum(std::size_t s, bool adds_shares, After& after);
+  Op gather_weights(std::size_t s, std::size_t zero_group, After& after);
+  Op sum(std::size_t s, After& after);
+  Op scatter_sum(std::size_t s, std::size_t zero_group, bool adds_shares, After& after);
+  Op sum_replicas(std::size_t s, std::size_t rank, bool adds_shares, After& after);
   Op send_sum(std::size_t s, std::size_t mirror, After& after);
   Op push(std::size_t s, std::size_t holder, After after);
   Op server_update(std::size_t s, After& after);
@@ -82,7 +84,8 @@ class DagSink {
   }
   /// Of a device's share of the states; everything if they are not sharded.
   [[nodiscard]] Slice share(std::size_t s, std::size_t holder, Role role) const {
-    return {buckets_[s], role, 0, sharded(s) ? shares_[s].regions[holder] : RegionId{}};
+    if (!sharded(s)) return of_bucket(s, role);
+    return {buckets_[s], role, 0, shares_[s].regions[group(s).seats[holder].rank]};
   }
   [[nodiscard]] Shares shares_of(const Movement& movement);
   /// What a return moves, and where to.

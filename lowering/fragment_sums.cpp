@@ -73,7 +73,7 @@ std::vector<SumFragment> Fragments::make_sums(const std::vector<ParameterId>& bu
                                               const std::vector<std::int32_t>& numbers) {
   std::vector<SumFragment> all;
   for (SyncGroup& group : bucket_groups(
-           network_, bucket, structure_.users,
+           network_, cluster_, bucket, structure_.users,
            [&](LayerId user) -> std::span<const Cell> {
              return layer(user, numbers[user.index()]).cells;
            },
@@ -131,18 +131,23 @@ void Fragments::price(SumFragment& sum) {
     return;
   }
   const bool sharded = group.zero_stage > 0;
-  sum.sum =
-      communications.ring(sharded ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
-                          group.devices, gradients);
-  if (sharded) {
-    sum.gather = communications.ring(CollectiveKind::all_gather, group.devices, weights);
+  if (!sharded) {
+    sum.sums = {communications.ring(CollectiveKind::all_reduce, group.devices, gradients)};
+  }
+  for (const std::vector<DeviceId>& members : group.zero_groups) {
+    sum.sums.push_back(communications.ring(CollectiveKind::reduce_scatter, members, gradients));
+    sum.gathers.push_back(communications.ring(CollectiveKind::all_gather, members, weights));
+  }
+  for (std::size_t rank = 0; group.zero_groups.size() > 1 && rank < group.shards.size(); ++rank) {
+    sum.replica_sums.push_back(communications.ring(
+        CollectiveKind::all_reduce, group.holders_of(rank), Bytes{group.shards[rank] * gradient}));
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     sum.to_mirror.push_back(
         communications.transfer(group.devices[sum.mirror_source[d]], group.mirrors[d], gradients));
   }
   for (std::size_t d = 0; d < sum.holders.size(); ++d) {
-    const std::int64_t part = sharded ? group.shards[d] : elements;
+    const std::int64_t part = sharded ? group.shards[group.seats[d].rank] : elements;
     sum.updates.push_back(update(sum.holders[d], part));
     sum.copies.push_back(sharded ? memory(sum.holders[d], Bytes{2 * part * gradient}) : 0);
   }

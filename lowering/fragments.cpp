@@ -21,7 +21,8 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
   key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0));
-  key.push_back(plan.zero.stage);
+  key.push_back(plan.zero.stage + (plan.zero.group.node ? 4 : 0));
+  key.push_back(plan.zero.group.ranks);
   for (const std::int64_t share : plan.zero.shares) {
     key.push_back(static_cast<std::int32_t>(share));
     key.push_back(static_cast<std::int32_t>(share >> 32));

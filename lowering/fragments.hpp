@@ -115,10 +115,12 @@ struct SumFragment {
     std::int32_t cell = 0;
   };
   std::vector<std::vector<AwaitedKernel>> kernels;
-  PricedCommunication sum;                     ///< all-reduce, or reduce-scatter of sharded states
-  PricedCommunication gather;                  ///< of sharded weights
-  std::vector<std::size_t> mirror_source;      ///< by mirror: the device that sends it the sum
-  std::vector<PricedCommunication> to_mirror;  ///< by mirror
+  /// An all-reduce, or by ZeRO group the reduce-scatter of sharded states.
+  std::vector<PricedCommunication> sums;
+  std::vector<PricedCommunication> replica_sums;   ///< by rank: of a share over several groups
+  std::vector<PricedCommunication> gathers;        ///< of sharded weights, by ZeRO group
+  std::vector<std::size_t> mirror_source;          ///< by mirror: the device that sends it the sum
+  std::vector<PricedCommunication> to_mirror;      ///< by mirror
   std::vector<PricedCommunication> pushes, pulls;  ///< with a server: by device; by holder
   std::vector<double> updates;                     ///< by holder, or of the server alone
   std::vector<double> copies;                      ///< by device: of its share of the sum

@@ -1,6 +1,7 @@
 #include "lowering/sync.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -176,24 +177,43 @@ Uses uses_of(const Network& network, ParameterId id, std::span<const LayerId> us
 }
 
 /// From relative shares to elements; nothing is split on one device.
-void shard_states(const Network& network, SyncGroup& group) {
+void shard_states(const Network& network, const Cluster& cluster, const ZeroGroup& how,
+                  SyncGroup& group) {
+  const auto where = [&] {
+    return fmt::format("parameter '{}'", network[group.contents[0].first].name);
+  };
   const bool alone = group.devices.size() == 1 || !group.mirrors.empty();
   if (alone || group.served()) group.zero_stage = 0;
+  if (group.zero_stage > 0) {
+    group.zero_groups = zero_groups(group.devices, how, cluster);
+    if (group.zero_groups.empty()) {
+      const ZeroGroupRefusal refusal = zero_group_refusal(group.devices, how, cluster);
+      throw InputError(where(), refusal.found, refusal.accepted);
+    }
+    if (group.zero_groups[0].size() == 1) group.zero_stage = 0;
+  }
   if (group.zero_stage == 0) {
+    group.zero_groups.clear();
     group.shards.clear();
     return;
   }
+  group.seats.resize(group.devices.size());
+  for (std::size_t g = 0; g < group.zero_groups.size(); ++g) {
+    for (std::size_t rank = 0; rank < group.zero_groups[g].size(); ++rank)
+      group.seats[group.index_of(group.zero_groups[g][rank])] = {g, rank};
+  }
   std::int64_t elements = 0;
   for (const auto& [parameter, region] : group.contents) elements += region.volume();
-  const std::size_t devices = group.devices.size();
+  const std::size_t devices = group.zero_groups[0].size();
   if (group.shards.empty()) {
     group.shards = even_split(elements, devices);
     return;
   }
   if (group.shards.size() != devices) {
-    throw InputError(fmt::format("parameter '{}'", network[group.contents[0].first].name),
-                     fmt::format("{} shares of its states", group.shards.size()),
-                     fmt::format("{}, one for each device that sums its gradient", devices));
+    throw InputError(where(), fmt::format("{} shares of its states", group.shards.size()),
+                     group.zero_groups.size() == 1
+                         ? fmt::format("{}, one for each device that sums its gradient", devices)
+                         : fmt::format("{}, one for each device of a ZeRO group", devices));
   }
   group.shards =
       proportional_split(elements, std::vector<double>(group.shards.begin(), group.shards.end()));
@@ -201,10 +221,57 @@ void shard_states(const Network& network, SyncGroup& group) {
 
 }  // namespace
 
-std::int64_t SyncGroup::shard_of(DeviceId device) const {
+std::size_t SyncGroup::index_of(DeviceId device) const {
   const auto at = std::lower_bound(devices.begin(), devices.end(), device);
   ensure(at != devices.end() && *at == device, "only members have a share");
-  return shards[static_cast<std::size_t>(at - devices.begin())];
+  return static_cast<std::size_t>(at - devices.begin());
+}
+
+std::vector<DeviceId> SyncGroup::holders_of(std::size_t rank) const {
+  std::vector<DeviceId> holders;
+  for (const std::vector<DeviceId>& members : zero_groups) holders.push_back(members[rank]);
+  return holders;
+}
+
+std::vector<std::vector<DeviceId>> zero_groups(std::span<const DeviceId> devices,
+                                               const ZeroGroup& how, const Cluster& cluster) {
+  std::vector<std::vector<DeviceId>> groups;
+  if (how.node) {
+    std::map<NodeId, std::size_t> group_of;
+    for (const DeviceId device : devices) {
+      const auto [at, fresh] = group_of.try_emplace(cluster[device].node, groups.size());
+      if (fresh) groups.emplace_back();
+      groups[at->second].push_back(device);
+    }
+    const bool alike = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+      return group.size() == groups[0].size();
+    });
+    return alike ? groups : std::vector<std::vector<DeviceId>>{};
+  }
+  const std::size_t ranks = how.ranks == 0 ? devices.size() : static_cast<std::size_t>(how.ranks);
+  if (devices.size() % ranks != 0) return groups;
+  for (std::size_t d = 0; d < devices.size(); d += ranks) {
+    const auto members = devices.subspan(d, ranks);
+    groups.emplace_back(members.begin(), members.end());
+  }
+  return groups;
+}
+
+ZeroGroupRefusal zero_group_refusal(std::span<const DeviceId> devices, const ZeroGroup& how,
+                                    const Cluster& cluster) {
+  if (!how.node) {
+    return {fmt::format("groups of {} among {} devices that sum its gradient", how.ranks,
+                        devices.size()),
+            fmt::format("a number that divides {}, or node", devices.size())};
+  }
+  std::map<NodeId, std::size_t> devices_of;
+  for (const DeviceId device : devices) ++devices_of[cluster[device].node];
+  std::set<std::size_t> sizes;
+  for (const auto& [node, count] : devices_of) sizes.insert(count);
+  return {
+      fmt::format("machines with {} of the {} devices that sum its gradient",
+                  fmt::join(sizes, " and "), devices.size()),
+      fmt::format("a number that divides {}, or as many devices on every machine", devices.size())};
 }
 
 std::int32_t zero_stage_of(const SyncGroup& group, const Schedule& schedule) {
@@ -237,47 +304,55 @@ std::vector<std::vector<ParameterId>> bucket_order(const Network& network, const
   return order;
 }
 
-std::vector<SyncGroup> bucket_groups(const Network& network, std::span<const ParameterId> bucket,
+std::vector<SyncGroup> bucket_groups(const Network& network, const Cluster& cluster,
+                                     std::span<const ParameterId> bucket,
                                      const std::vector<std::vector<LayerId>>& users,
                                      const std::function<std::span<const Cell>(LayerId)>& cells_of,
                                      const std::function<const LayerPlan&(LayerId)>& plan_of) {
   std::vector<SyncGroup> groups;
-  using States = std::pair<std::int32_t, std::vector<std::int64_t>>;
+  using States = std::tuple<std::int32_t, std::vector<std::int64_t>, std::int32_t, bool>;
   std::map<std::tuple<std::vector<DeviceId>, std::vector<DeviceId>, int, DeviceId, States>,
            std::size_t>
       index;
+  std::vector<ZeroGroup> shared_by;  // by group
   for (const ParameterId id : bucket) {
     const std::vector<LayerId>& layers = users[id.index()];
     const Uses uses = uses_of(network, id, layers, cells_of);
     if (uses.all.empty()) continue;
     const LayerPlan& plan = plan_of(layers[0]);
     const Sync& sync = plan.sync;
-    const States states{plan.zero.stage, plan.zero.shares};
+    const ZeroSharding& zero = plan.zero;
+    const States states{zero.stage, zero.shares, zero.group.ranks, zero.group.node};
     const std::string where = fmt::format("parameter '{}'", network[id].name);
     for (const auto& [piece, devices, mirrors] : sums(uses, sync, where)) {
       const auto [at, fresh] = index.try_emplace(
           {devices, mirrors, static_cast<int>(sync.kind), sync.server, states}, groups.size());
-      if (fresh) groups.push_back({devices, mirrors, sync, states.first, states.second, {}, {}});
+      if (fresh) {
+        groups.push_back({devices, mirrors, sync, zero.stage, {}, {}, zero.shares, {}, {}});
+        shared_by.push_back(zero.group);
+      }
       SyncGroup& group = groups[at->second];
       group.contents.emplace_back(id, piece);
       group.layers.insert(group.layers.end(), layers.begin(), layers.end());
     }
   }
-  for (SyncGroup& group : groups) {
-    std::sort(group.layers.begin(), group.layers.end());
-    group.layers.erase(std::unique(group.layers.begin(), group.layers.end()), group.layers.end());
-    shard_states(network, group);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<LayerId>& layers = groups[g].layers;
+    std::sort(layers.begin(), layers.end());
+    layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
+    shard_states(network, cluster, shared_by[g], groups[g]);
   }
   return groups;
 }
 
-std::vector<SyncGroup> sync_groups(const Network& network, const Plan& plan,
+std::vector<SyncGroup> sync_groups(const Network& network, const Cluster& cluster, const Plan& plan,
                                    const std::vector<std::span<const Cell>>& cells_of_layer) {
   const std::vector<std::vector<LayerId>> users = users_of_parameters(network);
   std::vector<SyncGroup> groups;
   for (const std::vector<ParameterId>& bucket : bucket_order(network, plan)) {
     for (SyncGroup& group : bucket_groups(
-             network, bucket, users, [&](LayerId user) { return cells_of_layer[user.index()]; },
+             network, cluster, bucket, users,
+             [&](LayerId user) { return cells_of_layer[user.index()]; },
              [&](LayerId user) -> const LayerPlan& { return plan.layers[user.index()]; })) {
       group.zero_stage = zero_stage_of(group, plan.schedule);
       groups.push_back(std::move(group));

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/cluster.hpp"
 #include "core/network.hpp"
 #include "core/plan.hpp"
 
@@ -23,17 +25,42 @@ struct SyncGroup {
   Sync sync;
   std::int32_t zero_stage =
       0;  ///< sharded among the devices: 1 optimizer states, 2 also gradients, 3 also weights
-  std::vector<std::int64_t> shards;  ///< elements of each device's share, if something is split
+  /// If something is split: the groups that split it, each ascending and of as many devices, in
+  /// the order of their first ones. The groups' sums are summed by all that hold the same share.
+  std::vector<std::vector<DeviceId>> zero_groups;
+  /// By device: its group, and which of that group's shares it has.
+  struct Seat {
+    std::size_t zero_group = 0, rank = 0;
+  };
+  std::vector<Seat> seats;
+  std::vector<std::int64_t> shards;  ///< elements, by rank
   std::vector<std::pair<ParameterId, Region>> contents;
   std::vector<LayerId> layers;  ///< that contribute, ascending
 
+  /// The number of one of the devices.
+  [[nodiscard]] std::size_t index_of(DeviceId device) const;
   /// Elements of a device's share, if something is split.
-  [[nodiscard]] std::int64_t shard_of(DeviceId device) const;
+  [[nodiscard]] std::int64_t shard_of(DeviceId device) const {
+    return shards[seats[index_of(device)].rank];
+  }
+  /// The devices that hold a share, by ZeRO group.
+  [[nodiscard]] std::vector<DeviceId> holders_of(std::size_t rank) const;
   /// Gradients go to a parameter server; otherwise every device updates for itself.
   [[nodiscard]] bool served() const {
     return sync.kind == Sync::Kind::server && (devices.size() > 1 || !mirrors.empty());
   }
 };
+
+/// Those of the devices, ascending, that split states; empty if they are not alike in number.
+[[nodiscard]] std::vector<std::vector<DeviceId>> zero_groups(std::span<const DeviceId> devices,
+                                                             const ZeroGroup& how,
+                                                             const Cluster& cluster);
+/// How such devices are refused: what was found, what is accepted.
+struct ZeroGroupRefusal {
+  std::string found, accepted;
+};
+[[nodiscard]] ZeroGroupRefusal zero_group_refusal(std::span<const DeviceId> devices,
+                                                  const ZeroGroup& how, const Cluster& cluster);
 
 /// The group's stage of sharding in a schedule: weights that layers of several stages use stay
 /// whole, for stages would wait for each other whenever one of them gathers what both use.
@@ -50,7 +77,7 @@ struct SyncGroup {
 /// The groups of one bucket. `users` as above; `cells_of` and `plan_of` return a layer's cells and
 /// plan. Throws as sync_groups does.
 [[nodiscard]] std::vector<SyncGroup> bucket_groups(
-    const Network& network, std::span<const ParameterId> bucket,
+    const Network& network, const Cluster& cluster, std::span<const ParameterId> bucket,
     const std::vector<std::vector<LayerId>>& users,
     const std::function<std::span<const Cell>(LayerId)>& cells_of,
     const std::function<const LayerPlan&(LayerId)>& plan_of);
@@ -63,10 +90,10 @@ struct SyncGroup {
 /// cells_of_layer   cells(…) of every layer
 ///
 /// Throws InputError if tied parameters are replicated differently by their layers, if states are
-/// to be split into shares for another number of devices, or for a parameter server that is a
-/// mirror.
+/// to be split into shares for another number of devices or in groups that are not alike, or for a
+/// parameter server that is a mirror.
 [[nodiscard]] std::vector<SyncGroup> sync_groups(
-    const Network& network, const Plan& plan,
+    const Network& network, const Cluster& cluster, const Plan& plan,
     const std::vector<std::span<const Cell>>& cells_of_layer);
 
 }  // namespace parsim::lowering

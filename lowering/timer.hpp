@@ -105,11 +105,15 @@ class Timer {
     return occupy(way.price, Stream::tensor, after);
   }
   void drop_gradients(std::size_t, DeviceId device, After after) { run(device, after, 0); }
-  Op gather_weights(std::size_t s, After after) {
-    return occupy(sum_of(s).gather, Stream::gradient, after);
+  Op gather_weights(std::size_t s, std::size_t zero_group, After after) {
+    return occupy(sum_of(s).gathers[zero_group], Stream::gradient, after);
   }
-  Op sum(std::size_t s, bool, After after) {
-    return occupy(sum_of(s).sum, Stream::gradient, after);
+  Op sum(std::size_t s, After after) { return occupy(sum_of(s).sums[0], Stream::gradient, after); }
+  Op scatter_sum(std::size_t s, std::size_t zero_group, bool, After after) {
+    return occupy(sum_of(s).sums[zero_group], Stream::gradient, after);
+  }
+  Op sum_replicas(std::size_t s, std::size_t rank, bool, After after) {
+    return occupy(sum_of(s).replica_sums[rank], Stream::replicas, after);
   }
   Op send_sum(std::size_t s, std::size_t mirror, After after) {
     return occupy(sum_of(s).to_mirror[mirror], Stream::gradient, after);

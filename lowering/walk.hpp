@@ -54,11 +54,14 @@ class Walk {
     std::int32_t zero_stage = 0;       ///< weights that several stages use stay whole
     std::int32_t backward_of_all = 0;  ///< layers' backward passes until its gradients are summed
     std::int32_t backward_left = 0;
-    std::vector<Op> summed;            ///< by holder; or pushes to the server
-    std::vector<When> mirrors_done;    ///< by mirror: its last kernel that adds to the gradients
-    Op gathered = Sink::never;         ///< the last all-gather of its weights, if they are sharded
-    std::set<DeviceId> waited;         ///< devices whose kernels wait for `gathered`
-    Op buffer_free = Sink::never;      ///< the reduce-scatter that its gradients' buffer waits for
+    std::int32_t sums = 0;           ///< so far
+    std::vector<Op> summed;          ///< by holder; or pushes to the server
+    std::vector<Op> scattered;       ///< by device, if states are sharded: within its ZeRO group
+    std::vector<When> mirrors_done;  ///< by mirror: its last kernel that adds to the gradients
+    std::vector<Op> gathered;        ///< by ZeRO group: the last all-gather of its weights
+    std::set<DeviceId> waited;       ///< devices whose kernels wait for `gathered`
+    /// By device: the reduce-scatter that its gradients' buffer waits for.
+    std::vector<Op> buffer_free;
     std::set<DeviceId> buffer_waited;  ///< devices whose kernels wait for `buffer_free`
     std::map<DeviceId, Op> last_use;   ///< the last kernel that read the weights
     bool returned = false;
@@ -96,6 +99,7 @@ class Walk {
   void await_gradient_buffer(LayerId id, DeviceId device, After& after);
   void await_weights(LayerId id, DeviceId device, After& after);
   void sum(std::size_t s);
+  void sum_shares(std::size_t s, const std::vector<Op>& last);
   void server_return(std::size_t s);
   void finish();
   [[nodiscard]] bool adds_shares(std::size_t s) const {

@@ -73,8 +73,8 @@ void Walk<Sink>::emit(const Slot& slot) {
   for (std::size_t t = 0; t < visits.size() && !sink_.gives_up(); ++t) {
     for (; weight != weights.end() && weight->visit == t; ++weight) gather(*weight);
     for (; gradient != gradients.end() && gradient->visit == t; ++gradient) {
-      const std::vector<Op>& summed = sum_states_[gradient->previous].summed;
-      if (!summed.empty()) sum_states_[gradient->unit].buffer_free = summed[0];
+      const std::vector<Op>& scattered = sum_states_[gradient->previous].scattered;
+      if (!scattered.empty()) sum_states_[gradient->unit].buffer_free = scattered;
     }
     visits[t].forward ? forward(visits[t].layer, slot.micro_batch, !forwards)
                       : backward(visits[t].layer, slot.micro_batch);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 
 #include "lowering/walk.hpp"
 
@@ -82,9 +83,11 @@ std::vector<GradientBufferReuse> Walk<Sink>::buffer_reuses(
 template <class Sink>
 void Walk<Sink>::begin_backward() {
   for (const std::vector<std::size_t>& units : gradient_units_) {
-    Op last = Sink::never;
+    std::vector<Op> last(parts_.sums[units[0]]->group.devices.size(), Sink::never);
     for (const std::size_t s : units) {
-      if (!sum_states_[s].summed.empty()) last = Sink::later(last, sum_states_[s].summed[0]);
+      const std::vector<Op>& scattered = sum_states_[s].scattered;
+      for (std::size_t d = 0; d < scattered.size(); ++d)
+        last[d] = Sink::later(last[d], scattered[d]);
     }
     for (const std::size_t s : units) {
       if (!adds_shares(s)) continue;
@@ -101,16 +104,17 @@ void Walk<Sink>::await_gradient_buffer(LayerId id, DeviceId device, After& after
   if (sharded_.empty()) return;
   for (const std::size_t s : sums_of_layer_[id.index()]) {
     SumState& state = sum_states_[s];
-    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
-    if (state.buffer_free == Sink::never ||
-        !std::binary_search(members.begin(), members.end(), device))
+    const SyncGroup& group = parts_.sums[s]->group;
+    if (state.buffer_free.empty() ||
+        !std::binary_search(group.devices.begin(), group.devices.end(), device))
       continue;
-    if (!state.buffer_waited.insert(device).second) continue;
-    Sink::add(after, Sink::done(state.buffer_free));
-    if (state.summed.empty() || !adds_shares(s)) continue;
+    const std::size_t d = group.index_of(device);
+    if (state.buffer_free[d] == Sink::never || !state.buffer_waited.insert(device).second) continue;
+    Sink::add(after, Sink::done(state.buffer_free[d]));
+    if (state.scattered.empty() || !adds_shares(s)) continue;
     After scattered = Sink::nothing();
-    Sink::add(scattered, Sink::done(state.summed[0]));
-    Sink::add(scattered, Sink::done(state.buffer_free));
+    Sink::add(scattered, Sink::done(state.scattered[d]));
+    Sink::add(scattered, Sink::done(state.buffer_free[d]));
     sink_.drop_gradients(s, device, scattered);
   }
 }
@@ -126,23 +130,27 @@ void Walk<Sink>::gather(const WeightGather& wanted) {
       if (!fresh) at->second = Sink::later(at->second, op);
     }
   }
-  After after = Sink::nothing();
-  for (const DeviceId device : parts_.sums[wanted.unit]->group.devices) {
-    const auto found = last.find(device);
-    if (found != last.end()) Sink::add(after, Sink::done(found->second));
+  state.gathered.clear();
+  for (const std::vector<DeviceId>& members : parts_.sums[wanted.unit]->group.zero_groups) {
+    After after = Sink::nothing();
+    for (const DeviceId device : members) {
+      const auto found = last.find(device);
+      if (found != last.end()) Sink::add(after, Sink::done(found->second));
+    }
+    state.gathered.push_back(sink_.gather_weights(wanted.unit, state.gathered.size(), after));
   }
-  state.gathered = sink_.gather_weights(wanted.unit, after);
   state.waited.clear();
 }
 
 template <class Sink>
 void Walk<Sink>::await_weights(LayerId id, DeviceId device, After& after) {
   for (const std::size_t s : split_weights_[id.index()]) {
-    const std::vector<DeviceId>& members = parts_.sums[s]->group.devices;
-    if (!std::binary_search(members.begin(), members.end(), device)) continue;
+    const SyncGroup& group = parts_.sums[s]->group;
+    if (!std::binary_search(group.devices.begin(), group.devices.end(), device)) continue;
     // What comes later in the device's stream waits, too.
-    if (sum_states_[s].waited.insert(device).second)
-      Sink::add(after, Sink::done(sum_states_[s].gathered));
+    SumState& state = sum_states_[s];
+    if (state.waited.insert(device).second)
+      Sink::add(after, Sink::done(state.gathered[group.seats[group.index_of(device)].zero_group]));
   }
 }
 
@@ -187,15 +195,46 @@ void Walk<Sink>::sum(std::size_t s) {
   }
   if (devices == 1) {
     state.summed = {last[0]};
-  } else {
+  } else if (state.zero_stage == 0) {
     After after = Sink::nothing();
     for (std::size_t d = 0; d < devices; ++d) Sink::add(after, Sink::done(last[d]));
-    state.summed.assign(devices, sink_.sum(s, adds_shares(s), after));
+    state.summed.assign(devices, sink_.sum(s, after));
+  } else {
+    sum_shares(s, last);
   }
   for (std::size_t d = 0; d < group.mirrors.size(); ++d) {
     After after = one(state.summed[fragment.mirror_source[d]]);
     Sink::add(after, state.mirrors_done[d]);
     state.summed.push_back(sink_.send_sum(s, d, after));
+  }
+}
+
+/// Within each ZeRO group after every micro-batch, or at the end; over the groups at the end: the
+/// two hops of MiCS (Zhang et al. 2022, section 3.4; FSDP2's set_requires_all_reduce).
+template <class Sink>
+void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
+  const SyncGroup& group = parts_.sums[s]->group;
+  SumState& state = sum_states_[s];
+  state.scattered.assign(group.devices.size(), Sink::never);
+  for (std::size_t g = 0; g < group.zero_groups.size(); ++g) {
+    After after = Sink::nothing();
+    for (const DeviceId device : group.zero_groups[g])
+      Sink::add(after, Sink::done(last[group.index_of(device)]));
+    const Op op = sink_.scatter_sum(s, g, adds_shares(s), after);
+    for (const DeviceId device : group.zero_groups[g]) state.scattered[group.index_of(device)] = op;
+  }
+  state.summed = state.scattered;
+  ++state.sums;
+  const bool more = adds_shares(s) && state.sums < parts_.plan->schedule.micro_batches;
+  if (more || group.zero_groups.size() == 1) return;
+  for (std::size_t rank = 0; rank < group.shards.size(); ++rank) {
+    if (group.shards[rank] == 0) continue;
+    const std::vector<DeviceId> holders = group.holders_of(rank);
+    After after = Sink::nothing();
+    for (const DeviceId device : holders)
+      Sink::add(after, Sink::done(state.scattered[group.index_of(device)]));
+    const Op op = sink_.sum_replicas(s, rank, adds_shares(s), after);
+    for (const DeviceId device : holders) state.summed[group.index_of(device)] = op;
   }
 }
 
@@ -219,16 +258,21 @@ void Walk<Sink>::server_return(std::size_t s) {
 
 template <class Sink>
 void Walk<Sink>::finish() {
-  // The optimizer steps when all gradients of its device are summed, as after loss.backward().
-  std::map<DeviceId, Op> last_sum;
+  // The optimizer steps when all gradients of its device are summed, as after loss.backward(): by
+  // stream, for what is summed over several ZeRO groups has one of its own.
+  std::map<DeviceId, std::array<Op, 2>> last_sum;
   for (std::size_t s = 0; s < parts_.sums.size(); ++s) {
     // What one device has alone is summed by kernels, which its stream puts before the update.
     const SumFragment& fragment = *parts_.sums[s];
     const std::vector<Op>& summed = sum_states_[s].summed;
     if (fragment.group.served() || fragment.holders.size() < 2 || summed.empty()) continue;
+    const SyncGroup& group = fragment.group;
     for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
-      const auto [at, fresh] = last_sum.try_emplace(fragment.holders[d], summed[d]);
-      if (!fresh) at->second = Sink::later(at->second, summed[d]);
+      const auto at =
+          last_sum.try_emplace(fragment.holders[d], std::array{Sink::never, Sink::never});
+      const bool twice = group.zero_groups.size() > 1 && group.shards[group.seats[d].rank] > 0;
+      Op& last = at.first->second[twice ? 1 : 0];
+      last = Sink::later(last, summed[d]);
     }
   }
   for (std::size_t s = 0; s < parts_.sums.size(); ++s) {
@@ -240,9 +284,9 @@ void Walk<Sink>::finish() {
       server_return(s);
       continue;
     }
-    After updates = Sink::nothing();
+    std::vector<After> updates(std::max<std::size_t>(1, group.zero_groups.size()), Sink::nothing());
     for (std::size_t d = 0; d < fragment.holders.size(); ++d) {
-      if (state.zero_stage > 0 && group.shards[d] == 0) continue;
+      if (state.zero_stage > 0 && group.shards[group.seats[d].rank] == 0) continue;
       After after = Sink::nothing();
       Sink::add(after, Sink::done(state.summed[d]));
       if (adds_shares(s)) {
@@ -254,13 +298,15 @@ void Walk<Sink>::finish() {
       // stream.
       const auto last = last_sum.find(fragment.holders[d]);
       if (last != last_sum.end()) {
-        Sink::add(after, Sink::done(last->second));
+        for (const Op op : last->second) Sink::add(after, Sink::done(op));
         last_sum.erase(last);
       }
-      Sink::add(updates, Sink::done(sink_.update(s, d, after)));
+      const std::size_t zero_group = state.zero_stage > 0 ? group.seats[d].zero_group : 0;
+      Sink::add(updates[zero_group], Sink::done(sink_.update(s, d, after)));
     }
     // Weights that stay whole; what is split is gathered when it is needed.
-    if (state.zero_stage == 1 || state.zero_stage == 2) sink_.gather_weights(s, updates);
+    if (state.zero_stage != 1 && state.zero_stage != 2) continue;
+    for (std::size_t g = 0; g < updates.size(); ++g) sink_.gather_weights(s, g, updates[g]);
   }
 }
 

@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
@@ -15,10 +19,51 @@
 
 namespace parsim::strategies {
 
+namespace {
+
+/// The cells of all layers.
+std::vector<std::vector<Cell>> cells_of(const Network& network, const Plan& plan) {
+  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
+  std::vector<std::vector<Cell>> all;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
+  }
+  return all;
+}
+
+/// The first gradient whose devices make no groups as asked for.
+std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_refusal(
+    const StrategyInput& input, const Plan& plan) {
+  if (input.zero_stage == 0 || input.zero_group.all()) return std::nullopt;
+  const Plan whole = without_memory_options(plan);
+  const std::vector<std::vector<Cell>> all = cells_of(input.network, whole);
+  for (const lowering::SyncGroup& group :
+       lowering::sync_groups(input.network, input.cluster, whole, {all.begin(), all.end()})) {
+    const bool shards = group.devices.size() > 1 && group.mirrors.empty() && !group.served();
+    if (!shards || !lowering::zero_groups(group.devices, input.zero_group, input.cluster).empty()) {
+      continue;
+    }
+    return std::pair{group.contents[0].first,
+                     lowering::zero_group_refusal(group.devices, input.zero_group, input.cluster)};
+  }
+  return std::nullopt;
+}
+
+/// Whether a plan with memory options lacks the groups that were asked for.
+bool lacks_zero_group(const StrategyInput& input, const Plan& saving) {
+  return input.zero_stage > 0 && !saving.layers.empty() &&
+         saving.layers[0].zero.group != input.zero_group;
+}
+
+constexpr std::int32_t unusable = std::numeric_limits<std::int32_t>::max();
+
+}  // namespace
+
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
   if (input.zero_stage > 0) {
+    const bool refused = zero_group_refusal(input, plan).has_value();
     for (LayerPlan& layer : plan.layers) {
-      layer.zero = {input.zero_stage, {}};
+      layer.zero = {input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
     }
   }
   if (input.recompute == Recompute::selective) lowering::recompute_attention(input.network, plan);
@@ -35,26 +80,47 @@ Plan without_memory_options(Plan plan) {
   return plan;
 }
 
+void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_view where) {
+  const auto refusal = zero_group_refusal(input, plan);
+  if (!refusal) return;
+  const auto& [parameter, what] = *refusal;
+  throw InputError(where,
+                   fmt::format("parameter '{}': {}", input.network[parameter].name, what.found),
+                   "accepted: " + what.accepted);
+}
+
 namespace {
 
+/// "within groups of 4", if several groups shard the same; nothing for one group.
+std::string zero_group_note(const std::set<std::size_t>& sizes) {
+  if (sizes.empty()) return {};
+  const std::string least = fmt::format("{}", *sizes.begin());
+  return " within groups of " +
+         (sizes.size() == 1 ? least : fmt::format("{} to {}", least, *sizes.rbegin()));
+}
+
 /// Which states ZeRO shards, and for which part of the parameters.
-std::string zero_note(const Network& network, const Plan& plan) {
+std::string zero_note(const Network& network, const Cluster& cluster, const Plan& plan) {
   std::int32_t stage = 0;
   for (const LayerPlan& layer : plan.layers) stage = std::max(stage, layer.zero.stage);
   if (stage == 0) return {};
-  const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
-  std::vector<std::vector<Cell>> all;
-  for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    all.push_back(cells(network, LayerId{l}, plan.layers[l], samples));
-  }
+  const std::vector<std::vector<Cell>> all = cells_of(network, plan);
   double whole = 0, split = 0;
+  bool replicas = false;
+  std::set<std::size_t> sizes;  // of groups, where there are several
   for (const lowering::SyncGroup& group :
-       lowering::sync_groups(network, plan, {all.begin(), all.end()})) {
+       lowering::sync_groups(network, cluster, plan, {all.begin(), all.end()})) {
+    replicas = replicas || group.devices.size() > 1;
+    if (group.zero_groups.size() > 1) sizes.insert(group.zero_groups[0].size());
     for (const auto& [parameter, region] : group.contents) {
       (group.zero_stage > 0 ? split : whole) += static_cast<double>(region.volume());
     }
   }
-  if (split == 0) return "zero: nothing is sharded, because no weight has replicas";
+  if (split == 0) {
+    const bool grouped = replicas && !plan.layers[0].zero.group.all();
+    return fmt::format("zero: nothing is sharded, because {}",
+                       grouped ? "ZeRO groups have one device" : "no weight has replicas");
+  }
   std::vector<std::string> what;
   const bool master = element_bytes(plan.precision) < 4;
   if (plan.optimizer != Optimizer::sgd || master) what.emplace_back("optimizer states");
@@ -64,6 +130,7 @@ std::string zero_note(const Network& network, const Plan& plan) {
   std::string note = what.empty()
                          ? std::string("zero: replicas shard updates; sgd has no optimizer states")
                          : fmt::format("zero: replicas shard {}", join(what));
+  note += zero_group_note(sizes);
   if (stage >= 2 && !scatters) {
     note += "; gradients are not sharded, because a pipeline's micro-batches accumulate in them";
   }
@@ -76,9 +143,12 @@ std::string zero_note(const Network& network, const Plan& plan) {
 
 }  // namespace
 
-std::vector<std::string> memory_option_notes(const Network& network, const Plan& plan) {
+std::vector<std::string> memory_option_notes(const Network& network, const Cluster& cluster,
+                                             const Plan& plan) {
   std::vector<std::string> notes;
-  if (std::string note = zero_note(network, plan); !note.empty()) notes.push_back(std::move(note));
+  if (std::string note = zero_note(network, cluster, plan); !note.empty()) {
+    notes.push_back(std::move(note));
+  }
   const std::vector<bool> dropped = lowering::dropped_outputs(network, plan);
   const auto count = std::count(dropped.begin(), dropped.end(), true);
   if (count > 0) {
@@ -98,6 +168,7 @@ std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Pl
 }
 
 std::int32_t overcommit(const StrategyInput& input, const Plan& plan) {
+  if (zero_group_refusal(input, plan)) return unusable;
   return overcommit(input, memory_use(input, plan));
 }
 
@@ -118,6 +189,7 @@ Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator
   const bool options = input.recompute != Recompute::none || input.zero_stage != 0;
   const Plan saving = options ? with_memory_options(input, plan) : Plan{};
   const Plan& priced = options ? saving : plan;
+  if (options && lacks_zero_group(input, saving)) return {unusable, limit.step};
   if (limit.fits()) {
     const Seconds step = estimator.step_time(priced, limit.step);
     return {step >= limit.step ? limit.overcommit : overcommit(input, estimator.memory(priced)),
@@ -143,6 +215,7 @@ std::function<Seconds(const Plan&)> simulation(const Network& network, const Clu
 Price simulated_price(const StrategyInput& input, const Plan& plan) {
   ensure(input.simulate != nullptr, "a plan is priced without a simulator");
   const Plan priced = with_memory_options(input, plan);
+  if (lacks_zero_group(input, priced)) return {unusable, input.simulate(priced)};
   return {overcommit(input, priced), input.simulate(priced)};
 }
 

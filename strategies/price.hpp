@@ -23,14 +23,19 @@ struct Price {
 
 /// The plan with the input's memory options (ZeRO, recomputation), whatever it had before.
 /// Strategies need not apply them: the functions below do when they price a plan, and the caller of
-/// a strategy does with its result.
+/// a strategy does with its result. A plan whose replicas make no groups as the input's zero_group
+/// says is not grouped; no price is worse than its.
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
 /// The plan without memory options.
 [[nodiscard]] Plan without_memory_options(Plan plan);
 
+/// Throws InputError for `where` if the plan's replicas make no groups as the input says.
+void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_view where);
+
 /// A line for each memory option that the plan uses.
 [[nodiscard]] std::vector<std::string> memory_option_notes(const Network& network,
+                                                           const Cluster& cluster,
                                                            const Plan& plan);
 
 /// By device, of the plan with memory options.

@@ -77,6 +77,7 @@ struct StrategyOptions {
   std::optional<std::int64_t> budget{};  ///< plan evaluations that a search may spend
   std::uint64_t seed = 1;
   std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
+  ZeroGroup zero_group{};       ///< among how many of them
   Recompute recompute = Recompute::none;
   lowering::Headroom headroom{};  ///< memory that plans leave free
   Rounding rounding = Rounding::largest_remainder;

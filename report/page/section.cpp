@@ -32,6 +32,7 @@ BarKind bar_kind(const ExecDag& dag, OpId id) {
   }
   switch (dag.stream(id)) {
     case Stream::gradient:
+    case Stream::replicas:
       return BarKind::gradients;
     case Stream::pipeline:
     case Stream::pipeline_back:

@@ -93,6 +93,7 @@ Plan any_plan() {
     });
     layer.devices = any_list(device);
     layer.zero = {any_number(), any_list([] { return std::int64_t{any_number()}; })};
+    layer.zero.group = *rc::gen::element(ZeroGroup{}, ZeroGroup{0, true}, ZeroGroup{4, false});
     layer.recompute = *rc::gen::arbitrary<bool>();
     layer.sync.kind = any_of<Sync::Kind>(3);
     if (*rc::gen::arbitrary<bool>()) layer.sync.server = device();

@@ -298,8 +298,9 @@ TEST_CASE("zero: a pipeline's gradients stay whole until the last micro-batch") 
   for (const auto& [bucket, number] : times) CHECK(number == 1);
   const std::string whole =
       "gradients are not sharded, because a pipeline's micro-batches accumulate in them";
-  CHECK(strategies::memory_option_notes(zero.world.network, plan).at(0).find(whole) !=
-        std::string::npos);
+  CHECK(strategies::memory_option_notes(zero.world.network, zero.world.cluster, plan)
+            .at(0)
+            .find(whole) != std::string::npos);
 }
 
 TEST_CASE("zero: weights that several stages use stay whole") {

@@ -61,7 +61,8 @@ void check_owners(const World& world, const Plan& plan) {
   }
   by_layer.assign(all.begin(), all.end());
   std::vector<std::vector<Region>> regions(world.network.parameters.size());
-  for (const lowering::SyncGroup& group : lowering::sync_groups(world.network, plan, by_layer)) {
+  for (const lowering::SyncGroup& group :
+       lowering::sync_groups(world.network, world.cluster, plan, by_layer)) {
     CHECK_FALSE(group.devices.empty());
     for (const auto& [parameter, region] : group.contents) {
       std::vector<Region>& known = regions[parameter.index()];

@@ -200,7 +200,7 @@ TEST_CASE("layout: replicas in groups of other size get the first replica's sum"
   }
   std::size_t receivers = 0;
   for (const lowering::SyncGroup& group :
-       lowering::sync_groups(world.network, plan, {all.begin(), all.end()})) {
+       lowering::sync_groups(world.network, world.cluster, plan, {all.begin(), all.end()})) {
     CHECK(std::binary_search(group.devices.begin(), group.devices.end(), DeviceId{2}));
     if (group.mirrors.empty()) continue;
     CHECK(group.devices == std::vector{DeviceId{0}, DeviceId{2}});
