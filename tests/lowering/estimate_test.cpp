@@ -18,6 +18,7 @@
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/tiny_networks.hpp"
+#include "tests/support/zero_groups.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::testing {
@@ -47,6 +48,7 @@ std::size_t compare_with_list_schedules(std::uint64_t seeds, RandomPlan random) 
     for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       Plan plan = random(network, seed);
       if (seed % 3 == 1) plan = with_split_states(std::move(plan), seed);
+      if (seed % 6 == 1) plan = with_zero_groups(std::move(plan), network, cluster, seed);
       plan.schedule.blocking_sends = seed % 4 == 3;
       const double expected =
           list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
@@ -63,6 +65,14 @@ TEST_CASE("estimate: equals the list schedule of the lowered plan on random plan
   const std::size_t compared =
       compare_with_list_schedules(60, [](const Network& network, std::uint64_t seed) {
         return random_plan(network, 4, batch, seed);
+      });
+  CHECK(compared > 100);
+}
+
+TEST_CASE("estimate: equals the list schedule of replicas that split states in groups") {
+  const std::size_t compared =
+      compare_with_list_schedules(30, [](const Network& network, std::uint64_t seed) {
+        return random_replicated_plan(network, 4, batch, seed);
       });
   CHECK(compared > 100);
 }

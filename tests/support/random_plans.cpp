@@ -9,8 +9,13 @@ namespace {
 
 class Generator {
  public:
-  Generator(const Network& network, std::size_t gpus, std::int64_t batch, std::uint64_t seed)
-      : network_(network), gpus_(gpus), random_(seed), plan_(single_device_plan(network, batch)) {}
+  Generator(const Network& network, std::size_t gpus, std::int64_t batch, std::uint64_t seed,
+            bool replicates = false)
+      : network_(network),
+        gpus_(gpus),
+        random_(seed),
+        plan_(single_device_plan(network, batch)),
+        replicates_(replicates) {}
 
   Plan run() {
     plan_.schedule.micro_batches = static_cast<std::int32_t>(pick({1, 1, 2, 4}));
@@ -94,7 +99,13 @@ class Generator {
   void layer(LayerId id) {
     LayerPlan& plan = plan_.layers[id.index()];
     // Often like the layer before it, as real plans are.
-    if (id.index() > 0 && chance(3)) {
+    const bool by_all = replicates_ && !chance(3);
+    if (by_all) {
+      plan.cuts = {{Dim::sample, even_split(samples_, gpus_)}};
+      plan.devices.clear();
+      for (std::size_t d = 0; d < gpus_; ++d) plan.devices.emplace_back(d);
+      std::shuffle(plan.devices.begin(), plan.devices.end(), random_);
+    } else if (id.index() > 0 && chance(3)) {
       plan.devices = plan_.layers[id.index() - 1].devices;
       if (plan.devices.size() > 1 && plan.devices.size() <= gpus_) {
         plan.cuts = {{Dim::sample, sizes(samples_, plan.devices.size())}};
@@ -105,7 +116,7 @@ class Generator {
       grid(id, plan);
     }
     plan.recompute = chance(5);
-    if (chance(2)) {
+    if (!by_all && chance(2)) {
       plan.sync = {Sync::Kind::server, DeviceId{below(gpus_ + 1)}};
     } else {
       plan.sync.kind = Sync::Kind::ring;
@@ -211,6 +222,7 @@ class Generator {
   Plan plan_;
   std::int64_t samples_ = 1;
   bool tied_ = false;
+  bool replicates_ = false;
 };
 
 }  // namespace
@@ -229,6 +241,11 @@ Plan single_device_plan(const Network& network, std::int64_t batch) {
 
 Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch, std::uint64_t seed) {
   return Generator(network, gpus, batch, seed).run();
+}
+
+Plan random_replicated_plan(const Network& network, std::size_t gpus, std::int64_t batch,
+                            std::uint64_t seed) {
+  return Generator(network, gpus, batch, seed, true).run();
 }
 
 Plan random_interleaved_plan(const Network& network, std::size_t gpus, std::int64_t batch,

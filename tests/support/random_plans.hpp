@@ -19,6 +19,11 @@ namespace parsim::testing {
 [[nodiscard]] Plan random_plan(const Network& network, std::size_t gpus, std::int64_t batch,
                                std::uint64_t seed);
 
+/// A plan like those of random_plan, but all devices share most layers by sample, and sum their
+/// gradients by rings.
+[[nodiscard]] Plan random_replicated_plan(const Network& network, std::size_t gpus,
+                                          std::int64_t batch, std::uint64_t seed);
+
 /// A plan like those of random_plan, but a pipeline in interleaved 1F1B (interleaved_order): two or
 /// four of groups of devices, each with two or three stages if there are enough layers. `batch` is
 /// a multiple of four.
