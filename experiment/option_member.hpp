@@ -1,5 +1,5 @@
-// How options of the table set members of a Request, through a path of pointers to members. Private
-// to option_table.cpp.
+// How options of the table set members of a Request, through a path of pointers to members.
+// Private to option_table.cpp.
 #pragma once
 
 #include <fmt/format.h>

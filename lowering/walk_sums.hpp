@@ -209,8 +209,10 @@ void Walk<Sink>::sum(std::size_t s) {
   }
 }
 
-/// Within each ZeRO group after every micro-batch, or at the end; over the groups at the end: the
-/// two hops of MiCS (Zhang et al. 2022, section 3.4; FSDP2's set_requires_all_reduce).
+/// Within each ZeRO group after every micro-batch, or at the end; over the groups at the end, as
+/// in MiCS (Zhang et al. 2022, "2-hop gradient synchronization"; DeepSpeed,
+/// allreduce_mics_shard_grads). FSDP2 does so after set_requires_all_reduce, and without it sums
+/// over the groups every time, too (PyTorch pull request 126166).
 template <class Sink>
 void Walk<Sink>::sum_shares(std::size_t s, const std::vector<Op>& last) {
   const SyncGroup& group = parts_.sums[s]->group;

@@ -72,6 +72,11 @@ TEST_CASE("memory options: notes tell what is split and what is not") {
   };
   const std::string data = "simulate --strategy data", hybrid = "simulate --strategy hybrid";
   CHECK(note("--zero 3", data) == "zero: replicas shard optimizer states, gradients, weights");
+  CHECK(note("--zero 3 --zero-group 4", data) ==
+        "zero: replicas shard optimizer states, gradients, weights within groups of 4");
+  CHECK(note("--zero 3 --zero-group node", data) == note("--zero 3", data));
+  CHECK(note("--zero 3 --zero-group 1", data) ==
+        "zero: nothing is sharded, because ZeRO groups have one device");
   CHECK(note("--zero 2 --parts 1 --micro-batches 2 --budget 20", hybrid) ==
         "zero: replicas shard optimizer states, gradients");
   CHECK(note("--zero 1", "simulate --strategy model-even")

@@ -94,6 +94,7 @@ class Samples {
               {"--bucket", {"1MiB"}},
               {"--budget", {"7"}},
               {"--seed", {"3"}},
+              {"--zero-group", {"2", "--zero", "1"}},
               {"--headroom", {"10%"}},
               {"--costs", {"constant"}},
               {"--profile", {profile}},

@@ -124,9 +124,9 @@ TEST_CASE("json dag: what refers to nothing is refused with its place") {
   CHECK(refusal("\"device\": 1", "\"device\": -1") ==
         "d.json:/ops/0/device: -1; accepted: a whole number from 0 to 16777215");
   CHECK(refusal("\"group\": 0", "\"group\": 7") ==
-        "d.json:/ops/14/group: 7; accepted: a whole number from 0 to 0");
+        "d.json:/ops/15/group: 7; accepted: a whole number from 0 to 0");
   CHECK(refusal("\"shares\": 0", "\"shares\": 2") ==
-        "d.json:/ops/16/shares: 2; accepted: a whole number from 0 to 1");
+        "d.json:/ops/17/shares: 2; accepted: a whole number from 0 to 1");
   CHECK(refusal("\"region\": 2", "\"region\": 99") ==
         "d.json:/slices/2/region: 99; accepted: a whole number from 0 to 6");
   CHECK(refusal("{\"layer\": 1, \"out\": 0", "{\"layer\": 3, \"out\": 0") ==
@@ -158,17 +158,17 @@ TEST_CASE("json dag: what contradicts itself is refused") {
         "d.json:/slices/0/role: 'gradient'; accepted for parameters and buckets: weight, "
         "weight-gradient, optimizer-state");
   CHECK(refusal("\"does\": \"all-gather\"", "\"does\": \"all-reduce\"") ==
-        "d.json:/ops/16/shares: 0; accepted: none for all-reduce");
+        "d.json:/ops/17/shares: 0; accepted: none for all-reduce");
   CHECK(
       refusal("\"does\": \"all-gather\"", "\"does\": \"all-to-all\"") ==
-      "d.json:/ops/16/shares: shares with 2 regions and 0 needs; 2 and 2 for all-to-all in a group "
+      "d.json:/ops/17/shares: shares with 2 regions and 0 needs; 2 and 2 for all-to-all in a group "
       "of 2");
   CHECK(refusal("\"slice\": 2, \"target\": 2, \"add\"", "\"slice\": 2, \"target\": 1, \"add\"") ==
         "d.json:/ops/9/target: 1; accepted: a slice of the same region");
   CHECK(refusal("\"contraction\": [2, 6]", "\"contraction\": [6, 2]") ==
         "d.json:/works/0/contraction: ends before it begins; begin <= end");
   CHECK(refusal("\"time_ps\": 3500000", "\"time_ps\": 1000000000000001") ==
-        "d.json:/ops/19/time_ps: 1000000000000001; accepted: a whole number from 0 to "
+        "d.json:/ops/20/time_ps: 1000000000000001; accepted: a whole number from 0 to "
         "1000000000000000");
 }
 

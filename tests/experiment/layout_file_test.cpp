@@ -59,6 +59,10 @@ TEST_CASE("layout file: stages, groups, samples and what else it decides") {
   CHECK(file.micro_batches == 4);
   CHECK(file.schedule == strategies::PipelineSchedule::gpipe);
   CHECK(file.zero_stage == 1);
+  CHECK(!file.zero_group);
+  CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = 2")).zero_group == ZeroGroup{2, false});
+  CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = \"node\"")).zero_group ==
+        ZeroGroup{0, true});
   CHECK_FALSE(file.recompute.has_value());
   CHECK(file.samples == 4);
   REQUIRE(file.layout.stages.size() == 2);
@@ -96,10 +100,15 @@ TEST_CASE("layout file: networks without blocks are cut by the names of layers")
 TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
   CHECK(refusal("micro_batches", "micro_batch") ==
         "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "
-        "zero, recompute, shares, sends, stages; did you mean 'micro_batches'?");
+        "zero, zero_group, recompute, shares, sends, stages; did you mean 'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
   CHECK(refusal("zero = 1", "zero = 4") ==
         "l.toml:3:zero: 4 is out of range; accepted: a whole number from 0 to 3");
+  CHECK(refusal("zero = 1", "zero = 1\nzero_group = 0") ==
+        "l.toml:4:zero_group: the number 0; accepted: a whole number of 1 or more, or \"node\"");
+  CHECK(
+      refusal("zero = 1", "zero = 1\nzero_group = \"all\"") ==
+      "l.toml:4:zero_group: the string 'all'; accepted: a whole number of 1 or more, or \"node\"");
   CHECK(refusal("0-3", "0-4") ==
         "l.toml:11:stages.blocks: begins with block 4; accepted: stages that follow one another: "
         "block 5 comes next");
@@ -228,6 +237,21 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "parsim: --micro-batches: l.toml also sets it; accepted: one of the two\n");
   CHECK(error({"--zero", "0"}) ==
         "parsim: --zero: l.toml also sets it; accepted: one of the two\n");
+  CHECK(error({"--zero-group", "3"}) ==
+        "parsim: --zero-group: parameter 'block3.mlp.down.weights': groups of 3 among 2 devices "
+        "that sum its gradient; accepted: a number that divides 2, or node\n");
+  folder.write("l.toml", with(good, "zero = 1", "zero = 1\nzero_group = \"node\""));
+  CHECK(error({}) ==
+        "parsim: l.toml:zero_group: parameter 'wte.table': machines with 1 and 2 of the 3 devices "
+        "that sum its gradient; accepted: a number that divides 3, or as many devices on every "
+        "machine\n");
+  CHECK(error({"--zero-group", "2"}) ==
+        "parsim: --zero-group: l.toml also sets it; accepted: one of the two\n");
+  folder.write("l.toml", with(good, "zero = 1", "zero_group = 2"));
+  CHECK(error({}) ==
+        "parsim: l.toml:zero_group: unused without ZeRO; accepted: together with zero = 1 to 3, or "
+        "--zero\n");
+  folder.write("l.toml", good);
   CHECK(error({"--plan", "p.json"}) ==
         "parsim: --layout: given together with --plan; accepted: one of the two\n");
   CHECK(error({"--batch", "20"}) ==

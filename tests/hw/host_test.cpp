@@ -153,6 +153,33 @@ TEST_CASE("host: shares of several micro-batches' gradients add up") {
   }
 }
 
+TEST_CASE("host: groups of replicas sum the shares of their gradients") {
+  const Cluster cluster = star_of(4, "10 GB/s", "1us");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const Network network = tiny_network("residual");
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = 8;
+  input.zero_group = {2, false};
+  for (const std::int32_t stage : {1, 2, 3}) {
+    CAPTURE(stage);
+    input.zero_stage = stage;
+    Plan plan = strategies::with_memory_options(input, strategies::plan_data(input));
+    plan.batch = 16;
+    plan.schedule.micro_batches = 2;
+    for (RankList& list : plan.schedule.rank_lists) {
+      list.slots.push_back({0, 1, Direction::forward});
+      list.slots.push_back({0, 1, Direction::backward});
+    }
+    const ExecDag dag = lowering::lower(network, cluster, plan);
+    bool over = false;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      over = over || dag.stream(OpId{i}) == Stream::replicas;
+    }
+    CHECK(over);
+    CHECK(difference(dag) == "");
+  }
+}
+
 TEST_CASE("host: a device holds the optimizer's states of what it updates") {
   const Network network = tiny_network("windows");
   const Cluster cluster = star_of(4, "10 GB/s", "1us");

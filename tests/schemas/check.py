@@ -53,7 +53,8 @@ OUTPUTS = [
     ('plan', 0, ['plan', *SMALL, '--strategy', 'layer-wise', '-o', 'plan.json', '--dag', 'dag.json',
                  '--json']),
     ('plan', 0, ['plan', *SMALL, '--strategy', 'model', '--dag', 'model.json', '--json']),
-    ('plan', 0, ['plan', *SMALL, '--strategy', 'data', '--dag', 'data.json', '--json']),
+    ('plan', 0, ['plan', *SMALL, '--strategy', 'data', '--zero', '2', '--zero-group', '2', '--dag',
+                 'data.json', '-o', 'groups.json', '--json']),
     ('plan', 0, ['plan', *SMALL, '--strategy', 'pipeline', '-o', 'pipeline.json', '--json']),
     ('simulate', 0, ['simulate', *SMALL, '--plan', 'plan.json', '--jitter', '5%', '--straggler',
                      'gpu0=2', '--json']),
@@ -85,6 +86,7 @@ OUTPUTS = [
 FILES = [
     ('plan-file', 'plan.json'),
     ('plan-file', 'pipeline.json'),
+    ('plan-file', 'groups.json'),
     ('dag-file', 'dag.json'),
     ('dag-file', 'model.json'),
     ('dag-file', 'data.json'),
