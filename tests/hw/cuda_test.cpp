@@ -20,6 +20,7 @@
 #include "tests/support/random_plans.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/tiny_networks.hpp"
+#include "tests/support/zero_groups.hpp"
 
 namespace parsim::testing {
 namespace {
@@ -90,6 +91,32 @@ TEST_CASE("cuda: any valid plan computes the host's numbers, on several GPUs wit
     CAPTURE(seed);
     CHECK(hw::CudaExecutor({}).check(dag) == "");
   }
+}
+
+TEST_CASE("cuda: replicas that split states in groups compute the host's numbers") {
+  const std::vector<Network> networks = tiny_networks();
+  int grouped = 0;
+  for (std::uint64_t seed = 200; seed < 240; ++seed) {
+    const Network& network = networks[seed % networks.size()];
+    if (!runs_on_hardware(network)) continue;
+    const bool parts = seed % 4 < 2;
+    const Emulated machine({.gpus = parts ? 1 : 4, .seed = static_cast<unsigned>(seed)});
+    const Cluster cluster = star_of(4, "10 GB/s", "1us");
+    Plan plan = with_split_states(random_replicated_plan(network, 4, 8, seed), seed);
+    plan = with_zero_groups(std::move(plan), network, cluster, seed);
+    for (LayerPlan& layer : plan.layers) layer.sync = {};  // no server beside the four
+    const ExecDag dag = lowering::lower(network, cluster, plan);
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      if (dag.stream(OpId{i}) != Stream::replicas) continue;
+      ++grouped;
+      break;
+    }
+    CAPTURE(network.name);
+    CAPTURE(seed);
+    CHECK(hw::CudaExecutor(parts ? std::vector{32, 16, 16, 8} : std::vector<int>{}).check(dag) ==
+          "");
+  }
+  CHECK(grouped > 5);
 }
 
 TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for each device") {
