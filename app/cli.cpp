@@ -30,6 +30,7 @@ struct VerbParser {
   const Verb* verb = nullptr;
   CLI::App* app = nullptr;
   std::vector<std::string> words;  ///< empty: not given
+  std::vector<std::string> more;   ///< of a word that repeats, all of them
   std::map<std::string, std::vector<std::string>, std::less<>> values;
   std::map<std::string, bool, std::less<>> flags;
 };
@@ -49,10 +50,10 @@ void declare(CLI::App& program, VerbParser& parser) {
   parser.app->footer(fmt::format("Example: {}", verb.example));
   parser.words.resize(verb.words.size());
   for (std::size_t i = 0; i < verb.words.size(); ++i) {
-    parser.app
-        ->add_option(std::string(verb.words[i].name), parser.words[i],
-                     std::string(verb.words[i].help))
-        ->type_name("");
+    const std::string name(verb.words[i].name), help(verb.words[i].help);
+    CLI::Option* word = verb.words[i].repeats ? parser.app->add_option(name, parser.more, help)
+                                              : parser.app->add_option(name, parser.words[i], help);
+    word->type_name("");
   }
   parser.app->set_help_flag();
   for (const experiment::Option* option : options_of(verb)) {
@@ -132,11 +133,13 @@ experiment::Arguments arguments_of(const VerbParser& parser) {
   if (!extras.empty()) refuse_extra(verb, unknown != extras.end() ? *unknown : extras.front());
   experiment::Arguments arguments{std::string(verb.name), {}, {}};
   for (std::size_t i = 0; i < verb.words.size(); ++i) {
-    if (parser.words[i].empty()) {
+    const std::vector<std::string> one(parser.words[i].empty() ? 0 : 1, parser.words[i]);
+    const std::vector<std::string>& given = verb.words[i].repeats ? parser.more : one;
+    if (given.empty()) {
       throw InputError(verb.name, fmt::format("{} is missing", verb.words[i].name),
                        fmt::format("accepted: {}", verb.words[i].help));
     }
-    arguments.words.push_back(parser.words[i]);
+    arguments.words.insert(arguments.words.end(), given.begin(), given.end());
   }
   for (const auto& [flag, texts] : parser.values) {
     if (texts.empty()) continue;

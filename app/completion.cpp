@@ -69,7 +69,7 @@ std::string bash_completion() {
       join(names, " "));
   for (const experiment::Option& option : experiment::options()) {
     if (option.placeholder().empty()) continue;
-    const bool files = option.value.find("FILE") != std::string_view::npos;
+    const bool files = option.value.find("FILE") != std::string_view::npos || option.value == "DIR";
     out += fmt::format(
         "    {}) mapfile -t COMPREPLY < <(compgen {}-W '{}' -- \"$word\"); return ;;\n",
         option.rules.long_name.empty() ? std::string(option.flag)

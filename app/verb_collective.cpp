@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "experiment/collective.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/request.hpp"
+#include "report/result_text.hpp"
 #include "report/runs.hpp"
 #include "sim/communication_sources.hpp"
 #include "sim/nccl.hpp"
@@ -57,25 +57,49 @@ struct CollectiveRow {
   sim::CollectiveRun run;
 };
 
+struct SizeRow {
+  CollectiveRow row{};
+  std::optional<sim::Engine> engine{};
+};
+void fields(auto& visit, json::Of<SizeRow> auto& row) {
+  visit("size_bytes", row.row.time.size.value, report::any_count);
+  visit("time_s", row.row.time.time.count(), report::any_count);
+  visit("algbw_bytes_per_s", row.row.time.algorithm_rate.value, report::any_count);
+  visit("busbw_bytes_per_s", row.row.time.bus_rate.value, report::any_count);
+  visit("algorithm", row.row.run.algorithm);
+  visit("protocol", row.row.run.protocol);
+  visit("engine", row.engine, json::Rule("null with --fidelity analytic", "auto"));
+}
+struct CollectiveResults {
+  std::size_t devices = 0;
+  std::vector<SizeRow> results{};
+  report::InputsText inputs{};
+};
+void fields(auto& visit, json::Of<CollectiveResults> auto& rows) {
+  visit("devices", rows.devices, json::Rule({2, json::any_integer.most}, "that take part"));
+  visit("results", rows.results, "one of each size");
+  visit("version", report::version());
+  visit("inputs", rows.inputs);
+}
+
 report::Document report(const experiment::Request& request, const Cluster& cluster,
                         std::size_t devices, const sim::SimOptions& options,
                         const std::vector<CollectiveRow>& rows) {
   const std::string& kind = request.collective.kind;
-  nlohmann::ordered_json json{{"devices", devices}, {"results", nlohmann::ordered_json::array()}};
+  CollectiveResults all{devices, {}, report::inputs_of(request)};
+  const bool analytic = options.fidelity == sim::Fidelity::analytic;
+  const std::string engine(analytic ? "" : to_text(options.engine));
   for (const auto& [row, run] : rows) {
-    json["results"].push_back({{"size_bytes", row.size.value},
-                               {"time_s", row.time.count()},
-                               {"algbw_bytes_per_s", row.algorithm_rate.value},
-                               {"busbw_bytes_per_s", row.bus_rate.value},
-                               {"algorithm", run.algorithm},
-                               {"protocol", run.protocol}});
+    all.results.push_back(
+        {{row, run}, analytic ? std::nullopt : std::optional<sim::Engine>(options.engine)});
   }
   report::Document document;
   document.head = {fmt::format("{} over {} devices of {}: {}", kind, devices, cluster.name,
                                experiment::communication_model(options, cluster))};
   // Fixed units, as nccl-tests prints them: the rows span nine orders of magnitude.
   report::Table table;
-  std::vector<report::TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols;
+  std::vector<report::TableCell> sizes, times, algorithm_rates, bus_rates, algorithms, protocols,
+      engines;
   for (const auto& [row, run] : rows) {
     sizes.push_back(report::TableCell::word(fmt::format("{}", row.size.value)));
     times.push_back(scaled(row.time.count(), 1e-6));
@@ -83,6 +107,7 @@ report::Document report(const experiment::Request& request, const Cluster& clust
     bus_rates.push_back(scaled(row.bus_rate.value, 1e9));
     algorithms.push_back(report::TableCell::word(run.algorithm));
     protocols.push_back(report::TableCell::word(run.protocol));
+    engines.push_back(report::TableCell::word(engine));
   }
   report::add_column(table, {"size [B]", "size_bytes"}, std::move(sizes));
   report::add_column(table, {"time [us]", "time_s"}, std::move(times));
@@ -90,6 +115,8 @@ report::Document report(const experiment::Request& request, const Cluster& clust
   report::add_column(table, {"busbw [GB/s]", "busbw_bytes_per_s"}, std::move(bus_rates));
   report::add_column(table, {"algorithm", "algorithm", false}, std::move(algorithms));
   report::add_column(table, {"protocol", "protocol", false}, std::move(protocols));
+  report::add_column(table, {"engine", "engine", false, report::Audience::programs},
+                     std::move(engines));
   document.tables = {std::move(table)};
   document.notes = {"self-checks passed at every size"};
   if (options.collectives == sim::CollectiveCost::measured &&
@@ -97,7 +124,7 @@ report::Document report(const experiment::Request& request, const Cluster& clust
     document.warnings = {
         fmt::format("no measured times of {} over {}: NCCL's model instead", kind, devices)};
   }
-  document.json = report::with_inputs(json.dump(2), request);
+  document.json = report::result_text(all);
   return document;
 }
 
@@ -115,6 +142,10 @@ void check_messages(const sim::SimOptions& options) {
 }
 
 }  // namespace
+
+std::string collective_schema() {
+  return json::schema_of_file<CollectiveResults>("What parsim collective --json prints");
+}
 
 const std::vector<std::string>& collective_words() {
   static const std::vector<std::string> words = [] {

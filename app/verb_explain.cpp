@@ -1,12 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/critical_chain.hpp"
 #include "core/errors.hpp"
@@ -14,6 +15,7 @@
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
+#include "report/result_text.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::app {
@@ -140,44 +142,99 @@ report::Table table_of_layers(const experiment::Experiment& experiment, const Pl
   return table;
 }
 
+struct ChainRow {
+  Share share{};
+};
+void fields(auto& visit, json::Of<ChainRow> auto& row) {
+  visit("work", row.share.what);
+  visit("time_s", row.share.time);
+  visit("operations", row.share.operations, report::any_count);
+}
+
+struct LayerRow {
+  std::string layer{}, split{};
+  std::vector<std::string> devices{};
+  Seconds work{};
+  std::optional<std::string> alternative{};
+  std::optional<Seconds> alternative_step{};
+};
+void fields(auto& visit, json::Of<LayerRow> auto& row) {
+  visit("layer", row.layer);
+  visit("split", row.split);
+  visit("devices", row.devices);
+  visit("work_s", row.work);
+  visit("alternative", row.alternative);
+  visit("alternative_step_s", row.alternative_step);
+}
+
+struct ExplainRow {
+  std::string strategy{}, network{}, cluster{};
+  std::int64_t batch = 0;
+  Seconds step{};
+  experiment::StepInterval interval{};
+  std::vector<report::CalibratedRow> calibrated_by{};
+  lowering::Verdict verdict{};
+  Seconds estimated{};
+  std::optional<Seconds> on_faster_links{};
+  std::vector<ChainRow> chain{};
+  std::vector<LayerRow> layers{};
+  std::vector<std::string> notes{};
+  report::InputsText inputs{};
+};
+void fields(auto& visit, json::Of<ExplainRow> auto& row) {
+  visit("strategy", row.strategy);
+  visit("network", row.network);
+  visit("cluster", row.cluster);
+  visit("batch", row.batch, report::from_one);
+  visit("step_time_s", row.step);
+  visit("interval_s", std::array{row.step * row.interval.low, row.step * row.interval.high},
+        "90 % of measured steps are expected in it");
+  visit("calibrated_by", row.calibrated_by, "rows of --calibrate-with that apply to the run");
+  visit("fits", row.verdict != lowering::Verdict::over, "verdict is not over");
+  visit("verdict", row.verdict, "tight: above 90 % of what headroom leaves");
+  visit("estimated_step_time_s", row.estimated);
+  visit("faster_links_step_s", row.on_faster_links,
+        "simulated with every link twice as fast; longer than step_time_s: an anomaly");
+  visit("chain", row.chain, "time that the step waits, by kind");
+  visit("layers", row.layers);
+  visit("notes", row.notes);
+  visit("version", report::version());
+  visit("inputs", row.inputs);
+}
+
 std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                     const experiment::Run& run, const std::vector<Share>& shares,
                     const experiment::Explanation& explanation,
                     std::optional<Seconds> on_faster_links) {
-  using Json = nlohmann::ordered_json;
-  Json json{
-      {"strategy", plan.strategy},
-      {"network", experiment.network.name},
-      {"cluster", experiment.cluster.name},
-      {"batch", plan.batch},
-      {"step_time_s", run.result.step_time.count()},
-      {"fits", run.result.fits()},
-      {"verdict", to_text(run.result.verdict())},
-      {"estimated_step_time_s", explanation.step.count()},
-      {"faster_links_step_s", on_faster_links ? Json(on_faster_links->count()) : Json(nullptr)},
-      {"chain", Json::array()},
-      {"layers", Json::array()},
-      {"notes", plan.notes}};
-  for (const Share& share : shares) {
-    json["chain"].push_back(
-        {{"work", share.what}, {"time_s", share.time.count()}, {"operations", share.operations}});
-  }
+  ExplainRow row{plan.strategy,
+                 experiment.network.name,
+                 experiment.cluster.name,
+                 plan.batch,
+                 run.result.step_time,
+                 run.result.interval,
+                 report::calibrated_rows(experiment),
+                 run.result.verdict(),
+                 explanation.step,
+                 on_faster_links,
+                 {},
+                 {},
+                 plan.notes,
+                 {report::inputs_json(experiment)}};
+  for (const Share& share : shares) row.chain.push_back({share});
   for (const experiment::LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
-    Json devices = Json::array();
-    for (const DeviceId device : layer.devices) devices.push_back(experiment.cluster[device].name);
-    Json row{{"layer", experiment.network[reason.layer].name},
-             {"split", experiment::split_text(layer)},
-             {"devices", devices},
-             {"work_s", reason.work.count()}};
-    const bool none = reason.alternative.empty();
-    row["alternative"] = none ? Json(nullptr) : Json(reason.alternative);
-    row["alternative_step_s"] = none ? Json(nullptr) : Json(reason.alternative_step.count());
-    json["layers"].push_back(std::move(row));
+    LayerRow& added = row.layers.emplace_back();
+    added.layer = experiment.network[reason.layer].name;
+    added.split = experiment::split_text(layer);
+    for (const DeviceId device : layer.devices) {
+      added.devices.push_back(experiment.cluster[device].name);
+    }
+    added.work = reason.work;
+    if (reason.alternative.empty()) continue;
+    added.alternative = reason.alternative;
+    added.alternative_step = reason.alternative_step;
   }
-  json["version"] = report::version();
-  json["inputs"] = Json::parse(report::inputs_json(experiment));
-  return json.dump(2);
+  return report::result_text(row);
 }
 
 /// Leaves the layers with the most work, in their order; ties go to earlier ones.
@@ -196,7 +253,8 @@ void keep_top(std::vector<experiment::LayerReason>& layers, std::size_t top) {
 }  // namespace
 
 Outcome run_explain(const experiment::Arguments& arguments) {
-  const experiment::Request request = experiment::make_request(arguments);
+  experiment::Request request = experiment::make_request(arguments);
+  fit_measured_steps(request);
   if (request.strategies.size() > 1) {
     throw InputError("--strategy", fmt::format("given {} times", request.strategies.size()),
                      "accepted: one name");
@@ -207,7 +265,7 @@ Outcome run_explain(const experiment::Arguments& arguments) {
                                            ? &strategies::strategy(name, "--strategy")
                                            : nullptr;
   const experiment::Experiment experiment(request);
-  std::vector<Plan> others;
+  experiment::Planner planner(experiment);
   experiment::Progress progress(strategies::all().size(), arguments.has("--quiet"));
   const std::size_t devices = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
@@ -225,14 +283,15 @@ Outcome run_explain(const experiment::Arguments& arguments) {
     }
     progress.next(row.name);
     try {
-      others.push_back(experiment::make_plan(experiment, row, {}, &progress).plan);
+      (void)planner.plan(row, &progress);
     } catch (const InputError&) {  // no plan for this input
     }
   }
+  const std::vector<Plan> others = planner.known();
   if (chosen != nullptr) progress.next(chosen->name);
   const experiment::Planned planned =
       chosen == nullptr ? experiment::Planned{*experiment.plan, experiment.preparation, {}}
-                        : experiment::make_plan(experiment, *chosen, others, &progress);
+                        : planner.plan(*chosen, &progress);
   if (chosen != nullptr) experiment::check_used(request, experiment.network, {planned.plan});
   const experiment::Run run = experiment::run_plan(experiment, planned);
   const std::vector<Share> shares = shares_of_chain(run, experiment.cluster);
@@ -244,9 +303,11 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   document.tables = {table_of_chain(shares, run.result.step_time),
                      table_of_layers(experiment, planned.plan, explanation)};
   document.head.push_back(fmt::format(
-      "{}: step {:.4g} ms {}, {:.4g} ms estimated", planned.plan.strategy,
+      "{}: step {:.4g} ms {} (90 %: {:.4g} to {:.4g}), {:.4g} ms estimated", planned.plan.strategy,
       run.result.step_time.count() * 1e3,
       experiment.request.sim.fidelity == sim::Fidelity::analytic ? "in closed form" : "simulated",
+      run.result.step_time.count() * run.result.interval.low * 1e3,
+      run.result.step_time.count() * run.result.interval.high * 1e3,
       explanation.step.count() * 1e3));
   document.notes.push_back(
       "work: forward and backward of the layer's slowest device; step with it: estimated, if this "
@@ -284,6 +345,10 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   document.csv_table = 1;
   document.json = json_of(experiment, planned.plan, run, shares, explanation, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
+}
+
+std::string explain_schema() {
+  return json::schema_of_file<ExplainRow>("What parsim explain --json prints");
 }
 
 }  // namespace parsim::app

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
@@ -32,8 +31,6 @@ using experiment::Answer;
 using experiment::Arguments;
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// A network and strategy on the machine, planned.
 struct HardwareCase {
@@ -183,14 +180,11 @@ Calibrated calibrated_cases(const Arguments& arguments, const experiment::Hardwa
   return out;
 }
 
-struct Measured {
-  validation::Validation validation;
-  Json classes = Json::array(), probes = Json::array();
-};
-
-Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurements& measurements,
-                       std::vector<validation::Unresolved> unresolved) {
-  Measured out;
+report::MeasuredValidation compare_cases(const std::vector<HardwareCase>& cases,
+                                         const Measurements& measurements,
+                                         std::vector<validation::Unresolved> unresolved) {
+  report::MeasuredValidation out;
+  out.machine = measurements.machine;
   std::vector<validation::Claim> claims;
   std::map<std::pair<std::string, std::string>, double> predictions;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -212,16 +206,9 @@ Measured compare_cases(const std::vector<HardwareCase>& cases, const Measurement
         validation::class_times(one.run.dag, one.run.timeline, run.timeline);
     claim.reason = validation::largest_gap(times);
     for (const auto& [name, both] : times) {
-      out.classes.push_back({{"set", one.network},
-                             {"case", one.strategy},
-                             {"class", name},
-                             {"predicted_s", both.first.count()},
-                             {"measured_s", both.second.count()}});
+      out.classes.push_back({one.network, one.strategy, name, both.first, both.second});
     }
-    out.probes.push_back({{"measured_low_s", run.step.low.count()},
-                          {"measured_high_s", run.step.high.count()},
-                          {"samples", run.step.samples},
-                          {"with_events_s", run.step_with_events.median.count()}});
+    out.steps.push_back({run.step, run.step_with_events.median});
     claims.push_back(std::move(claim));
   }
   out.validation = validation::validate_claims(
@@ -248,25 +235,15 @@ std::vector<report::BothTimelines> both_timelines(const std::vector<HardwareCase
   return steps;
 }
 
-std::string hardware_json(const Measured& measured, const Machine& machine,
-                          const std::string& refusal) {
-  Json json = Json::parse(report::validation_json(measured.validation, false));
-  for (std::size_t i = 0; i < measured.probes.size(); ++i) {
-    Json& row = json["rows"][i];
-    row["measured"] = row["expected"];
-    row.update(measured.probes[i]);
-  }
-  json["classes"] = measured.classes;
-  json["hardware"] = refusal.empty()
-                         ? Json{{"backend", machine.backend}, {"name", machine.name}}
-                         : Json{{"backend", nullptr}, {"name", nullptr}, {"reason", refusal}};
-  return json.dump(2);
+report::InputsText inputs_of(const Arguments& arguments) {
+  return report::inputs_of(experiment::read_options(arguments));
 }
 
 template <class Value>
 Outcome refused(const Arguments& arguments, const Answer<Value>& answer) {
   const std::string& reason = answer.refusal;
-  Measured nothing;
+  report::MeasuredValidation nothing;
+  nothing.refusal = reason;
   std::vector<std::string> networks = arguments.texts("--network");
   if (networks.empty()) networks.emplace_back("alexnet");
   for (const std::string& network : networks) {
@@ -277,7 +254,7 @@ Outcome refused(const Arguments& arguments, const Answer<Value>& answer) {
   Outcome outcome;
   outcome.document.head = {"nothing was measured: " + reason};
   outcome.document.tables = {report::measured_rows({})};
-  outcome.document.json = hardware_json(nothing, {}, reason);
+  outcome.document.json = report::measured_json(nothing, inputs_of(arguments));
   outcome.exit_code = answer.exit_code;
   return outcome;
 }
@@ -304,7 +281,31 @@ void add_machine_facts(const Profile& profile, std::vector<std::string>& lines) 
                                 : "slowdown by interference: " + join(texts));
 }
 
+/// The profile written, or why there is none.
+struct CalibrateRow {
+  std::optional<std::string> path{};
+  Profile profile{};
+  std::optional<std::string> reason{};
+  report::InputsText inputs{};
+};
+void fields(auto& visit, json::Of<CalibrateRow> auto& row) {
+  const auto count = [&](const auto& list) {
+    return row.path ? std::optional(list.size()) : std::nullopt;
+  };
+  visit("profile", row.path);
+  visit("kernels", count(row.profile.kernels), report::any_count);
+  visit("memory", count(row.profile.memory), report::any_count);
+  visit("messages", count(row.profile.messages), report::any_count);
+  visit("reason", row.reason);
+  visit("version", report::version());
+  visit("inputs", row.inputs);
+}
+
 }  // namespace
+
+std::string calibrate_schema() {
+  return json::schema_of_file<CalibrateRow>("What parsim calibrate --json prints");
+}
 
 Outcome run_validate_hardware(const Arguments& arguments) {
   for (const std::string_view flag :
@@ -329,7 +330,7 @@ Outcome run_validate_hardware(const Arguments& arguments) {
   const Answer<Measurements> measurements =
       experiment::measure_on_hardware(hardware, dags_of(cases));
   if (!measurements.value) return refused(arguments, measurements);
-  const Measured measured = compare_cases(cases, *measurements.value, unresolved);
+  const report::MeasuredValidation measured = compare_cases(cases, *measurements.value, unresolved);
 
   Outcome outcome;
   report::Document& document = outcome.document;
@@ -351,7 +352,7 @@ Outcome run_validate_hardware(const Arguments& arguments) {
   document.notes.emplace_back(
       "largest difference: the class of operations whose times, added up over all devices, differ "
       "most");
-  document.json = hardware_json(measured, measurements.value->machine, {});
+  document.json = report::measured_json(measured, inputs_of(arguments));
   if (arguments.has("--report")) {
     outcome.timelines = report::draw_both(both_timelines(cases, *measurements.value),
                                           measurements.value->machine.cluster);
@@ -377,12 +378,8 @@ Outcome run_calibrate(const Arguments& arguments) {
   report::Document& document = outcome.document;
   const auto refuse = [&](const auto& answer) {
     document.head = {"nothing was measured: " + answer.refusal};
-    const Json json{{"profile", nullptr},
-                    {"kernels", nullptr},
-                    {"memory", nullptr},
-                    {"messages", nullptr},
-                    {"reason", answer.refusal}};
-    document.json = report::with_inputs(json.dump(2), request);
+    document.json =
+        report::result_text(CalibrateRow{{}, {}, answer.refusal, report::inputs_of(request)});
     outcome.exit_code = answer.exit_code;
   };
   const Answer<Machine> here = experiment::probe_hardware(hardware);
@@ -407,12 +404,8 @@ Outcome run_calibrate(const Arguments& arguments) {
     document.notes.push_back(
         fmt::format("not planned: {}: {}: {}", item.set, item.name, item.reason));
   }
-  const Json json{{"profile", path},
-                  {"kernels", profile.value->kernels.size()},
-                  {"memory", profile.value->memory.size()},
-                  {"messages", profile.value->messages.size()},
-                  {"reason", nullptr}};
-  document.json = report::with_inputs(json.dump(2), request);
+  document.json =
+      report::result_text(CalibrateRow{path, *profile.value, {}, report::inputs_of(request)});
   return outcome;
 }
 

@@ -1,12 +1,19 @@
-// JSON Schemas of everything that parsim writes or reads as JSON (report/schemas/).
+// JSON Schemas of everything that parsim writes or reads as JSON: of files from their lists of
+// fields (core/json_fields.hpp), of reports from report/schemas/.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "app/verbs.hpp"
+#include "core/json.hpp"
+#include "experiment/layout_file.hpp"
 #include "report/embedded.hpp"
+#include "report/runs.hpp"
+#include "report/validation.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::app {
 
@@ -16,6 +23,26 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view schema_folder = "report/schemas/", schema_ending = ".json",
                            schema_shared = "definitions";
+
+/// Schemas that follow from lists of fields.
+struct ListedSchema {
+  std::string_view name;
+  std::string (*text)();
+};
+constexpr std::array<ListedSchema, 14> listed_schemas{{{"calibrate", calibrate_schema},
+                                                       {"cluster-file", topologies::cluster_schema},
+                                                       {"collective", collective_schema},
+                                                       {"compare", report::compare_schema},
+                                                       {"dag-file", dag_schema},
+                                                       {"explain", explain_schema},
+                                                       {"layout-file", experiment::layout_schema},
+                                                       {"machine-file", machine_schema},
+                                                       {"measurements-file", measurements_schema},
+                                                       {"plan", report::plan_summary_schema},
+                                                       {"plan-file", plan_schema},
+                                                       {"profile-file", profile_schema},
+                                                       {"simulate", report::simulate_schema},
+                                                       {"validate", report::validation_schema}}};
 
 /// "compare" of "report/schemas/compare.json"; "" of other files.
 std::string_view name_of_schema(std::string_view path) {
@@ -29,6 +56,45 @@ Json schema_file(std::string_view name) {
     if (name_of_schema(file.path) == name) return Json::parse(file.text);
   }
   throw BrokenInvariant("every name of a schema has a file");
+}
+
+/// The files write a key once: an object has the properties listed and no others, and requires
+/// those whose names do not end in "?", unless "additionalProperties" says otherwise; "extends"
+/// names a definition whose properties come first.
+// NOLINTNEXTLINE(misc-no-recursion): as deep as our own files
+Json expanded(const Json& schema, const Json& definitions) {
+  if (schema.is_array()) {
+    Json list = Json::array();
+    for (const Json& inner : schema) list.push_back(expanded(inner, definitions));
+    return list;
+  }
+  if (!schema.is_object()) return schema;
+  const bool object = schema.contains("properties");
+  Json result = Json::object();
+  for (const auto& [key, inner] : schema.items()) {
+    if (key == "enum" || key == "const") {
+      result[key] = inner;
+    } else if (key != "extends" && (!object || (key != "properties" && key != "required"))) {
+      result[key] = expanded(inner, definitions);
+    }
+  }
+  if (!object) return result;
+  Json properties = Json::object();
+  if (schema.contains("extends")) {
+    properties = definitions.at(schema["extends"].get<std::string>()).at("properties");
+  }
+  properties.update(schema["properties"]);
+  if (!schema.contains("type")) result["type"] = "object";
+  result["properties"] = Json::object();
+  result["required"] = schema.value("required", Json::array());
+  for (const auto& [key, inner] : properties.items()) {
+    const bool optional = key.ends_with('?');
+    const std::string name = key.substr(0, key.size() - (optional ? 1 : 0));
+    result["properties"][name] = expanded(inner, definitions);
+    if (!optional) result["required"].push_back(name);
+  }
+  if (!schema.contains("additionalProperties")) result["additionalProperties"] = false;
+  return result;
 }
 
 /// Names of the definitions that a schema refers to.
@@ -80,12 +146,23 @@ void add_options(Json& inputs, std::string_view verb) {
   }
 }
 
+Json own_schema(std::string_view name, const Json& shared) {
+  for (const ListedSchema& listed : listed_schemas) {
+    if (listed.name == name) return Json::parse(listed.text());
+  }
+  return expanded(schema_file(name), shared);
+}
+
 /// The schema with the definitions that it needs, so that it stands alone.
 Json whole_schema(std::string_view name) {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"$id", fmt::format("urn:parsim:{}", name)}};
-  schema.update(schema_file(name));
-  Json definitions = schema_file(schema_shared);
+  const Json shared = schema_file(schema_shared);
+  schema.update(own_schema(name, shared));
+  Json definitions = Json::object();
+  for (const auto& [key, definition] : shared.items()) {
+    definitions[key] = expanded(definition, shared);
+  }
   add_options(definitions["inputs"], name);
   std::set<std::string> needed, known;
   collect_references(schema, needed);
@@ -108,6 +185,8 @@ const std::vector<std::string>& schema_names() {
       const std::string_view name = name_of_schema(file.path);
       if (!name.empty() && name != schema_shared) found.emplace_back(name);
     }
+    for (const ListedSchema& listed : listed_schemas) found.emplace_back(listed.name);
+    std::sort(found.begin(), found.end());
     return found;
   }();
   return names;

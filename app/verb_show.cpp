@@ -39,8 +39,11 @@ report::Document show_network(const experiment::Arguments& arguments) {
   if (form == "simgrid") {
     throw InputError("--format", "'simgrid' of a network", "accepted: with show cluster");
   }
-  document.head = {fmt::format("{}: {} layers, {} parameters, {} GFLOP forward per sample",
+  const std::int64_t active = active_parameter_count(network);
+  const bool experts = active != parameter_count(network);
+  document.head = {fmt::format("{}: {} layers, {} parameters{}, {} GFLOP forward per sample",
                                network.name, network.layers.size(), parameter_count(network),
+                               experts ? fmt::format(" ({} active)", active) : "",
                                three_digits(forward_flops_per_sample(network).value / 1e9))};
   std::vector<std::string> names, kinds, shapes;
   std::vector<double> parameters, flops;
@@ -66,6 +69,7 @@ report::Document show_network(const experiment::Arguments& arguments) {
   document.json = json_text({{"name", network.name},
                              {"layers", network.layers.size()},
                              {"parameters", parameter_count(network)},
+                             {"active_parameters", active},
                              {"forward_flops_per_sample", forward_flops_per_sample(network).value},
                              {"warnings", network.warnings}});
   return document;

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "core/json.hpp"
@@ -16,6 +17,7 @@
 #include "report/page/report_file.hpp"
 #include "report/runs.hpp"
 #include "report/trace.hpp"
+#include "sim/smpi.hpp"
 
 namespace parsim::app {
 
@@ -40,7 +42,7 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
   if (strategy == nullptr) return {*experiment.plan, experiment.preparation};
   experiment::Progress progress(1, quiet);
   progress.next(strategy->name);
-  experiment::Planned planned = experiment::make_plan(experiment, *strategy, {}, &progress);
+  experiment::Planned planned = experiment::make_plan(experiment, *strategy, &progress);
   experiment::check_used(experiment.request, experiment.network, {planned.plan});
   return planned;
 }
@@ -49,6 +51,7 @@ experiment::Planned chosen_plan(const experiment::Experiment& experiment,
 
 Outcome run_simulate(const experiment::Arguments& arguments) {
   experiment::Request request = experiment::make_request(arguments);
+  fit_measured_steps(request);
   const experiment::HardwareRequest hardware = experiment::hardware_request(request);
   const strategies::Strategy* strategy =
       request.plan_file.empty() ? &only_strategy(request) : nullptr;
@@ -96,37 +99,70 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 
+namespace {
+
+void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
+  const auto write = [&](const std::string& name, const std::string& content) {
+    experiment::OutputFile(folder + "/" + name, "--smpi").commit(content);
+  };
+  std::string names;
+  for (std::size_t r = 0; r < replay.traces.size(); ++r) {
+    const std::string name = fmt::format("rank{}.txt", r);
+    write(name, replay.traces[r]);
+    names += name + '\n';
+  }
+  write("platform.xml", replay.platform);
+  write("hostfile", replay.hostfile);
+  write("traces.txt", names);
+}
+
+}  // namespace
+
 Outcome run_plan_verb(const experiment::Arguments& arguments) {
   const experiment::Request request = experiment::make_request(arguments);
   const strategies::Strategy& strategy = only_strategy(request);
-  const std::string plan_path = arguments.text("-o").value_or("");
-  const std::string dag_path = arguments.text("--dag").value_or("");
+  report::PlanFiles files{arguments.text("-o").value_or(""), arguments.text("--dag").value_or(""),
+                          arguments.text("--smpi").value_or("")};
   for (const std::string_view flag : {"-o", "--dag"}) {
     if (arguments.text(flag) == "") {
       throw InputError(flag, "the name is empty", "accepted: the name of a file to write");
     }
   }
-  if (arguments.has("-o") && plan_path == dag_path) {
-    throw InputError("--dag", fmt::format("'{}' is also the file of -o", dag_path),
+  if (arguments.has("-o") && files.plan == files.dag) {
+    throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
                      "accepted: another name");
   }
   std::optional<experiment::OutputFile> plan_file;
   std::optional<experiment::OutputFile> dag_file;
-  if (arguments.has("-o")) plan_file.emplace(plan_path, "-o");
-  if (arguments.has("--dag")) dag_file.emplace(dag_path, "--dag");
+  if (arguments.has("-o")) plan_file.emplace(files.plan, "-o");
+  if (arguments.has("--dag")) dag_file.emplace(files.dag, "--dag");
 
   const experiment::Experiment experiment(request);
+  const sim::SimOptions options = experiment.step_options();
+  if (arguments.has("--smpi")) {
+    sim::check_smpi(options);
+    experiment::make_folder(files.smpi, "--smpi");
+  }
   const experiment::Planned planned = chosen_plan(experiment, &strategy, arguments.has("--quiet"));
+  const ExecDag dag = dag_file || arguments.has("--smpi")
+                          ? lowering::lower(experiment.network, experiment.cluster, planned.plan)
+                          : ExecDag{};
   std::string dag_text;
   if (dag_file) {
-    const ExecDag dag = lowering::lower(experiment.network, experiment.cluster, planned.plan);
-    dag_text = dag_path.ends_with(".dot") ? report::dot_of(dag, experiment.cluster) : to_json(dag);
+    dag_text = files.dag.ends_with(".dot") ? report::dot_of(dag, experiment.cluster) : to_json(dag);
+  }
+  if (arguments.has("--smpi")) {
+    const sim::SmpiReplay replay =
+        sim::smpi_replay(dag, experiment.cluster, experiment.step_cost(), options);
+    files.smpi_ranks = replay.traces.size();
+    files.smpi_hosts = replay.hosts;
+    write_smpi(replay, files.smpi);
   }
   const std::string plan_text = to_json(planned.plan);
-  // Both texts exist before the first file appears.
+  // All texts exist before the first of these files appears under its name.
   if (plan_file) plan_file->commit(plan_text);
   if (dag_file) dag_file->commit(dag_text);
-  return {report::report_plan(experiment, planned, plan_path, dag_path), ExitCode::ok};
+  return {report::report_plan(experiment, planned, files), ExitCode::ok};
 }
 
 }  // namespace parsim::app

@@ -63,9 +63,13 @@ std::vector<Finding> package_findings() {
 }
 
 std::vector<Finding> findings() {
+  const sim::SimgridFound simgrid = sim::find_simgrid();
   std::vector<Finding> all = {
       {"parsim", report::version(), "", ""},
-      {"SimGrid", sim::simgrid_version(), "simulating", "libsimgrid-dev"},
+      {"SimGrid",
+       simgrid.version.empty() ? "cannot be loaded: " + simgrid.failure
+                               : simgrid.version + ", can be loaded",
+       "simulating, but by --engine fast", "libsimgrid-dev"},
       {"NVIDIA driver",
        experiment::file_exists("/proc/driver/nvidia/version") ? "installed" : "missing", "--hw",
        ""},

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <set>
 
+#include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
 #include "experiment/files.hpp"
@@ -44,28 +45,6 @@ validation::Validation predicted(const std::vector<validation::Claim>& claims, b
   return validation;
 }
 
-/// Files that rows name are looked up in the table's folder.
-void find_files_of_rows(const std::string& folder, std::vector<validation::Claim>& claims) {
-  for (validation::Claim& claim : claims) {
-    for (const char* name : {"network", "layout_file", "cluster", "profile"}) {
-      const auto found = claim.what.find(name);
-      if (found == claim.what.end() || found->second.starts_with('/')) continue;
-      if (experiment::file_exists(folder + found->second)) found->second = folder + found->second;
-    }
-  }
-}
-
-/// The rows of a file, as one set of its name.
-std::vector<validation::Claim> measurements_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (set.ends_with(".csv")) set.resize(set.size() - 4);
-  std::vector<validation::Claim> claims =
-      validation::read_measurements(experiment::read_file(path, "--data"), path, set);
-  find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
-  return claims;
-}
-
 /// Large collectives once more, as a set of their own, without what is fitted on their system.
 std::vector<validation::Claim> uncalibrated_collectives(
     const std::vector<validation::Claim>& claims) {
@@ -99,7 +78,7 @@ std::vector<validation::Claim> rows_of(const std::vector<std::string>& files) {
   std::vector<validation::Claim> all;
   std::set<std::string> sets;
   for (const std::string& file : files) {
-    std::vector<validation::Claim> rows = measurements_of(file);
+    std::vector<validation::Claim> rows = measured_rows(file, "--data");
     if (!rows.empty() && !sets.insert(rows.front().set).second) {
       throw InputError("--data", fmt::format("two files named '{}'", rows.front().set),
                        "accepted: different names, which become names of sets");
@@ -133,7 +112,7 @@ validation::Validation validate_published(const experiment::Arguments& arguments
   const validation::PublishedPredictor predictor(
       claims,
       files.empty() ? std::vector<validation::Claim>{} : validation::published_measurements(),
-      arguments.has("--from-scratch"));
+      arguments.has("--from-scratch"), calibrating_rows(arguments.texts("--calibrate-with")));
   if (files.empty()) {
     const std::vector<validation::Claim> again = uncalibrated_collectives(claims);
     claims.insert(claims.begin(), again.begin(), again.end());
@@ -157,9 +136,13 @@ validation::Validation validate_published(const experiment::Arguments& arguments
 }
 
 Outcome validated(const experiment::Arguments& arguments) {
-  if (arguments.has("--hw")) return run_validate_hardware(arguments);
+  if (arguments.has("--hw")) {
+    if (!arguments.has("--calibrate-with")) return run_validate_hardware(arguments);
+    throw InputError("--calibrate-with", "unused with --hw", "accepted: together with --published");
+  }
   for (const experiment::Option& option : experiment::options()) {
     const bool of_hardware = option.is_for("validate") && !option.key.empty() &&
+                             option.flag != "--calibrate-with" &&
                              option.group != experiment::OptionGroup::validation;
     if (of_hardware && arguments.has(option.flag)) {
       throw InputError(option.flag, "unused without --hw", "accepted: together with --hw");
@@ -172,24 +155,18 @@ Outcome validated(const experiment::Arguments& arguments) {
         published ? "--papers given together with --published" : "nothing to validate against",
         "accepted: --papers, --published or --hw");
   }
-  for (const std::string_view flag : {"--data", "--from-scratch", "--quick"}) {
+  for (const std::string_view flag : {"--data", "--from-scratch", "--quick", "--calibrate-with"}) {
     if (arguments.has(flag) && !published) {
       throw InputError(flag, "unused with --papers", "accepted: together with --published");
     }
   }
+  const report::InputsText inputs = report::inputs_of(experiment::read_options(arguments));
   Outcome outcome;
-  outcome.document =
-      published
-          ? report::report_published(validate_published(arguments))
-          : report::report_papers(predicted(validation::paper_claims(), arguments.has("--quiet"),
-                                            validation::predict_claim));
-  return outcome;
-}
-
-Outcome validated_with_inputs(const experiment::Arguments& arguments) {
-  Outcome outcome = validated(arguments);
-  outcome.document.json =
-      report::with_inputs(outcome.document.json, experiment::read_options(arguments));
+  outcome.document = published ? report::report_published(validate_published(arguments), inputs)
+                               : report::report_papers(
+                                     predicted(validation::paper_claims(), arguments.has("--quiet"),
+                                               validation::predict_claim),
+                                     inputs);
   return outcome;
 }
 
@@ -197,13 +174,13 @@ Outcome validated_with_inputs(const experiment::Arguments& arguments) {
 
 Outcome run_validate(const experiment::Arguments& arguments) {
   const std::optional<std::string> path = arguments.text("--report");
-  if (!path) return validated_with_inputs(arguments);
+  if (!path) return validated(arguments);
   if (report::is_latex(*path)) {
     throw InputError("--report", fmt::format("'{}' with 'validate'", experiment::shown_path(*path)),
                      "accepted: .tex with compare and simulate, else a page");
   }
   experiment::OutputFile file(*path, "--report");
-  Outcome outcome = validated_with_inputs(arguments);
+  Outcome outcome = validated(arguments);
   file.commit(
       report::render_validation_page(outcome.document, outcome.timelines, arguments.command));
   outcome.document.notes.push_back(

@@ -25,6 +25,7 @@ struct Word {
   std::string_view name;
   std::string help;
   std::vector<std::string> choices;  ///< what it may be, if that is a closed set
+  bool repeats = false;              ///< the last one of a verb: one or more
 };
 
 struct Verb {
@@ -43,6 +44,7 @@ struct Verb {
 [[nodiscard]] Outcome run_collective(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_list(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_show(const experiment::Arguments& arguments);
+[[nodiscard]] Outcome run_sweep(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_validate(const experiment::Arguments& arguments);
 /// validate --hw
 [[nodiscard]] Outcome run_validate_hardware(const experiment::Arguments& arguments);
@@ -52,6 +54,10 @@ struct Verb {
 [[nodiscard]] Outcome run_rerun(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_reference(const experiment::Arguments& arguments);
 [[nodiscard]] Outcome run_schema(const experiment::Arguments& arguments);
+/// The JSON Schema of its result.
+[[nodiscard]] std::string calibrate_schema();
+[[nodiscard]] std::string collective_schema();
+[[nodiscard]] std::string explain_schema();
 /// What 'schema' can print.
 [[nodiscard]] const std::vector<std::string>& schema_names();
 /// What 'collective' can time.

@@ -22,8 +22,15 @@ endif()
 message(STATUS "CUDA engine: ${hw_cuda}")
 
 find_package(Threads REQUIRED)
+set(MPI_CXX_SKIP_MPICXX TRUE)
+find_package(MPI QUIET COMPONENTS CXX)
+set(hw_mpi FALSE)
+if(MPI_CXX_FOUND)
+  set(hw_mpi TRUE)
+endif()
+message(STATUS "several processes of parsim-hw, by MPI: ${hw_mpi}")
 file(GLOB hw_sources CONFIGURE_DEPENDS hw/*.cpp)
-list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/main.cpp")
+list(REMOVE_ITEM hw_sources "${CMAKE_SOURCE_DIR}/hw/main.cpp" "${CMAKE_SOURCE_DIR}/hw/mpi.cpp")
 # The tests' own build of hw/ has no CUDA.
 set(hw_host_sources ${hw_sources})
 if(hw_cuda)
@@ -31,7 +38,7 @@ if(hw_cuda)
 endif()
 parsim_library(hw SOURCES ${hw_sources} PUBLIC core PRIVATE Threads::Threads)
 # By itself in the library: what is linked before may answer instead (tests/hw/emulated).
-set_source_files_properties(hw/no_cuda.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(hw/no_cuda.cpp hw/no_mpi.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 if(hw_cuda)
   set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
@@ -61,8 +68,17 @@ if(hw_cuda)
   target_link_libraries(hw_cuda PUBLIC hw)
 endif()
 
-add_executable(parsim-hw hw/main.cpp)
-target_link_libraries(parsim-hw PRIVATE hw warnings fmt::fmt)
+# A program parsim-hw, with MPI where it is: never in a library that meets SimGrid, which exports
+# functions of the same names.
+function(parsim_hw_program name)
+  add_executable(${name} "${CMAKE_SOURCE_DIR}/hw/main.cpp")
+  target_link_libraries(${name} PRIVATE ${ARGN} hw warnings fmt::fmt)
+  if(hw_mpi)
+    target_sources(${name} PRIVATE "${CMAKE_SOURCE_DIR}/hw/mpi.cpp")
+    target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
+  endif()
+endfunction()
+parsim_hw_program(parsim-hw)
 
 # Tests on a GPU are skipped where there is none, with the reason printed.
 function(parsim_cuda_tests)

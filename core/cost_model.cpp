@@ -10,6 +10,10 @@ Bytes update_traffic(std::int64_t elements, Optimizer optimizer, Precision reduc
   return {elements * (4 * (2 + 2 * state_per_parameter(optimizer)) + element_bytes(reduce))};
 }
 
+Cost CostModel::update(DeviceId device, const OptimizerStep& step) const {
+  return memory(device, update_traffic(step.elements, step.optimizer, step.reduce));
+}
+
 Bytes sum_traffic(const Network& network, LayerId id, const Part& part, Pass pass,
                   Precision precision, Precision reduce) {
   const std::int64_t more = element_bytes(reduce) - element_bytes(precision);
@@ -44,9 +48,9 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
                          compute.pass, compute.device, dag.precision, dag.reduce_precision);
     }
     case OpKind::update:
-      return cost.memory(DeviceId{dag.record(id).device},
-                         update_traffic(dag.payload(id).value / element_bytes(dag.precision),
-                                        dag.optimizer, dag.reduce_precision));
+      return cost.update(DeviceId{dag.record(id).device},
+                         {dag.payload(id).value / element_bytes(dag.precision), dag.optimizer,
+                          dag.precision, dag.reduce_precision});
     case OpKind::local:
       if (dag.record(id).sub == static_cast<std::uint8_t>(LocalKind::drop)) {
         return {Seconds{}, Origin::modelled};

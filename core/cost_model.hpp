@@ -16,7 +16,7 @@ namespace parsim {
 ///   measured   here, or in a profile
 ///   scaled     from the nearest shape of a profile
 ///   published  near shapes that others measured on this card
-///   modelled   by a model fitted to measurements of this card
+///   modelled   by a model fitted to measurements of this card, or of one with the same chip
 ///   guessed    by the model of another card
 enum class Origin : std::uint8_t { measured, scaled, published, modelled, guessed };
 constexpr std::array<std::string_view, 5> spellings(Origin) {
@@ -28,6 +28,14 @@ inline constexpr std::array origins{Origin::measured, Origin::scaled, Origin::pu
 struct Cost {
   Seconds time{};
   Origin origin = Origin::guessed;
+};
+
+/// An optimizer's step on so many parameters of a device.
+struct OptimizerStep {
+  std::int64_t elements = 0;
+  Optimizer optimizer = Optimizer::momentum;
+  Precision precision = Precision::fp32;  ///< of the weights that layers use
+  Precision reduce = Precision::fp32;     ///< of the gradients
 };
 
 class CostModel {
@@ -42,6 +50,8 @@ class CostModel {
   /// Time to stream `touched` bytes through the device's memory (updates, copies, additions), with
   /// launch.
   [[nodiscard]] virtual Cost memory(DeviceId device, Bytes touched) const = 0;
+  /// Time of an optimizer's step. By default update_traffic() as memory().
+  [[nodiscard]] virtual Cost update(DeviceId device, const OptimizerStep& step) const;
   /// One message on an otherwise idle network.
   [[nodiscard]] virtual Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const = 0;
   /// One collective on an otherwise idle network. Payload as at Collective.
@@ -64,8 +74,8 @@ class CostModel {
   }
 };
 
-/// Memory traffic of an optimizer step on so many parameters: it reads weight and gradient, writes
-/// the weight, and reads and writes every state; weight and states in four bytes, because reduced
+/// Memory traffic of an optimizer step in one kernel: it reads weight and gradient, writes the
+/// weight, and reads and writes every state; weight and states in four bytes, because reduced
 /// precision keeps a full copy of them (Micikevicius et al. 2018, "Mixed precision training"), the
 /// gradient in the precision that it is summed in.
 [[nodiscard]] Bytes update_traffic(std::int64_t elements, Optimizer optimizer, Precision reduce);

@@ -1,5 +1,5 @@
-// Plans and execution DAGs as versioned JSON text and back. Files begin with {"format":
-// "parsim-plan", "version": 3, …}.
+// Plans and execution DAGs as versioned JSON text and back, and the schemas of all files of core/.
+// Files begin with {"format": "parsim-plan", "version": 3, …}.
 #pragma once
 
 #include <string>
@@ -16,5 +16,12 @@ namespace parsim {
 /// unknown key, a value of the wrong type or out of range.
 [[nodiscard]] Plan plan_from_json(const std::string& text, const std::string& where);
 [[nodiscard]] ExecDag dag_from_json(const std::string& text, const std::string& where);
+
+/// The JSON Schema of a file, from the list of fields that reads and writes it.
+[[nodiscard]] std::string plan_schema();
+[[nodiscard]] std::string dag_schema();
+[[nodiscard]] std::string machine_schema();
+[[nodiscard]] std::string profile_schema();
+[[nodiscard]] std::string measurements_schema();
 
 }  // namespace parsim

@@ -17,87 +17,188 @@ namespace json {
 namespace {
 
 using Bucket = std::vector<std::pair<ParameterId, RegionId>>;
+constexpr std::size_t most_operands = 32;  // bits of Work::edges_to_partial_sum
 
-// Writing.
+}  // namespace
 
-void put_region(Writer& out, const Region& region) {
-  out.open_array();
+/// A region as in the file: [[begin, end], …].
+struct RegionEntry {
+  std::vector<std::array<std::int64_t, 2>> axes{};
+};
+void put_special(Writer& out, const RegionEntry& entry) { put(out, entry.axes); }
+void get_special(const Node& node, RegionEntry& entry) {
+  if (node.size() > Region::max_rank) {
+    node.refuse(fmt::format("accepted: at most {} axes", Region::max_rank));
+  }
+  get(node, entry.axes, bounds);
+}
+void put_special_schema(Writer& out, const RegionEntry& entry) {
+  out.key("description").text("begin and end along each axis, the sample first");
+  put_schema_members(out, entry.axes, bounds);
+}
+
+struct TensorEntry {
+  const TableSizes* sizes = nullptr;
+  Tensor tensor{};
+};
+
+void fields(auto& visit, Of<TensorEntry> auto& entry) {
+  auto& tensor = entry.tensor;
+  const TableSizes* sizes = entry.sizes;
+  const auto position = [&](auto size_of) {
+    return index_of(sizes == nullptr ? TableSizes::unknown : size_of());
+  };
+  visit.constant("kind", to_text(tensor.kind));
+  switch (tensor.kind) {
+    case Tensor::Kind::output:
+    case Tensor::Kind::edge:
+      visit("layer", tensor.index, position([&] { return sizes->network->layers.size(); }));
+      if (tensor.kind == Tensor::Kind::output) break;
+      visit("input", tensor.input, position([&] {
+              // A list of names is asked for before the layer is read.
+              return tensor.index < 0 ? 0 : (*sizes->network)[LayerId{tensor.index}].inputs.size();
+            }));
+      break;
+    case Tensor::Kind::parameter:
+      visit("parameter", tensor.index, position([&] { return sizes->network->parameters.size(); }));
+      break;
+    case Tensor::Kind::bucket:
+      visit("bucket", tensor.index, position([&] { return sizes->buckets; }));
+      break;
+  }
+}
+
+std::vector<TensorEntry> each_kind(const TensorEntry&) {
+  std::vector<TensorEntry> kinds(spellings_of<Tensor::Kind>().size());
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    kinds[i].tensor.kind = static_cast<Tensor::Kind>(i);
+  }
+  return kinds;
+}
+
+void read_kind(const Node& node, TensorEntry& entry) { get(node["kind"], entry.tensor.kind); }
+
+/// A part of a parameter in a bucket.
+struct BucketPart {
+  std::size_t parameters = TableSizes::unknown, regions = TableSizes::unknown;
+  ParameterId parameter{};
+  RegionId region{};
+};
+
+void fields(auto& visit, Of<BucketPart> auto& part) {
+  visit("parameter", part.parameter, index_of(part.parameters));
+  visit("region", part.region, index_of(part.regions));
+}
+
+struct WorkEntry {
+  std::size_t layers = TableSizes::unknown, regions = TableSizes::unknown;
+  LayerId layer{};
+  RegionId out{};
+  std::array<std::int32_t, 2> contraction{};
+  std::vector<std::int32_t> edges{};
+};
+
+void fields(auto& visit, Of<WorkEntry> auto& work) {
+  visit("layer", work.layer, index_of(work.layers));
+  visit("out", work.out, index_of(work.regions));
+  visit("contraction", work.contraction);
+  visit("edges_to_partial_sum", work.edges, index_of(most_operands));
+}
+
+struct SliceEntry {
+  const TableSizes* sizes = nullptr;
+  Slice slice{};
+};
+
+void fields(auto& visit, Of<SliceEntry> auto& entry) {
+  auto& slice = entry.slice;
+  const bool known = entry.sizes != nullptr;
+  visit("tensor", slice.tensor, index_of(known ? entry.sizes->tensors : TableSizes::unknown));
+  visit("role", slice.role);
+  visit("micro_batch", slice.micro_batch);
+  visit.optional("region", slice.region,
+                 Rule(index_of(known ? entry.sizes->regions : TableSizes::unknown),
+                      "absent: all of a bucket"));
+}
+
+struct SharesEntry {
+  std::size_t known = TableSizes::unknown;  ///< regions
+  Shares shares{};
+};
+
+void fields(auto& visit, Of<SharesEntry> auto& entry) {
+  visit("regions", entry.shares.regions, index_of(entry.known));
+  visit("needs", entry.shares.needs, index_of(entry.known));
+}
+
+namespace {
+
+constexpr std::string_view dag_format = "parsim-dag";
+constexpr std::int64_t dag_version = 2;
+
+RegionEntry entry_of_region(const Region& region) {
+  RegionEntry entry;
   for (std::size_t axis = 0; axis < region.rank(); ++axis) {
-    out.open_array();
-    out.integer(region[axis].begin);
-    out.integer(region[axis].end);
-    out.close_array();
+    entry.axes.push_back({region[axis].begin, region[axis].end});
   }
-  out.close_array();
+  return entry;
 }
 
-void put_tensor(Writer& out, const Tensor& tensor) {
-  out.open_object();
-  out.key("kind");
-  put(out, tensor.kind);
-  const bool of_layer = tensor.kind == Tensor::Kind::output || tensor.kind == Tensor::Kind::edge;
-  out.key(of_layer                                 ? "layer"
-          : tensor.kind == Tensor::Kind::parameter ? "parameter"
-                                                   : "bucket")
-      .integer(tensor.index);
-  if (tensor.kind == Tensor::Kind::edge) out.key("input").integer(tensor.input);
-  out.close_object();
-}
-
-void put_bucket(Writer& out, const Bucket& bucket) {
-  out.open_array();
-  for (const auto& [parameter, region] : bucket) {
-    out.open_object();
-    out.key("parameter").integer(parameter.value);
-    out.key("region").integer(region.value);
-    out.close_object();
+std::vector<BucketPart> entry_of_bucket(const Bucket& bucket) {
+  std::vector<BucketPart> parts(bucket.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].parameter = bucket[i].first;
+    parts[i].region = bucket[i].second;
   }
-  out.close_array();
+  return parts;
 }
 
-void put_work(Writer& out, const Work& work) {
-  out.open_object();
-  out.key("layer").integer(work.layer.value);
-  out.key("out").integer(work.out.value);
-  out.key("contraction").open_array();
-  out.integer(work.contraction_begin);
-  out.integer(work.contraction_end);
-  out.close_array();
-  out.key("edges_to_partial_sum").open_array();
-  for (std::int64_t input = 0; input < 32; ++input) {
-    if (((work.edges_to_partial_sum >> input) & 1U) != 0) out.integer(input);
+WorkEntry entry_of_work(const Work& work) {
+  WorkEntry entry;
+  entry.layer = work.layer;
+  entry.out = work.out;
+  entry.contraction = {work.contraction_begin, work.contraction_end};
+  for (std::size_t input = 0; input < most_operands; ++input) {
+    if (((work.edges_to_partial_sum >> input) & 1U) != 0) {
+      entry.edges.push_back(static_cast<std::int32_t>(input));
+    }
   }
-  out.close_array();
-  out.close_object();
+  return entry;
 }
 
-void put_slice(Writer& out, const Slice& slice) {
-  out.open_object();
-  out.key("tensor").integer(slice.tensor.value);
-  out.key("role");
-  put(out, slice.role);
-  out.key("micro_batch").integer(slice.micro_batch);
-  if (slice.region.valid()) out.key("region").integer(slice.region.value);
-  out.close_object();
+}  // namespace
+
+// The tables refer to one another and to the network; what reads them is below.
+void fields(auto& visit, Of<ExecDag> auto& dag) {
+  visit.constant("format", dag_format);
+  visit.constant("version", dag_version);
+  visit("strategy", dag.strategy);
+  visit("cluster", dag.cluster);
+  visit("batch", dag.batch);
+  visit("precision", dag.precision);
+  visit.optional_or("reduce_precision", dag.reduce_precision, storage_of(dag.precision),
+                    reduce_precision_rule);
+  visit("optimizer", dag.optimizer);
+  visit("network", dag.network);
+  const ExecDag::Tables tables = dag.tables();
+  const auto table = [&](std::string_view key, const auto& entries, auto entry_of) {
+    visit.table(key, entries.size(), [&](std::size_t i) { return entry_of(entries[i]); });
+  };
+  table("regions", tables.regions, entry_of_region);
+  table("tensors", tables.tensors, [](const Tensor& tensor) {
+    return TensorEntry{nullptr, tensor};
+  });
+  table("buckets", tables.buckets, entry_of_bucket);
+  table("works", tables.works, entry_of_work);
+  table("slices", tables.slices, [](const Slice& slice) { return SliceEntry{nullptr, slice}; });
+  table("groups", tables.groups, [](const std::vector<DeviceId>& group) { return group; });
+  table("shares", tables.shares, [](const Shares& shares) {
+    return SharesEntry{TableSizes::unknown, shares};
+  });
+  visit.table("ops", dag.size(), [&](std::size_t i) { return entry_of(dag, OpId{i}); });
 }
 
-void put_shares(Writer& out, const Shares& shares) {
-  out.open_object();
-  out.key("regions");
-  put(out, shares.regions);
-  out.key("needs");
-  put(out, shares.needs);
-  out.close_object();
-}
-
-template <class Table, class Function>
-void put_table(Writer& out, std::string_view name, const Table& table, Function put_entry) {
-  out.key(name).open_array();
-  for (const auto& entry : table) put_entry(out, entry);
-  out.close_array();
-}
-
-// Reading.
+namespace {
 
 /// Adds an entry to an interned table, where it must be new.
 template <class Entry>
@@ -114,59 +215,28 @@ void intern_new(ExecDag& dag, const Entry& entry, std::int32_t position, const N
 }
 
 Region get_region(const Node& node) {
-  if (node.size() > Region::max_rank) {
-    node.refuse(fmt::format("accepted: at most {} axes", Region::max_rank));
-  }
-  constexpr Limits bound{0, std::int64_t{1} << 44};
+  RegionEntry entry;
+  get(node, entry);
   Region region;
-  node.each([&](const Node& axis) {
-    const Interval interval{axis.item(0, 2).integer(bound), axis.item(1, 2).integer(bound)};
-    if (interval.end < interval.begin) axis.refuse("ends before it begins", "begin <= end");
-    region.push_back(interval);
-  });
-  return region;
-}
-
-Tensor get_tensor(const Node& node, const Network& network, std::size_t buckets) {
-  Tensor tensor;
-  get(node["kind"], tensor.kind);
-  const auto index = [&](std::string_view key, Limits limits) {
-    return static_cast<std::int32_t>(node[key].integer(limits));
-  };
-  switch (tensor.kind) {
-    case Tensor::Kind::output:
-      node.only({"kind", "layer"});
-      tensor.index = index("layer", index_of(network.layers.size()));
-      break;
-    case Tensor::Kind::edge:
-      node.only({"kind", "layer", "input"});
-      tensor.index = index("layer", index_of(network.layers.size()));
-      tensor.input = index("input", index_of(network[LayerId{tensor.index}].inputs.size()));
-      break;
-    case Tensor::Kind::parameter:
-      node.only({"kind", "parameter"});
-      tensor.index = index("parameter", index_of(network.parameters.size()));
-      break;
-    case Tensor::Kind::bucket:
-      node.only({"kind", "bucket"});
-      tensor.index = index("bucket", index_of(buckets));
-      break;
+  for (const auto& [begin, end] : entry.axes) {
+    if (end < begin) {
+      node.item(region.rank(), entry.axes.size()).refuse("ends before it begins", "begin <= end");
+    }
+    region.push_back({begin, end});
   }
-  return tensor;
+  return region;
 }
 
 Bucket get_bucket(const Node& node, const ExecDag& dag, std::size_t regions) {
   Bucket bucket;
   double sum = 0;
   node.each([&](const Node& item) {
-    item.only({"parameter", "region"});
-    const Node region = item["region"];
-    bucket.emplace_back();
-    get(item["parameter"], bucket.back().first, index_of(dag.network.parameters.size()));
-    get(region, bucket.back().second, index_of(regions));
-    check_inside(region, dag.region(bucket.back().second),
-                 whole_parameter(dag.network[bucket.back().first]));
-    sum += elements(dag.region(bucket.back().second));
+    BucketPart part{dag.network.parameters.size(), regions};
+    get(item, part);
+    check_inside(item["region"], dag.region(part.region),
+                 whole_parameter(dag.network[part.parameter]));
+    sum += elements(dag.region(part.region));
+    bucket.emplace_back(part.parameter, part.region);
   });
   if (sum > most_elements) {
     node.refuse(fmt::format("a bucket of {:.3g} elements", sum),
@@ -176,31 +246,23 @@ Bucket get_bucket(const Node& node, const ExecDag& dag, std::size_t regions) {
 }
 
 Work get_work(const Node& node, const ExecDag& dag, std::size_t regions) {
-  node.only({"layer", "out", "contraction", "edges_to_partial_sum"});
-  Work work;
-  get(node["layer"], work.layer, index_of(dag.network.layers.size()));
-  get(node["out"], work.out, index_of(regions));
-  check_inside(node["out"], dag.region(work.out), whole(dag.network[work.layer].out, dag.batch));
-  const Node contraction = node["contraction"];
-  get(contraction.item(0, 2), work.contraction_begin);
-  get(contraction.item(1, 2), work.contraction_end);
-  if (work.contraction_end < work.contraction_begin) {
-    contraction.refuse("ends before it begins", "begin <= end");
-  }
-  const std::size_t inputs = dag.network[work.layer].inputs.size();
+  WorkEntry entry{dag.network.layers.size(), regions};
+  get(node, entry);
+  check_inside(node["out"], dag.region(entry.out), whole(dag.network[entry.layer].out, dag.batch));
+  const auto& [begin, end] = entry.contraction;
+  if (end < begin) node["contraction"].refuse("ends before it begins", "begin <= end");
+  Work work{entry.layer, entry.out, begin, end};
+  const Limits operands = index_of(std::min(dag.network[entry.layer].inputs.size(), most_operands));
   node["edges_to_partial_sum"].each([&](const Node& input) {
-    const std::int64_t bit = input.integer(index_of(std::min<std::size_t>(inputs, 32)));
-    work.edges_to_partial_sum |= std::uint32_t{1} << bit;
+    work.edges_to_partial_sum |= std::uint32_t{1} << input.integer(operands);
   });
   return work;
 }
 
-Slice get_slice(const Node& node, const ExecDag& dag, std::size_t tensors, std::size_t regions) {
-  node.only({"tensor", "role", "micro_batch", "region"});
-  Slice slice;
-  get(node["tensor"], slice.tensor, index_of(tensors));
-  get(node["role"], slice.role);
-  get(node["micro_batch"], slice.micro_batch);
+Slice get_slice(const Node& node, const ExecDag& dag, const TableSizes& sizes) {
+  SliceEntry entry{&sizes};
+  get(node, entry);
+  const Slice& slice = entry.slice;
   const Tensor& tensor = dag.tensor(slice.tensor);
   const bool learned =
       tensor.kind == Tensor::Kind::parameter || tensor.kind == Tensor::Kind::bucket;
@@ -212,8 +274,7 @@ Slice get_slice(const Node& node, const ExecDag& dag, std::size_t tensors, std::
                                 : "accepted for outputs and edges: activation, gradient, "
                                   "partial-sum");
   }
-  if (tensor.kind == Tensor::Kind::bucket && !node.find("region")) return slice;
-  get(node["region"], slice.region, index_of(regions));
+  if (tensor.kind == Tensor::Kind::bucket && !slice.region.valid()) return slice;
   check_inside(node["region"], dag.region(slice.region), whole_tensor(dag, tensor));
   return slice;
 }
@@ -229,40 +290,33 @@ std::vector<DeviceId> get_group(const Node& node) {
   return group;
 }
 
-Shares get_shares(const Node& node, std::size_t regions) {
-  node.only({"regions", "needs"});
-  Shares shares;
-  get(node["regions"], shares.regions, index_of(regions));
-  get(node["needs"], shares.needs, index_of(regions));
-  return shares;
+/// Calls `read(node)` for the entries of a table and interns what it returns.
+template <class Function>
+void get_table(const Node& table, ExecDag& dag, Function read) {
+  std::int32_t next = 0;
+  table.each([&](const Node& node) { intern_new(dag, read(node), next++, node); });
 }
-
-constexpr std::string_view dag_format = "parsim-dag";
-constexpr std::int64_t dag_version = 2;
 
 /// Fills the interned tables and returns the slices; every entry is checked against those that it
 /// refers to.
-std::vector<Slice> get_tables(const Node& root, ExecDag& dag) {
-  std::int32_t next = 0;
-  root["regions"].each([&](const Node& node) { intern_new(dag, get_region(node), next++, node); });
-  const std::size_t regions = root["regions"].size();
-  next = 0;
-  root["tensors"].each([&](const Node& node) {
-    intern_new(dag, get_tensor(node, dag.network, root["buckets"].size()), next++, node);
+std::vector<Slice> get_tables(const Node& root, ExecDag& dag, const TableSizes& sizes) {
+  get_table(root["regions"], dag, get_region);
+  get_table(root["tensors"], dag, [&](const Node& node) {
+    TensorEntry entry{&sizes};
+    get(node, entry);
+    return entry.tensor;
   });
-  const std::size_t tensors = root["tensors"].size();
-  root["buckets"].each(
-      [&](const Node& node) { static_cast<void>(dag.add_bucket(get_bucket(node, dag, regions))); });
-  next = 0;
-  root["works"].each(
-      [&](const Node& node) { intern_new(dag, get_work(node, dag, regions), next++, node); });
+  root["buckets"].each([&](const Node& node) {
+    static_cast<void>(dag.add_bucket(get_bucket(node, dag, sizes.regions)));
+  });
+  get_table(root["works"], dag,
+            [&](const Node& node) { return get_work(node, dag, sizes.regions); });
   std::vector<Slice> slices;
-  root["slices"].each([&](const Node& node) {
-    slices.push_back(get_slice(node, dag, tensors, regions));
-    intern_new(dag, slices.back(), static_cast<std::int32_t>(slices.size() - 1), node);
+  get_table(root["slices"], dag, [&](const Node& node) {
+    slices.push_back(get_slice(node, dag, sizes));
+    return slices.back();
   });
-  next = 0;
-  root["groups"].each([&](const Node& node) { intern_new(dag, get_group(node), next++, node); });
+  get_table(root["groups"], dag, get_group);
   return slices;
 }
 
@@ -270,68 +324,28 @@ std::vector<Slice> get_tables(const Node& root, ExecDag& dag) {
 
 }  // namespace json
 
-std::string to_json(const ExecDag& dag) {
-  const ExecDag::Tables tables = dag.tables();
-  json::Writer out;
-  out.open_object();
-  json::put_heading(out, json::dag_format, json::dag_version);
-  out.key("strategy").text(dag.strategy);
-  out.key("cluster").text(dag.cluster);
-  out.key("batch").integer(dag.batch);
-  out.key("precision");
-  json::put(out, dag.precision);
-  if (dag.reduce_precision != storage_of(dag.precision)) {
-    out.key("reduce_precision");
-    json::put(out, dag.reduce_precision);
-  }
-  out.key("optimizer");
-  json::put(out, dag.optimizer);
-  out.key("network").open_object();
-  json::put_network(out, dag.network);
-  out.close_object();
-  json::put_table(out, "regions", tables.regions, json::put_region);
-  json::put_table(out, "tensors", tables.tensors, json::put_tensor);
-  json::put_table(out, "buckets", tables.buckets, json::put_bucket);
-  json::put_table(out, "works", tables.works, json::put_work);
-  json::put_table(out, "slices", tables.slices, json::put_slice);
-  json::put_table(out, "groups", tables.groups, json::put<std::vector<DeviceId>>);
-  json::put_table(out, "shares", tables.shares, json::put_shares);
-  out.key("ops").open_array();
-  for (std::size_t i = 0; i < dag.size(); ++i) json::put_op(out, dag, OpId{i});
-  out.close_array();
-  out.close_object();
-  return out.take();
-}
+std::string to_json(const ExecDag& dag) { return json::text_of_file(dag); }
 
 ExecDag dag_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::dag_format, json::dag_version);
-  root.only({"format", "version", "strategy", "cluster", "batch", "precision", "reduce_precision",
-             "optimizer", "network", "regions", "tensors", "buckets", "works", "slices", "groups",
-             "shares", "ops"});
-  std::int64_t batch = 0;
-  Precision precision{};
-  Optimizer optimizer{};
-  json::get(root["batch"], batch);
-  json::get(root["precision"], precision);
-  json::get(root["optimizer"], optimizer);
-  Precision reduce = storage_of(precision);
-  if (const auto given = root.find("reduce_precision")) {
-    json::get(*given, reduce);
-    if (reduce == Precision::tf32) given->refuse("accepted: fp32, fp16, bf16");
-  }
-  ExecDag dag(json::get_network(root["network"]), batch, precision, optimizer, reduce);
-  json::get(root["strategy"], dag.strategy);
-  json::get(root["cluster"], dag.cluster);
-  const std::vector<Slice> slices = json::get_tables(root, dag);
-
+  ExecDag dag;
+  json::get_fields(root, dag);
+  const json::TableSizes sizes{
+      &dag.network,         root["regions"].size(), root["tensors"].size(), root["buckets"].size(),
+      root["works"].size(), root["slices"].size(),  root["groups"].size(),  root["shares"].size()};
+  const std::vector<Slice> slices = json::get_tables(root, dag, sizes);
   std::vector<Shares> shares;
   root["shares"].each([&](const json::Node& node) {
-    shares.push_back(json::get_shares(node, root["regions"].size()));
+    json::SharesEntry entry{sizes.regions};
+    json::get(node, entry);
+    shares.push_back(std::move(entry.shares));
   });
-  json::OpReader reader(slices, shares, root["works"].size(), root["groups"].size());
+  json::OpReader reader(slices, shares, sizes);
   root["ops"].each([&](const json::Node& node) { reader.read(node, dag); });
   return dag;
 }
+
+std::string dag_schema() { return json::schema_of_file<ExecDag>("What parsim plan --dag writes"); }
 
 }  // namespace parsim

@@ -97,39 +97,62 @@ void fields(auto& visit, Of<Embedding> auto& embedding) {
 
 void fields(auto& visit, Of<Learned> auto& learned) { visit("out", learned.out); }
 
+void fields(auto& visit, Of<ExpertDispatch> auto& dispatch) {
+  visit("top_k", dispatch.top_k, positive);
+  visit("slots", dispatch.slots, positive);
+}
+
+void fields(auto& visit, Of<ExpertDense> auto& dense) {
+  visit("units", dense.units, positive);
+  visit("bias", dense.bias);
+  visit("imbalance", dense.imbalance);
+}
+
+void fields(auto& visit, Of<ExpertCombine> auto& combine) {
+  visit("top_k", combine.top_k, positive);
+  visit("normalized", combine.normalized);
+}
+
 void fields(auto& visit, Of<Softmax> auto& softmax) { visit("axis", softmax.axis, axis_number); }
+
+void fields(auto& visit, Of<LayerKind> auto& kind) {
+  visit.constant("kind", kind_name(kind));
+  std::visit([&](auto& k) { fields(visit, k); }, kind.value);
+}
 
 namespace {
 
 using Variant = LayerKind::Variant;
-constexpr std::size_t kinds = std::variant_size_v<Variant>;
+
+template <std::size_t... I>
+std::vector<LayerKind> one_of_each(std::index_sequence<I...>) {
+  return {LayerKind{std::variant_alternative_t<I, Variant>{}}...};
+}
 
 /// An unconfigured layer of every kind, in the variant's order.
-template <std::size_t... I>
-std::array<LayerKind, kinds> one_of_each(std::index_sequence<I...>) {
-  return {LayerKind{std::variant_alternative_t<I, Variant>{}}...};
+std::vector<LayerKind> each_kind() {
+  return one_of_each(std::make_index_sequence<std::variant_size_v<Variant>>{});
 }
 
 }  // namespace
 
-void put_kind(Writer& out, const LayerKind& kind) {
+void put_special(Writer& out, const LayerKind& kind) {
   out.open_object();
-  out.key("kind").text(kind_name(kind));
-  std::visit([&](const auto& k) { put_fields(out, k); }, kind.value);
+  put_fields(out, kind);
   out.close_object();
 }
 
-LayerKind get_kind(const Node& node) {
-  std::array<LayerKind, kinds> known = one_of_each(std::make_index_sequence<kinds>{});
-  std::array<std::string_view, kinds> names;
-  for (std::size_t i = 0; i < kinds; ++i) names[i] = kind_name(known[i]);
-  LayerKind kind = std::move(known[node["kind"].word(names)]);
-  constexpr std::array<std::string_view, 1> besides{"kind"};
-  std::visit([&](auto& k) { get_fields(node, k, besides); }, kind.value);
-  return kind;
+void get_special(const Node& node, LayerKind& kind) {
+  std::vector<LayerKind> known = each_kind();
+  std::vector<std::string_view> names;
+  for (const LayerKind& one : known) names.push_back(kind_name(one));
+  kind = std::move(known[node["kind"].word(names)]);
+  get_fields(node, kind);
 }
 
-void put_shape(Writer& out, const Shape& shape) {
+void put_special_schema(Writer& out, const LayerKind&) { put_kinds_schema(out, each_kind()); }
+
+void put_special(Writer& out, const Shape& shape) {
   out.open_array();
   for (const Axis& axis : shape.axes) {
     out.open_array();
@@ -140,16 +163,30 @@ void put_shape(Writer& out, const Shape& shape) {
   out.close_array();
 }
 
-Shape get_shape(const Node& node) {
+void get_special(const Node& node, Shape& shape) {
   if (node.size() > most_axes) node.refuse(fmt::format("accepted: at most {} axes", most_axes));
-  Shape shape;
+  shape.axes.clear();
   node.each([&](const Node& item) {
     Axis axis;
     get(item.item(0, 2), axis.dim);
     get(item.item(1, 2), axis.extent, extents);
     shape.axes.push_back(axis);
   });
-  return shape;
+}
+
+void put_special_schema(Writer& out, const Shape&) {
+  out.key("description").text("extents of one sample, outermost first");
+  out.key("type").text("array");
+  out.key("maxItems").integer(most_axes);
+  out.key("items").open_object();
+  out.key("type").text("array");
+  out.key("prefixItems").open_array();
+  put_schema(out, Dim{});
+  put_schema(out, std::int64_t{}, extents);
+  out.close_array();
+  out.key("minItems").integer(2);
+  out.key("items").boolean(false);
+  out.close_object();
 }
 
 Shape shape_made(const LayerKind& kind, const std::vector<Shape>& inputs, const Node& node) {

@@ -55,7 +55,7 @@ void check_layer(const Network& network, LayerId id, const Node& node) {
   const std::vector<Shape> in = input_shapes(network, id);
   if (layer.kind.as<Input>() != nullptr) {
     if (!layer.inputs.empty()) inputs.refuse("accepted: an input layer has no inputs");
-  } else if (const Shape made = json::shape_made(layer.kind, in, node); made != layer.out) {
+  } else if (const Shape made = shape_made(layer.kind, in, node); made != layer.out) {
     node["out"].refuse(to_text(layer.out), fmt::format("the layer makes {}", to_text(made)));
   }
   check_size(node["out"], layer.out.axes, [](const Axis& axis) { return axis.extent; });
@@ -76,10 +76,17 @@ void check_layer(const Network& network, LayerId id, const Node& node) {
 
 }  // namespace
 
-void put_network(Writer& out, const Network& network) { put_fields(out, network); }
+void put_special(Writer& out, const Network& network) {
+  out.open_object();
+  put_fields(out, network);
+  out.close_object();
+}
 
-Network get_network(const Node& node) {
-  Network network;
+void put_special_schema(Writer& out, const Network& network) {
+  put_object_schema(out, [&](FieldSchema& visit) { fields(visit, network); });
+}
+
+void get_special(const Node& node, Network& network) {
   get_fields(node, network);
   std::size_t next = 0;
   node["parameters"].each([&](const Node& parameter) {
@@ -88,7 +95,6 @@ Network get_network(const Node& node) {
   });
   next = 0;
   node["layers"].each([&](const Node& layer) { check_layer(network, LayerId{next++}, layer); });
-  return network;
 }
 
 }  // namespace json

@@ -9,6 +9,13 @@
 
 namespace parsim::json {
 
+namespace {
+
+constexpr Limits any_size{0, std::numeric_limits<std::int64_t>::max()};
+constexpr Limits up_to_1000_seconds{0, 1'000'000'000'000'000};
+
+}  // namespace
+
 Region whole_parameter(const Parameter& parameter) {
   Region region;
   for (const std::int64_t extent : parameter.extents) region.push_back({0, extent});
@@ -57,123 +64,132 @@ void check_inside(const Node& node, const Region& region, const Region& whole) {
               fmt::format("accepted: a region inside {}", to_text(whole)));
 }
 
-namespace {
-
-void put_members(Writer& out, const ExecDag& dag, OpId id) {
-  const OpRecord& record = dag.record(id);
-  switch (dag.kind(id)) {
+void fields(auto& visit, Of<OpEntry> auto& op) {
+  static constexpr TableSizes any;
+  const TableSizes& sizes = op.sizes == nullptr ? any : *op.sizes;
+  const Limits slice = index_of(sizes.slices);
+  visit.constant("op", to_text(op.kind));
+  switch (op.kind) {
     case OpKind::compute:
-      out.key("pass");
-      put(out, static_cast<Pass>(record.sub));
-      out.key("device").integer(record.device);
-      out.key("work").integer(record.what);
-      out.key("micro_batch").integer(record.target);
-      return;
+      visit("pass", op.pass);
+      visit("device", op.device, device_number);
+      visit("work", op.what, index_of(sizes.works));
+      visit("micro_batch", op.micro_batch);
+      break;
     case OpKind::update:
-      out.key("device").integer(record.device);
-      out.key("slice").integer(record.what);
-      return;
+      visit("device", op.device, device_number);
+      visit("slice", op.what, slice);
+      break;
     case OpKind::local:
-      out.key("does");
-      put(out, static_cast<LocalKind>(record.sub));
-      out.key("device").integer(record.device);
-      out.key("from").integer(record.what);
-      out.key("to").integer(record.target);
-      return;
+      visit("does", op.local);
+      visit("device", op.device, device_number);
+      visit("from", op.what, slice);
+      visit("to", op.target, slice);
+      break;
     case OpKind::transfer:
-      out.key("from").integer(record.device);
-      out.key("to").integer(record.to);
-      out.key("slice").integer(record.what);
-      out.key("target").integer(record.target);
-      out.key("add").boolean(record.sub == 1);
-      out.key("stream");
-      put(out, dag.stream(id));
-      out.key("bytes").integer(record.payload);
-      return;
+      visit("from", op.device, device_number);
+      visit("to", op.to, device_number);
+      visit("slice", op.what, slice);
+      visit("target", op.target, slice);
+      visit("add", op.add);
+      visit("stream", op.stream);
+      visit("bytes", op.bytes, any_size);
+      break;
     case OpKind::collective:
-      out.key("does");
-      put(out, static_cast<CollectiveKind>(record.sub));
-      out.key("group").integer(record.device);
-      out.key("slice").integer(record.what);
-      out.key("target").integer(record.target);
-      if (record.to >= 0) out.key("shares").integer(record.to);
-      out.key("stream");
-      put(out, dag.stream(id));
-      out.key("bytes").integer(record.payload);
-      return;
+      visit("does", op.collective);
+      visit("group", op.group, index_of(sizes.groups));
+      visit("slice", op.what, slice);
+      visit("target", op.target, slice);
+      visit.optional_or("shares", op.shares, -1, index_of(sizes.shares));
+      visit("stream", op.stream);
+      visit("bytes", op.bytes, any_size);
+      break;
     case OpKind::delay:
-      out.key("device").integer(record.device);
-      out.key("time_ps").integer(record.payload);
-      return;
+      visit("device", op.device, device_number);
+      visit("time_ps", op.picoseconds, up_to_1000_seconds);
+      break;
   }
+  visit("after", op.after, Rule(index_of(op.earlier), "operations that come before"));
 }
 
-}  // namespace
+std::vector<OpEntry> each_kind(const OpEntry&) {
+  std::vector<OpEntry> kinds(spellings_of<OpKind>().size());
+  for (std::size_t i = 0; i < kinds.size(); ++i) kinds[i].kind = static_cast<OpKind>(i);
+  return kinds;
+}
 
-void put_op(Writer& out, const ExecDag& dag, OpId id) {
+void read_kind(const Node& node, OpEntry& entry) { get(node["op"], entry.kind); }
+
+void put_special(Writer& out, const OpEntry& entry) {
   out.open_object();
-  out.key("op");
-  put(out, dag.kind(id));
-  put_members(out, dag, id);
-  out.key("after").open_array();
-  for (const OpId before : dag.predecessors(id)) out.integer(before.value);
-  out.close_array();
+  put_fields(out, entry);
   out.close_object();
 }
 
-OpReader::OpReader(const std::vector<Slice>& slices, const std::vector<Shares>& shares,
-                   std::size_t works, std::size_t groups)
-    : slices_(&slices), shares_(&shares), works_(works), groups_(groups) {}
+void get_special(const Node& node, OpEntry& entry) { get_fields(node, entry); }
 
-const Slice& OpReader::slice(const Node& node) const {
-  return (*slices_)[static_cast<std::size_t>(node.integer(index_of(slices_->size())))];
+void put_special_schema(Writer& out, const OpEntry& entry) {
+  put_kinds_schema(out, each_kind(entry));
+}
+
+OpEntry entry_of(const ExecDag& dag, OpId id) {
+  const OpRecord& record = dag.record(id);
+  OpEntry entry;
+  entry.kind = dag.kind(id);
+  entry.pass = static_cast<Pass>(record.sub);
+  entry.local = static_cast<LocalKind>(record.sub);
+  entry.collective = static_cast<CollectiveKind>(record.sub);
+  entry.add = record.sub == 1;
+  entry.stream = dag.stream(id);
+  entry.device = DeviceId{record.device};
+  entry.group = record.device;
+  entry.to = DeviceId{record.to};
+  entry.shares = record.to;
+  entry.what = record.what;
+  entry.target = record.target;
+  entry.micro_batch = record.target;
+  entry.bytes = record.payload;
+  entry.picoseconds = record.payload;
+  const std::span<const OpId> before = dag.predecessors(id);
+  entry.after.assign(before.begin(), before.end());
+  return entry;
+}
+
+OpReader::OpReader(const std::vector<Slice>& slices, const std::vector<Shares>& shares,
+                   const TableSizes& sizes)
+    : slices_(&slices), shares_(&shares) {
+  entry_.sizes = &sizes;
 }
 
 void OpReader::read(const Node& node, ExecDag& dag) {
-  std::vector<OpId> after;
-  node["after"].each(
-      [&](const Node& before) { get(before, after.emplace_back(), index_of(dag.size())); });
-  OpKind kind{};
-  get(node["op"], kind);
-  const OpId id = add(kind, node, after, dag);
-  if (const auto bytes = node.find("bytes")) {
-    if (bytes->integer({0, std::numeric_limits<std::int64_t>::max()}) != dag.payload(id).value) {
-      bytes->refuse(fmt::format("its slices make {}", dag.payload(id).value));
-    }
+  entry_.earlier = dag.size();
+  get(node, entry_);
+  const OpId id = add(node, dag);
+  const bool moves = entry_.kind == OpKind::transfer || entry_.kind == OpKind::collective;
+  if (moves && entry_.bytes != dag.payload(id).value) {
+    node["bytes"].refuse(fmt::format("its slices make {}", dag.payload(id).value));
   }
   // Each member receives at most twice the payload from every other member (all-reduce). Sums over
   // the DAG are 64-bit numbers elsewhere.
-  const double members =
-      kind != OpKind::collective
-          ? 1.0
-          : static_cast<double>(dag.group(GroupId{dag.record(id).device}).size());
-  if (kind != OpKind::delay) bytes_ += 2.0 * members * static_cast<double>(dag.payload(id).value);
+  const double members = entry_.kind != OpKind::collective
+                             ? 1.0
+                             : static_cast<double>(dag.group(GroupId{entry_.group}).size());
+  if (entry_.kind != OpKind::delay) {
+    bytes_ += 2.0 * members * static_cast<double>(dag.payload(id).value);
+  }
   if (bytes_ > 0x1p62) node.refuse("more than 2^62 bytes up to here", "a step that moves fewer");
 }
 
-OpId OpReader::add(OpKind kind, const Node& node, std::span<const OpId> after, ExecDag& dag) const {
-  const auto device = [&](std::string_view key) {
-    DeviceId id;
-    get(node[key], id, device_number);
-    return id;
-  };
-  switch (kind) {
-    case OpKind::compute: {
-      node.only({"op", "pass", "device", "work", "micro_batch", "after"});
-      Compute op;
-      get(node["pass"], op.pass);
-      get(node["work"], op.work, index_of(works_));
-      get(node["micro_batch"], op.micro_batch);
-      op.device = device("device");
-      return dag.add(op, after);
-    }
+OpId OpReader::add(const Node& node, ExecDag& dag) const {
+  const OpEntry& entry = entry_;
+  switch (entry.kind) {
+    case OpKind::compute:
+      return dag.add(Compute{WorkId{entry.what}, entry.pass, entry.device, entry.micro_batch},
+                     entry.after);
     case OpKind::update:
-      node.only({"op", "device", "slice", "after"});
-      return dag.add(Update{device("device"), slice(node["slice"])}, after);
+      return dag.add(Update{entry.device, slice(entry.what)}, entry.after);
     case OpKind::local: {
-      node.only({"op", "does", "device", "from", "to", "after"});
-      Local op{{}, device("device"), slice(node["from"]), slice(node["to"])};
-      get(node["does"], op.kind);
+      const Local op{entry.local, entry.device, slice(entry.what), slice(entry.target)};
       // Between tensors the region of `to` counts.
       const auto is_bucket = [&](const Slice& one) {
         return dag.tensor(one.tensor).kind == Tensor::Kind::bucket;
@@ -182,52 +198,37 @@ OpId OpReader::add(OpKind kind, const Node& node, std::span<const OpId> after, E
       if (reads && (is_bucket(op.from) || is_bucket(op.to))) {
         check_alike(node["to"], op.from, op.to, dag);
       }
-      return dag.add(op, after);
+      return dag.add(op, entry.after);
     }
     case OpKind::transfer: {
-      node.only({"op", "from", "to", "slice", "target", "add", "stream", "bytes", "after"});
-      const Transfer op{device("from"), device("to"), slice(node["slice"]), slice(node["target"]),
-                        node["add"].boolean()};
+      const Transfer op{entry.device, entry.to, slice(entry.what), slice(entry.target), entry.add};
       check_alike(node["target"], op.slice, op.target, dag);
-      return dag.add(op, stream(node), after);
+      return dag.add(op, entry.stream, entry.after);
     }
     case OpKind::collective:
-      return add_collective(node, after, dag);
-    case OpKind::delay: {
-      node.only({"op", "device", "time_ps", "after"});
-      constexpr Limits up_to_1000_seconds{0, 1'000'000'000'000'000};
-      const double picoseconds = static_cast<double>(node["time_ps"].integer(up_to_1000_seconds));
-      return dag.add(Delay{device("device"), Seconds{picoseconds * 1e-12}}, after);
-    }
+      return add_collective(node, dag);
+    case OpKind::delay:
+      return dag.add(Delay{entry.device, Seconds{static_cast<double>(entry.picoseconds) * 1e-12}},
+                     entry.after);
   }
   throw BrokenInvariant("an operation kind outside its enum");
 }
 
-OpId OpReader::add_collective(const Node& node, std::span<const OpId> after, ExecDag& dag) const {
-  node.only({"op", "does", "group", "slice", "target", "shares", "stream", "bytes", "after"});
-  Collective op;
-  get(node["does"], op.kind);
-  get(node["group"], op.group, index_of(groups_));
-  op.slice = slice(node["slice"]);
-  op.target = slice(node["target"]);
+OpId OpReader::add_collective(const Node& node, ExecDag& dag) const {
+  const Collective op{entry_.collective, GroupId{entry_.group}, slice(entry_.what),
+                      slice(entry_.target)};
   const bool whole = op.kind == CollectiveKind::all_reduce || op.kind == CollectiveKind::broadcast;
   if (whole) {
-    if (node.find("shares")) {
+    if (entry_.shares >= 0) {
       node["shares"].refuse(fmt::format("accepted: none for {}", to_text(op.kind)));
     }
     check_alike(node["target"], op.slice, op.target, dag);
-    return dag.add(op, {}, stream(node), after);
+    return dag.add(op, {}, entry_.stream, entry_.after);
   }
   const Node at = node["shares"];
-  const Shares& used = (*shares_)[static_cast<std::size_t>(at.integer(index_of(shares_->size())))];
+  const Shares& used = (*shares_)[static_cast<std::size_t>(entry_.shares)];
   check_shares(at, op, used, dag);
-  return dag.add(op, used, stream(node), after);
-}
-
-Stream OpReader::stream(const Node& node) {
-  Stream stream{};
-  get(node["stream"], stream);
-  return stream;
+  return dag.add(op, used, entry_.stream, entry_.after);
 }
 
 void OpReader::check_alike(const Node& target, const Slice& slice, const Slice& to,

@@ -16,7 +16,7 @@ void fields(auto& visit, Of<Sync> auto& sync) {
   visit.optional("server", sync.server);
 }
 
-void put_zero_group(Writer& out, const ZeroGroup& group) {
+void put_special(Writer& out, const ZeroGroup& group) {
   if (group.node) {
     out.text("node");
   } else {
@@ -24,27 +24,45 @@ void put_zero_group(Writer& out, const ZeroGroup& group) {
   }
 }
 
-ZeroGroup get_zero_group(const Node& node) {
+void get_special(const Node& node, ZeroGroup& group) {
   constexpr std::array<std::string_view, 1> words{"node"};
-  if (node.kind() == Kind::text) return {0, node.word(words) == 0};
-  if (node.kind() != Kind::integer) node.refuse("accepted: a whole number of devices, or node");
-  return {static_cast<std::int32_t>(node.integer(Limits{1})), false};
+  group = {};
+  if (node.kind() == Kind::text) {
+    group.node = node.word(words) == 0;
+  } else if (node.kind() == Kind::integer) {
+    get(node, group.ranks, Limits{1});
+  } else {
+    node.refuse("accepted: a whole number of devices, or node");
+  }
+}
+
+void put_special_schema(Writer& out, const ZeroGroup& group) {
+  out.key("anyOf").open_array();
+  put_schema(out, group.ranks, Limits{1});
+  out.open_object();
+  out.key("const").text("node");
+  out.close_object();
+  out.close_array();
 }
 
 void fields(auto& visit, Of<ZeroSharding> auto& zero) {
-  visit("stage", zero.stage);
-  visit.optional("shares", zero.shares);
-  visit.optional("group", zero.group);
+  visit("stage", zero.stage, Limits{0, 3});
+  visit.optional("shares", zero.shares, "relative sizes; absent: equal");
+  visit.optional("group", zero.group,
+                 "how many of the devices that sum the gradients split them, or those of one "
+                 "machine; absent: all");
 }
 
 void fields(auto& visit, Of<LayerPlan> auto& plan) {
   visit("cuts", plan.cuts);
-  visit("devices", plan.devices);
-  visit.optional("zero", plan.zero);
+  visit("devices", plan.devices, "one device per cell of the grid of cuts");
+  visit.optional("zero", plan.zero, "what the devices that sum the gradients split: ZeRO's stages");
   visit.optional("recompute", plan.recompute);
   visit.optional("sync", plan.sync);
   visit.optional("joined", plan.joined);
-  visit.optional("regather", plan.regather);
+  visit.optional("regather", plan.regather,
+                 "what readers gather of the output is dropped after forward and gathered again in "
+                 "backward");
 }
 
 void fields(auto& visit, Of<Slot> auto& slot) {
@@ -63,15 +81,22 @@ void fields(auto& visit, Of<Schedule> auto& schedule) {
   visit("stage_of_layer", schedule.stage_of_layer);
   visit("rank_lists", schedule.rank_lists);
   visit.optional("blocking_sends", schedule.blocking_sends);
+  visit.optional("split_backward", schedule.split_backward);
 }
 
+constexpr std::string_view plan_format = "parsim-plan";
+constexpr std::int64_t plan_version = 3;
+
 void fields(auto& visit, Of<Plan> auto& plan) {
+  visit.constant("format", plan_format);
+  visit.constant("version", plan_version);
   visit("strategy", plan.strategy);
   visit("network", plan.network);
   visit("cluster", plan.cluster);
   visit("batch", plan.batch);
   visit("precision", plan.precision);
-  visit.optional("reduce_precision", plan.reduce_precision, storage_of(plan.precision));
+  visit.optional_or("reduce_precision", plan.reduce_precision, storage_of(plan.precision),
+                    reduce_precision_rule);
   visit("optimizer", plan.optimizer);
   visit("layers", plan.layers);
   visit("schedule", plan.schedule);
@@ -81,31 +106,15 @@ void fields(auto& visit, Of<Plan> auto& plan) {
 
 }  // namespace json
 
-namespace {
-
-constexpr std::string_view plan_format = "parsim-plan";
-constexpr std::int64_t plan_version = 3;
-
-}  // namespace
-
-std::string to_json(const Plan& plan) {
-  json::Writer out;
-  out.open_object();
-  json::put_heading(out, plan_format, plan_version);
-  json::put_fields(out, plan);
-  out.close_object();
-  return out.take();
-}
+std::string to_json(const Plan& plan) { return json::text_of_file(plan); }
 
 Plan plan_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   Plan plan;
-  const json::Node root = document.root(plan_format, plan_version);
-  json::get_fields(root, plan, json::heading_keys);
-  if (plan.reduce_precision == Precision::tf32) {
-    root["reduce_precision"].refuse("accepted: fp32, fp16, bf16");
-  }
+  json::get_fields(document.root(json::plan_format, json::plan_version), plan);
   return plan;
 }
+
+std::string plan_schema() { return json::schema_of_file<Plan>("What parsim plan -o writes"); }
 
 }  // namespace parsim

@@ -24,8 +24,8 @@ void fields(auto& visit, Of<Version> auto& version) {
 }
 
 void fields(auto& visit, Of<Interval> auto& interval) {
-  visit("begin", interval.begin, Limits{0, std::int64_t{1} << 44});
-  visit("end", interval.end, Limits{0, std::int64_t{1} << 44});
+  visit("begin", interval.begin, bounds);
+  visit("end", interval.end, bounds);
 }
 
 void fields(auto& visit, Of<MemorySample> auto& sample) {
@@ -41,7 +41,14 @@ void fields(auto& visit, Of<MessageSample> auto& sample) {
   visit("time", sample.time);
 }
 
-void fields(auto& visit, Of<KernelSample> auto& sample) {
+/// A kernel as in the file: the part of the output by axis, the sample first.
+struct KernelEntry {
+  KernelSample sample{};
+  std::vector<Interval> out{};
+};
+
+void fields(auto& visit, Of<KernelEntry> auto& entry) {
+  auto& sample = entry.sample;
   visit("device", sample.device);
   visit("layer", sample.kind);
   visit("inputs", sample.inputs);
@@ -49,6 +56,7 @@ void fields(auto& visit, Of<KernelSample> auto& sample) {
   visit("precision", sample.precision);
   visit("contraction", sample.part.contraction);
   visit("time", sample.time);
+  visit("out", entry.out);
 }
 
 void fields(auto& visit, Of<MemoryPart> auto& part) {
@@ -80,97 +88,177 @@ void fields(auto& visit, Of<Measurement> auto& run) {
   visit("spans", run.timeline.spans);
 }
 
+/// Pairs that slow each other down; all others have the factor 1.
+const std::vector<std::string>& pair_words() {
+  static const std::vector<std::string> words = [] {
+    std::vector<std::string> texts;
+    for (const InterferencePair& pair : interference_pairs) texts.push_back(to_text(pair));
+    return texts;
+  }();
+  return words;
+}
+
+void fields(auto& visit, Of<Interference> auto& interference) {
+  for (std::size_t i = 0; i < interference_pairs.size(); ++i) {
+    const auto [activity, during] = interference_pairs[i];
+    auto& factor =
+        interference.factors[static_cast<std::size_t>(activity)][static_cast<std::size_t>(during)];
+    visit.optional_or(pair_words()[i], factor, 1.0, Limits{1});
+  }
+}
+
+struct PairName {
+  std::size_t pair = 0;
+};
+void put_special(Writer& out, const PairName& name) { out.text(pair_words().at(name.pair)); }
+void get_special(const Node& node, PairName& name) {
+  const std::vector<std::string_view> words(pair_words().begin(), pair_words().end());
+  name.pair = node.word(words);
+}
+void put_special_schema(Writer& out, const PairName&) {
+  out.key("enum");
+  put(out, pair_words());
+}
+
+/// An InterferenceSample as in the file.
+struct PairEntry {
+  std::string device{};
+  PairName pair{};
+  Spread alone{}, during{};
+};
+
+void fields(auto& visit, Of<PairEntry> auto& entry) {
+  visit("device", entry.device);
+  visit("pair", entry.pair);
+  visit("alone", entry.alone);
+  visit("beside", entry.during);
+}
+
+/// A device of a machine with its link to the switch. The cluster of a machine is a star; it is
+/// written device by device, because the file format of clusters belongs to topologies/.
+struct DeviceEntry {
+  std::string name{}, model{}, architecture{};
+  std::int32_t multiprocessors = 0;
+  std::array<double, spellings_of<Precision>().size()> peak{};
+  double memory_rate = 0;
+  std::int64_t memory = 0;
+  double link_rate = 0, link_latency = 0;
+};
+
+void fields(auto& visit, Of<DeviceEntry> auto& device) {
+  visit("name", device.name);
+  visit("model", device.model);
+  visit("architecture", device.architecture);
+  visit("multiprocessors", device.multiprocessors);
+  visit("peak_flops_per_s", device.peak, "fp32, tf32, fp16, bf16");
+  visit("memory_bytes_per_s", device.memory_rate);
+  visit("memory_bytes", device.memory, Limits{0, std::int64_t{1} << 50});
+  visit("link_bytes_per_s", device.link_rate);
+  visit("link_latency_s", device.link_latency);
+}
+
+struct MachineEntry {
+  std::string backend{}, name{};
+  std::vector<Version> versions{};
+  std::string clocks{};
+  std::vector<DeviceEntry> devices{};
+};
+
+void list_machine(auto& visit, auto& machine) {
+  visit("backend", machine.backend);
+  visit("name", machine.name);
+  visit("versions", machine.versions);
+  visit("clocks", machine.clocks);
+  visit("devices", machine.devices);
+}
+
+constexpr std::string_view machine_format = "parsim-machine";
+constexpr std::string_view profile_format = "parsim-profile";
+constexpr std::string_view measurements_format = "parsim-measurements";
+constexpr std::int64_t profile_version = 1;
+
+void fields(auto& visit, Of<MachineEntry> auto& machine) {
+  visit.constant("format", machine_format);
+  visit.constant("version", profile_version);
+  list_machine(visit, machine);
+}
+
+struct ProfileEntry {
+  MachineEntry machine{};
+  Profile profile{};  ///< without the machine, kernels and interference samples
+  std::vector<KernelEntry> kernels{};
+  std::vector<PairEntry> pairs{};
+};
+
+void fields(auto& visit, Of<ProfileEntry> auto& entry) {
+  auto& profile = entry.profile;
+  visit.constant("format", profile_format);
+  visit.constant("version", profile_version);
+  list_machine(visit, entry.machine);
+  visit("launch", profile.launch);
+  visit("kernels", entry.kernels);
+  visit("memory", profile.memory);
+  visit("messages", profile.messages);
+  visit.optional("interference", profile.interference,
+                 "time of the first while the second runs on the same device, over its time "
+                 "alone; absent: 1");
+  visit.optional("interference_samples", entry.pairs, "what interference follows from");
+  visit.optional("common_memory", profile.common_memory,
+                 "GPUs partitioned into several devices: memory bandwidth of each part alone, and "
+                 "of all together");
+  visit.optional("links", profile.links, "messages take about latency + bytes / rate");
+}
+
+struct MeasurementsEntry {
+  MachineEntry machine{};
+  std::vector<Measurement> runs{};
+};
+
+void fields(auto& visit, Of<MeasurementsEntry> auto& entry) {
+  visit.constant("format", measurements_format);
+  visit.constant("version", profile_version);
+  list_machine(visit, entry.machine);
+  visit("runs", entry.runs);
+}
+
 namespace {
 
-constexpr std::array<std::string_view, 1> kernel_keys{"out"};
-
-void put_kernel(Writer& out, const KernelSample& sample) {
-  out.open_object();
-  put_fields(out, sample);
-  std::vector<Interval> axes;
-  for (std::size_t a = 0; a < sample.part.out.rank(); ++a) axes.push_back(sample.part.out[a]);
-  out.key("out");
-  put(out, axes);
-  out.close_object();
-}
-
-KernelSample get_kernel(const Node& node) {
-  KernelSample sample;
-  get_fields(node, sample, kernel_keys);
-  const Node out = node["out"];
-  std::vector<Interval> axes;
-  get(out, axes);
-  const Shape shape = shape_made(sample.kind, sample.inputs, node);
-  if (axes.size() != shape.axes.size() + 1) {
-    out.refuse(fmt::format("accepted: {} axes", shape.axes.size() + 1));
-  }
-  for (std::size_t a = 0; a < axes.size(); ++a) {
-    const Interval& axis = axes[a];
-    const bool inside = axis.end > axis.begin && (a == 0 || axis.end <= shape.axes[a - 1].extent);
-    if (!inside) out.refuse("accepted: a part of the layer's output");
-    sample.part.out.push_back(axis);
-  }
-  return sample;
-}
-
-// The cluster of a machine is a star; its members are spelled out here, because a cluster has no
-// other JSON than its own file format, which belongs to topologies/.
-void put_machine(Writer& out, const Machine& machine) {
-  out.key("backend").text(machine.backend);
-  out.key("name").text(machine.name);
-  out.key("versions");
-  put(out, machine.versions);
-  out.key("clocks").text(machine.clocks);
-  out.key("devices").open_array();
+MachineEntry machine_entry(const Machine& machine) {
+  MachineEntry entry{machine.backend, machine.name, machine.versions, machine.clocks};
   const Cluster& cluster = machine.cluster;
   for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
     const DeviceModel& model = cluster.model(DeviceId{d});
     const Link& link = cluster.links[d];
-    out.open_object();
-    out.key("name").text(cluster.devices[d].name);
-    out.key("model").text(model.name);
-    out.key("architecture").text(model.architecture);
-    out.key("multiprocessors").integer(model.multiprocessors);
-    out.key("peak_flops_per_s").open_array();
-    for (const FlopsPerSecond peak : model.peak) out.number(peak.value);
-    out.close_array();
-    out.key("memory_bytes_per_s").number(model.memory_rate.value);
-    out.key("memory_bytes").integer(model.memory.value);
-    out.key("link_bytes_per_s").number(link.rate.value);
-    out.key("link_latency_s").number(link.latency.count());
-    out.close_object();
+    DeviceEntry& device = entry.devices.emplace_back();
+    device = {
+        cluster.devices[d].name, model.name,         model.architecture, model.multiprocessors, {},
+        model.memory_rate.value, model.memory.value, link.rate.value,    link.latency.count()};
+    for (std::size_t p = 0; p < device.peak.size(); ++p) device.peak[p] = model.peak[p].value;
   }
-  out.close_array();
+  return entry;
 }
 
-constexpr std::array<std::string_view, 5> machine_keys{"backend", "name", "versions", "clocks",
-                                                       "devices"};
-
-Machine get_machine(const Node& node) {
-  Machine machine;
-  get(node["backend"], machine.backend);
-  get(node["name"], machine.name);
-  get(node["versions"], machine.versions);
-  get(node["clocks"], machine.clocks);
+Machine machine_of(MachineEntry entry, const Node& node) {
+  Machine machine{std::move(entry.backend),
+                  std::move(entry.name),
+                  std::move(entry.versions),
+                  std::move(entry.clocks),
+                  {}};
   std::vector<std::pair<BytesPerSecond, Seconds>> links;
   Cluster& cluster = machine.cluster;
   cluster.name = machine.name;
   cluster.nodes.push_back({"node"});
-  node["devices"].each([&](const Node& entry) {
-    entry.only({"name", "model", "architecture", "multiprocessors", "peak_flops_per_s",
-                "memory_bytes_per_s", "memory_bytes", "link_bytes_per_s", "link_latency_s"});
+  for (const DeviceEntry& given : entry.devices) {
     DeviceModel model;
-    get(entry["model"], model.name);
-    get(entry["architecture"], model.architecture);
-    get(entry["multiprocessors"], model.multiprocessors);
-    for (std::size_t p = 0; p < model.peak.size(); ++p) {
-      model.peak[p] = {entry["peak_flops_per_s"].item(p, model.peak.size()).number()};
-    }
-    model.memory_rate = {entry["memory_bytes_per_s"].number()};
-    model.memory = {entry["memory_bytes"].integer({0, std::int64_t{1} << 50})};
+    model.name = given.model;
+    model.architecture = given.architecture;
+    model.multiprocessors = given.multiprocessors;
+    for (std::size_t p = 0; p < model.peak.size(); ++p) model.peak[p] = {given.peak[p]};
+    model.memory_rate = {given.memory_rate};
+    model.memory = {given.memory};
     model.provenance = {{"*", Label::guessed, "asked of the device by parsim-hw"}};
     Device device;
-    get(entry["name"], device.name);
+    device.name = given.name;
     device.node = NodeId{0};
     device.memory = model.memory;
     std::size_t index = 0;
@@ -178,76 +266,36 @@ Machine get_machine(const Node& node) {
     if (index == cluster.models.size()) cluster.models.push_back(model);
     device.model = static_cast<std::int32_t>(index);
     cluster.devices.push_back(device);
-    links.emplace_back(BytesPerSecond{entry["link_bytes_per_s"].number()},
-                       Seconds{entry["link_latency_s"].number()});
-  });
+    links.emplace_back(BytesPerSecond{given.link_rate}, Seconds{given.link_latency});
+  }
   connect_as_star(machine, links);
   validate(cluster, node.location());
   return machine;
 }
 
-// Pairs that slow each other down; all others have the factor 1.
-void put_interference(Writer& out, const Interference& interference) {
-  out.open_object();
-  for (const InterferencePair& pair : interference_pairs) {
-    const double factor = interference.of(pair.activity, pair.during);
-    if (factor != 1) out.key(to_text(pair)).number(factor);
+/// Refuses `node` unless `out` is a part of what the layer makes.
+KernelSample kernel_of(KernelEntry entry, const Node& node) {
+  KernelSample sample = std::move(entry.sample);
+  const Node out = node["out"];
+  const Shape shape = shape_made(sample.kind, sample.inputs, node);
+  if (entry.out.size() != shape.axes.size() + 1) {
+    out.refuse(fmt::format("accepted: {} axes", shape.axes.size() + 1));
   }
-  out.close_object();
-}
-
-std::vector<std::string> pair_words() {
-  std::vector<std::string> words;
-  for (const InterferencePair& pair : interference_pairs) words.push_back(to_text(pair));
-  return words;
-}
-
-void put_sample(Writer& out, const InterferenceSample& sample) {
-  out.open_object();
-  out.key("device").text(sample.device);
-  out.key("pair").text(to_text(interference_pairs.at(sample.pair)));
-  out.key("alone");
-  put(out, sample.alone);
-  out.key("beside");
-  put(out, sample.during);
-  out.close_object();
-}
-
-InterferenceSample get_sample(const Node& node) {
-  node.only({"device", "pair", "alone", "beside"});
-  InterferenceSample sample;
-  std::string word;
-  get(node["device"], sample.device);
-  get(node["pair"], word);
-  const std::vector<std::string> words = pair_words();
-  const auto found = std::find(words.begin(), words.end(), word);
-  if (found == words.end()) node["pair"].refuse("accepted: " + join(words));
-  sample.pair = static_cast<std::size_t>(found - words.begin());
-  get(node["alone"], sample.alone);
-  get(node["beside"], sample.during);
+  for (std::size_t a = 0; a < entry.out.size(); ++a) {
+    const Interval& axis = entry.out[a];
+    const bool inside = axis.end > axis.begin && (a == 0 || axis.end <= shape.axes[a - 1].extent);
+    if (!inside) out.refuse("accepted: a part of the layer's output");
+    sample.part.out.push_back(axis);
+  }
   return sample;
 }
 
-Interference get_interference(const Node& node) {
-  const std::vector<std::string> words = pair_words();
-  const std::vector<std::string_view> keys(words.begin(), words.end());
-  node.only(keys);
-  Interference interference;
-  for (const InterferencePair& pair : interference_pairs) {
-    const auto factor = node.find(to_text(pair));
-    if (!factor) continue;
-    if (factor->number() < 1) factor->refuse("accepted: a number from 1");
-    interference.set(pair.activity, pair.during, factor->number());
-  }
-  return interference;
-}
-
-/// Times that rates follow from, of devices that the machine has, each once.
-void get_common_memory(const Node& list, Profile& profile) {
+/// Checks the times that rates follow from; devices are of the machine, each once.
+void check_common_memory(const Node& list, const Profile& profile) {
   std::vector<bool> seen(profile.machine.cluster.devices.size());
+  std::size_t next = 0;
   list.each([&](const Node& node) {
-    CommonMemory& memory = profile.common_memory.emplace_back();
-    get(node, memory);
+    const CommonMemory& memory = profile.common_memory[next++];
     std::size_t at = 0;
     node["parts"].each([&](const Node& part_node) {
       const MemoryPart& part = memory.parts[at++];
@@ -262,29 +310,6 @@ void get_common_memory(const Node& list, Profile& profile) {
       }
     });
   });
-}
-
-constexpr std::string_view machine_format = "parsim-machine";
-constexpr std::string_view profile_format = "parsim-profile";
-constexpr std::string_view measurements_format = "parsim-measurements";
-constexpr std::int64_t profile_version = 1;
-
-std::vector<std::string_view> all_keys(std::initializer_list<std::string_view> besides) {
-  std::vector<std::string_view> keys(heading_keys.begin(), heading_keys.end());
-  keys.insert(keys.end(), machine_keys.begin(), machine_keys.end());
-  keys.insert(keys.end(), besides.begin(), besides.end());
-  return keys;
-}
-
-template <class Body>
-std::string written(std::string_view format, const Machine& machine, Body body) {
-  Writer out;
-  out.open_object();
-  put_heading(out, format, profile_version);
-  put_machine(out, machine);
-  body(out);
-  out.close_object();
-  return out.take();
 }
 
 }  // namespace
@@ -305,89 +330,73 @@ void connect_as_star(Machine& machine,
 }
 
 std::string to_json(const Machine& machine) {
-  return json::written(json::machine_format, machine, [](json::Writer&) {});
+  return json::text_of_file(json::machine_entry(machine));
 }
 
 std::string to_json(const Profile& profile) {
-  return json::written(json::profile_format, profile.machine, [&](json::Writer& out) {
-    out.key("launch");
-    json::put(out, profile.launch);
-    out.key("kernels").open_array();
-    for (const KernelSample& sample : profile.kernels) json::put_kernel(out, sample);
-    out.close_array();
-    out.key("memory");
-    json::put(out, profile.memory);
-    out.key("messages");
-    json::put(out, profile.messages);
-    if (profile.interference.any()) {
-      out.key("interference");
-      json::put_interference(out, profile.interference);
+  json::ProfileEntry entry{json::machine_entry(profile.machine), profile};
+  for (const KernelSample& sample : profile.kernels) {
+    json::KernelEntry& kernel = entry.kernels.emplace_back(json::KernelEntry{sample});
+    for (std::size_t a = 0; a < sample.part.out.rank(); ++a) {
+      kernel.out.push_back(sample.part.out[a]);
     }
-    if (!profile.interference_samples.empty()) {
-      out.key("interference_samples").open_array();
-      for (const InterferenceSample& sample : profile.interference_samples) {
-        json::put_sample(out, sample);
-      }
-      out.close_array();
-    }
-    if (!profile.common_memory.empty()) {
-      out.key("common_memory");
-      json::put(out, profile.common_memory);
-    }
-    if (!profile.links.empty()) {
-      out.key("links");
-      json::put(out, profile.links);
-    }
-  });
+  }
+  for (const InterferenceSample& sample : profile.interference_samples) {
+    entry.pairs.push_back({sample.device, {sample.pair}, sample.alone, sample.during});
+  }
+  return json::text_of_file(entry);
 }
 
 std::string to_json(const Measurements& measurements) {
-  return json::written(json::measurements_format, measurements.machine, [&](json::Writer& out) {
-    out.key("runs");
-    json::put(out, measurements.runs);
-  });
+  return json::text_of_file(
+      json::MeasurementsEntry{json::machine_entry(measurements.machine), measurements.runs});
 }
 
 Machine machine_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::machine_format, json::profile_version);
-  root.only(json::all_keys({}));
-  return json::get_machine(root);
+  json::MachineEntry entry;
+  json::get_fields(root, entry);
+  return json::machine_of(std::move(entry), root);
 }
 
 Profile profile_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::profile_format, json::profile_version);
-  root.only(json::all_keys({"launch", "kernels", "memory", "messages", "interference",
-                            "interference_samples", "common_memory", "links"}));
-  Profile profile;
-  profile.machine = json::get_machine(root);
-  json::get(root["launch"], profile.launch);
-  root["kernels"].each(
-      [&](const json::Node& node) { profile.kernels.push_back(json::get_kernel(node)); });
-  json::get(root["memory"], profile.memory);
-  json::get(root["messages"], profile.messages);
-  if (const auto node = root.find("interference")) {
-    profile.interference = json::get_interference(*node);
+  json::ProfileEntry entry;
+  json::get_fields(root, entry);
+  Profile profile = std::move(entry.profile);
+  profile.machine = json::machine_of(std::move(entry.machine), root);
+  std::size_t next = 0;
+  root["kernels"].each([&](const json::Node& node) {
+    profile.kernels.push_back(json::kernel_of(std::move(entry.kernels[next++]), node));
+  });
+  for (json::PairEntry& pair : entry.pairs) {
+    profile.interference_samples.push_back(
+        {std::move(pair.device), pair.pair.pair, pair.alone, pair.during});
   }
-  if (const auto list = root.find("interference_samples")) {
-    list->each([&](const json::Node& node) {
-      profile.interference_samples.push_back(json::get_sample(node));
-    });
-  }
-  if (const auto list = root.find("common_memory")) json::get_common_memory(*list, profile);
-  if (const auto list = root.find("links")) json::get(*list, profile.links);
+  if (const auto list = root.find("common_memory")) json::check_common_memory(*list, profile);
   return profile;
 }
 
 Measurements measurements_from_json(const std::string& text, const std::string& where) {
   const json::Document document(text, where);
   const json::Node root = document.root(json::measurements_format, json::profile_version);
-  root.only(json::all_keys({"runs"}));
-  Measurements measurements;
-  measurements.machine = json::get_machine(root);
-  json::get(root["runs"], measurements.runs);
-  return measurements;
+  json::MeasurementsEntry entry;
+  json::get_fields(root, entry);
+  return {json::machine_of(std::move(entry.machine), root), std::move(entry.runs)};
+}
+
+std::string machine_schema() {
+  return json::schema_of_file<json::MachineEntry>("What parsim-hw says of a machine");
+}
+
+std::string profile_schema() {
+  return json::schema_of_file<json::ProfileEntry>("What parsim calibrate -o writes");
+}
+
+std::string measurements_schema() {
+  return json::schema_of_file<json::MeasurementsEntry>("Steps as parsim-hw measured them");
 }
 
 }  // namespace parsim

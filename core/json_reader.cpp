@@ -192,12 +192,14 @@ std::int64_t Node::integer(Limits limits) const {
   refuse(fmt::format("accepted: a whole number from {} to {}", limits.least, limits.most));
 }
 
-double Node::number() const {
+double Node::number(double least) const {
   const bool whole = value().kind == Kind::integer;
   if (!whole && value().kind != Kind::number) refuse("accepted: a number");
   const double number =
       whole ? static_cast<double>(value().content) : std::bit_cast<double>(value().content);
-  if (!std::isfinite(number) || number < 0) refuse("accepted: a number of at least 0");
+  if (!std::isfinite(number) || number < least) {
+    refuse(fmt::format("accepted: a number of at least {}", least));
+  }
   return number;
 }
 

@@ -71,8 +71,8 @@ class Node {
   [[nodiscard]] Kind kind() const { return value().kind; }
   [[nodiscard]] std::int64_t line() const { return value().line; }
   [[nodiscard]] std::int64_t integer(Limits limits = {}) const;
-  /// A finite number of at least 0.
-  [[nodiscard]] double number() const;
+  /// A finite number of at least `least`.
+  [[nodiscard]] double number(double least = 0) const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] const std::string& text() const;
   /// Position of the text among `words`.

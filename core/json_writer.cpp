@@ -45,13 +45,20 @@ void Writer::integer(std::int64_t value) {
 void Writer::number(double value) {
   ensure(std::isfinite(value), "only finite numbers are written");
   separate();
+  const std::size_t begin = out_.size();
   fmt::format_to(std::back_inserter(out_), "{}", value);
+  const bool whole = out_.find_first_of(".e", begin) == std::string::npos;
+  if (whole && numbers_ == Numbers::typed) out_ += ".0";
   after_value_ = true;
 }
 
-void Writer::boolean(bool value) {
+void Writer::boolean(bool value) { raw(value ? "true" : "false"); }
+
+void Writer::null() { raw("null"); }
+
+void Writer::raw(std::string_view json) {
   separate();
-  out_ += value ? "true" : "false";
+  out_ += json;
   after_value_ = true;
 }
 

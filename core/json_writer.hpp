@@ -12,6 +12,11 @@ namespace parsim::json {
 /// items one level below begin a line, so that tables have one record per line.
 class Writer {
  public:
+  /// Whether 5.0 is written as 5, which reads back as the same double, or as 5.0, which also tells
+  /// other programs that it is one.
+  enum class Numbers : std::uint8_t { shortest, typed };
+  explicit Writer(Numbers numbers = Numbers::shortest) : numbers_(numbers) {}
+
   void open_object() { open('{'); }
   void close_object() { close('}'); }
   void open_array() { open('['); }
@@ -22,6 +27,9 @@ class Writer {
   /// The shortest text that reads back as the same double. Throws BrokenInvariant unless finite.
   void number(double value);
   void boolean(bool value);
+  void null();
+  /// JSON as it is.
+  void raw(std::string_view json);
   /// Bytes that are not UTF-8 become U+FFFD.
   void text(std::string_view value);
 
@@ -34,6 +42,7 @@ class Writer {
   /// The comma and the line break before a value or key.
   void separate();
 
+  Numbers numbers_;
   std::string out_;
   std::size_t depth_ = 0;
   bool after_value_ = false;  ///< a comma is due before whatever comes next

@@ -12,10 +12,12 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 19> kind_names{
-    "input",     "conv",      "dense",   "pool",    "norm",      "activation", "dropout",
-    "combine",   "concat",    "slice",   "flatten", "rearrange", "reduce",     "matmul",
-    "attention", "embedding", "learned", "softmax", "loss"};
+constexpr std::array<std::string_view, 22> kind_names{
+    "input",        "conv",          "dense",   "pool",   "norm",
+    "activation",   "dropout",       "combine", "concat", "slice",
+    "flatten",      "rearrange",     "reduce",  "matmul", "attention",
+    "embedding",    "learned",       "softmax", "loss",   "expert_dispatch",
+    "expert_dense", "expert_combine"};
 static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);
 
 }  // namespace

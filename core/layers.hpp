@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/expert_kinds.hpp"
 #include "core/layer_kinds.hpp"
 #include "core/region.hpp"
 #include "core/units.hpp"
@@ -23,7 +24,7 @@ namespace parsim {
 struct LayerKind {
   using Variant = std::variant<Input, Conv, Dense, Pool, Norm, Activation, Dropout, Combine, Concat,
                                Slicing, Flatten, Rearrange, Reduce, MatMul, Attention, Embedding,
-                               Learned, Softmax, Loss>;
+                               Learned, Softmax, Loss, ExpertDispatch, ExpertDense, ExpertCombine>;
   Variant value;
 
   LayerKind() = default;
@@ -74,6 +75,10 @@ struct Part {
 /// attention; the others are limited by memory and count 0.
 [[nodiscard]] Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs,
                                   const Shape& out, const Part& part);
+/// Tokens of the average expert of a part over those of the average of all experts: 1 for a router
+/// in balance.
+[[nodiscard]] double tokens_over_average(const ExpertDense& kind, const Shape& out,
+                                         const Part& part);
 /// What the sizes of a cut along in_channel add up to: the input's channels, or a table's rows.
 [[nodiscard]] std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs);
 /// The dimensions along which parts may be made; always contains sample and replica.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
 
 namespace parsim {
@@ -57,6 +59,39 @@ std::vector<Shape> input_shapes(const Network& network, LayerId layer) {
 std::int64_t parameter_count(const Network& network) {
   std::int64_t count = 0;
   for (const Parameter& parameter : network.parameters) count += parameter.elements();
+  return count;
+}
+
+void set_expert_imbalance(Network& network, double imbalance, std::string_view where) {
+  std::int64_t most = 0;
+  for (Layer& layer : network.layers) {
+    auto* dense = std::get_if<ExpertDense>(&layer.kind.value);
+    if (dense == nullptr) continue;
+    const std::int64_t experts = layer.out.axes[0].extent;
+    most = std::max(most, experts);
+    dense->imbalance = std::min(imbalance, static_cast<double>(experts));
+  }
+  if (imbalance >= 1 && imbalance <= static_cast<double>(most)) return;
+  throw InputError(where, fmt::format("{} in '{}'", imbalance, network.name),
+                   most == 0 ? "accepted: with a mixture of experts"
+                             : fmt::format("accepted: 1 to {}, the number of experts", most));
+}
+
+std::int64_t active_parameter_count(const Network& network) {
+  std::int64_t count = parameter_count(network);
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<ExpertDense>() == nullptr) continue;
+    const Layer* before = &layer;
+    while (!before->inputs.empty() && before->kind.as<ExpertDispatch>() == nullptr) {
+      before = &network[before->inputs[0]];
+    }
+    const auto* dispatch = before->kind.as<ExpertDispatch>();
+    if (dispatch == nullptr) continue;
+    const std::int64_t experts = layer.out.axes[0].extent;
+    for (const ParameterId id : layer.parameters) {
+      count -= network[id].elements() / experts * (experts - dispatch->top_k);
+    }
+  }
   return count;
 }
 

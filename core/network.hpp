@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ids.hpp"
@@ -53,6 +54,11 @@ LayerId add_layer(Network& network, std::string name, LayerKind kind, std::vecto
 [[nodiscard]] std::vector<Shape> input_shapes(const Network& network, LayerId layer);
 /// Learned numbers, tied ones once.
 [[nodiscard]] std::int64_t parameter_count(const Network& network);
+/// Sets the tokens of the busiest expert over those of the average (ExpertDense). Throws InputError
+/// at `where` if the network has no experts, or no layer with so many.
+void set_expert_imbalance(Network& network, double imbalance, std::string_view where);
+/// Learned numbers that one token uses: of experts the share of those that it goes to.
+[[nodiscard]] std::int64_t active_parameter_count(const Network& network);
 /// 2 x multiply-accumulates of convolution, dense and matrix products for one sample.
 [[nodiscard]] Flops forward_flops_per_sample(const Network& network);
 /// The layers that read each layer's output, with the operand number.

@@ -270,6 +270,7 @@ void validate_schedule(const Plan& plan, std::size_t devices, const std::string&
       for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
         wanted.insert({stage, m, Direction::forward});
         wanted.insert({stage, m, Direction::backward});
+        if (schedule.split_backward) wanted.insert({stage, m, Direction::weights});
       }
     }
     const std::vector<Slot>& slots = schedule.rank_lists[list].slots;

@@ -67,10 +67,13 @@ struct LayerPlan {
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 
-enum class Direction : std::uint8_t { forward, backward };
-constexpr std::array<std::string_view, 2> spellings(Direction) { return {"forward", "backward"}; }
+enum class Direction : std::uint8_t { forward, backward, weights };
+constexpr std::array<std::string_view, 3> spellings(Direction) {
+  return {"forward", "backward", "weights"};
+}
 
-/// One slot of a pipeline schedule: a stage's forward or backward of a micro-batch.
+/// One slot of a pipeline schedule: a stage's forward or backward of a micro-batch, or, where
+/// backward is split, its weight gradients.
 struct Slot {
   std::int32_t stage = 0, micro_batch = 0;
   Direction direction = Direction::forward;
@@ -86,7 +89,7 @@ struct RankList {
 
 /// The order of a training step. A stage is a set of layers. Every device is in at most one rank
 /// list, and every rank list has each (stage, micro-batch, direction) of its devices' stages
-/// exactly once.
+/// exactly once; `weights` only if backward is split.
 struct Schedule {
   std::int32_t micro_batches = 1;
   std::vector<std::int32_t> stage_of_layer;  ///< by LayerId
@@ -94,6 +97,9 @@ struct Schedule {
   /// A device sends and receives between stages one thing at a time, and computes nothing until
   /// what it sends has arrived.
   bool blocking_sends = false;
+  /// Backward slots leave weight gradients of matrix products and tables (Pass::backward_weights)
+  /// to slots of their own (Qi et al. 2023, "Zero Bubble Pipeline Parallelism").
+  bool split_backward = false;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

@@ -123,6 +123,8 @@ void put_kind(Signature& to, const LayerKind& kind) {
     put_text(to, reduce->function);
   } else if (const auto* rearrange = kind.as<Rearrange>()) {
     put_text(to, rearrange->what);
+  } else if (const auto* experts = kind.as<ExpertDense>()) {
+    to.push_back(experts->bias ? 1 : 0);
   } else if (const auto* attention = kind.as<Attention>()) {
     to.insert(to.end(), {attention->heads, attention->key_heads, attention->causal ? 1 : 0});
   }
@@ -196,6 +198,10 @@ std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vec
     put_extents(signature, input_region(kind, inputs, out, i, part));
   }
   signature.push_back(part.contraction.size());
+  if (const auto* experts = kind.as<ExpertDense>()) {
+    constexpr double steps = 1e6;  // the busiest expert's part takes longer than an equal one
+    signature.push_back(std::llround(steps * tokens_over_average(*experts, out, part)));
+  }
   return signature;
 }
 

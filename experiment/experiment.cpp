@@ -43,6 +43,7 @@ void check_decided_once(const Request& request, const LayoutFile& layout) {
   const std::pair<std::string_view, bool> decided[] = {
       {"--micro-batches", layout.micro_batches.has_value()},
       {"--schedule", layout.schedule.has_value()},
+      {"--pipeline-sends", layout.sends.has_value()},
       {"--zero", layout.zero_stage.has_value()},
       {"--zero-group", layout.zero_group.has_value()},
       {"--recompute", layout.recompute.has_value()},
@@ -166,9 +167,19 @@ Experiment::Experiment(const Request& asked)
   NetworkOnDevices chosen =
       on_devices(std::move(network), request.network, request.dims, cluster, plan);
   network = std::move(chosen.network);
+  if (request.given.contains("--expert-imbalance")) {
+    set_expert_imbalance(network, request.expert_imbalance, "--expert-imbalance");
+  }
   attention_by_default = chosen.by_default;
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
-  check_recompute(network, request.recompute, "--recompute");
+  if (request.granularity == strategies::Granularity::block &&
+      strategies::first_layers_of_blocks(network).empty()) {
+    throw InputError(
+        "--granularity",
+        fmt::format("'block', but network '{}' has no transformer blocks", network.name),
+        "accepted: layer");
+  }
+  check_recompute(network, request.recompute.value_or(strategies::Recompute::none), "--recompute");
   if (!lowering::attention_scores(network).empty()) {
     warnings.push_back(fmt::format(
         "attention is eager{}: its scores are written, read and kept for the backward pass "
@@ -218,6 +229,10 @@ Experiment::Experiment(const Request& asked)
     }
   }
   if (!request.server.empty()) server = find_device(cluster, request.server, "--server");
+  if (!request.fitted.empty()) {
+    calibration = calibration_of(request.fitted, network, request.precision, cluster);
+    cluster = with_links_between_machines(std::move(cluster), calibration->links);
+  }
   const auto start = std::chrono::steady_clock::now();
   sim::Slowdowns& slowdowns = request.sim.slowdowns;
   slowdowns.interference =
@@ -235,6 +250,7 @@ Experiment::Experiment(const Request& asked)
     cost = sim::make_profiled(cluster, std::move(cost), kernels, "--profile");
   }
   if (profile) cost = sim::make_profiled(cluster, std::move(cost), *profile, "--profile");
+  if (calibration) cost = make_calibrated(std::move(cost), calibration->kernels);
   preparation = std::chrono::steady_clock::now() - start;
   stragglers = parse_stragglers(cluster, request.stragglers);
   if (!stragglers.factors.empty()) slowed = sim::make_slowed(*cost, stragglers.factors);
@@ -256,7 +272,7 @@ void Experiment::read_layout_file() {
                      "accepted: one of them");
   }
   const bool grouped = layout->zero_group || request.given.contains("--zero-group");
-  if (grouped && layout->zero_stage.value_or(request.zero_stage) == 0) {
+  if (grouped && layout->zero_stage.value_or(request.zero_stage.value_or(0)) == 0) {
     throw InputError(layout->zero_group ? file + ":zero_group" : "--zero-group",
                      "unused without ZeRO", "accepted: together with zero = 1 to 3, or --zero");
   }
@@ -287,6 +303,10 @@ sim::SimOptions Experiment::step_options() const {
   return options;
 }
 
+const Spreads& Experiment::spreads() const {
+  return experiment::spreads(calibration && calibration->every_gpu);
+}
+
 std::string Experiment::step_summary() const {
   std::string summary = step_cost().summary();
   if (!stragglers.others.empty()) summary += "; slowed down: " + join(stragglers.others);
@@ -296,6 +316,9 @@ std::string Experiment::step_summary() const {
   }
   for (const CommonMemory& memory : slowdowns.common_memory) {
     summary += "; " + common_memory_text(memory, cluster);
+  }
+  if (request.sim.fusion != sim::Fusion::none) {
+    summary += "; --fusion " + std::string(to_text(request.sim.fusion));
   }
   if (request.sim.launch_interval > Seconds{0}) {
     summary += "; a launch every " + to_text(request.sim.launch_interval);

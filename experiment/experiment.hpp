@@ -13,6 +13,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 #include "experiment/request.hpp"
+#include "experiment/step_interval.hpp"
 
 namespace parsim::experiment {
 
@@ -30,6 +31,8 @@ class Experiment {
   [[nodiscard]] const CostModel& step_cost() const { return slowed ? *slowed : *cost; }
   /// How the step is simulated: with what is slow for a while, which strategies do not know either.
   [[nodiscard]] sim::SimOptions step_options() const;
+  /// What is known of how far prices are from measured ones.
+  [[nodiscard]] const Spreads& spreads() const;
   /// One line on costs and disturbances, for reports.
   [[nodiscard]] std::string step_summary() const;
 
@@ -38,7 +41,8 @@ class Experiment {
   bool attention_by_default = false;  ///< attention kernels chosen from the GPUs, not by the user
   Cluster cluster;
   std::unique_ptr<CostModel> cost;
-  std::unique_ptr<CostModel> slowed;  ///< null unless a device is slow for the whole step
+  std::optional<RunCalibration> calibration;  ///< with --calibrate-with
+  std::unique_ptr<CostModel> slowed;          ///< null unless a device is slow for the whole step
   Stragglers stragglers;
   std::optional<Plan> plan;           ///< of the plan file
   std::optional<LayoutFile> layout;   ///< of the layout file

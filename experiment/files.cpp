@@ -105,6 +105,17 @@ std::string shown_path(const std::string& path) {
   return path == standard_output ? "standard output" : path;
 }
 
+void make_folder(const std::string& path, std::string_view where) {
+  std::error_code error;
+  if (!path.empty()) fs::create_directory(path, error);
+  if (!path.empty() && fs::is_directory(path)) return;
+  throw InputError(where,
+                   path.empty() ? std::string("the name is empty")
+                                : fmt::format("cannot make the folder '{}': {}", path,
+                                              error ? error.message() : "a file has this name"),
+                   "accepted: a folder, or a name for one in a folder that can be written");
+}
+
 OutputFile::OutputFile(std::string path, std::string_view where)
     : path_(std::move(path)), where_(where) {
   if (path_ == standard_output) {

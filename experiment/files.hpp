@@ -31,6 +31,9 @@ inline constexpr std::string_view standard_output = "-";
 /// The name of a file to write, for people.
 [[nodiscard]] std::string shown_path(const std::string& path);
 
+/// Makes the folder unless there is one. `where` is the flag, for messages. Throws InputError.
+void make_folder(const std::string& path, std::string_view where);
+
 /// A file that appears under its name when it is complete: written beside it under a temporary name
 /// and renamed by commit(). Without commit() nothing stays. What is no regular file (/dev/null, a
 /// pipe, "-" for standard output) is written in place.

@@ -21,6 +21,45 @@ constexpr std::int64_t most_micro_batches_of_a_file = 65'536;
 constexpr std::int64_t most_samples = 1'000'000'000;
 constexpr std::int64_t most_devices = 1'000'000'000;
 
+using topologies::key;
+using topologies::Keys;
+
+/// "node", or a number of devices.
+struct ZeroGroupValue {};
+void put_special_schema(json::Writer& out, const ZeroGroupValue&) {
+  out.key("anyOf").open_array();
+  json::put_schema(out, std::int64_t{}, json::Limits{1, most_devices});
+  out.open_object();
+  out.key("const").text("node");
+  out.close_object();
+  out.close_array();
+}
+
+const Keys& stage_keys() {
+  using Groups = std::vector<std::vector<std::string>>;
+  static const Keys keys{
+      {key<std::string>("blocks", "as 0-11"),
+       key<std::string>("layers", "the first and the last, as conv1-pool2"),
+       key<Groups>("groups", "devices of each replica; none of a further model chunk"),
+       key<std::vector<std::int64_t>>(
+           "samples", json::Rule({0, most_samples}, "of a micro-batch for each group"))},
+      {{{"blocks"}, {"layers"}}}};
+  return keys;
+}
+
+const Keys& layout_keys() {
+  constexpr json::Limits micro_batches{1, most_micro_batches_of_a_file};
+  static const Keys keys{
+      {key<std::int64_t>("micro_batches", micro_batches),
+       key<strategies::PipelineSchedule>("schedule"),
+       key<std::int64_t>("vp", json::Rule({1}, "model chunks of each device")),
+       key<std::int64_t>("zero", json::Limits{0, 3}), key<ZeroGroupValue>("zero_group"),
+       key<strategies::Recompute>("recompute"), key<strategies::ShareRule>("shares"),
+       key<strategies::PipelineSends>("sends"),
+       topologies::required<std::vector<topologies::TableOf<stage_keys>>>("stages")}};
+  return keys;
+}
+
 /// The layers of a stage, first and last.
 struct LayerRange {
   std::size_t first = 0, last = 0;
@@ -31,19 +70,17 @@ class LayoutReader {
   LayoutReader(const topologies::Value& root, std::string file, const Network& network,
                const Cluster& cluster)
       : file_(std::move(file)),
-        top_(root, file_, "",
-             {"micro_batches", "schedule", "vp", "zero", "zero_group", "recompute", "shares",
-              "sends", "stages"}),
+        top_(root, file_, "", layout_keys()),
         network_(network),
         cluster_(cluster),
         blocks_(strategies::first_layers_of_blocks(network)) {}
 
   LayoutFile read() && {
     LayoutFile result;
-    if (const auto number = whole(top_, "micro_batches", 1, most_micro_batches_of_a_file)) {
+    if (const auto number = whole(top_, "micro_batches", layout_keys().limits("micro_batches"))) {
       result.micro_batches = static_cast<std::int32_t>(*number);
     }
-    if (const auto number = whole(top_, "zero", 0, 3)) {
+    if (const auto number = whole(top_, "zero", layout_keys().limits("zero"))) {
       result.zero_stage = static_cast<std::int32_t>(*number);
     }
     result.zero_group = zero_group();
@@ -57,9 +94,7 @@ class LayoutReader {
       result.shares = parse_spelling<strategies::ShareRule>(*word, top_.where("shares"));
     }
     if (const auto word = top_.maybe_text("sends")) {
-      constexpr std::pair<std::string_view, bool> words[] = {{"overlapped", false},
-                                                             {"blocking", true}};
-      result.layout.blocking_sends = parse_word(*word, top_.where("sends"), words);
+      result.sends = parse_spelling<strategies::PipelineSends>(*word, top_.where("sends"));
     }
     const std::vector<topologies::Value>& stages = top_.list("stages");
     if (stages.empty()) {
@@ -69,8 +104,7 @@ class LayoutReader {
     std::size_t next = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {
       const bool last = s + 1 == stages.size();
-      const topologies::Fields fields(stages[s], file_, "stages",
-                                      {"blocks", "layers", "groups", "samples"});
+      const topologies::Fields fields(stages[s], file_, "stages", stage_keys());
       strategies::LayoutStage& stage = result.layout.stages.emplace_back();
       stage.first = next;
       next = end_of(fields, next, last);
@@ -86,14 +120,14 @@ class LayoutReader {
 
  private:
   static std::optional<std::int64_t> whole(const topologies::Fields& fields, std::string_view key,
-                                           std::int64_t least, std::int64_t most) {
+                                           json::Limits limits) {
     if (fields.find(key) == nullptr) return std::nullopt;
-    return fields.integer_or(key, least, least, most);
+    return fields.integer_or(key, limits.least, limits);
   }
 
   /// How many of the stages are on different devices.
   std::size_t devices_in_pipeline(std::size_t stages, strategies::Layout& layout) const {
-    const auto chunks = whole(top_, "vp", 1, static_cast<std::int64_t>(stages)).value_or(1);
+    const auto chunks = whole(top_, "vp", {1, static_cast<std::int64_t>(stages)}).value_or(1);
     const std::size_t divisor = static_cast<std::size_t>(chunks);
     if (stages % divisor != 0) {
       throw InputError(top_.where("vp"), fmt::format("{} for {} stages", chunks, stages),
@@ -307,9 +341,14 @@ LayoutFile read_layout(std::string_view text, const std::string& file, const Net
   return LayoutReader(root, file, network, cluster).read();
 }
 
+std::string layout_schema() {
+  return topologies::table_schema("A file of --layout, in TOML", layout_keys());
+}
+
 void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
+  if (file.sends) input.pipeline_sends = *file.sends;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;
   if (file.zero_group) input.zero_group = *file.zero_group;
   if (file.recompute) input.recompute = *file.recompute;

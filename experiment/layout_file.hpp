@@ -16,6 +16,7 @@ struct LayoutFile {
   std::optional<std::int32_t> micro_batches, zero_stage;
   std::optional<ZeroGroup> zero_group;
   std::optional<strategies::PipelineSchedule> schedule;
+  std::optional<strategies::PipelineSends> sends;
   std::optional<strategies::Recompute> recompute;
   std::optional<strategies::ShareRule> shares;
   /// Of a micro-batch, if a stage names samples.
@@ -26,14 +27,14 @@ struct LayoutFile {
 /// A TOML file:
 ///
 ///     micro_batches = 8                # all keys but stages may be left out
-///     schedule = "1f1b"                # or gpipe
+///     schedule = "1f1b"                # or gpipe, zero-bubble
 ///     vp = 2                           # model chunks of each device (interleaved 1F1B): of 2p stages
 ///                                      # p have groups, stage p + i is on the devices of stage i
 ///     zero = 1                         # 0 to 3
 ///     zero_group = "node"              # as --zero-group, or a number
 ///     recompute = "none"               # as --recompute
 ///     shares = "proportional"          # or equal: of replicas without samples
-///     sends = "blocking"               # or overlapped: see Schedule::blocking_sends
+///     sends = "blocking"               # or overlapped: as --pipeline-sends
 ///
 ///     [[stages]]
 ///     blocks = "0-11"                  # or "5"; what is around the blocks goes with the first and
@@ -48,5 +49,8 @@ struct LayoutFile {
 
 /// Copies the file's other settings (schedule, ZeRO stage, recomputation, ...) into `input`.
 void take_decisions(const LayoutFile& file, strategies::StrategyInput& input);
+
+/// The JSON Schema of such files.
+[[nodiscard]] std::string layout_schema();
 
 }  // namespace parsim::experiment

@@ -1,5 +1,5 @@
 // How options of the table set members of a Request, through a path of pointers to members.
-// Private to option_table.cpp.
+// Private to option_table.cpp and option_values.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,6 +26,10 @@ using Texts = std::vector<std::string>;
 /// A size has a unit, a share is a bare number or in percent.
 [[nodiscard]] lowering::Headroom parse_headroom(const std::string& text, std::string_view flag);
 
+/// A number from `least` to `most`.
+[[nodiscard]] double parse_factor(const std::string& text, std::string_view flag,
+                                  std::int64_t least, std::int64_t most);
+
 /// "node" or a number.
 [[nodiscard]] ZeroGroup parse_zero_group(const std::string& text, std::string_view where);
 
@@ -49,6 +53,10 @@ T parse(const std::string& text, const Option& option) {
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(parse_whole(text, option.flag, option.rules.least, option.rules.most));
   } else if constexpr (std::is_same_v<T, double>) {
+    // A share, unless the row of the table gives the numbers it may have.
+    if (option.rules.most != OptionRules{}.most) {
+      return parse_factor(text, option.flag, option.rules.least, option.rules.most);
+    }
     constexpr double least = 1e-4, most = 1;
     return parse_share(text, option.flag, least, most);
   } else if constexpr (std::is_same_v<T, Bytes>) {

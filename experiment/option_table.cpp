@@ -7,48 +7,9 @@
 #include "experiment/communication.hpp"
 #include "experiment/files.hpp"
 #include "experiment/option_member.hpp"
+#include "strategies/blocks.hpp"
 
 namespace parsim::experiment {
-
-namespace option_member {
-
-Json source(const std::string& given, const std::string& name) {
-  if (given.empty()) return nullptr;
-  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
-  const std::string file = file_of(given);
-  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
-  return json;
-}
-
-lowering::Headroom parse_headroom(const std::string& text, std::string_view flag) {
-  constexpr double most = 0.9;
-  lowering::Headroom headroom;
-  if (text.ends_with('B')) {
-    headroom.bytes = parse_bytes(text, std::string(flag));
-  } else {
-    headroom.share = parse_share(text, flag, 0, most, ", or a size, as in 2GiB");
-  }
-  return headroom;
-}
-
-ZeroGroup parse_zero_group(const std::string& text, std::string_view where) {
-  if (text == "node") return {0, true};
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits) {
-    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number, or node");
-  }
-  return {static_cast<std::int32_t>(
-              parse_whole(text, where, 1, std::numeric_limits<std::int32_t>::max())),
-          false};
-}
-
-void check_word(const std::string& text, const Option& option) {
-  const Texts words = option.words();
-  if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return;
-  refuse_word(text, option.flag, words);
-}
-
-}  // namespace option_member
 
 namespace {
 
@@ -67,6 +28,12 @@ Json network_source(const Request& request, const Experiment* experiment) {
 Json cluster_source(const Request& request, const Experiment* experiment) {
   return source(request.cluster,
                 experiment == nullptr ? request.cluster : experiment->cluster.name);
+}
+Json granularity_chosen(const Request& request, const Experiment* experiment) {
+  if (experiment == nullptr) return option_member::json_of(request.granularity);
+  const bool by_layer = strategies::units_of(experiment->network, request.granularity).size() ==
+                        experiment->network.layers.size();
+  return Json(to_text(by_layer ? strategies::Granularity::layer : strategies::Granularity::block));
 }
 Json batch_chosen(const Request& request, const Experiment* experiment) {
   return experiment == nullptr ? option_member::json_of(request.batch) : Json(experiment->batch);
@@ -90,6 +57,12 @@ Json size_chosen(const Request& request, const Experiment* /*experiment*/) {
 Json data_files(const Request& request, const Experiment* /*experiment*/) {
   Json files = Json::array();
   for (const std::string& given : request.validation.data) files.push_back(source(given, given));
+  return files;
+}
+
+Json calibrating_files(const Request& request, const Experiment* /*experiment*/) {
+  Json files = Json::array();
+  for (const std::string& given : request.calibrate_with) files.push_back(source(given, given));
   return files;
 }
 
@@ -118,6 +91,10 @@ constexpr Option table[] = {
     {"--dim", "NAME=N", question, "compare simulate plan explain show",
      "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json",
      "dims", member<&Request::dims>, {.repeats = true}},
+    {"--expert-imbalance", "X", question, cases,
+     "tokens of the busiest expert over those of the average expert (default: 1, a router in "
+     "balance)",
+     "expert_imbalance", member<&Request::expert_imbalance>, {.most = 1 << 16}},
     {"--cluster", "NAME|CALL|FILE", question, times,
      "a built-in cluster, a generator call (see 'parsim list clusters') or a file: TOML, NCCL "
      "topology XML, nvidia-smi topo -m, SimGrid platform",
@@ -151,7 +128,8 @@ constexpr Option table[] = {
     {"--scaling", "N,N,...", question, "compare",
      "also run on the first N GPUs each, with as many samples per GPU",
      "scaling", member<&Request::scaling>},
-    {"--top", "N", question, "explain", "list only the N layers with the most work",
+    {"--top", "N", question, "explain sweep",
+     "list only the N layers with the most work; of a sweep the N best rows",
      "top", member<&Request::top>, {.most = 1'000'000}},
 
     {"--tp", "N", plan, cases, "GPUs that share every layer (default: the best)",
@@ -171,6 +149,12 @@ constexpr Option table[] = {
      "vp", member<&Request::virtual_pipeline>,
      {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best",
       .most = most_parts}},
+    {"--ep", "N", plan, cases,
+     "neighbouring replicas that divide the experts of a mixture among them, and send tokens to "
+     "each other in all-to-alls (default: the best; 1 in layouts)",
+     "ep", member<&Request::expert_parallel>,
+     {.long_name = "--expert-parallel", .strategies = "data tensor layout best",
+      .most = most_parts}},
     {"--sequence-parallel", "", plan, cases,
      "the GPUs of --tp also share by token what lies between the layers that they split: "
      "reduce-scatter and all-gather instead of all-reduce",
@@ -179,11 +163,20 @@ constexpr Option table[] = {
     {"--parts", "N", plan, cases,
      "contiguous parts of the network, which need not have a device each (default: the best)",
      "parts", member<&Request::parts>, {.strategies = "hybrid best", .most = most_parts}},
+    {"--granularity", "", plan, cases,
+     "what a border between pipeline stages must not divide: a transformer's block, or a layer "
+     "(default: block where there are blocks)",
+     "granularity", recorded(member<&Request::granularity>, granularity_chosen),
+     {.strategies = "pipeline tensor hybrid best"}},
     {"--micro-batches", "N", plan, cases,
      "split the batch into N micro-batches (default: the strategy's choice)",
      "micro_batches", member<&Request::micro_batches>, {.most = most_parts}},
     {"--schedule", "", plan, cases, "order of a pipeline's micro-batches",
      "schedule", member<&Request::schedule>},
+    {"--pipeline-sends", "", plan, cases,
+     "whether a pipeline stage computes on while it sends to another one, or waits, as "
+     "DeepSpeed's pipeline and Megatron-LM's 1F1B without model chunks do",
+     "pipeline_sends", member<&Request::pipeline_sends>},
     {"--sync", "", plan, cases,
      "sum gradients by ring all-reduce, on a parameter server, or whichever is faster",
      "sync", member<&Request::sync>},
@@ -202,7 +195,8 @@ constexpr Option table[] = {
      "seed", member<&Request::seed>, {.strategies = "hybrid hypergraph best", .least = 0}},
 
     {"--zero", "0|1|2|3", memory, cases,
-     "ZeRO stage: replicas shard optimizer states with 1, also gradients with 2, weights with 3",
+     "ZeRO stage: replicas shard optimizer states with 1, also gradients with 2, weights with 3 "
+     "(default: 0; best searches)",
      "zero", member<&Request::zero_stage>, {.in_plan_file = true, .least = 0, .most = 3}},
     {"--zero-group", "node|N", memory, cases,
      "shard within groups of N replicas, or of those of one machine; groups hold copies and sum "
@@ -210,7 +204,8 @@ constexpr Option table[] = {
      "zero_group", member<&Request::zero_group>, {.in_plan_file = true}},
     {"--recompute", "", memory, cases,
      "activations to drop and compute again in backward: attention scores with selective, all "
-     "within a transformer block with full, what lowers the peak most with optimal",
+     "within a transformer block with full, what lowers the peak most with optimal (default: "
+     "none; best searches)",
      "recompute", member<&Request::recompute>, {.in_plan_file = true}},
     {"--headroom", "SHARE|SIZE", memory, cases,
      "memory of each device kept free for CUDA, NCCL, libraries and fragmentation",
@@ -218,9 +213,18 @@ constexpr Option table[] = {
 
     {"--costs", "NAME", model, cases, "model of kernel times; 'parsim list costs' lists them",
      "costs", member<&Request::costs>},
+    {"--fusion", "", model, cases,
+     "kernels between matrix products and of the optimizer: one for each layer, those of "
+     "torch.compile, or those of Megatron-LM",
+     "fusion", simulated<&sim::SimOptions::fusion>},
     {"--profile", "FILE", model, "compare simulate plan explain validate",
      "use measured times: of kernels, from 'parsim calibrate', or of whole layers (.csv)",
      "profile", file_member<&Request::profile>},
+    {"--calibrate-with", "FILE", model, "compare simulate explain validate",
+     "CSV file of measured steps, with the columns of --data, to which kernels and links between "
+     "machines are fitted",
+     "calibrate_with", recorded(member<&Request::calibrate_with>, calibrating_files),
+     {.repeats = true}},
     {"--fidelity", "", model, times,
      "a collective is one flow per hop, with p2p each of its messages (--collectives ideal only), "
      "with macro a single flow; analytic uses formulas without contention",
@@ -305,11 +309,29 @@ constexpr Option table[] = {
      "with --published: skip rows that take more than about a second",
      "quick", member<&Request::validation, &ValidationOptions::quick>},
 
-    {"-o", "FILE", output, "plan calibrate rerun",
+    {"--jobs", "N", sweep, "sweep", "work in N processes (default: 1)"},
+    {"--shard", "I/N", sweep, "sweep",
+     "compute only every N-th point from the I-th on (default: as the variables of Slurm, Open MPI "
+     "or PMI say, else all)"},
+    {"--dry-run", "", sweep, "sweep", "list the points and estimate the time"},
+    {"--time-limit", "TIME", sweep, "sweep",
+     "begin no point later than that; the next call goes on where this one stopped"},
+    {"--point-time-limit", "TIME", sweep, "sweep",
+     "give a point up after that; the next call tries it again"},
+    {"--merge", "", sweep, "sweep", "make one table of results files, or of folders with some"},
+    {"--by", "COLUMN", sweep, "sweep", "what --top sorts by (default: step_time_s)"},
+    {"--pareto", "COLUMN,COLUMN", sweep, "sweep",
+     "with --merge: only rows that no other row beats in all of these columns"},
+
+    {"-o", "FILE", output, "plan calibrate rerun sweep",
      "write the plan or profile to this file; '-' is standard output, here and with other "
-     "files, and the report then goes to standard error"},
+     "files, and the report then goes to standard error; of a sweep the folder of its results, "
+     "with --merge a file that ends in .csv, .jsonl or .sqlite"},
     {"--dag", "FILE", output, "plan",
      "write the execution DAG to this file; as Graphviz if it ends in .dot"},
+    {"--smpi", "DIR", output, "plan",
+     "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
+     "per rank; with --collectives ideal"},
     {"--trace", "FILE", output, "simulate",
      "write a Chrome trace, with --hw of both timelines; gzipped if it ends in .gz"},
     {"--report", "FILE", output, "compare simulate validate",
@@ -391,7 +413,9 @@ std::string Option::explanation() const {
   return text;
 }
 
-bool Option::writes_file() const { return group == OptionGroup::output && value == "FILE"; }
+bool Option::writes_file() const {
+  return group == OptionGroup::output && (value == "FILE" || value == "DIR");
+}
 
 bool Option::is_in_plan_file() const {
   return rules.in_plan_file || group == OptionGroup::plan || group == OptionGroup::paper;

@@ -33,12 +33,22 @@ enum class OptionGroup : std::uint8_t {
   hardware,
   collective,
   validation,
+  sweep,
   output,
   paper,
 };
-constexpr std::array<std::string_view, 10> spellings(OptionGroup) {
-  return {"Question", "Plan",       "Memory",     "Model",  "Variation",
-          "Hardware", "Collective", "Validation", "Output", "Reproduction of papers"};
+constexpr std::array<std::string_view, 11> spellings(OptionGroup) {
+  return {"Question",
+          "Plan",
+          "Memory",
+          "Model",
+          "Variation",
+          "Hardware",
+          "Collective",
+          "Validation",
+          "Sweep",
+          "Output",
+          "Reproduction of papers"};
 }
 
 /// The member of a Request that an option sets. All null: of files that are written and of how a

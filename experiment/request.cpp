@@ -88,12 +88,13 @@ void check_combinations(const Request& request) {
                      "accepted: a name, a generator call (see 'parsim list clusters') or a file");
   }
   check_hardware(request);
-  if (request.zero_stage > 0 && request.sync == Sync::Kind::server) {
-    throw InputError("--zero", "together with --sync ps, whose server holds all states",
+  const bool shards = request.zero_stage.value_or(0) > 0 || !request.zero_of_alias.empty();
+  if (shards && request.sync == Sync::Kind::server) {
+    throw InputError(request.zero_stage ? "--zero" : "--strategy fsdp",
+                     "together with --sync ps, whose server holds all states",
                      "accepted: one of them");
   }
-  if (request.given.contains("--zero-group") && request.zero_stage == 0 &&
-      request.layout_file.empty()) {
+  if (request.given.contains("--zero-group") && !shards && request.layout_file.empty()) {
     throw InputError("--zero-group", "unused without --zero",
                      "accepted: together with --zero 1 to 3");
   }
@@ -169,6 +170,21 @@ void complete_sim_options(Request& request) {
   sim.tables = read_collective_times(request.collective_times);
 }
 
+/// Replaces names that other projects have for strategies.
+void resolve_aliases(Request& request) {
+  for (std::string& name : request.strategies) {
+    const strategies::StrategyAlias* alias = strategies::strategy_alias(name);
+    if (alias == nullptr) continue;
+    name = alias->strategy;
+    std::string note = fmt::format("{} is the strategy '{}'", alias->name, name);
+    if (alias->zero_stage && !request.zero_stage) {
+      request.zero_of_alias[name] = *alias->zero_stage;
+      note += fmt::format(" with --zero {}", *alias->zero_stage);
+    }
+    request.notes.push_back(std::move(note));
+  }
+}
+
 }  // namespace
 
 Request read_options(const Arguments& arguments) {
@@ -182,6 +198,7 @@ Request read_options(const Arguments& arguments) {
       option.member.read(request, option, arguments.texts(option.flag));
     }
   }
+  resolve_aliases(request);
   // Engines on real hardware sum in the type that they compute in.
   if (request.hardware && !request.given.contains("--reduce-precision")) {
     request.reduce_precision = storage_of(request.precision);

@@ -14,6 +14,7 @@
 #include "core/network.hpp"
 #include "core/plan.hpp"
 #include "core/profile.hpp"
+#include "experiment/calibration.hpp"
 #include "experiment/layout_file.hpp"
 #include "experiment/options.hpp"
 #include "experiment/perturbation.hpp"
@@ -51,15 +52,19 @@ struct Request : strategies::StrategyOptions {
   std::string network, cluster;      ///< as given; empty: as the plan file says
   std::map<std::string, std::int64_t> dims;
   std::vector<std::string> overrides;   ///< "devices.gpu3.memory=8GiB"
-  std::vector<std::string> strategies;  ///< empty: all of the table
+  std::vector<std::string> strategies;  ///< of the table, aliases resolved; empty: all
+  std::map<std::string, std::int32_t> zero_of_alias;  ///< by strategy, unless --zero is given
+  std::vector<std::string> notes;                     ///< on what the user wrote
   std::string plan_file, layout_file;
   std::optional<std::int64_t> batch;
   std::string scaling;  ///< "1,2,4"
   std::string server;
   std::string costs = sim::cost_sources().front().name;  ///< of kernels
   std::string profile;
+  std::vector<std::string> calibrate_with;  ///< files of measured steps
   sim::SimOptions sim{.collectives = sim::CollectiveCost::nccl, .engine = sim::Engine::automatic};
   std::vector<std::string> collective_times;
+  double expert_imbalance = 1;            ///< see ExpertDense
   double jitter = 0;                      ///< of kernel times: standard deviation over mean
   std::int64_t runs = 20;                 ///< with jitter
   std::vector<std::string> stragglers;    ///< "gpu3=1.5", "link3=2@2ms-5ms"
@@ -73,6 +78,7 @@ struct Request : strategies::StrategyOptions {
   bool wide = false;  ///< all columns for people, too
   // Not options:
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
+  std::vector<FittedStep> fitted;         ///< what --calibrate-with fits
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
 };
 

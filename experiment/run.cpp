@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "core/dag_traffic.hpp"
 #include "core/errors.hpp"
@@ -124,8 +125,11 @@ const strategies::Strategy& layout_strategy() {
   return strategy;
 }
 
-Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
-                  std::span<const Plan> known, Progress* progress) {
+Planner::Planner(const Experiment& experiment)
+    : experiment_(experiment), prices_(experiment.strategy_input().step()) {}
+
+Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) {
+  const Experiment& experiment = experiment_;
   const Clock::time_point start = Clock::now();
   // A search simulates a hundred plans: with our own engine, equal but for SimGrid's nanosecond, in
   // a tenth of the time. The plan that it finds is simulated as the user asked.
@@ -141,7 +145,12 @@ Planned make_plan(const Experiment& experiment, const strategies::Strategy& stra
     simulating += Clock::now() - before;
     return step;
   };
-  input.known = known;
+  input.known = known_;
+  input.prices = &prices_;
+  if (const auto alias = experiment.request.zero_of_alias.find(strategy.name);
+      alias != experiment.request.zero_of_alias.end()) {
+    input.zero_stage = alias->second;
+  }
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out) take_decisions(*experiment.layout, input);
@@ -152,8 +161,14 @@ Planned make_plan(const Experiment& experiment, const strategies::Strategy& stra
   strategies::check_zero_group(
       input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");
   validate(plan, experiment.network, experiment.cluster, fmt::format("strategy {}", strategy.name));
+  if (!laid_out) known_.push_back(plan);
   const Seconds all = experiment.preparation + (Clock::now() - start);
   return {std::move(plan), all - simulating, simulating};
+}
+
+Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
+                  Progress* progress) {
+  return Planner(experiment).plan(strategy, progress);
 }
 
 Run run_plan(const Experiment& experiment, const Planned& planned) {
@@ -201,6 +216,8 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
       bounds_of(run.dag, experiment.cluster, times.times, run.timeline, options.slowdowns);
   result.checks = check_bounds(result.bounds, result.step_time,
                                experiment.request.sim.fidelity != sim::Fidelity::analytic);
+  result.parts = step_parts(run.dag, run.timeline, cost, experiment.cluster);
+  result.interval = step_interval(result.parts, experiment.spreads());
   result.notes = plan.notes;
   for (std::string& note :
        strategies::memory_option_notes(experiment.network, experiment.cluster, plan)) {
@@ -216,11 +233,36 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
         to_text(result.bounds.busiest_link)));
   }
   result.micro_batches = plan.schedule.micro_batches;
+  result.degrees = strategies::degrees_of(experiment.network, plan);
+  result.stages = strategies::stages_of(experiment.network, plan);
+  result.plan_id = strategies::plan_id(experiment.network, plan);
   if (experiment.request.timings) {
     result.search_time = planned.search_time;
     result.simulation_time = planned.simulation_time + simulated;
   }
   return run;
+}
+
+void find_equal_plans(std::vector<RunResult>& results) {
+  std::map<std::string, std::string> owners;  // of plans, by id
+  for (RunResult& result : results) {
+    if (!result.error.empty()) continue;
+    const auto [owner, fresh] = owners.try_emplace(result.plan_id, result.strategy);
+    if (!fresh) result.same_plan_as = owner->second;
+  }
+}
+
+void compare_steps(const Experiment& experiment, std::vector<RunResult>& results) {
+  std::vector<Contender> plans;
+  for (const RunResult& result : results) {
+    if (result.fits()) plans.push_back({result.step_time, result.parts});
+  }
+  const std::vector<double> probabilities =
+      probabilities_of_fastest(plans, experiment.spreads(), experiment.request.seed);
+  std::size_t next = 0;
+  for (RunResult& result : results) {
+    if (result.fits()) result.probability_fastest = probabilities[next++];
+  }
 }
 
 DeviceUse mean_use(const RunResult& result) {

@@ -12,8 +12,10 @@
 #include "core/timeline.hpp"
 #include "experiment/checks.hpp"
 #include "experiment/experiment.hpp"
+#include "experiment/step_interval.hpp"
 #include "lowering/memory.hpp"
 #include "sim/communication_sources.hpp"
+#include "strategies/degrees.hpp"
 
 namespace parsim::experiment {
 
@@ -58,9 +60,16 @@ struct RunResult {
   /// With --collectives measured, --algorithm or --protocol only.
   std::optional<sim::CommunicationSources> communication;
   Bounds bounds;
-  std::string checks;              ///< one line
-  std::vector<std::string> notes;  ///< of the plan
+  StepParts parts{};                          ///< what the step depends on
+  StepInterval interval{};                    ///< factors of step_time, see step_interval()
+  std::optional<double> probability_fastest;  ///< in a comparison, of a plan that fits
+  std::string checks;                         ///< one line
+  std::vector<std::string> notes;             ///< of the plan
   std::int64_t micro_batches = 1;
+  strategies::Degrees degrees;
+  std::vector<strategies::StageSummary> stages;
+  std::string plan_id;             ///< equal for equal plans
+  std::string same_plan_as;        ///< an earlier row with an equal plan; "" if there is none
   std::optional<Spread> jittered;  ///< the step with kernel times that vary, with --jitter
   std::optional<Spread> measured;  ///< the step on real hardware, with --hw
   std::string measured_note;       ///< why there is none
@@ -89,14 +98,33 @@ struct Planned {
 };
 /// The strategy that the experiment's layout file stands for: it is not in the table.
 [[nodiscard]] const strategies::Strategy& layout_strategy();
-/// Asks a strategy. `known` are plans of other strategies for the same experiment. Throws
-/// InputError if it has no plan for the input.
+/// Asks strategies one after the other. What one has found out, plans and prices, the next need
+/// not.
+class Planner {
+ public:
+  explicit Planner(const Experiment& experiment);
+  /// Throws InputError if the strategy has no plan for the input.
+  [[nodiscard]] Planned plan(const strategies::Strategy& strategy, Progress* progress = nullptr);
+  /// All plans that strategies of the table have made.
+  [[nodiscard]] const std::vector<Plan>& known() const { return known_; }
+
+ private:
+  const Experiment& experiment_;
+  std::vector<Plan> known_;
+  lowering::PriceCache prices_;
+};
+/// Asks one strategy alone.
 [[nodiscard]] Planned make_plan(const Experiment& experiment, const strategies::Strategy& strategy,
-                                std::span<const Plan> known = {}, Progress* progress = nullptr);
+                                Progress* progress = nullptr);
 
 /// Lowers, simulates and checks a plan. Throws SimulationError, or BrokenInvariant for a result
 /// that cannot be.
 [[nodiscard]] Run run_plan(const Experiment& experiment, const Planned& planned);
+
+/// Tells rows whose plan equals that of an earlier row.
+void find_equal_plans(std::vector<RunResult>& results);
+/// Sets `probability_fastest` of the plans that fit.
+void compare_steps(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// Means over the GPUs: a mixed cluster's slow devices must not hide that the fast ones wait.
 [[nodiscard]] DeviceUse mean_use(const RunResult& result);

@@ -43,18 +43,14 @@ Scaling scale(const Experiment& experiment,
     request.batch = experiment.batch * count / gpus;
     request.jitter = 0;
     const Experiment smaller(request);
-    std::vector<Plan> known;
+    Planner planner(smaller);
     for (const strategies::Strategy* strategy : strategies) {
       progress.next(fmt::format("{} on {}", strategy->name, count));
       ScalingPoint point{count, *request.batch, strategy->name, {}, false, {}};
       try {
-        const Planned planned = make_plan(
-            smaller, *strategy,
-            strategy->plan == strategies::plan_best ? known : std::vector<Plan>{}, &progress);
-        const RunResult result = run_plan(smaller, planned).result;
+        const RunResult result = run_plan(smaller, planner.plan(*strategy, &progress)).result;
         point.samples_per_second = result.samples_per_second;
         point.fits = result.fits();
-        known.push_back(planned.plan);
       } catch (const InputError&) {  // no plan for so few GPUs
       }
       scaling.points.push_back(std::move(point));

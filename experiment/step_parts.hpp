@@ -22,6 +22,7 @@ namespace parsim::experiment {
 ///   borrowed       any kernel, by the model of another card
 ///   inside         collectives and messages inside a machine
 ///   between        the same between machines
+///   launches       what collectives would take without any payload
 ///   gaps           delays, and waiting that no operation explains
 enum class CostClass : std::uint8_t {
   measured,
@@ -32,11 +33,12 @@ enum class CostClass : std::uint8_t {
   borrowed,
   inside,
   between,
+  launches,
   gaps
 };
-constexpr std::array<std::string_view, 9> spellings(CostClass) {
+constexpr std::array<std::string_view, 10> spellings(CostClass) {
   return {"measured", "products", "convolutions", "attention", "memory",
-          "borrowed", "inside",   "between",      "gaps"};
+          "borrowed", "inside",   "between",      "launches",  "gaps"};
 }
 inline constexpr std::size_t cost_classes = spellings(CostClass{}).size();
 
@@ -46,6 +48,9 @@ inline constexpr std::size_t cost_classes = spellings(CostClass{}).size();
 /// long as this chain stays the longest, the share of a class is d ln(step) / d ln(price) for one
 /// factor on all prices of the class.
 using StepParts = std::array<double, cost_classes>;
+
+/// Of a compute, update or local operation.
+[[nodiscard]] CostClass class_of_kernel(const ExecDag& dag, OpId id, const CostModel& cost);
 
 [[nodiscard]] StepParts step_parts(const ExecDag& dag, const Timeline& timeline,
                                    const CostModel& cost, const Cluster& cluster);

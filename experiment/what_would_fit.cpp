@@ -71,7 +71,8 @@ std::string what_would_fit(const Experiment& experiment) {
   const strategies::StrategyInput input = experiment.strategy_input();
   const auto gpus =
       static_cast<std::int64_t>(devices_of(experiment.cluster, DeviceKind::gpu).size());
-  const Saving now{input.zero_stage, input.recompute};
+  const Saving now{input.zero_stage.value_or(0),
+                   input.recompute.value_or(strategies::Recompute::none)};
   if (data_fits(input, now, experiment.batch)) return "data would fit as asked";
   const bool splits = gpus > 1 && input.sync != Sync::Kind::server;
   const bool attention = !lowering::attention_scores(experiment.network).empty();

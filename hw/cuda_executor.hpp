@@ -22,7 +22,7 @@ class CudaExecutor final : public Executor {
   /// others   the processes of this launch: this one runs the GPU with its local rank, and no
   ///          partition. Must outlive this.
   explicit CudaExecutor(const std::vector<int>& partition,
-                        const std::optional<LinkThrottle>& link = {}, Rendezvous* others = nullptr);
+                        const std::optional<LinkThrottle>& link = {}, Processes* others = nullptr);
 
   [[nodiscard]] const Hardware& hardware() const { return hardware_; }
   /// One step after another to warm up, with an event before and after every operation. With

@@ -157,4 +157,16 @@ Dispatch dispatch(const ExecDag& dag, DeviceId mine) {
   return own;
 }
 
+std::vector<DeviceId> devices_of(const ExecDag& dag, OpId op) {
+  std::vector<Queue> occupied;
+  queues(dag, op, occupied);
+  std::vector<DeviceId> devices;
+  for (const Queue& queue : occupied) {
+    if (std::find(devices.begin(), devices.end(), queue.device) == devices.end()) {
+      devices.push_back(queue.device);
+    }
+  }
+  return devices;
+}
+
 }  // namespace parsim::hw

@@ -49,6 +49,9 @@ struct Dispatch {
 /// hear of each other by messages only.
 [[nodiscard]] Dispatch dispatch(const ExecDag& dag, DeviceId mine);
 
+/// Devices whose queues an operation occupies, each once.
+[[nodiscard]] std::vector<DeviceId> devices_of(const ExecDag& dag, OpId op);
+
 /// Issues the DAG to a backend, which has
 ///
 ///     void wait(stream, stream_op)   the stream waits for the end of that one, of another stream

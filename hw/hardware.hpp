@@ -17,7 +17,7 @@ namespace parsim::hw {
 struct HardwareError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Another process of the launch is gone or timed out: nothing else can run. Exit 3.
+/// Messages between the processes of the launch failed: nothing else can run. Exit 3.
 struct LaunchError : HardwareError {
   using HardwareError::HardwareError;
 };
@@ -62,7 +62,7 @@ void throttle_links(Machine& machine, const LinkThrottle& link);
 /// + bytes / the slower rate. Collectives: rings over the slowest link (Patarasuk & Yuan 2009).
 [[nodiscard]] Seconds modelled_duration(const ExecDag& dag, OpId op, const Machine& machine);
 
-class Rendezvous;
+class Processes;
 
 /// Throws HardwareError if the DAG has more devices than the machine, MemoryError if it needs more
 /// memory than a device has, InputError for layers that cannot run and for bf16 on a GPU that has

@@ -79,6 +79,12 @@ class ThreadRun {
   std::exception_ptr error_;
 };
 
+/// The one whose tensors a process has; nothing if it has all devices'.
+std::optional<DeviceId> device_of(const Processes* processes) {
+  if (processes == nullptr) return std::nullopt;
+  return DeviceId{processes->rank()};
+}
+
 }  // namespace
 
 Timeline run_on_threads(const ExecDag& dag, const Dispatch& order,
@@ -164,10 +170,10 @@ std::vector<View<double>> HostEngine::mirror(const std::vector<RemoteSlice>& rem
   return views;
 }
 
-HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailbox* mailbox)
-    : dag_(dag), engine_(dag, mine) {
+HostNumbers::HostNumbers(const ExecDag& dag, Processes* processes)
+    : dag_(dag), engine_(dag, device_of(processes)), processes_(processes) {
   check_runnable(dag.network, "--hw");
-  if (mine) exchange_.emplace(dag, *mine, *mailbox);
+  const std::optional<DeviceId> mine = device_of(processes);
   OpKernels<HostEngine> maker(engine_, dag);
   for (std::size_t i = 0; i < dag.size(); ++i) {
     if (mine) {
@@ -184,7 +190,7 @@ HostNumbers::HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailb
   }
 }
 
-void HostNumbers::exchange(OpId op) {
+void HostNumbers::exchange_slices(OpId op) {
   const Messages& messages = messages_[op.index()];
   const auto give = [&](DeviceId to) {
     std::string bytes;
@@ -207,14 +213,13 @@ void HostNumbers::exchange(OpId op) {
     }
     ensure(at == bytes.size(), "a message has no more than its remote_slices say");
   };
-  exchange_->meet(op, give, take);
+  exchange(*processes_, dag_, op, give, take);
 }
 
 Timeline HostNumbers::run(const Dispatch& order) {
   engine_.reset();
-  if (exchange_) exchange_->begin_step();
   const auto compute = [&](OpId op) {
-    if (exchange_) exchange(op);
+    if (processes_ != nullptr) exchange_slices(op);
     const auto work = [&] {
       for (const auto& member : kernels_[op.index()]) {
         for (const auto& action : member) action();

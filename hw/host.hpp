@@ -13,8 +13,8 @@
 #include "core/timeline.hpp"
 #include "hw/clock.hpp"
 #include "hw/dispatch.hpp"
-#include "hw/exchange.hpp"
 #include "hw/kernels_moves.hpp"
+#include "hw/processes.hpp"
 #include "hw/remote_slices.hpp"
 
 namespace parsim::hw {
@@ -94,10 +94,9 @@ class HostEngine {
 class HostNumbers {
  public:
   /// Throws InputError if the DAG has layers that cannot be computed. `dag` must outlive this.
-  explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, {}, nullptr) {}
-  /// Those of one device; other processes compute the other devices'. `mailbox` must outlive this.
-  HostNumbers(const ExecDag& dag, DeviceId mine, Mailbox& mailbox)
-      : HostNumbers(dag, std::optional(mine), &mailbox) {}
+  explicit HostNumbers(const ExecDag& dag) : HostNumbers(dag, nullptr) {}
+  /// Those of the device of this process's rank. `processes` must outlive this.
+  HostNumbers(const ExecDag& dag, Processes& processes) : HostNumbers(dag, &processes) {}
 
   /// One step on threads by the wall clock, from the numbers before the step.
   [[nodiscard]] Timeline run(const Dispatch& order);
@@ -111,15 +110,15 @@ class HostNumbers {
     std::vector<RemoteSlice> out, in;
     std::vector<View<double>> mirrors;  ///< by remote_slice that comes in
   };
-  HostNumbers(const ExecDag& dag, std::optional<DeviceId> mine, Mailbox* mailbox);
-  void exchange(OpId op);
+  HostNumbers(const ExecDag& dag, Processes* processes);
+  void exchange_slices(OpId op);
 
   const ExecDag& dag_;
   HostEngine engine_;
   std::vector<Kernels<HostEngine>> kernels_;  ///< by operation
   std::vector<bool> rivals_;                  ///< by operation: adds where another may
-  std::vector<Messages> messages_;            ///< by operation, if there is a mailbox
-  std::optional<Exchange> exchange_;
+  std::vector<Messages> messages_;            ///< by operation, if there are processes
+  Processes* processes_;
   std::mutex rivals_lock_;
 };
 

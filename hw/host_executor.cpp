@@ -105,14 +105,13 @@ Bytes touched_in(const ExecDag& dag, OpId id) {
 }
 
 /// Those of the processes, or of the one.
-std::vector<int> shares_of(const std::vector<int>& shares, const Rendezvous* others) {
+std::vector<int> shares_of(const std::vector<int>& shares, const Processes* others) {
   if (others == nullptr) return shares.empty() ? std::vector{whole_share, whole_share} : shares;
-  const Launch& launch = others->launch();
-  const auto size = static_cast<std::size_t>(launch.size);
+  const auto size = static_cast<std::size_t>(others->size());
   if (shares.empty()) return std::vector<int>(size, whole_share);
   if (shares.size() == size) return shares;
   throw InputError("--partition", fmt::format("{} devices", shares.size()),
-                   fmt::format("accepted: {}, one for each process of {}", size, launch.by));
+                   fmt::format("accepted: {}, one for each process", size));
 }
 
 }  // namespace
@@ -155,18 +154,14 @@ Seconds modelled_duration(const ExecDag& dag, OpId id, const Machine& machine) {
 }
 
 HostExecutor::HostExecutor(const std::vector<int>& shares, const std::optional<LinkThrottle>& link,
-                           Rendezvous* others)
+                           Processes* others)
     : hardware_{host_machine(shares_of(shares, others), link, others != nullptr),
                 {},
                 {},
                 Bytes{std::int64_t{256} << 20}},
       others_(others),
       clock_(others == nullptr ? ClockKind::virtual_time : ClockKind::wall) {
-  if (others != nullptr) {
-    mailbox_.emplace(*others);
-    return;
-  }
-  if (shares.empty()) return;
+  if (others != nullptr || shares.empty()) return;
   std::vector<DeviceId>& all = hardware_.common_memory.emplace_back();
   std::vector<BytesPerSecond> rates;
   for (std::size_t d = 0; d < shares.size(); ++d) {
@@ -193,15 +188,12 @@ Timeline HostExecutor::run(const ExecDag& dag) {
   }
   const auto sleep_through = [&](OpId op) { sleep(dag, op, durations[op.index()]); };
   if (others_ == nullptr) return run_on_threads(dag, dispatch(dag), sleep_through, clock_);
-  const DeviceId mine{others_->launch().rank};
-  const Dispatch own = dispatch(dag, mine);
-  Exchange exchange(dag, mine, *mailbox_);
-  exchange.begin_step();
+  const Dispatch own = dispatch(dag, DeviceId{others_->rank()});
   const auto work = [&](OpId op) {
-    exchange.meet(op);
+    exchange(*others_, dag, op);
     sleep_through(op);
   };
-  meet(*others_);
+  others_->barrier();
   const std::vector<Timeline> whole =
       whole_steps(*others_, own, {run_on_threads(dag, own, work, clock_)});
   return whole.empty() ? Timeline{} : whole.front();
@@ -256,13 +248,13 @@ std::string HostExecutor::check(const ExecDag& dag) {
         "the synthetic host computes no results in one process; start one process per device");
   }
   check_fits(dag, hardware_.machine);
-  const DeviceId mine{others_->launch().rank};
   HostNumbers expected(dag);
   static_cast<void>(expected.run(dispatch(dag)));
-  HostNumbers own(dag, mine, *mailbox_);
-  static_cast<void>(own.run(dispatch(dag, mine)));
+  HostNumbers own(dag, *others_);
+  static_cast<void>(own.run(dispatch(dag, DeviceId{others_->rank()})));
+  constexpr double rounding = 1e-9;  // float64 sums in another order
   const std::string worst = worst_difference(
-      expected, own.stores(), Precision::fp32, tolerance(Precision::fp32),  // of float64
+      expected, own.stores(), Precision::fp32, rounding,
       [&](const StoreKey& key, const Region& box) { return own.values(key, box); });
   for (const std::string& one : others_->all_gather(worst)) {
     if (!one.empty()) return one;

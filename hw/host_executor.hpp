@@ -8,7 +8,6 @@
 #include "core/executor.hpp"
 #include "hw/clock.hpp"
 #include "hw/hardware.hpp"
-#include "hw/mailbox.hpp"
 #include "hw/memory_contention.hpp"
 
 namespace parsim::hw {
@@ -22,7 +21,7 @@ class HostExecutor final : public Executor {
   /// others   the processes of this launch: this one runs the device with its rank, by the wall
   ///          clock. Without shares every process has a whole device. Must outlive this.
   explicit HostExecutor(const std::vector<int>& shares,
-                        const std::optional<LinkThrottle>& link = {}, Rendezvous* others = nullptr);
+                        const std::optional<LinkThrottle>& link = {}, Processes* others = nullptr);
 
   [[nodiscard]] const Hardware& hardware() const { return hardware_; }
   /// One step. With several processes rank 0 returns it, and the others no spans. Throws what
@@ -49,10 +48,9 @@ class HostExecutor final : public Executor {
   [[nodiscard]] Spread time(const ExecDag& dag, OpId op, int samples);
 
   Hardware hardware_;
-  Rendezvous* others_;
+  Processes* others_;
   Clock clock_;
   std::optional<MemoryContention> contention_;  ///< of parts of one host
-  std::optional<Mailbox> mailbox_;              ///< to the other processes
 };
 
 }  // namespace parsim::hw

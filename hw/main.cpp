@@ -22,8 +22,7 @@
 #include "hw/calibrate.hpp"
 #include "hw/cuda_executor.hpp"
 #include "hw/host_executor.hpp"
-#include "hw/launch.hpp"
-#include "hw/rendezvous.hpp"
+#include "hw/processes.hpp"
 #include "hw/tensor_slices.hpp"
 
 namespace {
@@ -46,8 +45,8 @@ constexpr const char* usage = R"(parsim-hw VERB [options]
   --steps N             steps per DAG (default: 30 on CUDA, 9 on the host)
   -o FILE               output file (default: standard output)
 
-One process runs all devices. Under torchrun, mpirun or srun each device of the DAGs has a process:
-run, check and probe only; rank 0 writes the result.
+One process runs all GPUs of its machine. Where the program is built with MPI, and started by mpirun
+or srun, each device of the DAGs has a process: run, check and probe only; rank 0 writes the result.
 
 exit codes: 0 success, 1 bug, 2 bad input, 3 hardware error, 5 a DAG does not fit in memory; of
 several DAGs the first failure sets the exit code, and the others still run
@@ -143,34 +142,36 @@ std::vector<ExecDag> read_dags(const Options& options) {
   return dags;
 }
 
-/// The processes of this launch, if there are several, once they have met and agree on what to do.
-std::unique_ptr<hw::Rendezvous> meet_others(const hw::Launch& launch, const Options& options,
-                                            const std::vector<ExecDag>& dags) {
-  if (launch.size == 1) return nullptr;
+/// Throws InputError unless the processes can do what they are asked for and agree on it.
+void check_launch(hw::Processes& processes, const Options& options,
+                  const std::vector<ExecDag>& dags) {
   const bool on_gpus = options.text("--backend", "auto") != "host";
-  for (const auto& [what, told] :
+  for (const auto& [what, given] :
        {std::pair{"calibrate", options.verb == "calibrate"},
         std::pair{"--partition of a GPU", on_gpus && options.values.contains("--partition")},
         std::pair{"--link between GPUs", on_gpus && options.values.contains("--link")}}) {
-    if (!told) continue;
-    throw InputError(launch.by, fmt::format("{} processes", launch.size),
+    if (!given) continue;
+    throw InputError("MPI", fmt::format("{} processes", processes.size()),
                      fmt::format("accepted: one process with {}", what));
   }
-  int devices = 0;
+  int devices = 0;  // of the largest plan: smaller ones leave some processes without work
   for (const ExecDag& dag : dags) devices = std::max(devices, hw::stores(dag).devices);
-  if (!dags.empty()) hw::check_size(launch, devices);
-  auto rendezvous = std::make_unique<hw::Rendezvous>(launch, Seconds{60}, Seconds{1800});
+  if (!dags.empty() && devices != processes.size()) {
+    throw InputError("MPI",
+                     fmt::format("{} processes, and the largest plan uses {} device{}",
+                                 processes.size(), devices, devices == 1 ? "" : "s"),
+                     "accepted: one process for each device, or one for all");
+  }
   std::string order = options.verb;
   for (const auto& [flag, values] : options.values) {
     if (flag != "--dag" && flag != "-o") order += fmt::format(" {} {}", flag, join(values));
   }
   for (const ExecDag& dag : dags) order += fmt::format(" {:016x}", fnv1a(to_json(dag)));
-  if (rendezvous->broadcast(order) != order) {
-    throw InputError(launch.by,
-                     fmt::format("rank {} has other options or DAGs than rank 0", launch.rank),
+  if (processes.broadcast(order) != order) {
+    throw InputError("MPI",
+                     fmt::format("rank {} has other options or DAGs than rank 0", processes.rank()),
                      "accepted: the same on every rank");
   }
-  return rendezvous;
 }
 
 /// The whole file or nothing.
@@ -227,7 +228,8 @@ int answer(Executed& machine, const Options& options, const std::vector<ExecDag>
   return runs.exit_code;
 }
 
-int run(const std::vector<std::string>& words) {
+/// `processes` is where those of the launch go.
+int run(const std::vector<std::string>& words, std::unique_ptr<hw::Processes>& processes) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
     fmt::print("{}", usage);
     return 0;
@@ -239,25 +241,28 @@ int run(const std::vector<std::string>& words) {
   }
   const std::vector<int> parts = partition(options.text("--partition", ""));
   const std::optional<hw::LinkThrottle> link = link_throttle(options);
-  const hw::Launch launch = hw::launch_from(hw::environment_variable);
+  processes = hw::Processes::launched();
   const std::vector<ExecDag> dags =
       options.verb == "probe" ? std::vector<ExecDag>{} : read_dags(options);
-  const auto others = meet_others(launch, options, dags);
-  const auto on = [&](auto machine) { return answer(machine, options, dags, launch.rank == 0); };
-  return backend == "host" ? on(hw::HostExecutor(parts, link, others.get()))
-                           : on(hw::CudaExecutor(parts, link, others.get()));
-}
-
-int fail(int code, const char* kind, const std::string& message) {
-  fmt::print(stderr, "parsim-hw: {}{}\n", kind, message);
-  return code;
+  if (processes != nullptr) check_launch(*processes, options, dags);
+  const auto on = [&](auto machine) {
+    return answer(machine, options, dags, processes == nullptr || processes->rank() == 0);
+  };
+  return backend == "host" ? on(hw::HostExecutor(parts, link, processes.get()))
+                           : on(hw::CudaExecutor(parts, link, processes.get()));
 }
 
 }  // namespace
 
 int main(int count, char** words) {
+  std::unique_ptr<hw::Processes> processes;
+  const auto fail = [&](int code, const char* kind, const std::string& message) {
+    fmt::print(stderr, "parsim-hw: {}{}\n", kind, message);
+    if (processes != nullptr) processes->abort(code);  // the others would wait for this one
+    return code;
+  };
   try {
-    return run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
+    return run(std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count), processes);
   } catch (const InputError& error) {
     return fail(2, "", error.what());
   } catch (const hw::HardwareError& error) {

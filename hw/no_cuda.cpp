@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 CudaExecutor::CudaExecutor(const std::vector<int>&, const std::optional<LinkThrottle>&,
-                           Rendezvous*) {
+                           Processes*) {
   refuse();
 }
 Timeline CudaExecutor::run(const ExecDag&) { refuse(); }

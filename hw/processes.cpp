@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -30,16 +32,60 @@ struct SeenSpan {
   double start = 0, end = 0;
 };
 
+/// Of messages that belong to no operation.
+constexpr std::size_t collective_tag = 0;
+
 constexpr char done = 'd', input_error = 'i', hardware_error = 'h', memory_error = 'm', bug = 'b';
 
 }  // namespace
 
-void meet(Rendezvous& rendezvous) {
-  static_cast<void>(rendezvous.gather(""));
-  static_cast<void>(rendezvous.broadcast(""));
+std::string Processes::broadcast(const std::string& bytes) {
+  if (rank_ != 0) return receive(0, collective_tag);
+  for (int other = 1; other < size_; ++other) send(other, collective_tag, bytes);
+  return bytes;
 }
 
-void together(Rendezvous& rendezvous, const std::function<void()>& work) {
+std::vector<std::string> Processes::gather(const std::string& bytes) {
+  if (rank_ != 0) {
+    send(0, collective_tag, bytes);
+    return {};
+  }
+  std::vector<std::string> all{bytes};
+  for (int other = 1; other < size_; ++other) all.push_back(receive(other, collective_tag));
+  return all;
+}
+
+std::vector<std::string> Processes::all_gather(const std::string& bytes) {
+  std::vector<std::string> all = gather(bytes);
+  all.resize(static_cast<std::size_t>(size_));
+  for (std::string& one : all) one = broadcast(one);
+  return all;
+}
+
+void Processes::barrier() {
+  static_cast<void>(gather(""));
+  static_cast<void>(broadcast(""));
+}
+
+void check_alone() {
+  struct Launcher {
+    const char* name;
+    const char* size;
+  };
+  constexpr std::array<Launcher, 4> launchers{{{"mpirun", "OMPI_COMM_WORLD_SIZE"},
+                                               {"mpirun", "PMI_SIZE"},
+                                               {"srun", "SLURM_STEP_NUM_TASKS"},
+                                               {"torchrun", "WORLD_SIZE"}}};
+  for (const auto& [name, size] : launchers) {
+    const char* text = std::getenv(size);
+    if (text == nullptr || std::atoi(text) < 2) continue;
+    throw InputError(name, fmt::format("started {} processes, and MPI does not connect them", text),
+                     "accepted: one process, which has all GPUs of its machine; or mpirun, or srun "
+                     "--mpi=pmix, with a parsim-hw that was built with MPI");
+  }
+}
+
+void together(Processes& processes, const std::function<void()>& work) {
   std::exception_ptr mine;
   std::string news(1, done);
   const auto failed = [&](char kind, const std::exception& error) {
@@ -57,7 +103,7 @@ void together(Rendezvous& rendezvous, const std::function<void()>& work) {
   } catch (const std::exception& error) {
     failed(bug, error);
   }
-  const std::vector<std::string> all = rendezvous.all_gather(news);
+  const std::vector<std::string> all = processes.all_gather(news);
   if (mine) std::rethrow_exception(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) throw LaunchError(fmt::format("rank {} does something else", rank));
@@ -71,9 +117,28 @@ void together(Rendezvous& rendezvous, const std::function<void()>& work) {
   }
 }
 
-std::vector<Seconds> slowest(Rendezvous& rendezvous, const std::vector<Seconds>& times) {
+void exchange(Processes& processes, const ExecDag& dag, OpId op,
+              const std::function<std::string(DeviceId to)>& give,
+              const std::function<void(DeviceId from, const std::string&)>& take) {
+  const std::size_t tag = 1 + op.index();
+  const std::vector<DeviceId> devices = devices_of(dag, op);
+  for (const DeviceId device : devices) {
+    if (device.value != processes.rank()) processes.send(device.value, tag, give(device));
+  }
+  for (const DeviceId device : devices) {
+    if (device.value != processes.rank()) take(device, processes.receive(device.value, tag));
+  }
+}
+
+void exchange(Processes& processes, const ExecDag& dag, OpId op) {
+  exchange(
+      processes, dag, op, [](DeviceId) { return std::string(); },
+      [](DeviceId, const std::string&) {});
+}
+
+std::vector<Seconds> slowest(Processes& processes, const std::vector<Seconds>& times) {
   std::vector<Seconds> longest = times;
-  for (const std::string& bytes : rendezvous.all_gather(bytes_of(times))) {
+  for (const std::string& bytes : processes.all_gather(bytes_of(times))) {
     const std::vector<Seconds> others = values_of<Seconds>(bytes);
     ensure(others.size() == times.size(), "all processes time equally many steps");
     for (std::size_t s = 0; s < times.size(); ++s) longest[s] = std::max(longest[s], others[s]);
@@ -81,7 +146,7 @@ std::vector<Seconds> slowest(Rendezvous& rendezvous, const std::vector<Seconds>&
   return longest;
 }
 
-std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
+std::vector<Timeline> whole_steps(Processes& processes, const Dispatch& own,
                                   const std::vector<Timeline>& parts) {
   std::vector<SeenSpan> seen;
   for (std::size_t step = 0; step < parts.size(); ++step) {
@@ -90,7 +155,7 @@ std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
       seen.push_back({step, stream_op.op.index(), span.start.count(), span.end.count()});
     }
   }
-  const std::vector<std::string> all = rendezvous.gather(bytes_of(seen));
+  const std::vector<std::string> all = processes.gather(bytes_of(seen));
   if (all.empty()) return {};
   std::vector<Timeline> whole(parts.size());
   for (std::size_t step = 0; step < parts.size(); ++step) {
@@ -106,13 +171,13 @@ std::vector<Timeline> whole_steps(Rendezvous& rendezvous, const Dispatch& own,
   return whole;
 }
 
-Machine whole_machine(Rendezvous& rendezvous, const Machine& mine) {
+Machine whole_machine(Processes& processes, const Machine& mine) {
   Machine whole = mine;
   Cluster& cluster = whole.cluster;
   const Link link = mine.cluster.links.at(0);
   cluster.models.clear();
   cluster.devices.clear();
-  for (const std::string& text : rendezvous.all_gather(to_json(mine))) {
+  for (const std::string& text : processes.all_gather(to_json(mine))) {
     const Machine part = machine_from_json(text, "another process");
     if (part.backend != mine.backend || part.versions != mine.versions) {
       throw HardwareError("processes of one launch have different libraries or drivers");

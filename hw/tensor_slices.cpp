@@ -229,6 +229,10 @@ std::string lacks(const LayerKind& kind, const std::vector<Shape>& inputs) {
   const auto among = [](const auto& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
   };
+  if (kind.as<ExpertDispatch>() != nullptr || kind.as<ExpertDense>() != nullptr ||
+      kind.as<ExpertCombine>() != nullptr) {
+    return "a mixture of experts";
+  }
   if (const auto* activation = kind.as<Activation>()) {
     const bool learned = activation->parameters > 0;
     if (!learned && !among(activations, activation->function)) return activation->function;

@@ -120,7 +120,9 @@ void Fragments::price(SumFragment& sum) {
     return input.cost.memory(device, touched).time.count();
   };
   const auto update = [&](DeviceId device, std::int64_t part) {
-    return memory(device, update_traffic(part, input.optimizer, input.reduce_precision));
+    return input.cost
+        .update(device, {part, input.optimizer, input.precision, input.reduce_precision})
+        .time.count();
   };
   if (group.served()) {
     for (const DeviceId device : group.devices)

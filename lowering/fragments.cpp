@@ -29,13 +29,60 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   }
 }
 
+/// By layer the first that is like it: of the same kind, with the same shapes and gradients, as are
+/// all layers within so many edges of both. Prices look no further.
+std::vector<LayerId> alike(const Network& network, const GradientFlow& flow,
+                           const std::vector<std::vector<Consumer>>& readers) {
+  constexpr int edges = 8;
+  const std::size_t count = network.layers.size();
+  std::vector<std::vector<Shape>> inputs;
+  for (std::size_t l = 0; l < count; ++l) inputs.push_back(input_shapes(network, LayerId{l}));
+  const auto same = [&](std::size_t a, std::size_t b) {
+    const Layer &x = network.layers[a], &y = network.layers[b];
+    const auto same_extents = [&](ParameterId p, ParameterId q) {
+      return network[p].extents == network[q].extents;
+    };
+    return x.kind == y.kind && x.out == y.out && inputs[a] == inputs[b] &&
+           std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
+                      y.parameters.end(), same_extents) &&
+           flow.source[a] == flow.source[b] && flow.reaches_loss[a] == flow.reaches_loss[b] &&
+           flow.wants[a] == flow.wants[b] && flow.passes_on[a] == flow.passes_on[b];
+  };
+  std::vector<std::size_t> first(count);  // by layer
+  std::map<std::int64_t, std::vector<std::size_t>> by_size;
+  for (std::size_t l = 0; l < count; ++l) {
+    std::vector<std::size_t>& known = by_size[network.layers[l].out.elements()];
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](std::size_t k) { return same(k, l); });
+    first[l] = found == known.end() ? l : *found;
+    if (found == known.end()) known.push_back(l);
+  }
+  for (int step = 0; step < edges; ++step) {
+    std::map<std::vector<std::size_t>, std::size_t> known;  // by layer and its neighbours
+    std::vector<std::size_t> next(count);
+    for (std::size_t l = 0; l < count; ++l) {
+      std::vector<std::size_t> around{first[l]};
+      for (const LayerId from : network.layers[l].inputs) around.push_back(first[from.index()]);
+      for (const Consumer& reader : readers[l]) {
+        around.push_back(first[reader.layer.index()]);
+        around.push_back(static_cast<std::size_t>(reader.input));
+      }
+      next[l] = known.try_emplace(std::move(around), l).first->second;
+    }
+    if (next == first) break;
+    first = std::move(next);
+  }
+  return {first.begin(), first.end()};
+}
+
 }  // namespace
 
 Structure::Structure(const Network& network)
     : flow(gradient_flow(network)),
       readers(consumers(network)),
       reader_index(network.layers.size()),
-      users(users_of_parameters(network)) {
+      users(users_of_parameters(network)),
+      like(alike(network, flow, readers)) {
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     reader_index[l].resize(network.layers[l].inputs.size());
   }
@@ -82,10 +129,11 @@ double Fragments::local(DeviceId device, const Region& region, std::int64_t fact
 std::int32_t Fragments::layer(LayerId id, const LayerPlan& plan) {
   Key key;
   append(key, plan);
-  const auto next = static_cast<std::int32_t>(layers_[id.index()].size());
-  const auto [entry, fresh] = numbers_[id.index()].try_emplace(std::move(key), next);
+  const std::size_t like = structure_.like[id.index()].index();
+  const auto next = static_cast<std::int32_t>(layers_[like].size());
+  const auto [entry, fresh] = numbers_[like].try_emplace(std::move(key), next);
   if (fresh) {
-    layers_[id.index()].push_back(make_layer(id, plan));
+    layers_[like].push_back(make_layer(id, plan));
     count_made();
     cells_kept_ += plan.devices.size();
   }
@@ -159,7 +207,7 @@ const FanOut& Fragments::fan_out(LayerId producer, const std::vector<std::int32_
   for (const Consumer& reader : structure_.readers[producer.index()]) {
     key.push_back(numbers[reader.layer.index()]);
   }
-  auto& known = fan_outs_[producer.index()];
+  auto& known = fan_outs_[structure_.like[producer.index()].index()];
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
   count_made();
@@ -182,7 +230,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   // Gradients return to all of what a cell computes, also where it keeps a share of the sum.
   TensorLayout layout(std::move(held)), computed(home.cells);
   std::vector<GradientReturn> backs(readers.size());
-  std::vector<LayerId> first_reader;  // by arrival
+  std::vector<std::size_t> first_reader;  // by arrival
   std::vector<std::int32_t> additions(home.cells.size(), 0);
   const auto canonical = [&](std::int32_t cell) {
     return static_cast<std::size_t>(home.canonical[static_cast<std::size_t>(cell)]);
@@ -193,7 +241,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
     FanOut::Edge& edge = fan_out.edges.emplace_back();
     cells_kept_ += reader.cells.size();
     edge.sources = layout.bring(wanted, cluster_);
-    first_reader.resize(layout.arrivals().size(), readers[r].layer);
+    first_reader.resize(layout.arrivals().size(), r);
     edge.gradient = returns_ && structure_.flow.wants[producer.index()] &&
                     structure_.flow.reaches_loss[readers[r].layer.index()];
     if (!edge.gradient) continue;
@@ -239,7 +287,7 @@ FanOut Fragments::make_fan_out(LayerId producer, const std::vector<std::int32_t>
   count(joint_return.back);
   for (const Movement& movement : layout.arrivals()) {
     fan_out.arrivals.push_back({movement, priced(movement), priced(movement.legs), fan_out.legs,
-                                first_reader[fan_out.arrivals.size()],
+                                static_cast<std::int32_t>(first_reader[fan_out.arrivals.size()]),
                                 home.plan.regather && movement.pattern == Pattern::all_gather});
     fan_out.legs += movement.legs.size();
   }

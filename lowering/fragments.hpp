@@ -45,7 +45,7 @@ struct FanOut {
     PricedCommunication price;
     std::vector<PricedCommunication> legs;
     std::size_t first_leg = 0;  ///< among those of all arrivals
-    LayerId reader;             ///< the first that needs it
+    std::int32_t edge = 0;      ///< of the first reader that needs it
     bool again = false;         ///< dropped after forward, gathered again in backward
   };
   /// How the producer's partial sums are summed: by an all-reduce, or, where each device needs a
@@ -133,6 +133,9 @@ struct Structure {
   std::vector<std::vector<Consumer>> readers;           ///< by layer
   std::vector<std::vector<std::int32_t>> reader_index;  ///< [layer][input]: position in readers
   std::vector<std::vector<LayerId>> users;              ///< by parameter
+  /// By layer: the first layer that does the same among neighbours that do the same, so that their
+  /// fragments are equal: most layers of a transformer are like those of its second block.
+  std::vector<LayerId> like;
 };
 
 /// What fragments are priced by.
@@ -155,10 +158,10 @@ class Fragments {
   Fragments(const Network& network, const Cluster& cluster, const Structure& structure,
             std::int64_t samples, Pricer* pricer, bool returns);
 
-  /// Number of the layer's fragment for a plan.
+  /// Number of the layer's fragment for a plan, among those of all layers like it.
   std::int32_t layer(LayerId id, const LayerPlan& plan);
   [[nodiscard]] const LayerFragment& layer(LayerId id, std::int32_t number) const {
-    return layers_[id.index()][static_cast<std::size_t>(number)];
+    return layers_[structure_.like[id.index()].index()][static_cast<std::size_t>(number)];
   }
   /// `numbers` by layer, as above. References stay valid.
   const FanOut& fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
@@ -209,6 +212,7 @@ class Fragments {
   bool returns_;
   std::int64_t element_ = 0;
   std::size_t cells_kept_ = 0;
+  // By layer, for the first of those that are alike.
   std::vector<std::deque<LayerFragment>> layers_;
   std::vector<std::unordered_map<Key, std::int32_t, Hash>> numbers_;  ///< looked up only
   std::vector<std::unordered_map<Key, FanOut, Hash>> fan_outs_;       ///< looked up only

@@ -24,6 +24,7 @@ GradientFlow gradient_flow(const Network& network) {
     flow.wants[l] = flow.reaches_loss[l] && (behind || !layer.parameters.empty());
     flow.passes_on[l] = flow.reaches_loss[l] && behind;
     flow.two_kernels[l] = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
+                          layer.kind.as<ExpertDense>() != nullptr ||
                           layer.kind.as<Embedding>() != nullptr ||
                           layer.kind.as<Learned>() != nullptr;
   }

@@ -30,15 +30,18 @@ std::vector<Neighbours> neighbours(const Network& network, const std::vector<std
   return all;
 }
 
+constexpr std::size_t directions = spellings_of<Direction>().size();
+
 /// The slots of a schedule, numbered.
 class Numbers {
  public:
   explicit Numbers(std::int32_t micro_batches) : micro_batches_(micro_batches) {}
   [[nodiscard]] std::size_t of(std::int32_t stage, std::int32_t micro_batch,
                                Direction direction) const {
-    return 2 * (static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) +
+    return directions *
+               (static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) +
                 static_cast<std::size_t>(micro_batch)) +
-           (direction == Direction::forward ? 0 : 1);
+           static_cast<std::size_t>(direction);
   }
   [[nodiscard]] std::size_t of(const Slot& slot) const {
     return of(slot.stage, slot.micro_batch, slot.direction);
@@ -73,6 +76,7 @@ bool can_run(const Slot& slot, const std::vector<bool>& done, const Numbers& num
     return std::all_of(stage.before.begin(), stage.before.end(),
                        [&](std::int32_t s) { return ran(s, Direction::forward); });
   }
+  if (slot.direction == Direction::weights) return ran(slot.stage, Direction::backward);
   return ran(slot.stage, Direction::forward) &&
          std::all_of(stage.after.begin(), stage.after.end(),
                      [&](std::int32_t s) { return ran(s, Direction::backward); });
@@ -80,22 +84,23 @@ bool can_run(const Slot& slot, const std::vector<bool>& done, const Numbers& num
 
 }  // namespace
 
-std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) {
+std::vector<std::vector<Slot>> issue_order(const Network& network, const Schedule& schedule) {
   const std::vector<Neighbours> stages = neighbours(network, schedule.stage_of_layer);
   refuse_unknown_slots(schedule, stages.size());
   const std::vector<RankList>& rank_lists = schedule.rank_lists;
   const Numbers number(schedule.micro_batches);
-  const std::size_t slots = 2 * stages.size() * static_cast<std::size_t>(schedule.micro_batches);
+  const std::size_t slots =
+      directions * stages.size() * static_cast<std::size_t>(schedule.micro_batches);
   std::vector<std::vector<std::size_t>> lists_of(slots);
   for (std::size_t list = 0; list < rank_lists.size(); ++list) {
     for (const Slot& slot : rank_lists[list].slots) lists_of[number.of(slot)].push_back(list);
   }
-  std::vector<Slot> order;
+  std::vector<std::vector<Slot>> rounds;
   std::vector<bool> done(slots, false), issued(slots, false);
   std::vector<std::size_t> next(rank_lists.size(), 0);
   for (bool progress = true; progress;) {
     progress = false;
-    const std::size_t before = order.size();
+    std::vector<Slot>& round = rounds.emplace_back();
     for (std::size_t list = 0; list < rank_lists.size(); ++list) {
       if (next[list] == rank_lists[list].slots.size()) continue;
       const Slot slot = rank_lists[list].slots[next[list]];
@@ -111,7 +116,7 @@ std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) 
         if (!all_ready ||
             !can_run(slot, done, number, stages[static_cast<std::size_t>(slot.stage)]))
           continue;
-        order.push_back(slot);
+        round.push_back(slot);
         issued[id] = true;
       }
       progress = true;
@@ -121,19 +126,18 @@ std::vector<Slot> issue_order(const Network& network, const Schedule& schedule) 
           issued[number.of(rank_lists[list].slots[next[list]])])
         ++next[list];
     }
-    for (std::size_t i = before; i < order.size(); ++i) done[number.of(order[i])] = true;
+    for (const Slot& slot : round) done[number.of(slot)] = true;
+    if (round.empty()) rounds.pop_back();
   }
   for (std::size_t list = 0; list < rank_lists.size(); ++list) {
     if (next[list] == rank_lists[list].slots.size()) continue;
     const Slot slot = rank_lists[list].slots[next[list]];
-    throw InputError(
-        "plan: schedule",
-        fmt::format("rank list {} waits for ever at {} of stage {}, micro-batch {}", list,
-                    slot.direction == Direction::forward ? "forward" : "backward", slot.stage,
-                    slot.micro_batch),
-        "an order in which every slot comes after the slots it depends on");
+    throw InputError("plan: schedule",
+                     fmt::format("rank list {} waits for ever at {} of stage {}, micro-batch {}",
+                                 list, to_text(slot.direction), slot.stage, slot.micro_batch),
+                     "an order in which every slot comes after the slots it depends on");
   }
-  return order;
+  return rounds;
 }
 
 }  // namespace parsim::lowering

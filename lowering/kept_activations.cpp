@@ -29,7 +29,8 @@ bool reads_operands(const LayerKind& kind) {
   if (const auto* reduce = kind.as<Reduce>()) return !among({"mean", "sum"}, reduce->function);
   return kind.as<Dropout>() == nullptr && kind.as<Concat>() == nullptr &&
          kind.as<Slicing>() == nullptr && kind.as<Flatten>() == nullptr &&
-         kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr;
+         kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr &&
+         kind.as<ExpertDispatch>() == nullptr;  // only the slots that tokens took, which are few
 }
 
 /// Whether a layer's gradients follow from its output: for max pooling, because the output locates

@@ -14,6 +14,8 @@ namespace {
 /// Bytes that one micro-batch keeps on a device until its backward, by stage.
 struct Kept {
   std::map<std::int32_t, std::int64_t> by_stage;
+  /// If backward is split: what stays until the weight gradients.
+  std::map<std::int32_t, std::int64_t> for_weights;
   std::vector<std::int64_t> outputs;  ///< by layer, dropped ones too; empty if no plan drops any
   std::int64_t largest_gradient = 0;
   std::int64_t largest_arrival = 0;
@@ -35,6 +37,7 @@ class Accounting {
 
   std::vector<MemoryUse> run() {
     keep_what_is_made_again_from();
+    if (plan_.schedule.split_backward) find_what_weights_need();
     activations();
     states();
     for (const RankList& list : plan_.schedule.rank_lists) {
@@ -46,8 +49,9 @@ class Accounting {
  private:
   void activations();
   void own_data(LayerId id);
-  void received(const Movement& movement, std::int32_t stage, bool stays);
+  void received(const Movement& movement, std::int32_t stage, bool stays, bool for_weights);
   void keep_what_is_made_again_from();
+  void find_what_weights_need();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
   void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
@@ -63,6 +67,9 @@ class Accounting {
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
+  /// By layer, if backward is split: whether it has a kernel of its own for weight gradients, and
+  /// whether its output's memory is an operand of one.
+  std::vector<bool> splits_, operand_;
 };
 
 /// The inputs from which dropped outputs are recomputed stay, too.
@@ -77,6 +84,24 @@ void Accounting::keep_what_is_made_again_from() {
   }
 }
 
+void Accounting::find_what_weights_need() {
+  const std::size_t count = network_.layers.size();
+  const std::vector<std::int32_t>& stages = plan_.schedule.stage_of_layer;
+  std::vector<std::size_t> owner(count);  // whose memory a layer's output is
+  splits_.resize(count);
+  operand_.resize(count);
+  for (std::size_t l = 0; l < count; ++l) {
+    const Layer& layer = network_.layers[l];
+    owner[l] = works_in_place(layer.kind) ? owner[layer.inputs[0].index()] : l;
+    splits_[l] = parts_.structure.flow.two_kernels[l] && !layer.parameters.empty();
+    if (!splits_[l]) continue;
+    for (const LayerId producer : layer.inputs) {
+      const std::size_t own = owner[producer.index()];
+      operand_[own] = operand_[own] || stages[own] == stages[l];
+    }
+  }
+}
+
 void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
                               std::int64_t elements) const {
   if (works_in_place(network_[id].kind)) {
@@ -85,6 +110,7 @@ void Accounting::count_output(LayerId id, std::int32_t stage, Kept& kept,
     if (!stays) return;
   }
   const std::int64_t bytes = elements * bytes_[id.index()];
+  if (!splits_.empty() && operand_[id.index()]) kept.for_weights[stage] += bytes;
   if (!dropped_[id.index()]) kept.by_stage[stage] += bytes;
   if (!drops_) return;
   kept.outputs.resize(network_.layers.size());
@@ -106,10 +132,14 @@ void Accounting::activations() {
       kept.largest_gradient =
           std::max(kept.largest_gradient, 2 * elements * element_);  // of output and input
       count_output(id, stages[l], kept, elements);
+      if (!splits_.empty() && splits_[l]) kept.for_weights[stages[l]] += elements * element_;
     }
     own_data(id);
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
-      received(arrival.movement, stages[arrival.reader.index()], !arrival.again);
+      const auto edge = static_cast<std::size_t>(arrival.edge);
+      const std::size_t reader = parts_.structure.readers[l][edge].layer.index();
+      const bool reads = !splits_.empty() && splits_[reader] && !arrival.again;
+      received(arrival.movement, stages[reader], !arrival.again, reads);
     }
   }
 }
@@ -120,14 +150,19 @@ void Accounting::own_data(LayerId id) {
   for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
     if (!parts_.structure.flow.source[layer.inputs[i].index()]) continue;
     const std::vector<Shape> inputs = input_shapes(network_, id);
+    const std::int32_t stage = plan_.schedule.stage_of_layer[id.index()];
     for (const Cell& cell : parts_.layers[id.index()]->cells) {
-      kept_[cell.device.index()].by_stage[plan_.schedule.stage_of_layer[id.index()]] +=
+      Kept& kept = kept_[cell.device.index()];
+      const std::int64_t bytes =
           input_region(layer.kind, inputs, layer.out, i, cell.part).volume() * element_;
+      kept.by_stage[stage] += bytes;
+      if (!splits_.empty() && splits_[id.index()]) kept.for_weights[stage] += bytes;
     }
   }
 }
 
-void Accounting::received(const Movement& movement, std::int32_t stage, bool stays) {
+void Accounting::received(const Movement& movement, std::int32_t stage, bool stays,
+                          bool for_weights) {
   std::int64_t moved = 0;
   for (const Region& region : movement.regions) moved += region.volume();
   for (std::size_t d = 0; d < movement.devices.size(); ++d) {
@@ -143,6 +178,7 @@ void Accounting::received(const Movement& movement, std::int32_t stage, bool sta
     if (sender_only) continue;
     Kept& kept = kept_[movement.devices[d].index()];
     if (stays) kept.by_stage[stage] += elements * element_;
+    if (for_weights) kept.for_weights[stage] += elements * element_;
     kept.largest_arrival = std::max(kept.largest_arrival, elements * element_);
   }
 }
@@ -244,19 +280,29 @@ void Accounting::in_flight(const RankList& list, DeviceId device) {
   Kept& kept = kept_[device.index()];
   std::map<std::int32_t, std::int64_t> backward;
   std::int64_t now = 0, peak = 0;
+  const auto of = [](const std::map<std::int32_t, std::int64_t>& by_stage, std::int32_t stage) {
+    const auto found = by_stage.find(stage);
+    return found == by_stage.end() ? 0 : found->second;
+  };
   for (const Slot& slot : list.slots) {
-    const auto stage = kept.by_stage.find(slot.stage);
-    const std::int64_t bytes = stage == kept.by_stage.end() ? 0 : stage->second;
+    if (slot.direction == Direction::weights) {
+      now -= of(kept.for_weights, slot.stage);
+      continue;
+    }
+    const std::int64_t bytes = of(kept.by_stage, slot.stage);
     if (slot.direction == Direction::forward) {
       now += bytes;
       peak = std::max(peak, now);
       continue;
     }
     now -= bytes;
-    if (!drops_) continue;
-    const auto [at, fresh] = backward.try_emplace(slot.stage, 0);
-    if (fresh) at->second = backward_peak(kept, slot.stage);
-    peak = std::max(peak, now + at->second);
+    if (drops_) {
+      const auto [at, fresh] = backward.try_emplace(slot.stage, 0);
+      if (fresh) at->second = backward_peak(kept, slot.stage);
+      peak = std::max(peak, now + at->second);
+    }
+    now += of(kept.for_weights, slot.stage);  // none unless backward is split
+    peak = std::max(peak, now);
   }
   use_[device.index()].activations = Bytes{peak + kept.largest_gradient};
 }

@@ -45,7 +45,9 @@ struct MemoryUse {
 ///                          gradients of several micro-batches are whole until they are summed
 ///     optimizer_state      optimizer_bytes each
 ///     activations          outputs that the backward pass reads, and received pieces, from forward
-///                          to backward, for as many micro-batches as the schedule has in flight,
+///                          to backward, for as many micro-batches as the schedule has in flight
+///                          (where backward is split, operands and gradients of matrix products to
+///                          their weight gradients),
 ///                          and the largest gradient with its input's. Activation functions and
 ///                          views take their input's place. Dropped outputs count from when they
 ///                          are computed again to their backward, and keep what they are made of

@@ -58,9 +58,9 @@ void PlanFragments::find_layers(const Plan& wanted) {
 
 void PlanFragments::find_order() {
   const Schedule& schedule = plan->schedule;
-  const bool other_schedule = order.empty() || schedule != previous_.schedule;
+  const bool other_schedule = rounds.empty() || schedule != previous_.schedule;
   if (other_schedule) {
-    order = issue_order(network, schedule);
+    rounds = issue_order(network, schedule);
     members.clear();
     forward_visits.clear();
     for (std::size_t l = 0; l < schedule.stage_of_layer.size(); ++l) {

@@ -63,7 +63,7 @@ struct PlanFragments {
   const Cluster& cluster;
   const Structure& structure;
   const Plan* plan = nullptr;
-  std::vector<Slot> order;
+  std::vector<std::vector<Slot>> rounds;      ///< see issue_order
   std::vector<std::vector<LayerId>> members;  ///< of a stage
   std::vector<bool> dropped;
   std::vector<std::vector<LayerVisit>> forward_visits, backward_visits;  ///< of a stage

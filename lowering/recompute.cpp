@@ -51,6 +51,7 @@ std::int64_t most_in_flight(const Schedule& schedule, std::int32_t stage) {
     now = 0;
     for (const Slot& slot : list.slots) {
       if (slot.stage != stage) continue;
+      if (slot.direction == Direction::weights) continue;  // the next backward has let go
       now += slot.direction == Direction::forward ? 1 : -1;
       most = std::max(most, now);
     }

@@ -1,6 +1,7 @@
 #include "lowering/reshard.hpp"
 
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,11 +13,20 @@ namespace parsim::lowering {
 namespace {
 
 /// Which copy of an owner's part serves a device: its own node's first, then spread by device id.
+/// Within its node, the copy with the same number as `own`, the device's cell of the tensor: groups
+/// of devices that hold copies exchange their parts member by member.
 std::int32_t nearest_copy(const Owner& owner, const std::vector<Cell>& cells, DeviceId to,
-                          const Cluster& cluster) {
-  for (const std::int32_t cell : owner.cells) {
-    if (cluster[cells[static_cast<std::size_t>(cell)].device].node == cluster[to].node) return cell;
+                          const Cell* own, const Cluster& cluster) {
+  std::optional<std::int32_t> near;
+  for (const std::int32_t index : owner.cells) {
+    const Cell& cell = cells[static_cast<std::size_t>(index)];
+    if (cluster[cell.device].node != cluster[to].node) continue;
+    const bool alike =
+        own != nullptr && cell.replica == own->replica && cell.contraction == own->contraction;
+    if (!near || alike) near = index;
+    if (alike) break;
   }
+  if (near) return *near;
   return owner.cells[to.index() % owner.cells.size()];
 }
 
@@ -123,7 +133,11 @@ Sources TensorLayout::bring(std::span<const Need> needs, const Cluster& cluster)
       for (const Region& known : pieces) take_away(known);
       if (lacking.empty()) continue;
       pieces.insert(pieces.end(), lacking.begin(), lacking.end());
-      const std::int32_t source = nearest_copy(parts[o], cells_, need.device, cluster);
+      const auto mine =
+          std::find_if(here.begin(), here.end(), [](const Held& h) { return h.source >= 0; });
+      const Cell* own =
+          mine == here.end() ? nullptr : &cells_[static_cast<std::size_t>(mine->source)];
+      const std::int32_t source = nearest_copy(parts[o], cells_, need.device, own, cluster);
       for (const Region& part : lacking) missing.push_back({o, source, need.device, part});
     }
   }

@@ -48,8 +48,10 @@ void StepBound::find(const PlanFragments& parts, std::size_t device_count) {
       after_[l] = first ? after : all ? std::max(after_[l], after) : std::min(after_[l], after);
       first = false;
     }
-    // Data gradients leave before the last kernel, which is that of weights.
-    const bool sends = flow.wants[l] && (!flow.two_kernels[l] || flow.passes_on[l]);
+    // Data gradients leave before the last kernel, which is that of weights; before those of all
+    // layers, if backward is split.
+    const bool sends = flow.wants[l] && (!flow.two_kernels[l] || flow.passes_on[l]) &&
+                       !parts.plan->schedule.split_backward;
     for (std::size_t c = 0; c < layer.devices.size(); ++c) {
       Device& device = devices[layer.devices[c].index()];
       device.before = std::min(device.before, before_[l]);

@@ -67,6 +67,14 @@ class Walk {
     bool returned = false;
   };
 
+  /// A contribution that another stage gets at the end of the round.
+  struct HeldBack {
+    LayerId reader;
+    std::size_t input = 0;
+    std::int32_t micro_batch = 0;
+    std::vector<When> by_cell;
+  };
+
   void lay_out();
   void begin_sums();
   void emit(const Slot& slot);
@@ -79,8 +87,11 @@ class Walk {
   void await_departures(LayerId id, std::int32_t m);
   /// Gathers operands again that were dropped after forward: what kernels that read them wait for.
   [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m);
-  void backward(LayerId id, std::int32_t m);
+  void backward(LayerId id, std::int32_t m, bool weights_later);
+  void weight_gradients(LayerId id, std::int32_t m);
+  void end_backward(LayerId id, std::int32_t m);
   void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, After& after) const;
+  void exchange(const std::vector<Slot>& round);
   void return_contributions(LayerId id, std::size_t input, std::int32_t m);
   void return_jointly(LayerId producer, std::int32_t m);
   /// `done` is called with what the contributions of a fragment's number wait for.
@@ -120,6 +131,9 @@ class Walk {
            (stream == Stream::pipeline || stream == Stream::pipeline_back);
   }
 
+  [[nodiscard]] bool has_weight_kernel(LayerId id) const {
+    return parts_.structure.flow.two_kernels[id.index()] && !parts_.network[id].parameters.empty();
+  }
   [[nodiscard]] bool source(LayerId id) const { return parts_.structure.flow.source[id.index()]; }
   [[nodiscard]] std::size_t at(LayerId id, std::int32_t m) const {
     return id.index() * static_cast<std::size_t>(parts_.plan->schedule.micro_batches) +
@@ -162,6 +176,7 @@ class Walk {
 
   std::map<DeviceId, Op> last_kernel_, last_movement_;
   std::map<DeviceId, std::vector<Op>> sending_;
+  std::vector<HeldBack> held_back_;
 };
 
 }  // namespace parsim::lowering

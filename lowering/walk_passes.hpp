@@ -20,9 +20,12 @@ void Walk<Sink>::run() {
   lay_out();
   begin_sums();
   sink_.begin(parts_);
-  for (const Slot& slot : parts_.order) {
-    emit(slot);
-    if (sink_.gives_up()) return;
+  for (const std::vector<Slot>& round : parts_.rounds) {
+    for (const Slot& slot : round) {
+      emit(slot);
+      if (sink_.gives_up()) return;
+    }
+    exchange(round);
   }
   finish();
 }
@@ -56,12 +59,21 @@ void Walk<Sink>::lay_out() {
   last_kernel_.clear();
   last_movement_.clear();
   sending_.clear();
+  held_back_.clear();
 }
 
 template <class Sink>
 void Walk<Sink>::emit(const Slot& slot) {
   const bool forwards = slot.direction == Direction::forward;
   const auto stage = static_cast<std::size_t>(slot.stage);
+  if (slot.direction == Direction::weights) {
+    for (const LayerVisit& visit : parts_.backward_visits[stage]) {
+      if (!visit.forward && has_weight_kernel(visit.layer))
+        weight_gradients(visit.layer, slot.micro_batch);
+    }
+    return;
+  }
+  const bool weights_later = parts_.plan->schedule.split_backward;
   const std::vector<LayerVisit>& visits =
       forwards ? parts_.forward_visits[stage] : parts_.backward_visits[stage];
   if (!forwards) begin_backward();
@@ -77,7 +89,7 @@ void Walk<Sink>::emit(const Slot& slot) {
       if (!scattered.empty()) sum_states_[gradient->unit].buffer_free = scattered;
     }
     visits[t].forward ? forward(visits[t].layer, slot.micro_batch, !forwards)
-                      : backward(visits[t].layer, slot.micro_batch);
+                      : backward(visits[t].layer, slot.micro_batch, weights_later);
   }
 }
 
@@ -275,12 +287,13 @@ void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t 
 }
 
 template <class Sink>
-void Walk<Sink>::backward(LayerId id, std::int32_t m) {
+void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   const GradientFlow& flow = parts_.structure.flow;
   const std::size_t l = id.index(), visit = at(id, m), count = layer.cells.size();
   const When* ready = &table_[offsets_[visit].ready];
-  const After regathered = regathered_operands(id, m);
+  const bool deferred = weights_later && has_weight_kernel(id);
+  const After regathered = deferred ? Sink::nothing() : regathered_operands(id, m);
   by_cell_.assign(count, Sink::not_yet);
   for (std::size_t c = 0; c < count; ++c) {
     const std::int32_t home = layer.canonical[c];
@@ -291,6 +304,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m) {
           sink_.add_received(id, waiting.edge, *waiting.store, m, device, waiting.arrived);
       Sink::add(gradient(id, m, waiting.store->cell), Sink::done(op));
     }
+    if (deferred && !flow.passes_on[l]) continue;
     After after = gradients_[visit].empty() ? Sink::nothing()
                                             : gradients_[visit][static_cast<std::size_t>(home)];
     if (Sink::none(after)) Sink::add(after, ready[c]);  // the loss starts the chain
@@ -310,19 +324,21 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m) {
       continue;
     }
     if (flow.passes_on[l]) by_cell_[c] = Sink::done(run(Pass::backward_data));
-    if (!parts_.network[id].parameters.empty()) {
+    if (!parts_.network[id].parameters.empty() && !deferred) {
       Sink::merge(after, regathered);
       last_backward_[l][c] = run(Pass::backward_weights);
     }
   }
   for (std::size_t i = 0; i < parts_.network[id].inputs.size(); ++i) {
-    if (!source(parts_.network[id].inputs[i])) return_contributions(id, i, m);
+    const LayerId producer = parts_.network[id].inputs[i];
+    if (source(producer)) continue;
+    if (blocks(stream_between(producer, id, true))) {
+      held_back_.push_back({id, i, m, by_cell_});
+    } else {
+      return_contributions(id, i, m);
+    }
   }
-  // Not needed again, and long with thousands of devices.
-  if (Sink::lets_go) gradients_[visit] = {};
-  for (const std::size_t s : sums_of_layer_[l]) {
-    if (--sum_states_[s].backward_left == 0) sum(s);
-  }
+  if (!deferred) end_backward(id, m);
 }
 
 template <class Sink>

@@ -1,9 +1,10 @@
-// The walk's sums of gradients and updates, sharded states, and blocking sends.
-// Private to lowering/.
+// The walk's weight gradients that are split off, sums of gradients and updates, sharded states,
+// and blocking sends. Private to lowering/.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "lowering/walk.hpp"
 
@@ -151,6 +152,34 @@ void Walk<Sink>::await_weights(LayerId id, DeviceId device, After& after) {
     SumState& state = sum_states_[s];
     if (state.waited.insert(device).second)
       Sink::add(after, Sink::done(state.gathered[group.seats[group.index_of(device)].zero_group]));
+  }
+}
+
+/// The weight gradients that backward has left out.
+template <class Sink>
+void Walk<Sink>::weight_gradients(LayerId id, std::int32_t m) {
+  const LayerFragment& layer = *parts_.layers[id.index()];
+  const std::size_t l = id.index(), visit = at(id, m);
+  const After regathered = regathered_operands(id, m);
+  for (std::size_t c = 0; c < layer.cells.size(); ++c) {
+    After after = gradients_[visit].empty()
+                      ? Sink::nothing()
+                      : gradients_[visit][static_cast<std::size_t>(layer.canonical[c])];
+    await_repeated_sums(id, c, m, after);
+    await_sent(layer.devices[c], after);
+    Sink::merge(after, regathered);
+    last_backward_[l][c] = sink_.kernel(id, c, Pass::backward_weights, m, after);
+    ran(id, layer.devices[c], last_backward_[l][c]);
+  }
+  end_backward(id, m);
+}
+
+template <class Sink>
+void Walk<Sink>::end_backward(LayerId id, std::int32_t m) {
+  // Not needed again, and long with thousands of devices.
+  if (Sink::lets_go) gradients_[at(id, m)] = {};
+  for (const std::size_t s : sums_of_layer_[id.index()]) {
+    if (--sum_states_[s].backward_left == 0) sum(s);
   }
 }
 
@@ -309,6 +338,30 @@ void Walk<Sink>::finish() {
     // Weights that stay whole; what is split is gathered when it is needed.
     if (state.zero_stage != 1 && state.zero_stage != 2) continue;
     for (std::size_t g = 0; g < updates.size(); ++g) sink_.gather_weights(s, g, updates[g]);
+  }
+}
+
+/// With blocking sends, what the stages of a round send each other: when all of them have computed,
+/// as pairs of stages meet. Megatron-LM's 1F1B exchanges an activation and a gradient after every
+/// pass (send_forward_recv_backward, send_backward_recv_forward).
+template <class Sink>
+void Walk<Sink>::exchange(const std::vector<Slot>& round) {
+  if (!parts_.plan->schedule.blocking_sends) return;
+  const std::vector<std::int32_t>& stage = parts_.plan->schedule.stage_of_layer;
+  for (const Slot& slot : round) {
+    if (slot.direction != Direction::forward) continue;
+    for (const LayerId id : parts_.members[static_cast<std::size_t>(slot.stage)]) {
+      const FanOut* fan = parts_.fans[id.index()];
+      for (std::size_t a = 0; fan != nullptr && a < fan->arrivals.size(); ++a) {
+        const auto edge = static_cast<std::size_t>(fan->arrivals[a].edge);
+        const LayerId reader = parts_.structure.readers[id.index()][edge].layer;
+        if (stage[reader.index()] != slot.stage) arrival(id, a, slot.micro_batch, reader);
+      }
+    }
+  }
+  for (HeldBack& held : std::exchange(held_back_, {})) {
+    by_cell_ = std::move(held.by_cell);
+    return_contributions(held.reader, held.input, held.micro_batch);
   }
 }
 

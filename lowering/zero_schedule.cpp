@@ -55,6 +55,7 @@ std::vector<std::vector<std::size_t>> groups_by_devices(const std::vector<SyncGr
 
 bool scatters_each_micro_batch(const Schedule& schedule) {
   const std::vector<std::int32_t>& stages = schedule.stage_of_layer;
+  if (schedule.split_backward) return false;
   return schedule.micro_batches == 1 ||
          std::adjacent_find(stages.begin(), stages.end(), std::not_equal_to<>()) == stages.end();
 }

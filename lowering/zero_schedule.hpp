@@ -38,7 +38,7 @@ using UnitsByVisit = std::vector<std::vector<std::size_t>>;
 /// no_sync (PyTorch, torch/distributed/fsdp: the hook after backward; Composer enters no_sync for
 /// DDP only), and so do DeepSpeed's stages 2 and 3 (DeepSpeed issue 2252). In a pipeline, gradients
 /// stay unsharded until the last micro-batch (torch/distributed/pipelining/stage.py,
-/// backward_maybe_with_nosync).
+/// backward_maybe_with_nosync), and where weight gradients have slots of their own.
 [[nodiscard]] bool scatters_each_micro_batch(const Schedule& schedule);
 
 /// An all-gather of a unit's weights.

@@ -25,7 +25,11 @@ constexpr Option options[] = {
      "fused (one kernel) or eager (scores are written and kept); default fused, but eager where a "
      "GPU is older than fused kernels"},
     {"bias", "yes", "of dense layers: yes or no"},
-    {"positions", "learned", "learned or none"}};
+    {"positions", "learned", "learned or none"},
+    {"experts", "", "in place of each feed-forward; default none"},
+    {"top_k", "2", "experts that a token goes to"},
+    {"shared_ffn_hidden", "", "hidden size of an expert that every token goes to; default none"},
+    {"capacity", "1", "slots of the experts over those that the tokens need"}};
 
 std::vector<std::string> parts_of(const std::string& call) {
   const std::size_t colon = call.find(':');
@@ -51,6 +55,31 @@ bool fused_attention(const CallOptions& given, const NetworkDefaults& defaults) 
                      "accepted: fused, eager; did you mean 'eager'?");
   }
   return given.either("attention", "fused", "eager");
+}
+
+double capacity_of(const CallOptions& given) {
+  const std::string& text = given.value("capacity");
+  const auto number = to_number<double>(text);
+  if (number && *number >= 0.01 && *number <= 100) return *number;
+  throw InputError(given.where("capacity"), fmt::format("'{}'", text),
+                   "accepted: a number from 0.01 to 100");
+}
+
+void read_experts(const CallOptions& given, Blocks& blocks) {
+  if (!given.has("experts")) {
+    for (const std::string key : {"top_k", "shared_ffn_hidden", "capacity"}) {
+      const CallOptions::Value* value = given.find(key);
+      if (value == nullptr || !value->by_user) continue;
+      throw InputError(given.where(key), "no experts", "accepted: with experts=N");
+    }
+    return;
+  }
+  Experts& experts = blocks.experts;
+  experts.count = given.integer("experts", 1, most_experts);
+  experts.top_k = given.integer("top_k", 1, experts.count);
+  experts.ffn_hidden = blocks.feed_forward.ffn_hidden;
+  experts.shared_ffn_hidden = given.integer_or("shared_ffn_hidden", 0, 1, most_ffn_hidden);
+  experts.capacity = capacity_of(given);
 }
 
 }  // namespace
@@ -79,6 +108,7 @@ Network gpt(const std::string& call, const std::string& where, const NetworkDefa
       given.either("bias", "yes", "no");
   blocks.feed_forward.ffn_hidden =
       given.integer_or("ffn_hidden", 4 * blocks.hidden, 1, most_ffn_hidden);
+  read_experts(given, blocks);
   attention.dropout = blocks.dropout = design.embedding_dropout = given.rate("dropout");
   design.vocab_size = given.integer("vocab_size", 1, most_vocab_size);
   design.seq_length = given.integer("seq_length", 1, most_seq_length);

@@ -23,12 +23,27 @@ namespace {
 // alone: token ids, rates, initial values, text generation, reporting, rotary embedding.
 constexpr std::string_view shapeless_ends[] = {"_token_id", "_token_ids", "_token_index", "_eps",
                                                "_epsilon",  "_dropout",   "_pdrop"};
-constexpr std::string_view shapeless_beginnings[] = {
-    "_",           "initializer_", "rope_",       "rotary_",
-    "summary_",    "output_",      "pooler_",     "use_return_",
-    "generation_", "task_",        "torch",       "transformers",
-    "no_repeat_",  "num_beam",     "num_return_", "encoder_no_repeat_",
-    "finetuning_", "problem_",     "label2id",    "id2label"};
+constexpr std::string_view shapeless_beginnings[] = {"router_",
+                                                     "_",
+                                                     "initializer_",
+                                                     "rope_",
+                                                     "rotary_",
+                                                     "summary_",
+                                                     "output_",
+                                                     "pooler_",
+                                                     "use_return_",
+                                                     "generation_",
+                                                     "task_",
+                                                     "torch",
+                                                     "transformers",
+                                                     "no_repeat_",
+                                                     "num_beam",
+                                                     "num_return_",
+                                                     "encoder_no_repeat_",
+                                                     "finetuning_",
+                                                     "problem_",
+                                                     "label2id",
+                                                     "id2label"};
 constexpr std::string_view shapeless[] = {"architectures",
                                           "auto_map",
                                           "bad_words_ids",

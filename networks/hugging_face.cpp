@@ -184,6 +184,25 @@ void gpt_neox(Design& design) {
                         embeddings, config.flag_or("tie_word_embeddings", false));
 }
 
+/// Throws InputError unless a token goes to at most all experts.
+void check_top_k(const Config& config, std::string_view key, const Experts& experts) {
+  if (experts.top_k <= experts.count) return;
+  throw InputError(config.where(key),
+                   fmt::format("{} experts a token of {}", experts.top_k, experts.count),
+                   "accepted: at most all experts");
+}
+
+/// Experts that no token is turned away from: as many slots as a router in balance fills.
+void read_experts(Design& design, std::string_view count) {
+  const Config& config = design.config;
+  Experts& experts = design.experts;
+  experts.count = config.count(count, most_experts);
+  experts.top_k = config.count("num_experts_per_tok", most_experts);
+  check_top_k(config, "num_experts_per_tok", experts);
+  design.network.warnings.push_back(
+      "experts are as busy as if the router were in balance; --expert-imbalance says otherwise");
+}
+
 /// LLaMA and what is built like it.
 void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activation) {
   const Config& config = design.config;
@@ -221,6 +240,26 @@ void llama_like(Design& design, bool qkv_bias, bool tied, std::string_view activ
 void llama(Design& design) { llama_like(design, false, false, "silu"); }
 void mistral(Design& design) { llama_like(design, false, false, "silu"); }
 void qwen2(Design& design) { llama_like(design, true, false, "silu"); }
+
+void mixtral(Design& design) {
+  read_experts(design, "num_local_experts");
+  design.experts.ffn_hidden = design.config.count("intermediate_size", most_ffn_hidden);
+  design.experts.normalized = true;
+  llama_like(design, false, false, "silu");
+}
+
+void qwen2_moe(Design& design) {
+  const Config& config = design.config;
+  Experts& experts = design.experts;
+  read_experts(design, "num_experts");
+  experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
+  experts.shared_ffn_hidden = config.count("shared_expert_intermediate_size", most_ffn_hidden);
+  experts.shared_gate = true;
+  experts.normalized = config.flag_or("norm_topk_prob", false);
+  design.experts_every = config.count_or("decoder_sparse_step", 1, most_blocks);
+  llama_like(design, true, false, "silu");
+}
+
 void gemma(Design& design) { llama_like(design, false, true, "gelu"); }
 
 /// Classes: `num_labels`, or the entries of `id2label`; 2 by default, as in transformers.
@@ -272,7 +311,7 @@ struct ModelType {
 constexpr ModelType model_types[] = {
     {"bert", bert},         {"roberta", roberta}, {"distilbert", distilbert}, {"gpt2", gpt2},
     {"gpt_neox", gpt_neox}, {"llama", llama},     {"mistral", mistral},       {"qwen2", qwen2},
-    {"gemma", gemma},       {"vit", vit}};
+    {"gemma", gemma},       {"mixtral", mixtral}, {"qwen2_moe", qwen2_moe},   {"vit", vit}};
 
 std::string config_text(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -330,8 +369,12 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
     }
     return network;
   }
-  throw InputError(config.where("model_type"), fmt::format("unknown model type '{}'", type),
-                   fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
+  const bool latent = type == "deepseek_v2" || type == "deepseek_v3";
+  throw InputError(
+      config.where("model_type"),
+      latent ? fmt::format("'{}' has multi-head latent attention, which is not modelled", type)
+             : fmt::format("unknown model type '{}'", type),
+      fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
 }
 
 }  // namespace parsim::networks

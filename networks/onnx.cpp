@@ -24,29 +24,19 @@ bool normalises(const Layer& layer) {
   return layer.kind.as<Norm>() != nullptr || (reduce != nullptr && reduce->function == "mean");
 }
 
-/// True if BatchNorm seems to have been folded into the convolutions, as exporters do for
-/// inference. The network then has no normalisation of any kind, and its convolutions have biases:
-/// either with names that the exporter made up because the weights are no longer the model's
-/// ("onnx::Conv_497"), or right before a residual sum, which networks without normalisation do not
-/// have.
+/// True if BatchNorm was folded into the convolutions, as exporters do for inference. The network
+/// then has no normalisation of any kind, and of its convolutions weights and biases have names
+/// that the exporter made up, because neither are the model's ("onnx::Conv_497"). Biases alone say
+/// nothing: residual networks without normalisation have them, and scaled weights have made-up
+/// names.
 bool norms_are_folded(const Network& network) {
-  if (std::any_of(network.layers.begin(), network.layers.end(), normalises)) return false;
-  const auto biased = [&](LayerId id) {
-    const Conv* conv = network[id].kind.as<Conv>();
-    return conv != nullptr && conv->bias;
-  };
-  for (std::size_t i = 0; i < network.layers.size(); ++i) {
-    const Layer& layer = network.layers[i];
-    if (biased(LayerId{i}) && network[layer.parameters[0]].name.starts_with("onnx::Conv_")) {
-      return true;
-    }
-    const Combine* sum = layer.kind.as<Combine>();
-    if (sum != nullptr && sum->function == "add" && layer.inputs.size() == 2 &&
-        std::any_of(layer.inputs.begin(), layer.inputs.end(), biased)) {
-      return true;
-    }
-  }
-  return false;
+  const auto made_up = [&](ParameterId id) { return network[id].name.starts_with("onnx::Conv_"); };
+  return std::none_of(network.layers.begin(), network.layers.end(), normalises) &&
+         std::any_of(network.layers.begin(), network.layers.end(), [&](const Layer& layer) {
+           const Conv* conv = layer.kind.as<Conv>();
+           return conv != nullptr && conv->bias &&
+                  std::all_of(layer.parameters.begin(), layer.parameters.end(), made_up);
+         });
 }
 
 /// Warns of an embedding table and a dense layer of the same shape: in most language models they
@@ -68,6 +58,35 @@ void warn_of_untied(Network& network) {
       return;
     }
   }
+}
+
+/// Whether an exporter made the name up because no parameter of the model has these numbers: older
+/// exporters count ("260"), newer ones also say what reads it ("onnx::Add_260").
+bool is_made_up(std::string_view name) {
+  if (name.starts_with("onnx::")) return true;
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// Warns of learned tables that are no parameter of the model: rows of positions that the exporter
+/// looked up, relative positions that it expanded. Transposed weights of products also have made-up
+/// names, but as many numbers as the model's.
+void warn_of_computed_tables(Network& network) {
+  std::vector<std::string> tables;
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<Learned>() == nullptr) continue;
+    const Parameter& parameter = network[layer.parameters[0]];
+    if (!is_made_up(parameter.name)) continue;
+    tables.push_back(fmt::format("'{}' [{}]", parameter.name, fmt::join(parameter.extents, " x ")));
+  }
+  if (tables.empty()) return;
+  constexpr std::size_t most_named = 3;
+  const std::size_t count = tables.size();
+  if (count > most_named) tables.resize(most_named);
+  network.warnings.push_back(fmt::format(
+      "{} learned table{} computed by the exporter: {}{}: the model may train another number of "
+      "rows",
+      count, count == 1 ? " was" : "s were", join(tables), count > most_named ? ", ..." : ""));
 }
 
 /// Warns of outputs that do not contribute to the loss.
@@ -111,10 +130,12 @@ Network read_onnx(const std::string& path, const std::map<std::string, std::int6
   if (network[last].kind.as<Loss>() == nullptr) add_layer(network, "loss", Loss{}, {last});
   if (norms_are_folded(network)) {
     network.warnings.push_back(
-        "batch normalisation seems to be folded into the convolutions, as in an export for "
-        "inference: training has other layers and parameters; export the model in training mode");
+        "batch normalisation is folded into the convolutions, as in an export for inference: "
+        "training "
+        "has other layers and parameters; export the model in training mode");
   }
   warn_of_untied(network);
+  warn_of_computed_tables(network);
   return std::move(network);
 }
 

@@ -102,10 +102,8 @@ std::int64_t bind(const onnx::TensorShapeProto::Dimension& dim, const std::strin
   } else {
     const auto bound = dims.find(dim.dim_param());
     if (bound == dims.end()) {
-      throw InputError(
-          where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
-          fmt::format("accepted: --dim {}=N{}", dim.dim_param(),
-                      axis == 0 ? " with any N (--batch sets the samples of a step)" : ""));
+      throw InputError(where, fmt::format("dimension '{}' is not bound", dim.dim_param()),
+                       fmt::format("accepted: --dim {}=N", dim.dim_param()));
     }
     extent = bound->second;
   }
@@ -116,8 +114,27 @@ std::int64_t bind(const onnx::TensorShapeProto::Dimension& dim, const std::strin
   return extent;
 }
 
+/// Of a symbolic batch. The network is that of one sample, so any number does, best one that is no
+/// extent of the network: where it turns up is where the batch is.
+constexpr std::int64_t any_batch = 61;
+
+/// The values given, and one for the first dimension of the first input.
+std::map<std::string, std::int64_t> with_batch(std::map<std::string, std::int64_t> dims,
+                                               const Graph& graph, const onnx::GraphProto& proto) {
+  for (const auto& input : proto.input()) {
+    if (graph.initializers.contains(input.name())) continue;
+    const auto& shape = input.type().tensor_type().shape();
+    if (shape.dim_size() > 0 && !shape.dim(0).dim_param().empty()) {
+      dims.try_emplace(shape.dim(0).dim_param(), any_batch);
+    }
+    break;
+  }
+  return dims;
+}
+
 void read_inputs(Graph& graph, const onnx::GraphProto& proto,
-                 const std::map<std::string, std::int64_t>& dims) {
+                 const std::map<std::string, std::int64_t>& given) {
+  const std::map<std::string, std::int64_t> dims = with_batch(given, graph, proto);
   std::set<std::string> symbols;
   for (const auto& input : proto.input()) {
     if (graph.initializers.contains(input.name())) continue;
@@ -126,7 +143,7 @@ void read_inputs(Graph& graph, const onnx::GraphProto& proto,
     }
   }
   const std::vector<std::string> known(symbols.begin(), symbols.end());
-  for (const auto& [name, value] : dims) {
+  for (const auto& [name, value] : given) {
     if (symbols.contains(name)) continue;
     throw InputError(fmt::format("--dim {}={}", name, value),
                      fmt::format("{} has no dimension '{}'", graph.file, name),

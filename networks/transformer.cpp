@@ -1,5 +1,7 @@
 #include "networks/transformer.hpp"
 
+#include <cmath>
+
 namespace parsim::networks::zoo {
 
 namespace {
@@ -88,6 +90,49 @@ LayerId feed_forward(Network& network, const std::string& name, LayerId from,
     inner = add_layer(network, name + ".act", Activation{design.activation}, {up});
   }
   return add_layer(network, name + ".down", Dense{hidden, design.bias}, {inner});
+}
+
+std::int64_t expert_slots(const Experts& experts, std::int64_t tokens) {
+  const auto sent = static_cast<double>(tokens * experts.top_k);
+  return static_cast<std::int64_t>(
+      std::ceil(experts.capacity * sent / static_cast<double>(experts.count)));
+}
+
+LayerId mixture_of_experts(Network& network, const std::string& name, LayerId from,
+                           const Experts& experts, FeedForward design) {
+  const std::int64_t tokens = network[from].out.axes[0].extent;
+  const std::int64_t hidden = network[from].out.axes[1].extent;
+  const auto dense = [&](const char* part, std::int64_t units, LayerId in) {
+    return add_layer(network, name + part, ExpertDense{units, design.bias}, {in});
+  };
+  LayerId router = add_layer(network, name + ".router", Dense{experts.count, false}, {from});
+  router = add_layer(network, name + ".probabilities", Softmax{1}, {router});
+  const LayerId sent =
+      add_layer(network, name + ".dispatch",
+                ExpertDispatch{experts.top_k, expert_slots(experts, tokens)}, {from, router});
+  const LayerId up = dense(".experts.up", experts.ffn_hidden, sent);
+  LayerId inner = up;
+  if (design.gated) {
+    const LayerId gate = dense(".experts.gate", experts.ffn_hidden, sent);
+    const LayerId active =
+        add_layer(network, name + ".experts.act", Activation{design.activation}, {gate});
+    inner = add_layer(network, name + ".experts.gated", Combine{"mul"}, {active, up});
+  } else {
+    inner = add_layer(network, name + ".experts.act", Activation{design.activation}, {up});
+  }
+  const LayerId down = dense(".experts.down", hidden, inner);
+  const LayerId mixed = add_layer(network, name + ".combine",
+                                  ExpertCombine{experts.top_k, experts.normalized}, {down, router});
+  if (experts.shared_ffn_hidden == 0) return mixed;
+  design.ffn_hidden = experts.shared_ffn_hidden;
+  LayerId shared = feed_forward(network, name + ".shared", from, design);
+  if (experts.shared_gate) {
+    const LayerId gate = add_layer(network, name + ".shared_gate", Dense{1, false}, {from});
+    const LayerId open =
+        add_layer(network, name + ".shared_gate.sigmoid", Activation{"sigmoid"}, {gate});
+    shared = add_layer(network, name + ".shared.gated", Combine{"mul"}, {shared, open});
+  }
+  return sum(network, name + ".sum", mixed, shared);
 }
 
 LayerId dropout(Network& network, const std::string& name, LayerId from, double rate) {

@@ -32,6 +32,20 @@ struct FeedForward {
   bool bias = true;
 };
 
+/// A mixture of experts in place of a feed-forward. The router is a Dense and a Softmax.
+struct Experts {
+  std::int64_t count = 0;              ///< 0: none, a feed-forward
+  std::int64_t top_k = 1;              ///< experts that a token goes to
+  std::int64_t ffn_hidden = 1;         ///< of an expert
+  std::int64_t shared_ffn_hidden = 0;  ///< of what every token goes through as well; 0: nothing
+  bool shared_gate = false;  ///< the shared part times a sigmoid of one more router output
+  bool normalized = false;   ///< a token's probabilities are made to sum to one
+  double capacity =
+      1;  ///< slots of all experts over tokens · top_k; 1 for dropless, see ExpertDispatch
+};
+/// Slots of an expert for a sample: capacity · tokens · top_k / count, rounded up.
+[[nodiscard]] std::int64_t expert_slots(const Experts& experts, std::int64_t tokens);
+
 LayerId transformer_norm(Network& network, const std::string& name, LayerId from,
                          TransformerNorm kind);
 /// From token × hidden to token × hidden.
@@ -39,6 +53,9 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
                        const SelfAttention& design);
 LayerId feed_forward(Network& network, const std::string& name, LayerId from,
                      const FeedForward& design);
+/// `design` says how an expert is made; its size is that of `experts`.
+LayerId mixture_of_experts(Network& network, const std::string& name, LayerId from,
+                           const Experts& experts, FeedForward design);
 /// `from` unless the rate is positive.
 LayerId dropout(Network& network, const std::string& name, LayerId from, double rate);
 LayerId sum(Network& network, const std::string& name, LayerId a, LayerId b);

@@ -20,9 +20,16 @@ struct Blocks {
   std::int64_t hidden = 0, blocks = 0;
   SelfAttention attention{};
   FeedForward feed_forward{};
+  Experts experts{};              ///< in place of the feed-forward of some blocks
+  std::int64_t dense_blocks = 0;  ///< the first ones, which have no experts
+  std::int64_t experts_every =
+      1;  ///< then only blocks whose number it divides have them, the first of all counted as 1
   TransformerNorm norm = TransformerNorm::layer;
   double dropout = 0;  ///< after attention and after the feed-forward
 };
+
+/// Far above any existing model.
+inline constexpr std::int64_t most_experts = 1 << 16;
 
 /// Throws InputError at `where` unless `heads` divides `hidden`.
 void check_heads(std::int64_t heads, std::int64_t hidden, const std::string& where);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.hpp"
+#include "report/result_parts.hpp"
 
 namespace parsim::report {
 
@@ -13,23 +14,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json machine_json(const experiment::HardwareRows& rows) {
-  Json json = {{"backend", nullptr},
-               {"name", nullptr},
-               {"versions", Json::object()},
-               {"clocks", nullptr},
-               {"reason", nullptr}};
-  if (!rows.refusal.empty()) {
-    json["reason"] = rows.refusal;
-    return json;
-  }
-  json["backend"] = rows.machine.backend;
-  json["name"] = rows.machine.name;
+HardwareRow hardware_row(const experiment::HardwareRows& rows) {
+  if (!rows.refusal.empty()) return {{}, {}, {}, {}, rows.refusal};
+  HardwareRow row{rows.machine.backend, rows.machine.name, {}, rows.machine.clocks, {}};
   for (const Version& version : rows.machine.versions) {
-    json["versions"][version.name] = version.version;
+    row.versions.entries.emplace_back(version.name, version.version);
   }
-  json["clocks"] = rows.machine.clocks;
-  return json;
+  return row;
 }
 
 /// (predicted − measured) / measured.
@@ -37,19 +28,16 @@ double error_of(const experiment::RunResult& result) {
   return (result.step_time - result.measured->median) / result.measured->median;
 }
 
-void add_row(Json& json, const experiment::RunResult& result,
-             const experiment::HardwareRows& rows) {
-  for (const char* key : {"measured_step_time_s", "measured_low_s", "measured_high_s",
-                          "measured_samples", "measured_error"}) {
-    json[key] = nullptr;
-  }
-  json["measured_note"] = rows.refusal.empty() ? result.measured_note : rows.refusal;
-  if (!result.measured) return;
-  json["measured_step_time_s"] = result.measured->median.count();
-  json["measured_low_s"] = result.measured->low.count();
-  json["measured_high_s"] = result.measured->high.count();
-  json["measured_samples"] = result.measured->samples;
-  json["measured_error"] = error_of(result);
+MeasuredRow measured_row(const experiment::RunResult& result,
+                         const experiment::HardwareRows& rows) {
+  MeasuredRow row{result.measured, {}, rows.refusal.empty() ? result.measured_note : rows.refusal};
+  if (result.measured) row.error = error_of(result);
+  return row;
+}
+
+template <class Row>
+Json json_of(const Row& row) {
+  return Json::parse(result_text(row));
 }
 
 }  // namespace
@@ -88,11 +76,10 @@ void add_hardware(Document& document, const std::vector<experiment::RunResult>& 
     document.notes.push_back("not measured: " + rows.refusal);
   }
   Json json = Json::parse(document.json);
-  json["hardware"] = machine_json(rows);
-  if (json.contains("results")) {
-    for (std::size_t i = 0; i < results.size(); ++i) add_row(json["results"][i], results[i], rows);
-  } else {
-    add_row(json, results.front(), rows);
+  json["hardware"] = json_of(hardware_row(rows));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Json& row = json.contains("results") ? json["results"][i] : json;
+    row.update(json_of(measured_row(results[i], rows)));
   }
   document.json = json.dump(2);
 }
@@ -101,8 +88,9 @@ Document report_no_hardware(const std::string& refusal) {
   Document document;
   document.head = {"no GPU to measure on: " + refusal,
                    "--cluster CLUSTER simulates without hardware"};
-  const Json json = {
-      {"results", Json::array()}, {"best", nullptr}, {"hardware", machine_json({refusal, {}, {}})}};
+  const Json json = {{"results", Json::array()},
+                     {"best", nullptr},
+                     {"hardware", json_of(hardware_row({refusal, {}, {}}))}};
   document.json = json.dump(2);
   return document;
 }

@@ -1,10 +1,11 @@
-#include "core/json.hpp"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "experiment/attention.hpp"
 #include "experiment/communication.hpp"
+#include "report/result_rows.hpp"
 #include "report/runs.hpp"
 #include "sim/sim.hpp"
 
@@ -19,9 +20,7 @@ std::string text_of(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-Json or_null(const std::optional<Seconds>& time) {
-  return time ? Json(time->count()) : Json(nullptr);
-}
+constexpr Rule advice_meaning{"options that would fit in memory, if nothing fits"};
 
 /// The command without options that write files: running it again overwrites nothing.
 std::vector<std::string> without_files(const std::vector<std::string>& command) {
@@ -58,141 +57,118 @@ Json inputs(const experiment::Request& request, const experiment::Experiment* ex
   }
   json["simgrid"] = nullptr;
   if (request.sim.fidelity != sim::Fidelity::analytic && request.sim.engine != sim::Engine::fast) {
-    json["simgrid"] = {{"version", sim::simgrid_version()}, {"settings", sim::simgrid_settings()}};
+    json["simgrid"] = {{"version", sim::find_simgrid().version},
+                       {"settings", sim::simgrid_settings()}};
   }
   return json;
 }
 
-Json device_json(const experiment::DeviceResult& device) {
-  Json json;
-  json["name"] = device.name;
-  json["model"] = device.model;
-  json["compute_s"] = device.use.compute.count();
-  json["exposed_communication_s"] = device.use.exposed_communication.count();
-  json["idle_s"] = device.use.idle.count();
-  json["peak_memory_bytes"] = device.peak().value;
-  json["memory_bytes"] = device.capacity.value;
-  json["lacking_memory_bytes"] = device.lacking().value;
-  json["headroom_bytes"] = device.headroom.of(device.capacity).value;
-  json["verdict"] = to_text(device.verdict());
-  json["memory"] = {{"weights_bytes", device.memory.weights.value},
-                    {"gradients_bytes", device.memory.gradients.value},
-                    {"optimizer_state_bytes", device.memory.optimizer_state.value},
-                    {"activations_bytes", device.memory.activations.value},
-                    {"communication_bytes", device.memory.communication.value}};
-  return json;
+/// What simulate and compare add for the whole question.
+struct SimulationRow {
+  RunRow run{};
+  std::string advice{};
+  std::optional<HardwareRow> hardware{};
+};
+void fields(auto& visit, json::Of<SimulationRow> auto& row) {
+  fields(visit, row.run);
+  visit.optional("advice", row.advice, advice_meaning);
+  visit.together(std::optional<MeasuredRow>{});  // add_hardware() writes these two
+  visit.optional("hardware", row.hardware);
 }
 
-Json costs_json(const experiment::RunResult& result) {
-  Json json;
-  for (const Origin origin : origins) {
-    json[to_text(origin)] = result.cost_shares[static_cast<std::size_t>(origin)];
-  }
-  json["summary"] = result.cost_summary;
-  json["accuracy"] = result.cost_accuracy;
-  return json;
+struct ScalingRow {
+  experiment::ScalingPoint point{};
+};
+void fields(auto& visit, json::Of<ScalingRow> auto& row) {
+  visit("gpus", row.point.gpus, from_one);
+  visit("batch", row.point.batch, from_one);
+  visit("strategy", row.point.strategy);
+  visit("throughput_samples_per_s", row.point.samples_per_second);
+  visit("speedup", row.point.speedup);
+  visit("fits", row.point.fits);
 }
 
-Json communication_json(const experiment::RunResult& result) {
-  if (!result.communication) return nullptr;
-  const sim::CommunicationSources& sources = *result.communication;
-  return {{"measured", sources.measured}, {"library", sources.library}, {"links", sources.links}};
+/// A row of compare.
+struct ComparedRow {
+  RunRow run{};
+};
+void fields(auto& visit, json::Of<ComparedRow> auto& row) {
+  fields(visit, row.run);
+  visit.together(std::optional<MeasuredRow>{});
 }
 
-Json spread_json(const Spread& spread) {
-  return {{"median_s", spread.median.count()},
-          {"lower_quartile_s", spread.low.count()},
-          {"upper_quartile_s", spread.high.count()},
-          {"samples", spread.samples}};
+struct ComparisonRows {
+  std::vector<ComparedRow> results{};
+  std::optional<std::string> best{};
+  std::string advice{};
+  std::vector<ScalingRow> scaling{};
+  std::optional<HardwareRow> hardware{};
+};
+void fields(auto& visit, json::Of<ComparisonRows> auto& rows) {
+  visit("results", rows.results);
+  visit("best", rows.best, "the fastest that fits, other than strategy best");
+  visit.optional("advice", rows.advice, advice_meaning);
+  visit.optional("scaling", rows.scaling);
+  visit.optional("hardware", rows.hardware);
 }
 
-/// A row of a strategy without a plan has the same keys, with null for missing values.
-Json row_json(const experiment::RunResult& result) {
-  Json json;
-  json["strategy"] = result.strategy;
-  json["step_time_s"] = result.step_time.count();
-  json["throughput_samples_per_s"] = result.samples_per_second;
-  json["bytes_moved"] = result.moved.value;
-  json["messages"] = result.messages;
-  json["operations"] = result.operations;
-  json["simulated_operations"] = result.simulated_operations;
-  json["engine"] = result.engine ? Json(to_text(*result.engine)) : Json(nullptr);
-  json["devices"] = Json::array();
-  for (const experiment::DeviceResult& device : result.devices) {
-    json["devices"].push_back(device_json(device));
-  }
-  json["fits"] = result.fits();
-  json["verdict"] = to_text(result.verdict());
-  json["headroom_bytes"] = nullptr;
-  if (const experiment::DeviceResult* fullest = result.fullest()) {
-    json["headroom_bytes"] = fullest->headroom.of(fullest->capacity).value;
-  }
-  json["bottleneck"] = {
-      {"link", nullptr}, {"from", nullptr}, {"to", nullptr}, {"utilisation", 0.0}};
-  if (result.bottleneck) {
-    json["bottleneck"] = {{"link", result.bottleneck->link},
-                          {"from", result.bottleneck->from},
-                          {"to", result.bottleneck->to},
-                          {"utilisation", result.bottleneck->utilisation}};
-  }
-  json["search_time_s"] = or_null(result.search_time);
-  json["simulation_time_s"] = or_null(result.simulation_time);
-  json["cost_sources"] = costs_json(result);
-  json["communication_sources"] = communication_json(result);
-  json["bounds"] = {{"critical_path_s", result.bounds.critical_path.count()},
-                    {"busiest_device_s", result.bounds.busiest_device.count()},
-                    {"busiest_link_s", result.bounds.busiest_link.count()}};
-  if (result.jittered) json["jittered"] = spread_json(*result.jittered);
-  json["notes"] = result.notes;
-  json["error"] = nullptr;
-  if (result.error.empty()) return json;
-  for (auto& [key, value] : json.items()) {
-    if (key != "strategy" && key != "devices") value = nullptr;
-  }
-  json["fits"] = false;
-  json["notes"] = Json::array();
-  json["error"] = result.error;
-  return json;
+struct PlanRow {
+  std::string strategy{};
+  std::int64_t micro_batches = 1;
+  strategies::Degrees degrees{};
+  std::vector<StageRow> stages{};
+  std::string plan_id{};
+  std::optional<std::string> plan_file{}, dag_file{}, smpi_folder{};
+  std::optional<Seconds> search_time{};
+  std::vector<std::string> notes{}, warnings{};
+  std::int64_t seed = 0;
+  InputsText inputs{};
+};
+void fields(auto& visit, json::Of<PlanRow> auto& row) {
+  visit("strategy", row.strategy);
+  visit("micro_batches", row.micro_batches, from_one);
+  visit("degrees", DegreesRow{row.degrees}, degrees_meaning);
+  visit("stages", row.stages);
+  visit("plan_id", row.plan_id, "equal for equal plans");
+  visit("plan_file", row.plan_file);
+  visit("dag_file", row.dag_file);
+  visit("smpi_folder", row.smpi_folder);
+  visit("search_time_s", row.search_time, wall_clock_meaning);
+  visit("notes", row.notes);
+  visit("warnings", row.warnings);
+  visit("seed", row.seed, any_count);
+  visit("version", version());
+  visit("inputs", row.inputs);
 }
 
-Json scaling_json(const experiment::Scaling& scaling) {
-  Json json = Json::array();
-  for (const experiment::ScalingPoint& point : scaling.points) {
-    Json row;
-    row["gpus"] = point.gpus;
-    row["batch"] = point.batch;
-    row["strategy"] = point.strategy;
-    row["throughput_samples_per_s"] =
-        point.samples_per_second ? Json(*point.samples_per_second) : Json(nullptr);
-    row["speedup"] = point.speedup ? Json(*point.speedup) : Json(nullptr);
-    row["fits"] = point.fits;
-    json.push_back(std::move(row));
-  }
-  return json;
+AccuracyRow accuracy_row(const experiment::RunResult& result, const experiment::Spreads& spreads) {
+  const auto widest = experiment::widest_class(result.parts, spreads);
+  return {widest ? std::string(to_text(*widest)) : "host", result.interval,
+          fmt::format("{} published rows of {} systems, validation/fit_spreads.py", spreads.rows,
+                      spreads.systems)};
 }
 
-Json result_json(const experiment::Experiment& experiment, const experiment::RunResult& result,
-                 const Json& shared) {
-  Json json = row_json(result);
-  json["warnings"] = experiment.warnings;
-  for (const std::string& warning : experiment::communication_warnings(result)) {
-    json["warnings"].push_back(warning);
+RunRow run_row(const experiment::Experiment& experiment, const experiment::RunResult& result,
+               const InputsText& shared) {
+  RunRow row{result,
+             accuracy_row(result, experiment.spreads()),
+             calibrated_rows(experiment),
+             stage_rows(result.stages, experiment.network, experiment.cluster),
+             experiment.warnings,
+             static_cast<std::int64_t>(experiment.request.seed),
+             shared};
+  for (std::string& warning : experiment::communication_warnings(result)) {
+    row.warnings.push_back(std::move(warning));
   }
-  json["seed"] = experiment.request.seed;
-  json["version"] = version();
-  json["inputs"] = shared;
-  return json;
+  return row;
 }
 
 }  // namespace
 
 std::string version() { return PARSIM_VERSION; }
 
-std::string with_inputs(const std::string& json, const experiment::Request& request) {
-  Json result = Json::parse(json);
-  result["version"] = version();
-  result["inputs"] = inputs(request, nullptr);
-  return text_of(result);
+InputsText inputs_of(const experiment::Request& request) {
+  return {text_of(inputs(request, nullptr))};
 }
 
 std::string inputs_json(const experiment::Experiment& experiment) {
@@ -201,41 +177,58 @@ std::string inputs_json(const experiment::Experiment& experiment) {
 
 std::string simulation_json(const experiment::Experiment& experiment,
                             const experiment::RunResult& result, const std::string& advice) {
-  Json json = result_json(experiment, result, inputs(experiment.request, &experiment));
-  if (!advice.empty()) json["advice"] = advice;
-  return text_of(json);
+  return result_text(SimulationRow{run_row(experiment, result, {inputs_json(experiment)}), advice});
 }
 
 std::string comparison_json(const experiment::Experiment& experiment,
                             const std::vector<experiment::RunResult>& results,
                             const std::string& best, const experiment::Scaling* scaling,
                             const std::string& advice) {
-  const Json shared = inputs(experiment.request, &experiment);
-  Json json = {{"results", Json::array()}, {"best", best.empty() ? Json(nullptr) : Json(best)}};
-  if (!advice.empty()) json["advice"] = advice;
-  if (scaling != nullptr) json["scaling"] = scaling_json(*scaling);
-  for (const experiment::RunResult& result : results) {
-    json["results"].push_back(result_json(experiment, result, shared));
+  const InputsText shared{inputs_json(experiment)};
+  ComparisonRows rows;
+  if (!best.empty()) rows.best = best;
+  rows.advice = advice;
+  if (scaling != nullptr) {
+    for (const experiment::ScalingPoint& point : scaling->points) rows.scaling.push_back({point});
   }
-  return text_of(json);
+  for (const experiment::RunResult& result : results) {
+    rows.results.push_back({run_row(experiment, result, shared)});
+  }
+  return result_text(rows);
 }
 
 std::string plan_summary_json(const experiment::Experiment& experiment,
-                              const experiment::Planned& planned, const std::string& plan_path,
-                              const std::string& dag_path) {
-  Json json;
-  json["strategy"] = planned.plan.strategy;
-  json["micro_batches"] = planned.plan.schedule.micro_batches;
-  json["plan_file"] = plan_path.empty() ? Json(nullptr) : Json(plan_path);
-  json["dag_file"] = dag_path.empty() ? Json(nullptr) : Json(dag_path);
-  json["search_time_s"] =
-      experiment.request.timings ? Json(planned.search_time.count()) : Json(nullptr);
-  json["notes"] = planned.plan.notes;
-  json["warnings"] = experiment.warnings;
-  json["seed"] = experiment.request.seed;
-  json["version"] = version();
-  json["inputs"] = inputs(experiment.request, &experiment);
-  return text_of(json);
+                              const experiment::Planned& planned, const PlanFiles& files) {
+  const auto name = [](const std::string& path) {
+    return path.empty() ? std::nullopt : std::optional(path);
+  };
+  const Plan& plan = planned.plan;
+  PlanRow row{plan.strategy,
+              plan.schedule.micro_batches,
+              strategies::degrees_of(experiment.network, plan),
+              stage_rows(strategies::stages_of(experiment.network, plan), experiment.network,
+                         experiment.cluster),
+              strategies::plan_id(experiment.network, plan),
+              name(files.plan),
+              name(files.dag),
+              name(files.smpi),
+              {},
+              plan.notes,
+              experiment.warnings,
+              static_cast<std::int64_t>(experiment.request.seed),
+              {inputs_json(experiment)}};
+  if (experiment.request.timings) row.search_time = planned.search_time;
+  return result_text(row);
+}
+
+std::string simulate_schema() {
+  return json::schema_of_file<SimulationRow>("What parsim simulate --json prints");
+}
+std::string compare_schema() {
+  return json::schema_of_file<ComparisonRows>("What parsim compare --json prints");
+}
+std::string plan_summary_schema() {
+  return json::schema_of_file<PlanRow>("What parsim plan --json prints");
 }
 
 }  // namespace parsim::report

@@ -4,8 +4,8 @@
 
 #include "core/json.hpp"
 #include "core/text.hpp"
-#include "experiment/explain.hpp"
 #include "experiment/files.hpp"
+#include "report/degrees.hpp"
 #include "report/runs.hpp"
 
 namespace parsim::report {
@@ -22,39 +22,30 @@ std::string devices_text(const LayerPlan& layer, const Cluster& cluster) {
 }
 
 Document report_plan(const experiment::Experiment& experiment, const experiment::Planned& planned,
-                     const std::string& plan_path, const std::string& dag_path) {
+                     const PlanFiles& files) {
   const Plan& plan = planned.plan;
-  std::vector<std::string> layers;
-  std::vector<std::string> cuts;
-  std::vector<std::string> devices;
-  std::vector<TableCell> stages;
-  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    layers.push_back(experiment.network.layers[i].name);
-    cuts.push_back(experiment::split_text(plan.layers[i]));
-    devices.push_back(devices_text(plan.layers[i], experiment.cluster));
-    const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
-    stages.push_back(TableCell::word(std::to_string(i < stage.size() ? stage[i] : 0)));
-  }
-  Table table;
-  add_words(table, "layer", "layer", layers);
-  add_words(table, "cuts", "cuts", cuts);
-  add_words(table, "devices", "devices", devices);
-  add_column(table, {"stage", "stage"}, std::move(stages));
-
   Document document;
-  document.head = {fmt::format("{}: {} on {}, batch {} in {}", plan.strategy,
-                               experiment.network.name, experiment.cluster.name, plan.batch,
-                               counted(plan.schedule.micro_batches, "micro-batch"))};
-  document.tables = {std::move(table)};
+  document.head = {
+      fmt::format("{}: {} on {}, batch {} in {}", plan.strategy, experiment.network.name,
+                  experiment.cluster.name, plan.batch,
+                  counted(plan.schedule.micro_batches, "micro-batch")),
+      "plan: " + strategies::short_text(strategies::degrees_of(experiment.network, plan))};
+  document.tables = {stage_table(experiment.network, experiment.cluster, plan)};
   document.notes = plan.notes;
+  for (const std::string& note : experiment.request.notes) document.notes.push_back(note);
   document.warnings = experiment.warnings;
-  if (!plan_path.empty())
-    document.notes.push_back("plan written to " + experiment::shown_path(plan_path));
-  if (!dag_path.empty())
-    document.notes.push_back("execution DAG written to " + experiment::shown_path(dag_path));
-  document.json = plan_path.empty() && dag_path.empty()
-                      ? to_json(plan)
-                      : plan_summary_json(experiment, planned, plan_path, dag_path);
+  if (!files.plan.empty())
+    document.notes.push_back("plan written to " + experiment::shown_path(files.plan));
+  if (!files.dag.empty())
+    document.notes.push_back("execution DAG written to " + experiment::shown_path(files.dag));
+  if (!files.smpi.empty()) {
+    document.notes.push_back(fmt::format(
+        "step of {} on {} written to {}; in this folder, replay it with: smpirun -platform "
+        "platform.xml -hostfile hostfile -replay traces.txt",
+        counted(static_cast<std::int64_t>(files.smpi_ranks), "MPI rank"),
+        counted(static_cast<std::int64_t>(files.smpi_hosts), "host"), files.smpi));
+  }
+  document.json = files.any() ? plan_summary_json(experiment, planned, files) : to_json(plan);
   return document;
 }
 

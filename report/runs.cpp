@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "core/json.hpp"
 #include "experiment/communication.hpp"
 #include "experiment/what_would_fit.hpp"
+#include "report/degrees.hpp"
+#include "report/result_text.hpp"
 #include "report/scaling.hpp"
 
 namespace parsim::report {
@@ -59,6 +62,18 @@ std::string kernel_times(const experiment::RunResult& result) {
   return join(shares) + ", not measured on these GPUs";
 }
 
+/// "calibrated by mine:2 (kernels x 1.21, links between machines x 0.8)".
+std::string calibration_line(const experiment::RunCalibration& calibration) {
+  std::vector<std::string> rows;
+  for (const experiment::FittedStep& step : calibration.by) {
+    rows.push_back(fmt::format(
+        "{} of {} (kernels x {}{})", step.name, step.set, three_digits(step.kernels),
+        step.links ? fmt::format(", links between machines x {}", three_digits(*step.links)) : ""));
+  }
+  return fmt::format("calibrated by {}{}", join(rows, "; "),
+                     calibration.every_gpu ? "" : "; other types of GPU are not calibrated");
+}
+
 std::vector<std::string> head(const experiment::Experiment& experiment,
                               const std::vector<experiment::RunResult>& results) {
   const experiment::Request& request = experiment.request;
@@ -87,6 +102,7 @@ std::vector<std::string> head(const experiment::Experiment& experiment,
   };
   // A note names the rows if not all.
   if (by(sim::Engine::fast) && !by(sim::Engine::simgrid)) sim.engine = sim::Engine::fast;
+  if (experiment.calibration) lines.push_back(calibration_line(*experiment.calibration));
   lines.push_back("network: " + experiment::communication_model(sim, experiment.cluster));
   const std::string communication = experiment::communication_line(experiment, results);
   if (!communication.empty()) lines.push_back(communication);
@@ -132,10 +148,25 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool wide)
   }
   Table table;
   add_words(table, "strategy", "strategy", words([](R r) { return r.strategy; }));
+  add_numbers(
+      table, "s",
+      {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
+       {"low", "interval_low_s", numbers([](R r) { return r.step_time.count() * r.interval.low; }),
+        Audience::programs},
+       {"high", "interval_high_s",
+        numbers([](R r) { return r.step_time.count() * r.interval.high; }), Audience::programs}},
+      fastest);
+  std::vector<std::string> intervals;  // in the unit of the steps
+  for (const std::vector<TableCell>& row : table.rows) {
+    const bool known = !row.back().raw.empty();
+    intervals.push_back(known ? fmt::format("{}-{}", row[row.size() - 2].text, row.back().text)
+                              : std::string("-"));
+  }
+  add_words(table, "90 %", "interval", intervals, Audience::people);
+  table.columns.back().is_number = true;
   add_numbers(table, "s",
-              {{"step", "step_time_s", numbers([](R r) { return r.step_time.count(); })},
-               {"compute", "mean_compute_s",
-                numbers([](R r) { return experiment::mean_use(r).compute.count(); })},
+              {{"compute", "mean_compute_s",
+                numbers([](R r) { return experiment::mean_use(r).compute.count(); }), details},
                {"exposed comm.", "mean_exposed_communication_s",
                 numbers([](R r) { return experiment::mean_use(r).exposed_communication.count(); })},
                {"idle", "mean_idle_s",
@@ -151,25 +182,61 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool wide)
               return r.error.empty() ? experiment::memory_verdict(r) : std::string("-");
             }),
             Audience::people);
+  add_words(table, "plan", "plan", words([](R r) {
+              if (!r.error.empty()) return std::string("-");
+              const std::string same =
+                  r.same_plan_as.empty() ? "" : fmt::format(" (= {})", r.same_plan_as);
+              return strategies::short_text(r.degrees) + same;
+            }),
+            Audience::people);
   if (wide) {
     add_words(table, "busiest link", "busiest_link_text", words(link_text), Audience::people);
   }
   const auto for_programs = [&](const std::string& key, auto of) {
     add_words(table, key, key, words(of), Audience::programs);
   };
-  for_programs("messages",
-               [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
+  const auto for_numbers = [&](const std::string& key, auto of) {
+    for_programs(key, of);
+    table.columns.back().is_number = true;
+  };
+  for_numbers("probability_fastest", [](R r) {
+    return r.probability_fastest ? exact(*r.probability_fastest) : std::string();
+  });
+  for_numbers("messages",
+              [](R r) { return r.error.empty() ? fmt::format("{}", r.messages) : std::string(); });
+  for_programs("engine",
+               [](R r) { return r.engine ? std::string(to_text(*r.engine)) : std::string(); });
   for_programs("fits", [](R r) { return std::string(r.fits() ? "true" : "false"); });
   for_programs("verdict", [](R r) { return to_text(r.verdict()); });
   for_programs("busiest_link",
                [](R r) { return r.bottleneck ? r.bottleneck->link : std::string(); });
-  for_programs("busiest_link_utilisation",
-               [](R r) { return r.bottleneck ? exact(r.bottleneck->utilisation) : std::string(); });
+  for_numbers("busiest_link_utilisation",
+              [](R r) { return r.bottleneck ? exact(r.bottleneck->utilisation) : std::string(); });
+  // As in JSON, where `degrees` has the same.
+  const auto degrees_of = [](const strategies::Degrees& degrees) {
+    return nlohmann::ordered_json::parse(result_text(DegreesRow{degrees}));
+  };
+  const nlohmann::ordered_json keys = degrees_of({});
+  for (const auto& [key, unused] : keys.items()) {
+    for_numbers(key, [&key = key, &degrees_of](R r) {
+      if (!r.error.empty()) return std::string();
+      const nlohmann::ordered_json value = degrees_of(r.degrees)[key];
+      return value.is_null()     ? std::string()
+             : value.is_string() ? value.template get<std::string>()
+                                 : value.dump();
+    });
+  }
+  for_programs("plan_id", [](R r) { return r.plan_id; });
+  for_programs("same_plan_as", [](R r) { return r.same_plan_as; });
   for_programs("error", [](R r) { return r.error; });
   return table;
 }
 
 }  // namespace
+
+Table comparison_table(const std::vector<experiment::RunResult>& results) {
+  return table_for(Audience::programs, result_table(results, false));
+}
 
 std::optional<Table> jitter_table(const experiment::Experiment& experiment,
                                   const std::vector<experiment::RunResult>& results) {
@@ -262,6 +329,7 @@ void append_notes(Document& document, const experiment::Experiment& experiment,
     }
     if (!result.error.empty()) document.notes.push_back(prefix + "no plan: " + result.error);
   }
+  for (const std::string& note : experiment.request.notes) document.notes.push_back(note);
   std::string engines = engine_note(experiment.request.sim, results);
   if (!engines.empty()) document.notes.push_back(std::move(engines));
   document.warnings = experiment.warnings;
@@ -281,6 +349,25 @@ std::string winner(const std::vector<experiment::RunResult>& sorted, const std::
   const bool other = first->strategy != best && !best.empty();
   return fmt::format("fastest that fits: {}{}", first->strategy,
                      other ? fmt::format(", then {}", best) : "");
+}
+
+/// "statistical tie: data (62 %), owt (31 %) …" where several plans may be the fastest, else "".
+/// Equal plans are one, with the name of the first.
+std::string ties(const std::vector<experiment::RunResult>& sorted) {
+  constexpr double may_be = 0.05;  // 90 % intervals leave as much on either side
+  std::vector<std::string> names;
+  const experiment::RunResult* last = nullptr;
+  for (const experiment::RunResult& result : sorted) {
+    if (result.probability_fastest.value_or(0) < may_be) continue;
+    const bool again =
+        last != nullptr && last->step_time == result.step_time && last->parts == result.parts;
+    last = &result;
+    if (again) continue;
+    names.push_back(
+        fmt::format("{} ({:.0f} %)", result.strategy, 100 * *result.probability_fastest));
+  }
+  if (names.size() < 2) return {};
+  return fmt::format("statistical tie: {} (probability of being the fastest)", join(names));
 }
 
 /// "" if one fits.
@@ -318,6 +405,7 @@ Document report_comparison(const experiment::Experiment& experiment,
   if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
   document.notes = {"compute, exposed comm. and idle are means over the GPUs"};
   document.notes.push_back(winner(results, best));
+  if (std::string line = ties(results); !line.empty()) document.notes.push_back(std::move(line));
   const std::string advice = advice_for(experiment, results);
   if (!advice.empty()) document.notes.push_back(advice);
   const auto simulated =

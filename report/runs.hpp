@@ -9,6 +9,7 @@
 #include "experiment/run.hpp"
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
+#include "report/result_text.hpp"
 
 namespace parsim::report {
 
@@ -24,6 +25,9 @@ namespace parsim::report {
                                          const std::vector<experiment::RunResult>& results,
                                          const std::string& best,
                                          const experiment::Scaling* scaling);
+
+/// The columns of report_comparison's table that are for programs.
+[[nodiscard]] Table comparison_table(const std::vector<experiment::RunResult>& results);
 
 /// Steps with --jitter, one row per strategy.
 [[nodiscard]] std::optional<Table> jitter_table(const experiment::Experiment& experiment,
@@ -43,19 +47,29 @@ namespace parsim::report {
                                           const std::string& best,
                                           const experiment::Scaling* scaling,
                                           const std::string& advice);
-/// The JSON object with `version` and `inputs`, of verbs that load no Experiment.
-[[nodiscard]] std::string with_inputs(const std::string& json, const experiment::Request& request);
+/// The inputs of verbs that load no Experiment.
+[[nodiscard]] InputsText inputs_of(const experiment::Request& request);
 /// All inputs of a result, as JSON.
 [[nodiscard]] std::string inputs_json(const experiment::Experiment& experiment);
-/// The plan of a strategy, and the files it was written to ("" if not). Without files the JSON is
-/// the plan itself, else a summary.
+/// What a plan was written to; "" if not.
+struct PlanFiles {
+  std::string plan, dag;
+  std::string smpi;  ///< a folder
+  std::size_t smpi_ranks = 0, smpi_hosts = 0;
+  [[nodiscard]] bool any() const { return !plan.empty() || !dag.empty() || !smpi.empty(); }
+};
+/// The plan of a strategy, and the files it was written to. Without files the JSON is the plan
+/// itself, else a summary.
 [[nodiscard]] Document report_plan(const experiment::Experiment& experiment,
-                                   const experiment::Planned& planned, const std::string& plan_path,
-                                   const std::string& dag_path);
+                                   const experiment::Planned& planned, const PlanFiles& files);
 [[nodiscard]] std::string plan_summary_json(const experiment::Experiment& experiment,
                                             const experiment::Planned& planned,
-                                            const std::string& plan_path,
-                                            const std::string& dag_path);
+                                            const PlanFiles& files);
+
+/// JSON Schemas of the three.
+[[nodiscard]] std::string simulate_schema();
+[[nodiscard]] std::string compare_schema();
+[[nodiscard]] std::string plan_summary_schema();
 
 /// "gpu0, gpu1" or "gpu0 … gpu7 (8)": the devices of a layer, each once.
 [[nodiscard]] std::string devices_text(const LayerPlan& layer, const Cluster& cluster);

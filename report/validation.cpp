@@ -5,47 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/text.hpp"
+#include "validation/intervals.hpp"
 
 namespace parsim::report {
 
 namespace {
 
-nlohmann::ordered_json optional_number(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
-nlohmann::ordered_json optional_text(const std::string& text) {
-  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
-}
-
-nlohmann::ordered_json parts_json(const experiment::StepParts& parts) {
-  nlohmann::ordered_json json;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    json[to_text(static_cast<experiment::CostClass>(i))] = parts[i];
-  }
-  return json;
-}
-
-nlohmann::ordered_json json_of(const std::vector<validation::PlanGroup>& groups) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const validation::PlanGroup& group : groups) {
-    list.push_back({{"group", group.group},
-                    {"plans", group.plans},
-                    {"chosen", optional_text(group.chosen)},
-                    {"best", group.best},
-                    {"regret", optional_number(group.regret)},
-                    {"spearman", optional_number(group.spearman)},
-                    {"over_wrongly", group.over_wrongly},
-                    {"fits_wrongly", group.fits_wrongly}});
-  }
-  return list;
-}
-
 std::string magnitude(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+std::string two_decimals(double value) { return fmt::format("{:.2f}", value); }
 
 /// A column whose text and raw number are made from each row.
 template <class Row>
@@ -83,6 +54,10 @@ Table table_of_sets(const std::vector<validation::ValidationSet>& sets, bool pub
   error("largest", "max_error", &S::max_error);
   add(table, sets, {"naive mean error", "baseline_mean_error"},
       [](const S& set) { return maybe(set.baseline_mean_error, magnitude); });
+  if (published) {
+    add(table, sets, {"skill", "skill"},
+        [](const S& set) { return maybe(set.skill(), two_decimals); });
+  }
   add(table, sets, {"rank correlation", "spearman"},
       [](const S& set) { return maybe(set.spearman, three_digits); });
   if (std::any_of(sets.begin(), sets.end(),
@@ -130,6 +105,28 @@ Table table_of_systems(const std::vector<validation::CollectiveSystem>& systems)
   }
   add(table, systems, {"machine", "machine", false},
       [](const S& system) { return TableCell::word(system.machine); });
+  return table;
+}
+
+Table table_of_intervals(const std::vector<validation::IntervalScores>& scores) {
+  Table table;
+  table.title = "90 % intervals, without the rows of the predicted system";
+  using S = validation::IntervalScores;
+  add(table, scores, {"set", "set", false}, [](const S& s) { return TableCell::word(s.set); });
+  add(table, scores, {"rows", "rows"},
+      [](const S& s) { return TableCell::word(std::to_string(s.rows)); });
+  add(table, scores, {"covered", "coverage"}, [](const S& s) {
+    return TableCell{magnitude(s.coverage), exact(s.coverage)};
+  });
+  add(table, scores, {"median half-width", "median_half_width"}, [](const S& s) {
+    return TableCell{magnitude(s.median_half_width), exact(s.median_half_width)};
+  });
+  add(table, scores, {"score", "interval_score"}, [](const S& s) {
+    return TableCell{two_decimals(s.score), exact(s.score)};
+  });
+  add(table, scores, {"score of one width", "constant_score"}, [](const S& s) {
+    return TableCell{two_decimals(s.constant_score), exact(s.constant_score)};
+  });
   return table;
 }
 
@@ -221,66 +218,6 @@ std::vector<std::string> unresolved_lines(const std::vector<validation::Unresolv
 
 }  // namespace
 
-std::string validation_json(const validation::Validation& validation, bool published) {
-  nlohmann::ordered_json sets = nlohmann::ordered_json::array();
-  for (const validation::ValidationSet& set : validation.sets) {
-    const auto error = [&](double value) {
-      return optional_number(set.rows > 0 ? std::optional(value) : std::nullopt);
-    };
-    sets.push_back({{"name", set.name},
-                    {"rows", set.rows},
-                    {"mean_error", error(set.mean_error)},
-                    {"median_error", error(set.median_error)},
-                    {"max_error", error(set.max_error)},
-                    {"baseline_mean_error", optional_number(set.baseline_mean_error)},
-                    {"spearman", optional_number(set.spearman)}});
-    if (!published) continue;
-    nlohmann::ordered_json calibrated_by = nlohmann::ordered_json::array();
-    for (const auto& [calibration, count] : set.calibrated_by) {
-      calibrated_by.push_back({{"set", calibration.set},
-                               {"case", calibration.name},
-                               {"machine", calibration.machine},
-                               {"gpu", calibration.gpu},
-                               {"kernels", optional_number(calibration.kernels)},
-                               {"links", optional_number(calibration.links)},
-                               {"rows", count}});
-    }
-    sets.back()["peak_memory_error"] = optional_number(set.peak_memory_error);
-    sets.back()["expressible"] = set.expressible;
-    sets.back()["all"] = set.all;
-    sets.back()["calibrated_by"] = std::move(calibrated_by);
-    sets.back()["uncalibrated"] = set.uncalibrated;
-  }
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const validation::ValidationRow& row : validation.rows) {
-    rows.push_back({{"set", row.claim.set},
-                    {"case", row.claim.name},
-                    {"expected", row.claim.expected},
-                    {"predicted", row.predicted},
-                    {"unit", row.claim.unit},
-                    {"error", row.error()},
-                    {"promised", optional_number(row.claim.within)},
-                    {"source", row.claim.source},
-                    {"reason", row.claim.reason},
-                    {"peak_memory_gib", optional_number(row.peak_memory_gib)},
-                    {"peak_memory_error", optional_number(row.peak_memory_error())},
-                    {"verdict", optional_text(row.verdict)}});
-    if (!published) continue;
-    rows.back()["calibrated"] = row.calibrated;
-    rows.back()["parts"] = row.parts ? parts_json(*row.parts) : nlohmann::ordered_json(nullptr);
-  }
-  nlohmann::ordered_json unresolved = nlohmann::ordered_json::array();
-  for (const validation::Unresolved& item : validation.unresolved) {
-    unresolved.push_back({{"set", item.set},
-                          {"case", item.name},
-                          {"reason", item.reason},
-                          {"verdict", optional_text(item.verdict)}});
-  }
-  nlohmann::ordered_json all{{"sets", sets}, {"rows", rows}, {"unresolved", unresolved}};
-  if (published) all["groups"] = json_of(validation.groups);
-  return all.dump(2);
-}
-
 Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
   Table table;
   table.title = "published and predicted";
@@ -309,7 +246,7 @@ Table table_of_rows(const std::vector<validation::ValidationRow>& rows) {
   return table;
 }
 
-Document report_papers(const validation::Validation& validation) {
+Document report_papers(const validation::Validation& validation, const InputsText& inputs) {
   Document document;
   document.head = {"claims of papers (tables as printed, figures digitised) and predictions"};
   document.tables = {table_of_sets(validation.sets, false), table_of_rows(validation.rows)};
@@ -328,17 +265,19 @@ Document report_papers(const validation::Validation& validation) {
                                               signed_percent(row.error())));
     }
   }
-  document.json = validation_json(validation, false);
+  document.json = papers_json(validation, inputs);
   return document;
 }
 
-Document report_published(const validation::Validation& validation) {
+Document report_published(const validation::Validation& validation, const InputsText& inputs) {
   constexpr std::size_t shown = 10;
   Document document;
   document.head = {"published measurements and predictions"};
   Table worst = table_of_rows(worst_rows(validation.rows, shown));
   worst.title = "largest errors";
   document.tables = {table_of_sets(validation.sets, true)};
+  const auto intervals = validation::interval_scores(validation.rows);
+  if (!intervals.empty()) document.tables.push_back(table_of_intervals(intervals));
   if (const auto systems = validation::collective_systems(validation.rows); !systems.empty()) {
     document.tables.push_back(table_of_systems(systems));
   }
@@ -352,6 +291,8 @@ Document report_published(const validation::Validation& validation) {
       "naive: devices x the rate of one device; for single steps the FLOP/s of the calibrating "
       "row; "
       "for collectives latency and bandwidth of the links only",
+      "skill: 1 - mean error / naive mean error; score: width of the interval of ln(time), and 20 "
+      "times by how much a measurement lies outside; less is better",
       "scored: rows whose errors count; expressible: rows that can be predicted, including those "
       "that "
       "calibrate and those of doubtful source; all: rows of the table",
@@ -366,7 +307,7 @@ Document report_published(const validation::Validation& validation) {
   for (std::string& line : unresolved_lines(validation.unresolved)) {
     document.notes.push_back(std::move(line));
   }
-  document.json = validation_json(validation, true);
+  document.json = published_json(validation, inputs);
   return document;
 }
 

@@ -20,11 +20,11 @@ class ConstantEfficiency final : public NetworkCosts {
                              DeviceId device, Precision precision) const override {
     const Rates& rates = rates_[at(device, precision)];
     double time = 0;
-    for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
+    for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion())) {
       const double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
-      time +=
-          std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) + rates.overhead;
+      time += std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) +
+              kernel.launches * rates.overhead;
     }
     return {Seconds{time}, rates.origin};
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -69,7 +70,7 @@ class DagRun {
     if (slowdowns_.has_contention()) contention_.emplace(dag, slowdowns_, cluster.devices.size());
   }
 
-  void run() {
+  FlowWork run() {
     std::fill(spans_.begin(), spans_.end(), Span{Seconds{0}, Seconds{-1}});
     for (std::size_t i = 0; i < prepared_.issued.size(); ++i) {
       spans_[i].start = Seconds{prepared_.issued[i]};
@@ -80,6 +81,8 @@ class DagRun {
     start_ready();
     if (contention_) run_contended();
     engine_.run();
+    if constexpr (std::is_same_v<Flows, FairFlows>) return engine_.work();
+    return {};
   }
 
  private:
@@ -327,13 +330,12 @@ class DagRun {
 
 }  // namespace
 
-void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              const SimOptions& options, const SimulationOutput& output) {
+FlowWork simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
+                  const SimOptions& options, const SimulationOutput& output) {
   if (options.engine == Engine::fast || options.fidelity == Fidelity::analytic) {
-    DagRun<FairFlows>(dag, prepared, cluster, options, output).run();
-  } else {
-    DagRun<FlowEngine>(dag, prepared, cluster, options, output).run();
+    return DagRun<FairFlows>(dag, prepared, cluster, options, output).run();
   }
+  return DagRun<FlowEngine>(dag, prepared, cluster, options, output).run();
 }
 
 }  // namespace parsim::sim

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/timeline.hpp"
+#include "sim/fair_flows.hpp"
 #include "sim/prepared_dag.hpp"
 #include "sim/sim.hpp"
 
@@ -21,8 +22,8 @@ struct SimulationOutput {
 /// Kernels take the time of the cost model, whatever else runs, so their ends follow from those of
 /// their predecessors by addition; only flows go to the engine. That is exact to the bit, costs
 /// little for a million kernels, and leaves no kernel events that SimGrid would merge with others
-/// less than 1 ns away.
-void simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
-              const SimOptions& options, const SimulationOutput& output);
+/// less than 1 ns away. Returns the work of the flows, which only the fast engine counts.
+FlowWork simulate(const ExecDag& dag, const PreparedDag& prepared, const Cluster& cluster,
+                  const SimOptions& options, const SimulationOutput& output);
 
 }  // namespace parsim::sim

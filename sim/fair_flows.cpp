@@ -114,6 +114,8 @@ void FairFlows::change(Index link) {
 void FairFlows::remove(Index index) {
   Flow& flow = flows_[index];
   ++flow.version;
+  work_.flows += 1;
+  work_.live += static_cast<double>(flows_.size() - free_flows_.size());
   const double cap = caps_[flow.route];
   for (std::size_t use = 0; const auto& [from, weight] : uses(flow.route)) {
     Link& link = links_[from];
@@ -230,6 +232,7 @@ void FairFlows::share() {
   }
   fill();
   for (const Index index : reached_flows_) set_rate(index, flows_[index].next_rate);
+  work_.reached += static_cast<double>(reached_flows_.size());
   changed_.clear();
   slowest_change_ = std::numeric_limits<double>::infinity();
 }

@@ -13,6 +13,13 @@
 
 namespace parsim::sim {
 
+/// What a simulation of flows had to do, whichever engine does it.
+struct FlowWork {
+  double flows = 0;    ///< that ended
+  double live = 0;     ///< sum over the ends: flows that were under way
+  double reached = 0;  ///< sum over the sharings: flows that got a rate
+};
+
 /// Flows that share the links of a cluster max-min fairly: no flow's rate can rise without lowering
 /// that of a flow that is no faster. A flow whose route crosses a link k times uses k times its
 /// rate of that link.
@@ -43,6 +50,7 @@ class FairFlows {
   void start(std::size_t route, Bytes payload, std::int64_t token);
   /// Returns when no date and no flow is left.
   void run();
+  [[nodiscard]] const FlowWork& work() const { return work_; }
 
  private:
   using Index = std::uint32_t;
@@ -114,6 +122,7 @@ class FairFlows {
   void forget_void_ends();
 
   Handler on_date_, on_end_;
+  FlowWork work_;
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::vector<Index> first_use_;

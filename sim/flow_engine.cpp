@@ -1,78 +1,90 @@
 #include "sim/flow_engine.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
-#include <xbt/log.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <deque>
-#include <simgrid/kernel/Timer.hpp>
-#include <simgrid/s4u.hpp>
+#include <cerrno>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
-// clang-format off
-#include <simgrid/version.h>  // after the others: it uses macros that it does not include
-// clang-format on
 
 #include "core/errors.hpp"
 #include "sim/sim.hpp"
+#include "sim/simgrid_library.hpp"
+
+// The library's file. A copy of the program elsewhere still has it.
+asm(R"(.pushsection .rodata
+.global parsim_simgrid_begin
+.hidden parsim_simgrid_begin
+.global parsim_simgrid_end
+.hidden parsim_simgrid_end
+parsim_simgrid_begin: .incbin ")" PARSIM_SIMGRID_LIBRARY R"("
+parsim_simgrid_end:
+.popsection)");
+extern "C" const char parsim_simgrid_begin[];
+extern "C" const char parsim_simgrid_end[];
 
 namespace parsim::sim {
 
 namespace {
 
-namespace s4u = simgrid::s4u;
+struct Loaded {
+  const SimgridLibrary* library = nullptr;
+  std::string failure;  ///< why there is none
+};
 
-// Differences between the releases of SimGrid. Run with 3.32 (Debian 12); the branches for newer
-// releases follow their ChangeLog and headers.
-
-s4u::NetZone* star_zone(s4u::Engine& engine) {
-#if SIMGRID_VERSION >= 40000
-  return engine.get_netzone_root()->add_netzone_star("cluster");
-#else
-  static_cast<void>(engine);
-  return s4u::create_star_zone("cluster");
-#endif
+/// The loader reads files only: one in memory.
+Loaded load() {
+  std::string_view bytes(parsim_simgrid_begin,
+                         static_cast<std::size_t>(parsim_simgrid_end - parsim_simgrid_begin));
+  const int file = ::memfd_create("libparsim_simgrid.so", MFD_CLOEXEC);
+  while (file >= 0 && !bytes.empty()) {
+    const ssize_t count = ::write(file, bytes.data(), bytes.size());
+    if (count <= 0) break;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (file < 0 || !bytes.empty()) {
+    const std::string reason = std::strerror(errno);
+    if (file >= 0) ::close(file);
+    throw SimulationError("no file in memory for SimGrid: " + reason);
+  }
+  // Local: SimGrid exports the functions of MPI, which a program that holds this one may have, too.
+  const std::string path = fmt::format("/proc/self/fd/{}", file);
+  void* handle = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* entry = handle == nullptr ? nullptr : ::dlsym(handle, "parsim_simgrid_library");
+  Loaded loaded;
+  if (entry != nullptr) {
+    loaded.library = reinterpret_cast<SimgridEntry>(entry)();
+  } else if (const char* reason = ::dlerror()) {
+    loaded.failure = reason;
+  }
+  ::close(file);
+  return loaded;
 }
 
-s4u::NetZone* full_zone_inside(s4u::NetZone* parent, const std::string& name) {
-#if SIMGRID_VERSION >= 40000
-  return parent->add_netzone_full(name);
-#else
-  s4u::NetZone* zone = s4u::create_full_zone(name);
-  zone->set_parent(parent);
-  return zone;
-#endif
-}
-
-s4u::Host* add_host(s4u::NetZone* zone, const std::string& name) {
-  constexpr double unused_speed = 1;
-#if SIMGRID_VERSION >= 40000
-  return zone->add_host(name, unused_speed);
-#else
-  return zone->create_host(name, unused_speed);
-#endif
-}
-
-s4u::Link* add_link(s4u::NetZone* zone, const std::string& name, BytesPerSecond rate) {
-#if SIMGRID_VERSION >= 40000
-  return zone->add_link(name, rate.value)->set_latency(0.0);
-#else
-  return zone->create_link(name, rate.value)->set_latency(0.0);
-#endif
-}
-
-/// Every comm of the process reports its end here.
-template <class Callback>
-void on_comm_end(Callback callback) {
-#if SIMGRID_VERSION >= 33400
-  s4u::Comm::on_completion_cb(std::move(callback));
-#else
-  s4u::Activity::on_completion_cb(std::move(callback));
-#endif
+const Loaded& loaded() {
+  static const Loaded once = load();
+  return once;
 }
 
 }  // namespace
+
+const SimgridLibrary& simgrid_library() {
+  if (loaded().library == nullptr) {
+    throw InputError("--engine", "SimGrid cannot be loaded: " + loaded().failure,
+                     "accepted: fast, or on Debian: apt-get install libsimgrid-dev");
+  }
+  return *loaded().library;
+}
+
+SimgridFound find_simgrid() {
+  const SimgridLibrary* library = loaded().library;
+  return {library == nullptr ? "" : library->version(), loaded().failure};
+}
 
 std::vector<std::string> simgrid_settings() {
   return {
@@ -83,167 +95,34 @@ std::vector<std::string> simgrid_settings() {
   };
 }
 
-std::string simgrid_version() {
-  int major = 0, minor = 0, patch = 0;
-  sg_version_get(&major, &minor, &patch);
-  return patch == 0 ? fmt::format("{}.{}", major, minor)
-                    : fmt::format("{}.{}.{}", major, minor, patch);
-}
-
 struct FlowEngine::Impl {
-  s4u::Engine engine{"parsim"};
-  Handler on_date, on_end;
-  std::vector<s4u::Host*> sources, sinks;  ///< by route
-
-  /// A comm lives until after its callback: dropped earlier, SimGrid reads freed memory.
-  struct Slot {
-    s4u::CommPtr comm;
-    std::int64_t token = 0;
-  };
-  std::deque<Slot> slots;  ///< never move: SimGrid keeps their addresses for us
-  std::vector<Slot*> free_slots;
-  s4u::CommPtr ended;  ///< kept until the next one ends
-
-  /// A link whose rate changes.
-  struct Changing {
-    s4u::Link* link = nullptr;
-    double full = 0, now = 0;
-  };
-  std::deque<Changing> changing;                    ///< never move
-  std::vector<std::vector<Changing*>> changing_of;  ///< by route; no list at all: nothing changes
-
-  /// Schedules the rate changes of the links that are used.
-  void watch(const Cluster& cluster, std::span<const Route* const> routes,
-             const std::vector<s4u::Link*>& links, std::span<const RateChange> changes) {
-    if (changes.empty()) return;
-    std::vector<Changing*> by_hop(links.size(), nullptr);
-    for (const RateChange& change : changes) {
-      for (const bool backwards : {false, true}) {
-        const Hop hop{change.link, backwards};
-        if (links[hop.index()] == nullptr) continue;
-        Changing*& one = by_hop[hop.index()];
-        if (one == nullptr) {
-          const double full = cluster[change.link].rate.value;
-          one = &changing.emplace_back(Changing{links[hop.index()], full, full});
-        }
-        simgrid::kernel::timer::Timer::set(change.date.count(), [one, rate = change.rate.value] {
-          one->now = rate;
-          one->link->set_bandwidth(rate);
-        });
-      }
-    }
-    for (const Route* route : routes) {
-      changing_of.emplace_back();
-      for (const Hop hop : route->hops) {
-        Changing* one = by_hop[hop.index()];
-        std::vector<Changing*>& list = changing_of.back();  // once, however often it is crossed
-        if (one != nullptr && std::find(list.begin(), list.end(), one) == list.end()) {
-          list.push_back(one);
-        }
-      }
-    }
-  }
-
-  void comm_ended(Slot& slot) {
-    ended = std::move(slot.comm);
-    free_slots.push_back(&slot);
-    on_end(slot.token);
-  }
+  const SimgridLibrary& library = simgrid_library();
+  SimgridFlows* flows = nullptr;
+  ~Impl() { library.destroy(flows); }
 };
 
-// A host stands for one end of one route, not for a device: in a star zone a route is a source's
-// way up plus the sink's empty way down. So memory grows with the routes that are used and not with
-// the square of the devices (a full zone's table takes 139 MB for 4096 devices). But a star zone
-// drops links that it has seen before: a route that crosses one several times has a full zone to
-// itself ("macro: a ring that crosses a link twice").
 FlowEngine::FlowEngine(const Cluster& cluster, std::span<const Route* const> routes,
                        Handler on_date, Handler on_end, std::span<const RateChange> changes)
     : impl_(std::make_unique<Impl>()) {
-  xbt_log_control_set("root.thres:error");  // each setting would print a line on stderr
-  for (const std::string& setting : simgrid_settings()) s4u::Engine::set_config(setting);
-  impl_->on_date = std::move(on_date);
-  impl_->on_end = std::move(on_end);
-
-  s4u::NetZone* zone = star_zone(impl_->engine);
-  std::vector<s4u::Link*> links(2 * cluster.links.size(), nullptr);
-  std::vector<s4u::LinkInRoute> way;
-  const auto add_route = [&](s4u::Host* from, s4u::Host* to) {
-    const auto point = [](s4u::Host* h) { return h == nullptr ? nullptr : h->get_netpoint(); };
-    zone->add_route(point(from), point(to), nullptr, nullptr, way, false);
-  };
-  s4u::Host* sink = add_host(zone, "sink");
-  add_route(nullptr, sink);
-  std::vector<std::size_t> crossed_by(links.size(), routes.size());  // the last route, by hop
-  for (std::size_t i = 0; i < routes.size(); ++i) {
-    ensure(!routes[i]->hops.empty(), "a flow crosses at least one link");
-    way.clear();
-    bool again = false;
-    for (const Hop hop : routes[i]->hops) {
-      s4u::Link*& link = links[hop.index()];
-      if (link == nullptr) {
-        link = add_link(zone, fmt::format("l{}", hop.index()), cluster[hop.link].rate);
-        link->seal();
-      }
-      way.emplace_back(link);
-      again = again || std::exchange(crossed_by[hop.index()], i) == i;
-    }
-    s4u::NetZone* own = again ? full_zone_inside(zone, fmt::format("z{}", i)) : zone;
-    s4u::Host* source = add_host(own, fmt::format("r{}", i));
-    source->seal();
-    impl_->sources.push_back(source);
-    impl_->sinks.push_back(again ? add_host(own, fmt::format("s{}", i)) : sink);
-    if (!again) {
-      add_route(source, nullptr);
-      continue;
-    }
-    impl_->sinks.back()->seal();
-    own->add_route(source->get_netpoint(), impl_->sinks.back()->get_netpoint(), nullptr, nullptr,
-                   way, false);
-    own->seal();
+  for (const Route* route : routes) {
+    ensure(!route->hops.empty(), "a flow crosses at least one link");
   }
-  sink->seal();
-  zone->seal();
-  impl_->watch(cluster, routes, links, changes);
-  on_comm_end([impl = impl_.get()](const s4u::Activity& activity) {
-    impl->comm_ended(*static_cast<const s4u::Comm&>(activity).get_data<Impl::Slot>());
-  });
+  impl_->flows = impl_->library.make(cluster, routes, std::move(on_date), std::move(on_end),
+                                     changes, simgrid_settings());
 }
 
 FlowEngine::~FlowEngine() = default;
 
-Seconds FlowEngine::now() const { return Seconds{s4u::Engine::get_clock()}; }
+Seconds FlowEngine::now() const { return impl_->library.now(); }
 
 void FlowEngine::wake_at(Seconds date, std::int64_t token) {
-  simgrid::kernel::timer::Timer::set(date.count(), [s = impl_.get(), token] { s->on_date(token); });
+  impl_->library.wake_at(*impl_->flows, date, token);
 }
 
 void FlowEngine::start(std::size_t route, Bytes payload, std::int64_t token) {
-  if (payload.value <= 0) {  // a comm of zero bytes would never end
-    simgrid::kernel::timer::Timer::set(now().count(),
-                                       [s = impl_.get(), token] { s->on_end(token); });
-    return;
-  }
-  if (impl_->free_slots.empty()) impl_->free_slots.push_back(&impl_->slots.emplace_back());
-  Impl::Slot& slot = *impl_->free_slots.back();
-  impl_->free_slots.pop_back();
-  slot.token = token;
-  slot.comm = s4u::Comm::sendto_init();
-  slot.comm->set_payload_size(static_cast<std::uint64_t>(payload.value));
-  slot.comm->set_data(&slot);
-  // SimGrid never lets a flow run faster than its links allow when it starts. So for that moment
-  // they are as fast as they ever get ("a transfer that starts while its link is slow").
-  const bool changes = !impl_->changing_of.empty();
-  if (changes) {
-    for (const Impl::Changing* one : impl_->changing_of[route]) one->link->set_bandwidth(one->full);
-  }
-  // The last setter starts the comm; a start() after it would start it twice.
-  slot.comm->set_source(impl_->sources[route]);
-  slot.comm->set_destination(impl_->sinks[route]);
-  if (changes) {
-    for (const Impl::Changing* one : impl_->changing_of[route]) one->link->set_bandwidth(one->now);
-  }
+  impl_->library.start(*impl_->flows, route, payload, token);
 }
 
-void FlowEngine::run() { impl_->engine.run(); }
+void FlowEngine::run() { impl_->library.run(*impl_->flows); }
 
 }  // namespace parsim::sim

@@ -1,6 +1,6 @@
 // SimGrid behind three verbs: wake me at a date, move bytes along a route, run until nothing is
-// left. The only file that knows SimGrid is flow_engine.cpp; differences between its releases end
-// there.
+// left. The only file that includes SimGrid is simgrid/library.cpp, a library of its own
+// (sim/simgrid_library.hpp); differences between its releases end there.
 #pragma once
 
 #include <cstdint>

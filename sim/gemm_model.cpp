@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -21,6 +22,12 @@ struct GemmTile {
 constexpr std::array<GemmTile, 8> gemm_tiles{GemmTile{256, 128, 0}, {128, 256, 0}, {128, 128, 1},
                                              {128, 64, 2},          {64, 128, 2},  {64, 64, 3},
                                              {64, 32, 4},           {32, 64, 4}};
+/// Cards and the measured one that has the same chip, with as many multiprocessors at the same
+/// clock; memory rates are their own.
+constexpr std::pair<std::string_view, std::string_view> same_chips[] = {
+    {"a100-sxm4-40", "a100-sxm4-80"},
+    {"a100-pcie", "a100-sxm4-80"},
+    {"a100-pcie-40", "a100-sxm4-80"}};
 constexpr std::int64_t most_splits = 64, least_depth = 64;
 constexpr double operand_bytes = 2, partial_sum_bytes = 4;
 constexpr double measured_copies = 6;
@@ -81,8 +88,11 @@ const std::vector<GemmModel>& gemm_models() {
 
 std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision) {
   if (precision != Precision::fp16 && precision != Precision::bf16) return std::nullopt;
+  const auto same = std::find_if(std::begin(same_chips), std::end(same_chips),
+                                 [&](const auto& entry) { return entry.first == model.name; });
+  const std::string_view measured = same == std::end(same_chips) ? model.name : same->second;
   for (GemmModel own : gemm_models()) {
-    if (own.device != model.name) continue;
+    if (own.device != measured) continue;
     // A device described anew, for a what-if, has rates of its own.
     own.multiprocessors = std::max(1, model.multiprocessors);
     own.peak = model.peak_at(precision).value;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/errors.hpp"
+#include "sim/elementwise.hpp"
 
 namespace parsim::sim {
 
@@ -106,6 +108,14 @@ Gemms gemms_of(const Dense&, const Region& in, const Part& part) {
   return gemms_of(rows, units, channels);
 }
 
+/// A product for each expert, of the tokens of all samples that it has.
+Gemms gemms_of(const ExpertDense& dense, const Shape& out, const Region& in, const Part& part) {
+  const std::int64_t experts = part.out[1].size(), units = part.out[3].size();
+  const auto slots = static_cast<double>(part.out[0].size() * part.out[2].size());
+  const auto tokens = std::llround(slots * tokens_over_average(dense, out, part));
+  return gemms_of(std::max<std::int64_t>(1, tokens), units, in[3].size(), experts);
+}
+
 /// `data` is the gradient of the left operand, `weights` that of the right one.
 Gemms gemms_of(const MatMul&, const Region& left, const Part& part) {
   const std::size_t rank = part.out.rank();
@@ -128,6 +138,8 @@ Kernel attention_kernel(const Attention& attention, const Shape& queries, const 
   Kernel kernel;
   kernel.kind = KernelClass::gemm;
   kernel.attends = true;
+  kernel.masked = attention.causal;
+  kernel.backwards = backwards;
   kernel.flops = flops * (backwards ? more_gemms : 1);
   kernel.elements = elements * (backwards ? more_elements : 1);
   kernel.m = part.out[1].size();
@@ -135,49 +147,16 @@ Kernel attention_kernel(const Attention& attention, const Shape& queries, const 
   kernel.batches = part.out[0].size() * ((channels + width - 1) / width);
   const auto outputs = 2 * static_cast<double>(part.out.volume());
   kernel.k = std::max<std::int64_t>(1, std::llround(kernel.flops / outputs));
+  kernel.keys = std::max(1.0, flops / (2 * outputs));
   return kernel;
-}
-
-/// Softmax and cross entropy are computed in FP32, as PyTorch's automatic mixed precision and
-/// Megatron-LM do: forward a conversion and the logarithm of the softmax, which reads and writes;
-/// backward the gradient of the chosen entries (one write), that of the softmax (two reads and a
-/// write) and a conversion. Source: PyTorch, "CUDA Ops that can autocast to float32", and its
-/// kernels SoftMax.cu and NLLLoss.cu.
-Kernel loss_kernel(double logits, bool backwards) {
-  Kernel kernel;
-  kernel.fp32_elements = logits * (backwards ? 4 : 2);
-  kernel.converted = logits;
-  return kernel;
-}
-
-/// True if the gradient of the input does not depend on the input.
-bool is_linear(const LayerKind& kind) {
-  if (const Combine* combine = kind.as<Combine>()) {
-    return combine->function == "add" || combine->function == "sub";
-  }
-  if (const Pool* pool = kind.as<Pool>()) return pool->kind == PoolKind::average;
-  if (const Reduce* reduce = kind.as<Reduce>()) {
-    return reduce->function == "mean" || reduce->function == "sum";
-  }
-  return kind.as<Concat>() != nullptr || kind.as<Slicing>() != nullptr ||
-         kind.as<Rearrange>() != nullptr;
 }
 
 bool has_bias(const LayerKind& kind) {
   const Conv* conv = kind.as<Conv>();
   const Dense* dense = kind.as<Dense>();
-  return (conv != nullptr && conv->bias) || (dense != nullptr && dense->bias);
-}
-
-/// Elements that a memory-bound layer reads and writes. Backward it reads the gradient of its
-/// output and, unless it is linear, the activation, and writes the gradient of its input. A
-/// normalisation makes two passes, the first for the sums.
-double elements_touched(const LayerKind& kind, const Traffic& traffic, bool backwards) {
-  const Norm* norm = kind.as<Norm>();
-  const bool two_passes = norm != nullptr && norm->kind != NormKind::local_response;
-  if (!backwards) return traffic.all() + (two_passes ? traffic.in : 0);
-  return traffic.all() + (is_linear(kind) ? 0 : traffic.in) +
-         (two_passes ? traffic.in + traffic.out : 0);
+  const ExpertDense* experts = kind.as<ExpertDense>();
+  return (conv != nullptr && conv->bias) || (dense != nullptr && dense->bias) ||
+         (experts != nullptr && experts->bias);
 }
 
 }  // namespace
@@ -186,10 +165,10 @@ double Kernel::bytes(std::int64_t element_bytes) const {
   constexpr std::int64_t fp32 = sizeof(float);
   const auto each = static_cast<double>(element_bytes);
   const double conversions = element_bytes == fp32 ? 0 : converted * (each + fp32);
-  return elements * each + fp32_elements * fp32 + conversions;
+  return elements * each + fp32_elements * fp32 + conversions + masks;
 }
 
-Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass) {
+Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass, Fusion fusion) {
   const Layer& layer = network[id];
   const LayerKind& kind = layer.kind;
   const Rearrange* rearrange = kind.as<Rearrange>();
@@ -201,10 +180,12 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   Traffic traffic;
   traffic.out = static_cast<double>(part.out.volume());
   Region first;
+  std::vector<double> inputs;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const Region in = input_region(kind, shapes, layer.out, i, part);
     if (i == 0) first = in;
-    traffic.in += static_cast<double>(in.volume());
+    inputs.push_back(static_cast<double>(in.volume()));
+    traffic.in += inputs.back();
   }
   const bool looks_up = kind.as<Embedding>() != nullptr;
   for (std::size_t i = 0; i < layer.parameters.size() && !looks_up; ++i) {
@@ -219,13 +200,13 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   const auto push = [&](Kernel kernel) { kernels.list[kernels.count++] = kernel; };
   const double flops = forward_flops(kind, shapes, layer.out, part).value;
   if (kind.as<Loss>() != nullptr) {
-    push(loss_kernel(traffic.in, backwards));
+    push(loss_kernel(traffic.in, backwards, fusion));
     return kernels;
   }
   if (flops <= 0) {
-    Kernel kernel{KernelClass::memory, elements_touched(kind, traffic, backwards)};
-    kernel.normalises = kind.as<Norm>() != nullptr;
-    push(kernel);
+    const auto kernel =
+        memory_kernel(network, id, inputs, traffic.out, traffic.parameters, backwards, fusion);
+    if (kernel) push(*kernel);
     return kernels;
   }
   if (const Attention* attention = kind.as<Attention>()) {
@@ -237,6 +218,8 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     gemms = gemms_of(*conv, first, shapes[0].axes[0].extent, part);
   } else if (const Dense* dense = kind.as<Dense>()) {
     gemms = gemms_of(*dense, first, part);
+  } else if (const ExpertDense* experts = kind.as<ExpertDense>()) {
+    gemms = gemms_of(*experts, layer.out, first, part);
   } else if (const MatMul* gemm_kernel = kind.as<MatMul>()) {
     gemms = gemms_of(*gemm_kernel, first, part);
   } else {

@@ -8,6 +8,7 @@
 
 #include "core/exec_dag.hpp"
 #include "core/network.hpp"
+#include "sim/fusion.hpp"
 
 namespace parsim::sim {
 
@@ -42,6 +43,9 @@ struct Kernel {
   std::int64_t m = 0, n = 0, k = 0, batches = 1;
   bool normalises = false;  ///< memory-bound, with a reduction before the second pass
   bool attends = false;     ///< two matmuls with a softmax between them
+  bool masked = false;      ///< attends, with a causal mask
+  bool backwards = false;   ///< attends, in a backward pass
+  double keys = 0;          ///< that a query attends to, on average
   bool exchanged = false;   ///< m is the columns of the result and n its rows
   /// Of a matmul: the largest power of two, 8 at most, that divides the lengths of all rows in
   /// memory. Rows of 16-bit elements that are no multiple of 8 cannot be read by 16 bytes.
@@ -50,6 +54,8 @@ struct Kernel {
   std::optional<Spectrum> spectrum{};  ///< of a convolution that libraries can do by FFT
   double fp32_elements = 0;  ///< read and written in FP32, whatever the precision of the step
   double converted = 0;      ///< elements read in one of both precisions and written in the other
+  double masks = 0;          ///< bytes read and written beyond that
+  double launches = 1;       ///< kernels of which this is the sum; 0 within another layer's
 
   /// Read and written, in a step whose elements have so many bytes.
   [[nodiscard]] double bytes(std::int64_t element_bytes) const;
@@ -67,7 +73,7 @@ struct Kernels {
 
 /// None for layers that move nothing. For Pass::backward of a layer with weights: input gradients,
 /// then weight gradients.
-[[nodiscard]] Kernels kernels_of(const Network& network, LayerId layer, const Part& part,
-                                 Pass pass);
+[[nodiscard]] Kernels kernels_of(const Network& network, LayerId layer, const Part& part, Pass pass,
+                                 Fusion fusion = Fusion::none);
 
 }  // namespace parsim::sim

@@ -1,6 +1,15 @@
 #include "sim/network_costs.hpp"
 
+#include "sim/optimizer_step.hpp"
+
 namespace parsim::sim {
+
+Cost NetworkCosts::update(DeviceId device, const OptimizerStep& step) const {
+  const OptimizerKernels kernels = optimizer_kernels(step, fusion());
+  Cost cost = memory(device, kernels.touched);
+  cost.time += static_cast<double>(kernels.launches - 1) * memory(device, {}).time;
+  return cost;
+}
 
 Seconds NetworkCosts::transfer(DeviceId from, DeviceId to, Bytes payload) const {
   if (from == to) return memory(from, 2 * payload).time;

@@ -19,10 +19,14 @@ class NetworkCosts : public CostModel {
   [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
                                    Bytes payload) const final;
 
+  /// As the kernels of the fusion (sim/optimizer_step.hpp).
+  [[nodiscard]] Cost update(DeviceId device, const OptimizerStep& step) const final;
+
   /// By model.
   [[nodiscard]] std::int32_t alike(DeviceId device) const final { return cluster()[device].model; }
 
  protected:
+  [[nodiscard]] Fusion fusion() const { return options_.fusion; }
   [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
   /// `rates_of(model, precision)` for every type of device and precision, as at() finds them.
   [[nodiscard]] auto by_model(auto rates_of) const {

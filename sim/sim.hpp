@@ -14,6 +14,7 @@
 #include "core/profile.hpp"
 #include "core/spelling.hpp"
 #include "sim/collective_tables.hpp"
+#include "sim/fusion.hpp"
 #include "sim/slowdowns.hpp"
 
 namespace parsim::sim {
@@ -33,8 +34,8 @@ constexpr std::array<std::string_view, 4> spellings(Fidelity) {
 /// The simulator of the flows.
 ///   simgrid  SimGrid (default)
 ///   fast     our own max-min sharing (sim/fair_flows.hpp): the same model, checked against it
-///   automatic  SimGrid, but fast where so many flows are left after merging that SimGrid 3.32,
-///              which searches a list of all flows whenever one ends, would take long
+///   automatic  SimGrid, but fast where SimGrid 3.32, which searches a list of all flows whenever
+///              one ends, would take more than about two seconds
 /// Fidelity::analytic has no flows.
 enum class Engine : std::uint8_t { simgrid, fast, automatic };
 constexpr std::array<std::string_view, 3> spellings(Engine) { return {"simgrid", "fast", "auto"}; }
@@ -82,6 +83,7 @@ struct SimOptions {
   std::optional<NcclVersion> nccl_version{};  ///< the newest known if unset
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
+  Fusion fusion = Fusion::none;  ///< of the kernels between matrix products
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
   /// With p2p, or with contention on devices (Slowdowns::has_contention()), all are simulated.
   bool merge = true;
@@ -115,8 +117,12 @@ struct CollectiveRun {
 /// The settings given to SimGrid, one "key:value" each, for reports. They are set in one function
 /// only.
 [[nodiscard]] std::vector<std::string> simgrid_settings();
-/// "3.32".
-[[nodiscard]] std::string simgrid_version();
+/// SimGrid on this machine, loaded if it is not yet.
+struct SimgridFound {
+  std::string version;  ///< "3.32"; empty if it cannot be loaded
+  std::string failure;  ///< the loader's reason
+};
+[[nodiscard]] SimgridFound find_simgrid();
 /// "simulated by SimGrid 3.32", for reports.
 [[nodiscard]] std::string simulated_by(const SimOptions& options);
 

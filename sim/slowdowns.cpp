@@ -40,6 +40,9 @@ class Scaled final : public CostModel {
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
     return scaled(base_.memory(device, touched), 1, device);
   }
+  [[nodiscard]] Cost update(DeviceId device, const OptimizerStep& step) const override {
+    return scaled(base_.update(device, step), 1, device);
+  }
   [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
     return base_.transfer(from, to, payload);
   }

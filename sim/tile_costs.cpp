@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/errors.hpp"
+#include "sim/attention_model.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/gemm_interpolation.hpp"
 #include "sim/network_costs.hpp"
@@ -27,11 +28,6 @@ constexpr double memory_bound_efficiency = 0.75;
 /// marked for calibration (validation/measurements).
 constexpr double old_norm_efficiency = 0.35;
 constexpr double first_fast_norms = 7.0;
-/// Fraction of the peak that fused attention reaches, because of the softmax between its matmuls.
-/// Guessed for all GPUs from FlashAttention-2: 50 to 73 % of an A100 (Dao 2023, abstract); 35 % of
-/// an H100, whose wgmma and TMA instructions it does not use (Shah et al. 2024, "FlashAttention-3",
-/// abstract, which reaches up to 75 % with them).
-constexpr double attention_efficiency = 0.55, attention_efficiency_on_hopper = 0.35;
 constexpr double hopper = 9.0;
 /// Fraction of the peak of 16-bit matmuls on Hopper whose rows cannot be read by 16 bytes: they run
 /// on the instructions of older cards, m16n8k8, at a quarter of the peak, and reach half of that.
@@ -53,7 +49,7 @@ class TileCosts final : public NetworkCosts {
     const OneDevice& rates = devices_[at(device, precision)];
     Cost cost{Seconds{}, rates.origin};
     bool near = true;
-    for (const Kernel& kernel : kernels_of(network, id, part, pass)) {
+    for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion())) {
       if (rates.gemms && is_gemm(kernel)) {
         const GemmTime gemm = time_of(*rates.gemms, kernel);
         if (kernel.row_alignment * element_bytes(precision) < aligned_bytes) {
@@ -61,12 +57,15 @@ class TileCosts final : public NetworkCosts {
           near = false;
         } else {
           cost.time += gemm.time;
-          near &= gemm.near;
+          // Rows of another card with the same chip are not this card's.
+          near &= gemm.near && rates.own_gemms;
         }
         // A layer has GEMMs only, or none.
         cost.origin = near ? Origin::published : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
+        if (kernel.attends && rates.attention.model != nullptr)
+          cost.origin = rates.attention.origin;
       }
     }
     return cost;
@@ -112,8 +111,11 @@ class TileCosts final : public NetworkCosts {
   struct OneDevice {
     std::optional<TileRates> tiles;          ///< nothing for CPUs
     std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
-    std::array<double, 4> by_class{};        ///< CPUs: FLOP/s
-    double peak = 1, memory_bound = 1, norm = 1, attention = 1, memory_bound_overhead = 0;
+    bool own_gemms = false;                  ///< on this card, not on one with the same chip
+    AttentionRates attention;                ///< null for CPUs
+    int multiprocessors = 1;
+    std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
+    double peak = 1, memory_bound = 1, norm = 1, memory_bound_overhead = 0;
     double unaligned = std::numeric_limits<double>::infinity();  ///< FLOP/s
     Origin origin = Origin::guessed;
   };
@@ -130,7 +132,10 @@ class TileCosts final : public NetworkCosts {
       device.memory_bound_overhead = cpu_efficiency.overhead;
       return device;
     }
-    if (auto gemms = gemm_model_of(model, precision)) device.gemms.emplace(*std::move(gemms));
+    if (auto gemms = gemm_model_of(model, precision)) {
+      device.own_gemms = gemms->device == model.name;
+      device.gemms.emplace(*std::move(gemms));
+    }
     const auto [row, origin] = coefficients_of(model, precision);
     device.tiles = tile_rates(*row, std::max(1, model.multiprocessors), FlopsPerSecond{device.peak},
                               model.memory_rate);
@@ -140,9 +145,12 @@ class TileCosts final : public NetworkCosts {
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.memory_bound;
     device.memory_bound_overhead = std::min(memory_bound_overhead, row->tiles.overhead);
-    device.attention =
-        device.peak * (compute_capability(model) >= hopper ? attention_efficiency_on_hopper
-                                                           : attention_efficiency);
+    device.attention = attention_rates(model);
+    // Measured in 16 bits only; in others the same part of their peaks is a guess.
+    if (precision != Precision::fp16 && precision != Precision::bf16) {
+      device.attention.origin = Origin::guessed;
+    }
+    device.multiprocessors = std::max(1, model.multiprocessors);
     if (std::floor(compute_capability(model)) == hopper) {
       device.unaligned = device.peak * unaligned_efficiency_on_hopper;
     }
@@ -168,13 +176,13 @@ class TileCosts final : public NetworkCosts {
     const double memory_bound = kernel.bytes(bytes) / rate;
     if (kernel.kind == KernelClass::memory) {
       return Seconds{std::max(memory_bound, kernel.flops / device.peak) +
-                     device.memory_bound_overhead};
+                     kernel.launches * device.memory_bound_overhead};
     }
     if (device.tiles) {
-      const Seconds gemms = gemm_time(kernel, *device.tiles, bytes);
-      if (!kernel.attends) return gemms;
-      return std::max(gemms,
-                      Seconds{kernel.flops / device.attention + device.memory_bound_overhead});
+      if (!kernel.attends) return gemm_time(kernel, *device.tiles, bytes);
+      const Seconds attention =
+          attention_time(*device.attention.model, kernel, device.peak, device.multiprocessors);
+      return std::max(attention, Seconds{memory_bound}) + Seconds{device.memory_bound_overhead};
     }
     const double gemms = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
     return Seconds{std::max(memory_bound, gemms) + device.memory_bound_overhead};

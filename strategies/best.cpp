@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "lowering/estimate.hpp"
+#include "strategies/best/candidates.hpp"
 #include "strategies/best/moves.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
@@ -22,76 +25,80 @@ constexpr std::int64_t least_budget = 60, most_budget = 6'000;
 constexpr std::size_t searched_starts = 3;
 constexpr std::size_t listed_plans = 5;
 
-struct Finalist {
-  Plan plan;
-  std::string origin;
-  Price price;  ///< estimated, later simulated
-};
-
-/// Better first; ties keep the order.
-void sort_by_price(std::vector<Finalist>& candidates) {
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Finalist& a, const Finalist& b) {
-    return a.price.better_than(b.price);
-  });
+bool same_plan(const Plan& a, const Plan& b) {
+  return a.layers == b.layers && a.schedule == b.schedule && a.buckets == b.buckets;
 }
 
-void add(std::vector<Finalist>& candidates, Plan plan, std::string origin) {
-  const auto same = [&](const Finalist& known) {
-    return known.plan.layers == plan.layers && known.plan.schedule == plan.schedule &&
-           known.plan.buckets == plan.buckets;
-  };
+void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
+  const auto same = [&](const PricedPlan& known) { return same_plan(known.plan, candidate.plan); };
   if (std::none_of(candidates.begin(), candidates.end(), same)) {
-    candidates.push_back({std::move(plan), std::move(origin), {}});
+    candidates.push_back(std::move(candidate));
   }
 }
 
-/// Every other strategy's plan for the input.
-std::vector<Finalist> other_strategies(const StrategyInput& input) {
-  std::vector<Finalist> starts;
-  StrategyInput alone = input;  // as if it ran alone
-  alone.known = {};
-  alone.progress = {};
-  for (const Strategy& row : all()) {
-    if (row.plan == plan_best) continue;
-    const auto known = std::find_if(input.known.begin(), input.known.end(),
-                                    [&](const Plan& plan) { return plan.strategy == row.name; });
-    if (known != input.known.end()) {
-      add(starts, without_memory_options(*known), row.name);
-      continue;
-    }
+/// Every other strategy's plan for the input, and `data` by speed, without memory options.
+std::vector<PricedPlan> other_strategies(const StrategyInput& input) {
+  std::vector<PricedPlan> plans;
+  std::vector<Plan> known(input.known.begin(), input.known.end());
+  StrategyInput asked = input;
+  const auto attempt = [&](const Strategy& row, const std::string& origin) {
     try {
-      add(starts, row.plan(alone), row.name);
+      Plan plan = plan_of(asked, row);
+      known.push_back(plan);
+      add(plans, {std::move(plan), origin});
     } catch (const InputError&) {  // no plan for this input
     }
+  };
+  for (const Strategy& row : all()) {
+    if (row.plan == plan_best) continue;
+    asked.known = known;  // hypergraph starts from them, too
+    attempt(row, row.name);
+  }
+  asked.known = {};
+  asked.shares = ShareRule::proportional;
+  attempt(strategy("data", "best"), "data, shares proportional");
+  return plans;
+}
+
+/// The other strategies' plans with memory options: the best of each, and none, as its own row has
+/// it.
+std::vector<PricedPlan> starts_of_strategies(const StrategyInput& input,
+                                             lowering::Estimator& estimator) {
+  MemorySearch memory(input, estimator);
+  std::vector<PricedPlan> starts;
+  for (const PricedPlan& other : other_strategies(input)) {
+    std::vector<PricedPlan> variants;
+    try {
+      variants =
+          memory.variants(other.plan, other.origin, {std::numeric_limits<std::int32_t>::max(), {}});
+    } catch (const InputError&) {  // its layers cannot be lowered
+      continue;
+    }
+    if (variants.empty()) {  // no such ZeRO groups: the caller says so
+      PricedPlan refused = other;
+      refused.price = estimated_price(input, estimator, other.plan);
+      refused.plan = with_memory_options(input, std::move(refused.plan));
+      variants.push_back(std::move(refused));
+    }
+    sort_by_price(variants);
+    const auto bare = [](const PricedPlan& one) { return one.memory.text().empty(); };
+    const auto own = std::find_if(variants.begin() + 1, variants.end(), bare);
+    if (own != variants.end()) add(starts, std::move(*own));
+    add(starts, std::move(variants.front()));
   }
   return starts;
 }
 
-/// The same strategies with options that the user left open.
-void add_variants(std::vector<Finalist>& starts, const StrategyInput& input) {
-  const auto attempt = [&](const StrategyInput& asked, Plan (*plan)(const StrategyInput&),
-                           const std::string& origin) {
-    try {
-      add(starts, plan(asked), origin);
-    } catch (const InputError&) {
-    }
-  };
-  StrategyInput proportional = input;
-  proportional.shares = ShareRule::proportional;
-  attempt(proportional, plan_data, "data, shares proportional");
-  if (input.micro_batches) return;
-  const auto devices = static_cast<std::int32_t>(workers(input).size());
-  for (const std::int32_t factor : {1, 2, 4}) {
-    StrategyInput pipelined = input;
-    pipelined.micro_batches = factor * devices;
-    attempt(pipelined, plan_pipeline, fmt::format("pipeline, {} micro-batches", factor * devices));
-  }
-}
+/// Searches beyond the strategies of the table, of plans with memory options of their own. A
+/// further one is a line here.
+using CandidateSearch = std::vector<PricedPlan> (*)(const StrategyInput&, lowering::Estimator&,
+                                                    const Price& limit);
+constexpr CandidateSearch candidate_searches[] = {candidates_by_degrees};
 
 /// Local search from a start: a change is kept if it makes the plan better. Returns the number
 /// kept. `begin`, `share`: for progress, which part of all searching this is.
 std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator, Moves& moves,
-                     Finalist& candidate, std::int64_t budget, double begin, double share) {
+                     PricedPlan& candidate, std::int64_t budget, double begin, double share) {
   std::int64_t kept = 0;
   constexpr std::int64_t pause = 16;
   for (std::int64_t spent = 0; spent < budget; ++spent) {
@@ -119,17 +126,33 @@ std::int64_t improve(const StrategyInput& input, lowering::Estimator& estimator,
   return kept;
 }
 
+/// The best starts that differ in more than memory options.
+std::vector<PricedPlan> distinct(const std::vector<PricedPlan>& starts) {
+  std::vector<PricedPlan> different;
+  std::vector<Plan> seen;
+  for (const PricedPlan& start : starts) {
+    Plan bare = without_memory_options(start.plan);
+    const auto same = [&](const Plan& plan) { return same_plan(plan, bare); };
+    if (std::any_of(seen.begin(), seen.end(), same)) continue;
+    seen.push_back(std::move(bare));
+    different.push_back(start);
+    if (different.size() == searched_starts) break;
+  }
+  return different;
+}
+
 /// The changed copies of the best starts.
-std::vector<Finalist> improved(const StrategyInput& input, lowering::Estimator& estimator,
-                               const std::vector<Finalist>& starts, std::int64_t budget) {
+std::vector<PricedPlan> improved(const StrategyInput& input, lowering::Estimator& estimator,
+                                 const std::vector<PricedPlan>& all, std::int64_t budget) {
   std::vector<Plan> templates;
-  for (const Finalist& start : starts) templates.push_back(start.plan);
-  std::vector<Finalist> results;
-  const std::size_t count = std::min(searched_starts, starts.size());
+  for (const PricedPlan& start : all) templates.push_back(start.plan);
+  const std::vector<PricedPlan> starts = distinct(all);
+  std::vector<PricedPlan> results;
+  const std::size_t count = starts.size();
   const double share = 1 / static_cast<double>(count);
   for (std::size_t s = 0; s < count; ++s) {
     Moves moves(input, templates, input.seed + s);
-    Finalist candidate = starts[s];
+    PricedPlan candidate = starts[s];
     const std::int64_t kept =
         improve(input, estimator, moves, candidate, budget / static_cast<std::int64_t>(count),
                 static_cast<double>(s) * share, share);
@@ -140,7 +163,22 @@ std::vector<Finalist> improved(const StrategyInput& input, lowering::Estimator& 
   return results;
 }
 
-std::string price_text(const Finalist& candidate) {
+/// Simulates all that may be the best by their estimates, and leaves out the others.
+std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<PricedPlan> sorted) {
+  constexpr double hopeless = 1.3;
+  std::vector<PricedPlan> finalists;
+  const Price best = sorted.front().price;
+  for (PricedPlan& candidate : sorted) {
+    const bool late = candidate.price.overcommit != best.overcommit ||
+                      candidate.price.step > hopeless * best.step;
+    if (late && finalists.size() >= listed_plans) continue;
+    candidate.price = simulated_price(input, candidate.plan);
+    finalists.push_back(std::move(candidate));
+  }
+  return finalists;
+}
+
+std::string price_text(const PricedPlan& candidate) {
   return fmt::format("{} {:.4g} ms{}", candidate.origin, candidate.price.step.count() * 1e3,
                      candidate.price.fits() ? "" : " (does not fit)");
 }
@@ -152,30 +190,32 @@ Plan plan_best(const StrategyInput& asked) {
   StrategyInput input = asked;
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;
-  std::vector<Finalist> finalists = other_strategies(input);
+  lowering::Estimator estimator(input.step());
+  std::vector<PricedPlan> finalists = starts_of_strategies(input, estimator);
+  for (const CandidateSearch search : candidate_searches) {
+    sort_by_price(finalists);
+    const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
+                                          : finalists.front().price;
+    for (PricedPlan& candidate : search(input, estimator, limit)) {
+      add(finalists, std::move(candidate));
+    }
+  }
   if (finalists.empty()) {
     throw InputError("strategy 'best'", "no other strategy has a plan",
                      "a network, cluster and batch that at least one strategy can split");
-  }
-  add_variants(finalists, input);
-  lowering::Estimator estimator(input.step());
-  for (Finalist& start : finalists) {
-    start.price = estimated_price(input, estimator, start.plan);
   }
   sort_by_price(finalists);
   const auto devices = static_cast<std::int64_t>(workers(input).size());
   const std::int64_t budget =
       input.budget.value_or(std::clamp(budget_of_one_device / devices, least_budget, most_budget));
-  for (Finalist& candidate : improved(input, estimator, finalists, budget)) {
-    add(finalists, candidate.plan, candidate.origin);
-    finalists.back().price = candidate.price;
-  }
-  if (input.simulate) {
-    for (Finalist& finalist : finalists) {
-      finalist.price = simulated_price(input, finalist.plan);
-    }
+  for (PricedPlan& candidate : improved(input, estimator, finalists, budget)) {
+    add(finalists, std::move(candidate));
   }
   sort_by_price(finalists);
+  if (input.simulate) {
+    finalists = simulated(input, std::move(finalists));
+    sort_by_price(finalists);
+  }
 
   Plan plan = finalists[0].plan;
   plan.strategy = "best";

@@ -1,6 +1,9 @@
 #include "strategies/blocks.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
 #include "core/text.hpp"
@@ -40,6 +43,34 @@ std::vector<std::size_t> first_layers_of_blocks(const Network& network) {
   }
   if (!first.empty()) first[0] = 0;
   return first;
+}
+
+std::vector<std::size_t> units_of(const Network& network, std::optional<Granularity> granularity) {
+  const std::size_t layers = network.layers.size();
+  std::vector<std::size_t> units;
+  std::int64_t block = -1;
+  if (granularity.value_or(Granularity::block) == Granularity::block) {
+    const std::vector<std::int64_t> blocks = blocks_of(network);
+    for (std::size_t l = 0; l < layers; ++l) {
+      if (l > 0 && blocks[l] <= block) continue;
+      units.push_back(l);
+      block = blocks[l];
+    }
+  }
+  if (units.size() > 1) return units;
+  units.resize(layers);
+  std::iota(units.begin(), units.end(), std::size_t{0});
+  return units;
+}
+
+std::string finer_cut_note(const StrategyInput& input, double step, double finer) {
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  if (units == input.network.layers.size()) return {};
+  const double gain = 100 * (1 - finer / step);
+  return gain < 0.05
+             ? "stages begin at blocks; cutting within them would gain nothing"
+             : fmt::format("stages begin at blocks; --granularity layer would gain about {:.1f} %",
+                           gain);
 }
 
 void recompute_blocks(const Network& network, Plan& plan) {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/network.hpp"
 #include "core/plan.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim::strategies {
 
@@ -21,6 +23,16 @@ namespace parsim::strategies {
 /// By block its first layer: 0 for the first, to which belongs all that is before it. Empty if the
 /// network has no blocks. What is after the last block belongs to it.
 [[nodiscard]] std::vector<std::size_t> first_layers_of_blocks(const Network& network);
+
+/// By unit its first layer: the first layers at which stages may begin. Units are the blocks, what
+/// is before the first and what is after the last one; or single layers, by choice or if the
+/// network has no blocks.
+[[nodiscard]] std::vector<std::size_t> units_of(const Network& network,
+                                                std::optional<Granularity> granularity);
+
+/// A line about what the finer cut, of layers, would gain: `step` with whole blocks in each stage,
+/// `finer` without, both by the same closed form. Empty if stages are cut by layer already.
+[[nodiscard]] std::string finer_cut_note(const StrategyInput& input, double step, double finer);
 
 /// Marks what to recompute: everything within a block, so that its input is its only checkpoint, as
 /// with Megatron-LM's --recompute-granularity full, --recompute-method uniform and one layer to a

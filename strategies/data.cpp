@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 
@@ -47,6 +48,15 @@ Plan plan_data(const StrategyInput& input) {
   }
   share.sync = chosen_sync(input);
   for (LayerPlan& layer : plan.layers) layer = share;
+  if (input.expert_parallel) {
+    expect_experts(input);
+    if (expert_degrees(input, devices.size()).empty()) {
+      throw InputError("--ep",
+                       fmt::format("{} of {} replicas", *input.expert_parallel, devices.size()),
+                       "accepted: a divisor of the replicas");
+    }
+    divide_experts(input.network, static_cast<std::size_t>(*input.expert_parallel), plan);
+  }
   note_idle(plan, share);
   plan.buckets = gradient_buckets(input);
   return plan;

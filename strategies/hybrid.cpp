@@ -14,6 +14,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "strategies/blocks.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/hybrid/chain.hpp"
 #include "strategies/move_borders.hpp"
@@ -37,7 +38,7 @@ constexpr std::size_t finalists = 4;  ///< that use all devices, and as many tha
 
 /// Numbers of parts that are tried: all up to eight, then doubling, and one for each device.
 std::vector<std::size_t> numbers_of_parts(const StrategyInput& input, std::size_t devices) {
-  const std::size_t most = std::min(devices, input.network.layers.size());
+  const std::size_t most = std::min(devices, units_of(input.network, input.granularity).size());
   if (const auto asked = parts_asked(input.parts, input, devices, "hybrid", "parts"))
     return {*asked};
   std::set<std::size_t> numbers;

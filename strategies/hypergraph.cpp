@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/errors.hpp"
@@ -106,32 +107,57 @@ Plan plan_hypergraph(const StrategyInput& input) {
   }
   const bool alone = devices.size() == 1;
   const std::vector<Start> starts = alone ? std::vector<Start>{} : hypergraph::starts_of(input);
-  std::vector<Recipe> recipes = hypergraph::recipes_of(input, devices.size());
+  std::vector<std::vector<Recipe>> families = hypergraph::recipes_of(input, devices.size());
   if (alone) {  // the whole network is on the device: only micro-batches are left to choose
-    const auto last = std::unique(
-        recipes.begin(), recipes.end(),
-        [](const Recipe& a, const Recipe& b) { return a.micro_batches == b.micro_batches; });
-    recipes.erase(last, recipes.end());
+    std::vector<std::vector<Recipe>> different;
+    for (const std::vector<Recipe>& family : families) {
+      const auto same = [&](const std::vector<Recipe>& other) {
+        return other[0].micro_batches == family[0].micro_batches;
+      };
+      if (std::none_of(different.begin(), different.end(), same)) different.push_back({family[0]});
+    }
+    families = std::move(different);
   }
+  std::size_t most = starts.size() + 2;  // two recipes that share memory out
+  for (const std::vector<Recipe>& family : families) most += family.size();
   const auto budget = static_cast<std::size_t>(
-      std::max<std::int64_t>(1, input.budget.value_or(recipes.size() + starts.size() + 2)));
+      std::max<std::int64_t>(1, input.budget.value_or(static_cast<std::int64_t>(most))));
   std::vector<Candidate> candidates;
   bool stopped = false;
   const auto within_budget = [&] {
     stopped = stopped || candidates.size() == budget;
     if (input.progress) {
-      const std::size_t all = std::min(budget, recipes.size() + starts.size());
-      input.progress(
-          std::min(1.0, static_cast<double>(candidates.size()) / static_cast<double>(all)));
+      input.progress(std::min(1.0, static_cast<double>(candidates.size()) /
+                                       static_cast<double>(std::min(budget, most))));
     }
     return !stopped;
   };
-  for (const Recipe& recipe : recipes) {
-    if (within_budget()) candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
-  }
   for (const Start& start : starts) {
     if (input.micro_batches && start.plan.schedule.micro_batches != *input.micro_batches) continue;
     if (within_budget()) candidates.push_back(hypergraph::candidate_of_start(input, start));
+  }
+  lowering::Estimator estimator(input.step());
+  Price best_start{std::numeric_limits<std::int32_t>::max(), {}};
+  for (const Candidate& start : candidates) {
+    const Price price = estimated_price(input, estimator, start.plan);
+    if (price.better_than(best_start)) best_start = price;
+  }
+  // Where two families in a row come near no start, the less promising ones do not either.
+  constexpr int hopeless_families = 2;
+  constexpr double far = 2;  // times the best start's step
+  int far_families = 0;
+  for (const std::vector<Recipe>& family : families) {
+    if (far_families == hopeless_families) break;
+    bool near = false;
+    for (const Recipe& recipe : family) {
+      if (!within_budget()) break;
+      candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
+      Price price = estimated_price(input, estimator, candidates.back().plan);
+      price.step = price.step / far;
+      near = !best_start.better_than(price);
+      if (!near) break;  // variants differ little
+    }
+    far_families = near ? 0 : far_families + 1;
   }
   const auto some_fits = [&] {
     return std::any_of(candidates.begin(), candidates.end(),
@@ -142,6 +168,7 @@ Plan plan_hypergraph(const StrategyInput& input) {
       if (within_budget()) candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
     }
   }
+  if (input.progress) input.progress(1);
   const std::size_t tried = candidates.size();
   Ranking choice = chosen(input, std::move(candidates));
   Plan best = std::move(choice.candidate.plan);

@@ -13,6 +13,7 @@
 #include "core/text.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/sync.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
@@ -49,7 +50,7 @@ class LayoutPlanner {
     Plan plan = empty_plan(input_, "layout", {});
     plan.schedule.micro_batches = micro_batches_;
     plan.schedule.rank_lists.clear();
-    plan.schedule.blocking_sends = layout_.blocking_sends;
+    plan.schedule.split_backward = splits_backward(input_.schedule, pipeline_);
     const std::vector<std::vector<std::int64_t>> shares = all_shares();
     const auto stages = static_cast<std::int32_t>(layout_.stages.size());
     for (std::int32_t s = 0; s < stages; ++s) {
@@ -74,6 +75,7 @@ class LayoutPlanner {
     plan.notes.insert(plan.notes.end(), notes_.begin(), notes_.end());
     note_sequence_parallel(input_, plan);
     note_unused_gpus(plan);
+    divide_experts(plan);
     plan.buckets = gradient_buckets(input_);
     return plan;
   }
@@ -355,6 +357,19 @@ class LayoutPlanner {
       for (const std::size_t s : stages) shares[s] = share;
     }
     return shares;
+  }
+
+  void divide_experts(Plan& plan) const {
+    const auto ways = static_cast<std::size_t>(input_.expert_parallel.value_or(1));
+    expect_experts(input_);
+    for (std::size_t s = 0; s < layout_.stages.size() && ways > 1; ++s) {
+      const std::vector<DeviceGroup>& groups = layout_.stages[s].groups;
+      if (groups.size() % ways != 0 || sizes_of(groups).size() > 1) {
+        refuse(s, fmt::format("experts divided among {} of {} replicas", ways, groups.size()),
+               "--ep divides the replicas, which have groups of one size");
+      }
+    }
+    strategies::divide_experts(input_.network, ways, plan);
   }
 
   void note_idle_replicas(Plan& plan, std::size_t stage,

@@ -24,7 +24,6 @@ struct Layout {
   /// Model chunks of each device (device_slots): stages s, s + stages / chunks, ... have the same
   /// groups.
   std::int32_t chunks = 1;
-  bool blocking_sends = false;  ///< see Schedule
 };
 
 /// Groups of equal size as Megatron-LM numbers them: device k of replica r of stage s is devices[(s

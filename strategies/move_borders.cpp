@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "strategies/blocks.hpp"
 #include "strategies/price.hpp"
 
 namespace parsim::strategies {
@@ -20,7 +21,7 @@ std::size_t walk_of(const Plan& plan) {
 
 Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
                     const std::function<Plan(const std::vector<std::size_t>&)>& make) {
-  constexpr std::int64_t farthest = 4;        // layers: a convolution and what follows it
+  constexpr std::int64_t farthest = 4;        // units: a convolution and what follows it
   constexpr std::size_t most_work = 500'000;  // a tenth of a second of walking
   constexpr double rounding_noise = 1e-9;
   const std::size_t each = walk_of(start.plan);
@@ -31,6 +32,7 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   const std::vector<Layer>& chain = input.network.layers;
   const std::int64_t first_kernel =
       std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
+  const std::vector<std::size_t> units = units_of(input.network, input.granularity);
   Price least = estimated_price(input, estimator, start.plan);
   std::size_t work = each;
   for (bool moved = true; moved;) {
@@ -40,10 +42,13 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
       const auto at = [&](std::size_t stage) {
         return stage < from.size() ? static_cast<std::int64_t>(from[stage]) : layers;
       };
-      const std::int64_t begin = std::max({at(s - 1) + 1, first_kernel + 1, at(s) - farthest});
-      const std::int64_t end = std::min(at(s + 1) - 1, at(s) + farthest);
-      for (std::int64_t border = begin; border <= end; ++border) {
-        if (border == at(s) || (work += each) > most_work) continue;
+      const auto here = std::lower_bound(units.begin(), units.end(), from[s]) - units.begin();
+      const std::int64_t last = std::min(std::ssize(units) - 1, here + farthest);
+      for (std::int64_t u = std::max(here - farthest, std::int64_t{0}); u <= last; ++u) {
+        const auto border = static_cast<std::int64_t>(units[static_cast<std::size_t>(u)]);
+        const bool possible =
+            border > std::max(at(s - 1), first_kernel) && border < at(s + 1) && border != at(s);
+        if (!possible || (work += each) > most_work) continue;
         Staged other{from, {}};
         other.first[s] = static_cast<std::size_t>(border);
         other.plan = make(other.first);

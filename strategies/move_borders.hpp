@@ -16,10 +16,10 @@ struct Staged {
   Plan plan;
 };
 
-/// Moves one border after the other by a few layers as long as that lets a plan fit or makes it
-/// faster, with the memory options of the input: closed forms know neither the gaps of a schedule
-/// nor what crosses while a stage works. Returns the start if nothing is better, or if there are
-/// too many operations to look again.
+/// Moves one border after the other by a few layers, or blocks, as long as that lets a plan fit or
+/// makes it faster, with the memory options of the input: closed forms know neither the gaps of a
+/// schedule nor what crosses while a stage works. Returns the start if nothing is better, or if
+/// there are too many operations to look again.
 ///
 /// make   the plan of other first layers; stages stay non-empty and ascending
 [[nodiscard]] Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator,

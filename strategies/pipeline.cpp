@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lowering/estimate.hpp"
+#include "strategies/blocks.hpp"
 #include "strategies/device_order.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/pipeline_cut.hpp"
@@ -35,21 +36,29 @@ class Chains {
       : input_(input),
         micro_batches_(micro_batches),
         flow_(lowering::gradient_flow(input.network)),
-        boundary_(boundary_bytes(input.network, input.precision)) {}
+        boundary_(boundary_bytes(input.network, input.precision)),
+        units_(units_of(input.network, input.granularity)) {}
 
   [[nodiscard]] Pipeline cut(const std::vector<DeviceId>& devices) {
+    return {devices, pipeline_cut(costs_of(devices), micro_batches_, units_)};
+  }
+  /// By the closed form, with stages that begin at any layer.
+  [[nodiscard]] double finest_step(const std::vector<DeviceId>& devices) {
+    return pipeline_cut(costs_of(devices), micro_batches_).step;
+  }
+  /// The whole network.
+  [[nodiscard]] double time_on(DeviceId device) { return until(device).back(); }
+
+ private:
+  [[nodiscard]] ChainCosts costs_of(const std::vector<DeviceId>& devices) {
     ChainCosts costs;
     for (std::size_t s = 0; s < devices.size(); ++s) {
       costs.until.push_back(until(devices[s]));
       std::vector<double>& handed = costs.hand_over.emplace_back();
       if (s > 0) handed = hand_over(devices[s - 1], devices[s]);
     }
-    return {devices, pipeline_cut(costs, micro_batches_)};
+    return costs;
   }
-  /// The whole network.
-  [[nodiscard]] double time_on(DeviceId device) { return until(device).back(); }
-
- private:
   /// A layer's update is once a step, so a share of it comes with every micro-batch.
   const std::vector<double>& until(DeviceId device) {
     const auto model = input_.cluster.devices[device.index()].model;
@@ -83,13 +92,14 @@ class Chains {
   std::int32_t micro_batches_;
   lowering::GradientFlow flow_;
   std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
+  std::vector<std::size_t> units_;
   std::map<std::int32_t, std::vector<double>> until_;  ///< by model
 };
 
 /// Numbers of stages worth a look: of few devices all, of many the largest and every half of them.
 std::vector<std::size_t> numbers_of_stages(const StrategyInput& input, std::size_t devices) {
   constexpr std::size_t few = 8;
-  const std::size_t most = std::min(devices, input.network.layers.size());
+  const std::size_t most = std::min(devices, units_of(input.network, input.granularity).size());
   if (const auto asked = parts_asked(input.pipeline_parallel, input, devices, "pipeline", "stages"))
     return {*asked};
   std::vector<std::size_t> numbers;
@@ -105,6 +115,7 @@ Plan plan_of(const StrategyInput& input, const Pipeline& pipeline, std::int32_t 
   Plan plan = empty_plan(input, "pipeline", {});
   plan.schedule.micro_batches = micro_batches;
   plan.schedule.rank_lists.clear();
+  plan.schedule.split_backward = splits_backward(input.schedule, devices.size());
   const auto stages = static_cast<std::int32_t>(devices.size());
   for (std::int32_t s = 0; s < stages; ++s) {
     const auto index = static_cast<std::size_t>(s);
@@ -251,13 +262,20 @@ Plan plan_pipeline(const StrategyInput& input) {
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.price.better_than(b.price); });
   std::vector<Plan> plans;
-  for (const Candidate& one : finalists_of(input, candidates)) {
+  const std::vector<Candidate> finalists = finalists_of(input, candidates);
+  for (const Candidate& one : finalists) {
     const auto make = [&](const std::vector<std::size_t>& first) {
       return plan_of(input, {one.pipeline.devices, {first, 0}}, one.plan.schedule.micro_batches);
     };
     plans.push_back(move_borders(input, estimator, {one.pipeline.cut.first, one.plan}, make).plan);
   }
-  Plan best = plans[best_by_simulation(input, plans)];
+  const std::size_t chosen = best_by_simulation(input, plans);
+  Plan best = std::move(plans[chosen]);
+  if (const Pipeline& pipeline = finalists[chosen].pipeline; pipeline.devices.size() > 1) {
+    Chains fine(input, best.schedule.micro_batches);
+    std::string note = finer_cut_note(input, pipeline.cut.step, fine.finest_step(pipeline.devices));
+    if (!note.empty()) best.notes.push_back(std::move(note));
+  }
   const std::size_t used = best.schedule.rank_lists.size();
   if (used < devices.size()) {
     best.notes.push_back(fmt::format(

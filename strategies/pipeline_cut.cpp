@@ -111,4 +111,23 @@ PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches) {
   }
 }
 
+PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
+                         const std::vector<std::size_t>& units) {
+  const std::size_t layers = costs.until.at(0).size() - 1;
+  if (units.size() == layers) return pipeline_cut(costs, micro_batches);
+  ChainCosts of_units;
+  for (std::size_t s = 0; s < costs.until.size(); ++s) {
+    std::vector<double>& until = of_units.until.emplace_back();
+    std::vector<double>& handed = of_units.hand_over.emplace_back();
+    for (const std::size_t layer : units) {
+      until.push_back(costs.until[s][layer]);
+      if (s > 0) handed.push_back(costs.hand_over[s][layer]);
+    }
+    until.push_back(costs.until[s][layers]);
+  }
+  PipelineCut cut = pipeline_cut(of_units, micro_batches);
+  for (std::size_t& first : cut.first) first = units[first];
+  return cut;
+}
+
 }  // namespace parsim::strategies

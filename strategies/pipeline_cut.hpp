@@ -31,5 +31,8 @@ struct PipelineCut {
 ///
 /// Checked against all cuts: tests/strategies/stages_test.cpp.
 [[nodiscard]] PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches);
+/// The same, with stages that begin at the first layers of units only (blocks.hpp).
+[[nodiscard]] PipelineCut pipeline_cut(const ChainCosts& costs, std::int32_t micro_batches,
+                                       const std::vector<std::size_t>& units);
 
 }  // namespace parsim::strategies

@@ -34,7 +34,7 @@ std::vector<std::vector<Cell>> cells_of(const Network& network, const Plan& plan
 /// The first gradient whose devices make no groups as asked for.
 std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_refusal(
     const StrategyInput& input, const Plan& plan) {
-  if (input.zero_stage == 0 || input.zero_group.all()) return std::nullopt;
+  if (input.zero_stage.value_or(0) == 0 || input.zero_group.all()) return std::nullopt;
   const Plan whole = without_memory_options(plan);
   const std::vector<std::vector<Cell>> all = cells_of(input.network, whole);
   for (const lowering::SyncGroup& group :
@@ -51,24 +51,39 @@ std::optional<std::pair<ParameterId, lowering::ZeroGroupRefusal>> zero_group_ref
 
 /// Whether a plan with memory options lacks the groups that were asked for.
 bool lacks_zero_group(const StrategyInput& input, const Plan& saving) {
-  return input.zero_stage > 0 && !saving.layers.empty() &&
+  return input.zero_stage.value_or(0) > 0 && !saving.layers.empty() &&
          saving.layers[0].zero.group != input.zero_group;
 }
 
 constexpr std::int32_t unusable = std::numeric_limits<std::int32_t>::max();
 
+/// Whether the input decides nothing that a plan has not.
+bool leaves_memory_alone(const StrategyInput& input, const Plan& plan) {
+  const auto marked = [&](const LayerPlan& layer) {
+    return (input.zero_stage && layer.zero.stage > 0) || (input.recompute && layer.recompute);
+  };
+  return input.zero_stage.value_or(0) == 0 &&
+         input.recompute.value_or(Recompute::none) == Recompute::none &&
+         std::none_of(plan.layers.begin(), plan.layers.end(), marked);
+}
+
 }  // namespace
 
+void recompute(const Network& network, Recompute what, Plan& plan) {
+  for (LayerPlan& layer : plan.layers) layer.recompute = false;
+  if (what == Recompute::selective) lowering::recompute_attention(network, plan);
+  if (what == Recompute::full) recompute_blocks(network, plan);
+  if (what == Recompute::optimal) lowering::recompute_segments(network, plan);
+}
+
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
-  if (input.zero_stage > 0) {
-    const bool refused = zero_group_refusal(input, plan).has_value();
+  if (input.zero_stage) {
+    const bool refused = *input.zero_stage == 0 || zero_group_refusal(input, plan).has_value();
     for (LayerPlan& layer : plan.layers) {
-      layer.zero = {input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
+      layer.zero = {*input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
     }
   }
-  if (input.recompute == Recompute::selective) lowering::recompute_attention(input.network, plan);
-  if (input.recompute == Recompute::full) recompute_blocks(input.network, plan);
-  if (input.recompute == Recompute::optimal) lowering::recompute_segments(input.network, plan);
+  if (input.recompute) recompute(input.network, *input.recompute, plan);
   return plan;
 }
 
@@ -78,6 +93,15 @@ Plan without_memory_options(Plan plan) {
     layer.zero = {};
   }
   return plan;
+}
+
+Plan plan_of(const StrategyInput& input, const Strategy& strategy) {
+  const auto known = std::find_if(input.known.begin(), input.known.end(),
+                                  [&](const Plan& plan) { return plan.strategy == strategy.name; });
+  if (known != input.known.end()) return without_memory_options(*known);
+  StrategyInput alone = input;
+  alone.progress = {};
+  return without_memory_options(strategy.plan(alone));
 }
 
 void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_view where) {
@@ -163,7 +187,7 @@ std::vector<lowering::MemoryUse> memory_use(const StrategyInput& input, const Pl
     return input.prices != nullptr ? input.prices->memory(whole)
                                    : lowering::memory_use(input.network, input.cluster, whole);
   };
-  if (input.recompute == Recompute::none && input.zero_stage == 0) return use(plan);
+  if (leaves_memory_alone(input, plan)) return use(plan);
   return use(with_memory_options(input, plan));
 }
 
@@ -186,7 +210,7 @@ std::int32_t overcommit(const StrategyInput& input, const std::vector<lowering::
 
 Price estimated_price(const StrategyInput& input, lowering::Estimator& estimator, const Plan& plan,
                       const Price& limit) {
-  const bool options = input.recompute != Recompute::none || input.zero_stage != 0;
+  const bool options = !leaves_memory_alone(input, plan);
   const Plan saving = options ? with_memory_options(input, plan) : Plan{};
   const Plan& priced = options ? saving : plan;
   if (options && lacks_zero_group(input, saving)) return {unusable, limit.step};

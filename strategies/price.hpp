@@ -21,14 +21,22 @@ struct Price {
   }
 };
 
-/// The plan with the input's memory options (ZeRO, recomputation), whatever it had before.
-/// Strategies need not apply them: the functions below do when they price a plan, and the caller of
-/// a strategy does with its result. A plan whose replicas make no groups as the input's zero_group
+/// Marks what to recompute, and nothing else.
+void recompute(const Network& network, Recompute what, Plan& plan);
+
+/// The plan with the memory options that the input has (ZeRO, recomputation) in place of its
+/// own; what is absent from the input stays as the plan has it. Strategies need not apply them:
+/// the functions below do when they price a plan, and the caller of a strategy does with its
+/// result. A plan whose replicas make no groups as the input's zero_group
 /// says is not grouped; no price is worse than its.
 [[nodiscard]] Plan with_memory_options(const StrategyInput& input, Plan plan);
 
 /// The plan without memory options.
 [[nodiscard]] Plan without_memory_options(Plan plan);
+
+/// What the strategy answers to the input without memory options: the plan that the input knows of
+/// it, or else what it is asked for now, as if it ran alone. Throws InputError if it has none.
+[[nodiscard]] Plan plan_of(const StrategyInput& input, const Strategy& strategy);
 
 /// Throws InputError for `where` if the plan's replicas make no groups as the input says.
 void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_view where);

@@ -176,8 +176,9 @@ std::vector<Seconds> update_times(const StrategyInput& input, DeviceId device, s
       }
     }
     if (!updated || elements == 0) continue;
-    const Bytes touched = update_traffic(elements / ways, input.optimizer, input.reduce_precision);
-    const Seconds each = input.cost.memory(device, touched).time / static_cast<double>(elements);
+    const OptimizerStep step{elements / ways, input.optimizer, input.precision,
+                             input.reduce_precision};
+    const Seconds each = input.cost.update(device, step).time / static_cast<double>(elements);
     for (const ParameterId id : bucket) {
       times[users[id.index()].front().index()] +=
           each * static_cast<double>(network[id].elements());

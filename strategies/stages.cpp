@@ -8,6 +8,7 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
+#include "strategies/blocks.hpp"
 
 namespace parsim::strategies {
 
@@ -49,6 +50,7 @@ std::int32_t warm_up_slots(PipelineSchedule schedule, std::int32_t stage, std::i
     case PipelineSchedule::gpipe:
       return micro_batches;
     case PipelineSchedule::one_f_one_b:
+    case PipelineSchedule::zero_bubble:
       return std::min(micro_batches, stages - stage - 1);
   }
   throw BrokenInvariant("a pipeline schedule outside its enum");
@@ -67,6 +69,31 @@ std::vector<Slot> alternating(std::int32_t warm_up, std::int32_t passes, Pass pa
     order.push_back(pass(n, Direction::backward));
   }
   return order;
+}
+
+/// What stages are made of: "34 blocks, embeddings and head among them", or "50 layers".
+std::string units_text(const StrategyInput& input) {
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  const bool blocks = units != input.network.layers.size();
+  return counted(static_cast<std::int64_t>(units), blocks ? "block" : "layer") +
+         (blocks ? ", embeddings and head among them" : "");
+}
+
+/// The order with the weight gradients of each micro-batch after the backward slot `delay` later;
+/// those that are left, at the end.
+std::vector<Slot> with_weight_slots(const std::vector<Slot>& order, std::int32_t delay) {
+  std::vector<Slot> result;
+  std::vector<Slot> waiting;  // first to last
+  for (const Slot& slot : order) {
+    result.push_back(slot);
+    if (slot.direction != Direction::backward) continue;
+    waiting.push_back({slot.stage, slot.micro_batch, Direction::weights});
+    if (waiting.size() <= static_cast<std::size_t>(delay)) continue;
+    result.push_back(waiting.front());
+    waiting.erase(waiting.begin());
+  }
+  result.insert(result.end(), waiting.begin(), waiting.end());
+  return result;
 }
 
 }  // namespace
@@ -101,6 +128,24 @@ std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& unt
       [](double a, double b) { return a + b; });
 }
 
+std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until,
+                                     const std::vector<double>& begin_cost, double slack,
+                                     const std::vector<std::size_t>& units) {
+  const std::size_t layers = until.at(0).size() - 1;
+  if (units.size() == layers) return chain_split(until, begin_cost, slack);
+  std::vector<std::vector<double>> of_units;
+  for (const std::vector<double>& loads : until) {
+    std::vector<double>& own = of_units.emplace_back();
+    for (const std::size_t layer : units) own.push_back(loads[layer]);
+    own.push_back(loads[layers]);
+  }
+  std::vector<double> costs;
+  for (const std::size_t layer : units) costs.push_back(begin_cost[layer]);
+  std::vector<std::size_t> first = chain_split(of_units, costs, slack);
+  for (std::size_t& layer : first) layer = units[layer];
+  return first;
+}
+
 std::vector<double> boundary_bytes(const Network& network, Precision precision,
                                    const std::function<bool(LayerId)>& counts) {
   std::vector<double> bytes(network.layers.size(), 0);
@@ -119,9 +164,12 @@ std::vector<double> boundary_bytes(const Network& network, Precision precision,
 std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage, std::int32_t stages,
                               std::int32_t micro_batches) {
   const std::int32_t warm_up = warm_up_slots(schedule, stage, stages, micro_batches);
-  return alternating(warm_up, micro_batches, [&](std::int32_t m, Direction direction) {
-    return Slot{stage, m, direction};
-  });
+  std::vector<Slot> order =
+      alternating(warm_up, micro_batches, [&](std::int32_t m, Direction direction) {
+        return Slot{stage, m, direction};
+      });
+  const bool splits = splits_backward(schedule, static_cast<std::size_t>(stages));
+  return splits ? with_weight_slots(order, stage) : order;
 }
 
 std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device, std::int32_t devices,
@@ -155,10 +203,12 @@ void expect_interleavable(const StrategyInput& input, std::optional<std::int32_t
   if (*devices < 2) {
     refuse(counted(*devices, "pipeline stage"), "a pipeline of two devices or more");
   }
-  const auto layers = static_cast<std::int64_t>(input.network.layers.size());
-  if (std::int64_t{chunks} * *devices > layers) {
-    refuse(fmt::format("{} and {}", counted(*devices, "pipeline stage"), counted(layers, "layer")),
-           fmt::format("up to {}, each with a layer", layers / *devices));
+  const auto units = static_cast<std::int64_t>(units_of(input.network, input.granularity).size());
+  if (std::int64_t{chunks} * *devices > units) {
+    const bool blocks = static_cast<std::size_t>(units) != input.network.layers.size();
+    refuse(fmt::format("{} and {}", counted(*devices, "pipeline stage"), units_text(input)),
+           fmt::format("up to {}, each with {}", units / *devices,
+                       blocks ? "a block; more with --granularity layer" : "a layer"));
   }
   if (input.micro_batches && *input.micro_batches % *devices != 0) {
     refuse(fmt::format("{} and {}", counted(*devices, "pipeline stage"),
@@ -183,10 +233,12 @@ std::vector<Slot> all_slots(PipelineSchedule schedule, std::int32_t stages,
     if (slot.direction == Direction::forward) {
       return slot.stage == 0 || ran(slot.stage - 1, Direction::forward);
     }
+    if (slot.direction == Direction::weights) return ran(slot.stage, Direction::backward);
     return ran(slot.stage, Direction::forward) &&
            (slot.stage == stages - 1 || ran(slot.stage + 1, Direction::backward));
   };
-  const std::size_t all = 2 * by_stage.size() * static_cast<std::size_t>(micro_batches);
+  std::size_t all = 0;
+  for (const std::vector<Slot>& slots : by_stage) all += slots.size();
   while (order.size() < all) {  // a slot a stage a round, as if all took the same time
     std::vector<Slot> round;
     for (std::size_t s = 0; s < by_stage.size(); ++s) {
@@ -215,14 +267,20 @@ std::optional<std::size_t> parts_asked(std::optional<std::int32_t> asked,
                                        const StrategyInput& input, std::size_t devices,
                                        std::string_view strategy, std::string_view parts) {
   if (!asked) return std::nullopt;
-  const std::size_t layers = input.network.layers.size(), most = std::min(devices, layers);
+  const std::size_t layers = input.network.layers.size();
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  const std::size_t most = std::min(devices, units);
   if (*asked >= 1 && static_cast<std::size_t>(*asked) <= most) {
     return static_cast<std::size_t>(*asked);
   }
   throw InputError(
       fmt::format("strategy '{}'", strategy),
-      fmt::format("{} {} for {} devices and {} layers", *asked, parts, devices, layers),
-      fmt::format("accepted: 1 to {}, each with a layer and a device", most));
+      fmt::format("{} {} for {} devices and {}", *asked, parts, devices, units_text(input)),
+      fmt::format("accepted: 1 to {}, each with {} and a device{}", most,
+                  units == layers ? "a layer" : "a block",
+                  static_cast<std::size_t>(*asked) <= std::min(devices, layers) && *asked > 0
+                      ? "; more with --granularity layer"
+                      : ""));
 }
 
 void expect_whole_micro_batches(std::int64_t batch, std::int32_t micro_batches,

@@ -28,6 +28,11 @@ namespace parsim::strategies {
 [[nodiscard]] std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until,
                                                    const std::vector<double>& begin_cost,
                                                    double slack);
+/// The same, with stages that begin at the first layers of units only (blocks.hpp).
+[[nodiscard]] std::vector<std::size_t> chain_split(const std::vector<std::vector<double>>& until,
+                                                   const std::vector<double>& begin_cost,
+                                                   double slack,
+                                                   const std::vector<std::size_t>& units);
 
 /// By layer, bytes of a sample that cross from before it to it or a later layer, of the outputs for
 /// which `counts` returns true.
@@ -35,9 +40,17 @@ namespace parsim::strategies {
     const Network& network, Precision precision,
     const std::function<bool(LayerId)>& counts = [](LayerId) { return true; });
 
-/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019), or alternating
+/// Slots of a stage: all forwards then all backwards (GPipe, Huang et al. 2019); alternating
 /// after a warm-up that fills the stages behind it (1F1B: PipeDream-Flush, Narayanan et al. 2021,
-/// section 2.2).
+/// section 2.2); or that with backward split in two (ZB-H1: Qi et al. 2023, "Zero Bubble Pipeline
+/// Parallelism", section 2.2): the weight gradients of micro-batch n come after backward of
+/// n + stage, so that every stage has as many micro-batches in flight as the first one of 1F1B.
+/// With T_F, T_B and T_W of forward and the halves of backward and at least as many micro-batches
+/// as stages, equal stages are idle for
+///
+///     (stages - 1) · (T_F + T_B - T_W)      if T_W is no longer than T_F and T_B
+///
+/// instead of 1F1B's (stages - 1) · (T_F + T_B + T_W). A single stage has nothing to fill.
 [[nodiscard]] std::vector<Slot> stage_slots(PipelineSchedule schedule, std::int32_t stage,
                                             std::int32_t stages, std::int32_t micro_batches);
 
@@ -54,6 +67,11 @@ namespace parsim::strategies {
 [[nodiscard]] std::vector<Slot> device_slots(PipelineSchedule schedule, std::int32_t device,
                                              std::int32_t devices, std::int32_t chunks,
                                              std::int32_t micro_batches);
+
+/// Whether a pipeline of so many stages has slots for weight gradients (Schedule::split_backward).
+[[nodiscard]] constexpr bool splits_backward(PipelineSchedule schedule, std::size_t stages) {
+  return schedule == PipelineSchedule::zero_bubble && stages > 1;
+}
 
 /// The slots of all stages in an order in which they can be worked through one by one: any subset
 /// of the stages, taken from it in this order, never waits for itself.

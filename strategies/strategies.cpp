@@ -18,7 +18,7 @@ const std::vector<Strategy>& all() {
        "2021)",
        plan_model},
       {"owt", "one weird trick: convolutions by sample, dense layers by channel", plan_owt},
-      {"pipeline", "contiguous layers per device, micro-batches in GPipe or 1F1B order",
+      {"pipeline", "contiguous layers per device, micro-batches in GPipe, 1F1B or ZB-H1 order",
        plan_pipeline},
       {"hybrid",
        "contiguous parts on replicas of devices by a genetic allocation (GABRA, Akintoye 2021)",
@@ -31,9 +31,25 @@ const std::vector<Strategy>& all() {
        "blocks of filters and samples placed by a hypergraph partitioner: little communication, "
        "balanced work (reconstructed)",
        plan_hypergraph},
-      {"best", "the fastest of all the others, improved by local search", plan_best},
+      {"best",
+       "the fastest of all the others and of a search over degrees and memory options, improved by "
+       "local search",
+       plan_best},
   };
   return table;
+}
+
+std::span<const StrategyAlias> strategy_aliases() {
+  static constexpr StrategyAlias aliases[] = {
+      {"ddp", "data"}, {"fsdp", "data", 3}, {"megatron", "tensor"}, {"3d", "tensor"}};
+  return aliases;
+}
+
+const StrategyAlias* strategy_alias(std::string_view name) {
+  for (const StrategyAlias& alias : strategy_aliases()) {
+    if (alias.name == name) return &alias;
+  }
+  return nullptr;
 }
 
 const Strategy& strategy(std::string_view name, std::string_view where) {
@@ -42,6 +58,7 @@ const Strategy& strategy(std::string_view name, std::string_view where) {
     if (row.name == name) return row;
     names.push_back(row.name);
   }
+  for (const StrategyAlias& alias : strategy_aliases()) names.emplace_back(alias.name);
   throw InputError(where, fmt::format("unknown strategy '{}'", name),
                    fmt::format("accepted: {}{}", join(names), did_you_mean(name, names)));
 }

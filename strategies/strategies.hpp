@@ -19,8 +19,16 @@
 
 namespace parsim::strategies {
 
-enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
-constexpr std::array<std::string_view, 2> spellings(PipelineSchedule) { return {"gpipe", "1f1b"}; }
+enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, zero_bubble };
+constexpr std::array<std::string_view, 3> spellings(PipelineSchedule) {
+  return {"gpipe", "1f1b", "zero-bubble"};
+}
+/// Whether a stage computes on while what it sends is under way, or waits until it has arrived
+/// (Schedule::blocking_sends).
+enum class PipelineSends : std::uint8_t { overlapped, blocking };
+constexpr std::array<std::string_view, 2> spellings(PipelineSends) {
+  return {"overlapped", "blocking"};
+}
 /// How unequal devices share a cut: equally, or in proportion to their speed.
 enum class ShareRule : std::uint8_t { equal, proportional };
 constexpr std::array<std::string_view, 2> spellings(ShareRule) { return {"equal", "proportional"}; }
@@ -57,6 +65,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spell
   return {{{"attention", "selective"}, {"segments", "optimal"}}};
 }
 
+/// What a border between stages of a pipeline must not divide: a transformer's block, or a layer.
+enum class Granularity : std::uint8_t { block, layer };
+constexpr std::array<std::string_view, 2> spellings(Granularity) { return {"block", "layer"}; }
+
 /// What a user may ask of a plan. Some of it only some strategies read: experiment/option_table.cpp
 /// says which.
 struct StrategyOptions {
@@ -64,21 +76,25 @@ struct StrategyOptions {
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
+  std::optional<std::int32_t> expert_parallel{};  ///< see experts.hpp
   std::int32_t virtual_pipeline =
       1;  ///< model chunks of each device, see device_slots (stages.hpp)
   bool sequence_parallel =
       false;  ///< within tensor-parallel groups, see strategies/tensor/split.hpp
   std::optional<std::int32_t> parts{};          ///< of `hybrid`
+  std::optional<Granularity> granularity{};     ///< if absent: block where there are blocks
   std::optional<std::int32_t> micro_batches{};  ///< chosen if absent
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  PipelineSends pipeline_sends = PipelineSends::overlapped;
   Sync::Kind sync = Sync::Kind::automatic;
   Bytes bucket{25 * 1024 * 1024};  ///< gradients travel in buckets of this size; 0 = one per layer
   ShareRule shares = ShareRule::equal;   ///< of the batch
   std::optional<std::int64_t> budget{};  ///< plan evaluations that a search may spend
   std::uint64_t seed = 1;
-  std::int32_t zero_stage = 0;  ///< what replicas split among them, see zero_stage in core/plan.hpp
-  ZeroGroup zero_group{};       ///< among how many of them
-  Recompute recompute = Recompute::none;
+  /// Memory options that are absent: `best` chooses, plans of the others have none.
+  std::optional<std::int32_t> zero_stage{};  ///< what replicas shard, see ZeroSharding
+  ZeroGroup zero_group{};                    ///< among how many of them
+  std::optional<Recompute> recompute{};
   lowering::Headroom headroom{};  ///< memory that plans leave free
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
@@ -103,9 +119,10 @@ struct StrategyInput : StrategyOptions {
   std::function<Seconds(const Plan&)> simulate{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
-  /// Plans that other strategies have made already for this very input; `best` does not ask again.
+  /// Plans that other strategies have made already for this very input: searches that start from
+  /// other strategies' plans do not ask again.
   std::span<const Plan> known{};
-  /// For the estimators of strategies that one search asks for plans; may be null.
+  /// For the estimators of all strategies that plan this input; may be null.
   lowering::PriceCache* prices = nullptr;
 
   [[nodiscard]] lowering::StepInput step() const {
@@ -123,6 +140,14 @@ struct Strategy {
 };
 
 [[nodiscard]] const std::vector<Strategy>& all();
+/// Another project's name for a strategy of the table.
+struct StrategyAlias {
+  std::string_view name, strategy;
+  std::optional<std::int32_t> zero_stage{};  ///< that it stands for, unless another is given
+};
+[[nodiscard]] std::span<const StrategyAlias> strategy_aliases();
+/// Null if the name is none.
+[[nodiscard]] const StrategyAlias* strategy_alias(std::string_view name);
 /// Throws InputError with a "did you mean" for an unknown name. `where` is the flag or file.
 [[nodiscard]] const Strategy& strategy(std::string_view name, std::string_view where);
 

@@ -2,23 +2,24 @@
 // within groups of devices (Shoeybi et al. 2019, "Megatron-LM"), groups in a pipeline, pipelines
 // side by side (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
 // Clusters Using Megatron-LM"). Beyond them: any network, replicas and stages of unequal speed, and
-// the three numbers are searched for.
+// the three numbers are searched for; on mixed clusters also pipelines whose stages differ
+// (mixed_stages).
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <set>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "lowering/estimate.hpp"
 #include "strategies/device_order.hpp"
+#include "strategies/experts.hpp"
+#include "strategies/mixed_stages.hpp"
 #include "strategies/move_borders.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/stages.hpp"
 #include "strategies/tensor/arrangement.hpp"
+#include "strategies/tensor/degrees.hpp"
 
 namespace parsim::strategies {
 
@@ -28,119 +29,11 @@ using tensor::Arrangement;
 using tensor::Arranging;
 using tensor::ParallelDegrees;
 
-/// Groups share a layer over the fastest links only: within a machine, or few devices.
-constexpr std::size_t most_tensor_degree = 8;
-
-std::size_t largest_machine(const StrategyInput& input, const std::vector<DeviceId>& devices) {
-  std::vector<std::size_t> count(input.cluster.nodes.size());
-  for (const DeviceId device : devices) ++count[input.cluster[device].node.index()];
-  return *std::max_element(count.begin(), count.end());
-}
-
-[[noreturn]] void refuse(const StrategyInput& input, std::size_t devices) {
-  std::vector<std::string> asked;
-  if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
-  if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
-  if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
-  const bool interleaved = input.virtual_pipeline > 1;
-  if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
-  throw InputError(
-      "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
-      fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
-                  "stages than layers{}",
-                  interleaved ? "; with --vp two stages or more, and a batch that divides into a "
-                                "multiple of them as micro-batches"
-                              : ""));
-}
-
-/// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
-/// pipelines, and, because smaller ones need less memory, every half of them down to one sample
-/// each. Of model chunks only multiples of the stages.
-std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages,
-                                  std::size_t replicas) {
-  const auto count = static_cast<std::int32_t>(stages);
-  const bool interleaved = input.virtual_pipeline > 1;
-  const auto possible = [&](std::int32_t number) { return !interleaved || number % count == 0; };
-  if (input.micro_batches && !possible(*input.micro_batches)) return {};
-  if (input.micro_batches) return {*input.micro_batches};
-  std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, stages);
-  for (std::int32_t more = count; interleaved && more <= 16 * count; more *= 2) {
-    if (input.batch % more == 0) numbers.insert(more);
-  }
-  const auto each = static_cast<std::int64_t>(replicas);
-  for (std::int64_t more = 2; more <= std::min(input.batch / each, most_micro_batches); more *= 2) {
-    if (input.batch % more == 0) numbers.insert(static_cast<std::int32_t>(more));
-  }
-  std::erase_if(numbers, [&](std::int32_t number) { return !possible(number); });
-  return numbers;
-}
-
-/// Devices in the order in which they form groups: within machines, where groups fit into one;
-/// those that are left over in a machine are left out.
-std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<DeviceId>& devices,
-                                std::size_t degree) {
-  if (degree > largest_machine(input, devices)) return devices;
-  std::map<NodeId, std::vector<DeviceId>> of_machine;
-  std::vector<DeviceId> grouped;
-  for (const DeviceId device : devices) {
-    std::vector<DeviceId>& group = of_machine[input.cluster[device].node];
-    group.push_back(device);
-    if (group.size() < degree) continue;
-    grouped.insert(grouped.end(), group.begin(), group.end());
-    group.clear();
-  }
-  return grouped;
-}
-
-/// All degrees whose groups, stages and replicas use all devices; with degrees given, as many
-/// devices as possible.
-std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
-                                         const std::vector<DeviceId>& devices) {
-  const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
-  const std::size_t layers = input.network.layers.size(), count = devices.size();
-  std::vector<ParallelDegrees> all;
-  const auto worth_a_look = [](std::size_t number, const std::optional<std::int32_t>& asked,
-                               std::size_t of) {
-    return asked ? number == static_cast<std::size_t>(*asked) : of % number == 0;
-  };
-  for (std::size_t ways = 1; ways <= count; ++ways) {
-    if (!worth_a_look(ways, input.tensor_parallel, count) ||
-        (!input.tensor_parallel && ways > most))
-      continue;
-    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
-    const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
-    const std::size_t fewest = chunks > 1 ? 2 : 1;
-    for (std::size_t stages = fewest; stages <= std::min(groups, layers / chunks); ++stages) {
-      if (!worth_a_look(stages, input.pipeline_parallel, groups)) continue;
-      const std::size_t most_replicas = groups / stages;
-      const auto replicas = static_cast<std::size_t>(
-          input.data_parallel.value_or(static_cast<std::int32_t>(most_replicas)));
-      if (replicas > most_replicas) continue;
-      const std::set<std::int32_t> numbers = numbers_of(input, stages, replicas);
-      for (const std::int32_t number : numbers) {
-        const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
-        if (feeds_all || number == *numbers.begin())
-          all.push_back({ways, stages, replicas, number, chunks});
-      }
-    }
-  }
-  if (all.empty()) refuse(input, count);
-  return all;
-}
-
 struct Estimated {
   Arrangement arrangement;
   Plan plan;
   Price price;
 };
-
-std::string note_of(const ParallelDegrees& degrees) {
-  const auto chunks = static_cast<std::int64_t>(degrees.chunks);
-  return fmt::format(
-      "tensor {} x pipeline {} x data {}, {}{}", degrees.tensor, degrees.pipeline, degrees.data,
-      counted(degrees.micro_batches, "micro-batch"),
-      chunks > 1 ? fmt::format(", {} a device", counted(chunks, "model chunk")) : "");
-}
 
 /// The fastest by the closed form first; in single precision, because what adds up in another order
 /// is not another time.
@@ -149,7 +42,8 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
                                   const std::vector<DeviceId>& devices) {
   std::vector<Arrangement> arrangements;
   for (const ParallelDegrees& degrees : all) {
-    arrangements.push_back(arranging.arrange(degrees, in_groups(input, devices, degrees.tensor)));
+    arrangements.push_back(
+        arranging.arrange(degrees, tensor::in_groups(input, devices, degrees.tensor)));
   }
   std::stable_sort(arrangements.begin(), arrangements.end(),
                    [](const Arrangement& a, const Arrangement& b) {
@@ -192,6 +86,32 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
   return candidates;
 }
 
+bool degrees_given(const StrategyInput& input) {
+  return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
+         input.expert_parallel || input.virtual_pipeline > 1;
+}
+
+/// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.
+void add_mixed(const StrategyInput& input, lowering::Estimator& estimator,
+               std::vector<Plan>& plans) {
+  constexpr std::size_t few = 2;
+  std::vector<std::pair<Price, Plan>> all;
+  for (Plan& plan : mixed_plans(input, estimator, few)) plans.push_back(std::move(plan));
+  for (Plan& plan : plans) {
+    const Price price = estimated_price(input, estimator, plan);
+    all.emplace_back(price, std::move(plan));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first.better_than(b.first); });
+  plans.clear();
+  constexpr double hopeless = 1.15;
+  for (auto& [price, plan] : all) {
+    const bool late =
+        price.overcommit != all[0].first.overcommit || price.step > hopeless * all[0].first.step;
+    if (plans.empty() || !late) plans.push_back(std::move(plan));
+  }
+}
+
 }  // namespace
 
 Plan plan_tensor(const StrategyInput& input) {
@@ -200,11 +120,12 @@ Plan plan_tensor(const StrategyInput& input) {
     expect_whole_micro_batches(input.batch, *input.micro_batches, "tensor");
   }
   expect_interleavable(input, input.pipeline_parallel, "--vp");
+  expect_experts(input);
   Arranging arranging(input);
   lowering::Estimator estimator(input.step());
   const std::vector<Estimated> candidates =
       most_promising(input, arranging, estimator,
-                     arranged(input, arranging, all_degrees(input, devices), devices));
+                     arranged(input, arranging, tensor::all_degrees(input, devices), devices));
   constexpr std::size_t finalists = 8, refined = 16;
   constexpr double hopeless = 2;              // times the fastest estimate
   constexpr std::size_t most_work = 400'000;  // layers x micro-batches that are simulated
@@ -224,7 +145,10 @@ Plan plan_tensor(const StrategyInput& input) {
     };
     Plan plan = move_borders(input, estimator, {one.arrangement.cut.first, one.plan}, make).plan;
     const ParallelDegrees& degrees = one.arrangement.degrees;
-    plan.notes.push_back(note_of(degrees));
+    plan.notes.push_back(tensor::note_of(degrees));
+    if (std::string note = arranging.note_on_cut(one.arrangement); !note.empty()) {
+      plan.notes.push_back(std::move(note));
+    }
     note_sequence_parallel(input, plan);
     const auto idle = std::count(one.arrangement.shares.begin(), one.arrangement.shares.end(), 0);
     if (idle > 0) {
@@ -246,6 +170,7 @@ Plan plan_tensor(const StrategyInput& input) {
   for (auto& [step, plan] : moved) {
     if (plans.size() < finalists) plans.push_back(std::move(plan));
   }
+  if (!degrees_given(input) && has_mixed_stages(input)) add_mixed(input, estimator, plans);
   return std::move(plans[best_by_simulation(input, plans)]);
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "topologies/builder.hpp"
+#include "topologies/cluster_keys.hpp"
 #include "topologies/device_types.hpp"
 #include "topologies/document.hpp"
 #include "topologies/generator.hpp"
@@ -18,15 +19,11 @@ namespace parsim::topologies {
 
 namespace {
 
-constexpr std::int64_t most_cables = 1024;
-
 class FileReader {
  public:
   FileReader(const Value& root, std::string file)
       : file_(std::move(file)),
-        top_(root, file_, "",
-             {"name", "summary", "generator", "device_types", "nodes", "switches", "links",
-              "overrides"}),
+        top_(root, file_, "", cluster_keys()),
         types_(device_models()),
         builder_(base()) {}
 
@@ -170,13 +167,11 @@ class FileReader {
   }
 
   void read_link(const Value& entry, const std::string& path, const PortNames& scope) {
-    const Fields fields(entry, file_, path,
-                        {"a", "b", "pairs", "rate", "effective_rate", "kind", "latency", "count",
-                         "label", "source"});
+    const Fields fields(entry, file_, path, link_keys());
     const std::vector<Ends> ends = ends_of(fields, path, scope);
     const LinkRate cable_rate = link_rate(fields);
     const Seconds cable_latency = latency(fields);
-    const std::int64_t cables = fields.integer_or("count", 1, 1, most_cables);
+    const std::int64_t cables = fields.integer_or("count", 1);
     const std::int32_t source = provenance(fields);
     const std::string where = fmt::format("{}:{}:{}", file_, entry.line, path);
     for (const auto& [from, to] : ends) {
@@ -201,19 +196,18 @@ class FileReader {
   }
 
   Fields device_fields(const Value& entry) const {
-    return {entry, file_, "nodes.devices", {"name", "model", "count", "memory"}};
+    return {entry, file_, "nodes.devices", node_device_keys()};
   }
 
   void read_nodes(const Value& entry) {
-    const Fields fields(entry, file_, "nodes",
-                        {"name", "count", "import", "model", "devices", "switches", "links"});
+    const Fields fields(entry, file_, "nodes", node_keys());
     const std::string name = fields.text("name");
     const bool several = fields.find("count") != nullptr;
-    const std::int64_t count = fields.integer_or("count", 1, 1, most_devices);
+    const std::int64_t count = fields.integer_or("count", 1);
     // Before any of them is built.
     std::int64_t each = 0;
     for (const Value& device : fields.list("devices")) {
-      each += device_fields(device).integer_or("count", 1, 1, most_devices);
+      each += device_fields(device).integer_or("count", 1);
     }
     const std::optional<Cluster> imported = import_of(fields);
     if (imported) each += static_cast<std::int64_t>(imported->devices.size());
@@ -320,7 +314,7 @@ class FileReader {
       std::optional<Bytes> memory;
       if (const auto text = device.maybe_text("memory")) memory = memory_of(*text, device);
       const auto own_name = device.maybe_text("name");
-      const std::int64_t count = device.integer_or("count", 1, 1, most_devices);
+      const std::int64_t count = device.integer_or("count", 1);
       std::int64_t& number = model.kind == DeviceKind::gpu ? gpus : cpus;
       for (std::int64_t i = 0; i < count; ++i) {
         std::string name;
@@ -344,9 +338,7 @@ class FileReader {
   }
 
   void read_override(const Value& entry) {
-    const Fields fields(
-        entry, file_, "overrides",
-        {"devices", "links", "model", "memory", "rate", "latency", "label", "source"});
+    const Fields fields(entry, file_, "overrides", override_keys());
     const bool of_devices = fields.find("devices") != nullptr;
     if (of_devices == (fields.find("links") != nullptr)) {
       throw InputError(fmt::format("{}:{}:overrides", file_, entry.line),

@@ -3,25 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "topologies/cluster_keys.hpp"
 #include "topologies/embedded.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
 
 namespace {
-
-/// `before`, then a key for the peak of each precision, then `after`.
-std::vector<std::string_view> with_precisions(std::vector<std::string_view> before,
-                                              std::initializer_list<std::string_view> after) {
-  constexpr auto precisions = spellings_of<Precision>();
-  before.insert(before.end(), precisions.begin(), precisions.end());
-  before.insert(before.end(), after);
-  return before;
-}
 
 /// "data sheet: P100 white paper" of `sources.memory`.
 Provenance read_source(const std::string& key, const std::string& text, const std::string& where) {
@@ -44,10 +35,8 @@ std::vector<Provenance> read_provenance(const Fields& fields, const DeviceModel&
     found = base.provenance;
   }
   if (const Value* each = fields.find("sources")) {
-    const std::vector<std::string_view> keys =
-        with_precisions({"multiprocessors"}, {"memory", "memory_rate"});
-    const Fields sources(*each, fields.file(), "device_types.sources", keys);
-    for (const std::string_view key : keys) {
+    const Fields sources(*each, fields.file(), "device_types.sources", number_source_keys());
+    for (const std::string_view key : number_source_keys().names()) {
       const auto text = sources.maybe_text(key);
       if (text) found.push_back(read_source(std::string(key), *text, sources.where(key)));
     }
@@ -76,6 +65,13 @@ const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::str
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const DeviceModel& model) { return model.name == name; });
   if (found != known.end()) return *found;
+  for (const std::string_view other : {"tpu", "gaudi", "hpu", "apple"}) {
+    if (!name.starts_with(other)) continue;
+    throw InputError(where, fmt::format("'{}', and parsim has no model of such kernels", name),
+                     "accepted: GPUs of 'parsim list devices'; to add a device, describe its rates "
+                     "as [[device_types]] of a cluster file, and its kernels are priced like those "
+                     "of the most similar GPU");
+  }
   std::vector<std::string> names;
   for (const DeviceModel& model : known) names.push_back(model.name);
   throw InputError(where, fmt::format("unknown device '{}'", name),
@@ -84,9 +80,7 @@ const DeviceModel& find_device_type(std::span<const DeviceModel> known, std::str
 
 DeviceModel read_device_type(const Value& entry, const std::string& file,
                              std::span<const DeviceModel> known) {
-  const Fields fields(entry, file, "device_types",
-                      with_precisions({"name", "base", "kind", "architecture", "multiprocessors"},
-                                      {"memory", "memory_rate", "label", "source", "sources"}));
+  const Fields fields(entry, file, "device_types", device_type_keys());
   DeviceModel model;
   const auto base = fields.maybe_text("base");
   if (base) model = find_device_type(known, *base, fields.where("base"));
@@ -100,9 +94,9 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
     model.kind = *kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
   }
   model.architecture = fields.text_or("architecture", model.architecture);
-  constexpr std::int64_t most_multiprocessors = 1'000'000;
-  model.multiprocessors = static_cast<std::int32_t>(fields.integer_or(
-      "multiprocessors", model.multiprocessors, base ? 0 : 1, most_multiprocessors));
+  model.multiprocessors = static_cast<std::int32_t>(
+      fields.integer_or("multiprocessors", model.multiprocessors,
+                        {base ? 0 : 1, device_type_keys().limits("multiprocessors").most}));
   // fp32 comes first, because the others are emulated at its rate unless given.
   constexpr auto precisions = spellings_of<Precision>();
   for (std::size_t i = 0; i < precisions.size(); ++i) {
@@ -129,7 +123,7 @@ const std::vector<DeviceModel>& device_models() {
     const std::string name(file.path);
     const Value document = parse_toml(file.text, name);
     std::vector<DeviceModel> models;
-    for (const Value& entry : Fields(document, name, "", {"device_types"}).list("device_types")) {
+    for (const Value& entry : Fields(document, name, "", cluster_keys()).list("device_types")) {
       models.push_back(read_device_type(entry, name, models));
     }
     return models;

@@ -14,6 +14,8 @@ std::string Value::described() const {
       return fmt::format("the string '{}'", text);
     case Kind::integer:
       return fmt::format("the number {}", integer);
+    case Kind::boolean:
+      return "a boolean";
     case Kind::other:
       return text;
     case Kind::list:
@@ -24,9 +26,9 @@ std::string Value::described() const {
   return {};
 }
 
-Fields::Fields(const Value& table, std::string file, std::string path,
-               const std::vector<std::string_view>& known)
-    : table_(table), file_(std::move(file)), path_(std::move(path)) {
+Fields::Fields(const Value& table, std::string file, std::string path, const Keys& keys)
+    : table_(table), file_(std::move(file)), path_(std::move(path)), keys_(&keys) {
+  const Names known = keys.names();
   if (table.kind != Value::Kind::table) {
     throw InputError(fmt::format("{}:{}:{}", file_, table.line, path_),
                      fmt::format("expected a table, found {}", table.described()),
@@ -71,8 +73,9 @@ std::string Fields::text_or(std::string_view key, std::string_view fallback) con
   return maybe_text(key).value_or(std::string(fallback));
 }
 
-std::int64_t Fields::integer_or(std::string_view key, std::int64_t fallback, std::int64_t least,
-                                std::int64_t most) const {
+std::int64_t Fields::integer_or(std::string_view key, std::int64_t fallback,
+                                json::Limits limits) const {
+  const auto [least, most] = limits;
   const Value* value = find(key);
   if (value == nullptr) return fallback;
   const std::string accepted = fmt::format("accepted: a whole number from {} to {}", least, most);

@@ -15,7 +15,8 @@ Value convert(const json::Node& node) {
       value.text = "null";
       break;
     case json::Kind::boolean:
-      value.text = "a boolean";
+      value.kind = Value::Kind::boolean;
+      value.integer = node.boolean() ? 1 : 0;
       break;
     case json::Kind::number:
       value.text = "a bare number";

@@ -13,8 +13,6 @@ namespace {
 
 std::string described(toml::node_type type) {
   switch (type) {
-    case toml::node_type::boolean:
-      return "a boolean";
     case toml::node_type::floating_point:
       return "a bare number";
     default:
@@ -32,6 +30,9 @@ Value convert(const toml::node& node) {
   } else if (const auto* integer = node.as_integer()) {
     value.kind = Value::Kind::integer;
     value.integer = integer->get();
+  } else if (const auto* boolean = node.as_boolean()) {
+    value.kind = Value::Kind::boolean;
+    value.integer = boolean->get() ? 1 : 0;
   } else if (const auto* list = node.as_array()) {
     value.kind = Value::Kind::list;
     for (const toml::node& item : *list) value.items.push_back(convert(item));

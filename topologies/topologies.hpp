@@ -25,6 +25,9 @@ struct ClusterEntry {
 [[nodiscard]] Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
                                    std::vector<std::string>* notes = nullptr);
 
+/// The JSON Schema of cluster files.
+[[nodiscard]] std::string cluster_schema();
+
 /// The cluster as a platform file of SimGrid, with routes between all devices, which
 /// load_cluster() reads back as the same cluster. Throws InputError with `where` for more devices
 /// than such a file can sensibly hold (1024).

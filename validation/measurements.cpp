@@ -245,7 +245,7 @@ bool begins_with_name(AliasKind kind, std::string_view text, std::string_view na
 }
 
 std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
-                                         std::string_view hint) {
+                                         std::string_view hint, std::string_view at_least) {
   static const std::vector<Alias> tables[] = {read_aliases("networks"), read_aliases("devices"),
                                               read_aliases("clusters")};
   const std::string hints = letters_and_digits(hint);
@@ -259,7 +259,9 @@ std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
       best = &alias;
     }
   }
-  if (best == nullptr) return std::nullopt;
+  if (best == nullptr || best->plain.size() < letters_and_digits(at_least).size()) {
+    return std::nullopt;
+  }
   return best->to;
 }
 

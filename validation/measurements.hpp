@@ -47,7 +47,10 @@ enum class AliasKind : std::uint8_t { network, device, cluster };
 [[nodiscard]] bool begins_with_name(AliasKind kind, std::string_view text, std::string_view name);
 /// Nothing if the table has no alias. An alias matches texts that begin with it; the longest wins.
 /// An alias may require words in `hint`, the rest of the row.
+///
+/// at_least   an alias of fewer letters and digits than this name does not count
 [[nodiscard]] std::optional<std::string> resolve_alias(AliasKind kind, std::string_view text,
-                                                       std::string_view hint = {});
+                                                       std::string_view hint = {},
+                                                       std::string_view at_least = {});
 
 }  // namespace parsim::validation

@@ -125,10 +125,6 @@ std::vector<const Claim*> useful(const std::vector<Claim>& claims,
 
 bool crosses_machines(const Claim& claim) { return count_column(claim, "nodes", 1) > 1; }
 
-double measured_seconds(const Claim& claim, const Training& training) {
-  return claim.unit == "ms" ? 1e-3 * claim.expected : training.samples() / claim.expected;
-}
-
 double devices_in(const Claim& claim) {
   return static_cast<double>(count_column(claim, "n_gpus", 1));
 }
@@ -136,15 +132,16 @@ double devices_in(const Claim& claim) {
 }  // namespace
 
 PublishedPredictor::PublishedPredictor(const std::vector<Claim>& claims,
-                                       const std::vector<Claim>& others, bool from_scratch) {
-  if (from_scratch) return;
+                                       const std::vector<Claim>& others, bool from_scratch,
+                                       const std::vector<Claim>& own) {
   std::set<std::string> keys;
   for (const Claim& claim : claims) {
     if (split_of(claim) == Split::calibrate) continue;
-    const std::vector<std::string> own = keys_of(claim);
-    keys.insert(own.begin(), own.end());
+    const std::vector<std::string> of_row = keys_of(claim);
+    keys.insert(of_row.begin(), of_row.end());
   }
-  for (const std::vector<Claim>* source : {&claims, &others}) {
+  for (const std::vector<Claim>* source : {&own, &claims, &others}) {
+    if (from_scratch && source != &own) break;
     const std::vector<const Claim*> rows = useful(*source, keys);
     Fits& fits = sources_.emplace_back();
     fit_kernels(rows, fits);
@@ -233,7 +230,7 @@ void PublishedPredictor::fit_kernels(const std::vector<const Claim*>& claims, Fi
       }
       if (claim->quantity == "throughput") {
         const Training training(*claim);
-        const double seconds = measured_seconds(*claim, training);
+        const double seconds = training.measured(*claim);
         fit.factor = fitted_factor(training, seconds);
         fit.kernel_share = kernel_share(training, {});
         fit.one_device = training.samples() / seconds / devices_in(*claim);
@@ -269,7 +266,7 @@ void PublishedPredictor::fit_across(const std::vector<const Claim*>& rows, Fits&
     } catch (const InputError&) {
       continue;
     }
-    steps.push_back({trainings.back().get(), measured_seconds(*claim, *trainings.back())});
+    steps.push_back({trainings.back().get(), trainings.back()->measured(*claim)});
     expressible.push_back(claim);
   }
   if (steps.empty()) return;
@@ -375,6 +372,7 @@ Prediction PublishedPredictor::collective_time(const Claim& claim) const {
   }
   if (column(claim, uncalibrated) == bare) options.terms = {Seconds{0}, Seconds{0}, {}};
   Prediction prediction{run.simulated(options) * 1e6, run.naive() * 1e6, {}, std::move(rows)};
+  prediction.parts = run.parts(options, *prediction.value * 1e-6);
   if (!prediction.calibrated_by.empty()) {
     prediction.from_scratch = run.simulated(library_options(claim)) * 1e6;
   }
@@ -387,13 +385,15 @@ Prediction PublishedPredictor::step_time(const Claim& claim) const {
   }
   const SingleStep step = single_step(claim);
   const Found calibrated = found(claim);
-  if (calibrated.fits.empty()) return {(step.others + step.squares) * 1e3, std::nullopt, {}};
+  const double factor = factor_of(calibrated.fits);
+  Prediction prediction{(step.others + factor * step.squares) * 1e3, std::nullopt, {}};
+  prediction.parts = step.parts(factor);
+  if (calibrated.fits.empty()) return prediction;
   std::vector<double> rates;
   for (const Fit& fit : calibrated.fits) rates.push_back(fit.one_device);
-  return {(step.others + factor_of(calibrated.fits) * step.squares) * 1e3,
-          step.flops / median(rates),
-          {},
-          calibrated.rows()};
+  prediction.baseline = step.flops / median(rates);
+  prediction.calibrated_by = calibrated.rows();
+  return prediction;
 }
 
 }  // namespace parsim::validation

@@ -34,8 +34,10 @@ class PublishedPredictor {
  public:
   /// others         rows that calibrate what `claims` has no row for, such as the built-in ones
   /// from_scratch   neither fits anything
+  /// own            rows that come before both, also from scratch
   explicit PublishedPredictor(const std::vector<Claim>& claims,
-                              const std::vector<Claim>& others = {}, bool from_scratch = false);
+                              const std::vector<Claim>& others = {}, bool from_scratch = false,
+                              const std::vector<Claim>& own = {});
 
   /// The value and the naive prediction, or the reason why there is none. Of a run that failed for
   /// lack of memory only the memory.

@@ -1,7 +1,16 @@
 #include "validation/published_calibration.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
+
+#include "core/errors.hpp"
+#include "experiment/attention.hpp"
+#include "networks/networks.hpp"
+#include "validation/published_machines.hpp"
 
 namespace parsim::validation {
 
@@ -62,6 +71,75 @@ StepTerms fitted_step_terms(std::span<const MeasuredStep> steps, std::optional<d
     if (std::abs(dx) + std::abs(dy) < 1e-4) break;
   }
   return terms;
+}
+
+namespace {
+
+experiment::FittedStep described(const Claim& claim) {
+  experiment::FittedStep step;
+  step.set = claim.set;
+  step.name = claim.name;
+  step.machine = column(claim, "machine");
+  step.gpu = column(claim, "gpu");
+  step.device = device_of(claim);
+  step.precision = precision_of(claim);
+  const Network network = networks::load_network(network_of(claim), {}, claim.set);
+  step.network = network.name;
+  step.attends = experiment::attention_of(network).has_value();
+  return step;
+}
+
+}  // namespace
+
+std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows) {
+  std::vector<experiment::FittedStep> fitted;
+  std::map<std::string, std::vector<std::size_t>> across;
+  std::vector<std::unique_ptr<Training>> trainings(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Claim& claim = rows[i];
+    if (claim.quantity == "collective-time" || !claim.ran) {
+      throw InputError(location_of(claim, "value"),
+                       claim.ran ? "a collective" : "a run that did not end",
+                       "accepted: measured training steps");
+    }
+    experiment::FittedStep& step = fitted.emplace_back(described(claim));
+    if (claim.quantity == "step-time") {
+      const SingleStep single = single_step(claim);
+      step.kernels = claim.expected * 1e-3 / (single.others + single.squares);
+      continue;
+    }
+    trainings[i] = std::make_unique<Training>(claim);
+    if (count_column(claim, "nodes", 1) > 1) {
+      across[fmt::format("{}|{}|{}|{}", step.device, step.network, to_text(step.precision),
+                         column(claim, "framework"))]
+          .push_back(i);
+    } else {
+      step.kernels = fitted_factor(*trainings[i], trainings[i]->measured(claim));
+    }
+  }
+  for (const auto& [key, members] : across) {
+    const experiment::FittedStep& first = fitted[members.front()];
+    std::vector<double> factors;  // of rows on one machine
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const bool alone = count_column(rows[i], "nodes", 1) == 1;
+      const experiment::FittedStep& other = fitted[i];
+      if (alone && other.device == first.device && other.precision == first.precision &&
+          other.network == first.network) {
+        factors.push_back(other.kernels);
+      }
+    }
+    std::vector<MeasuredStep> steps;
+    for (const std::size_t i : members) {
+      steps.push_back({trainings[i].get(), trainings[i]->measured(rows[i])});
+    }
+    const StepTerms terms = fitted_step_terms(
+        steps, factors.empty() ? std::nullopt : std::optional(median(std::move(factors))));
+    for (const std::size_t i : members) {
+      fitted[i].kernels = terms.kernels;
+      fitted[i].links = terms.links;
+    }
+  }
+  return fitted;
 }
 
 }  // namespace parsim::validation

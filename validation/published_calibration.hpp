@@ -4,7 +4,9 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "experiment/calibration.hpp"
 #include "validation/published_training.hpp"
 
 namespace parsim::validation {
@@ -40,5 +42,12 @@ struct MeasuredStep {
 /// kernels   if already fitted by a row that hardly communicates; then only the links are fitted
 [[nodiscard]] StepTerms fitted_step_terms(std::span<const MeasuredStep> steps,
                                           std::optional<double> kernels);
+
+/// What each measured step fits, for runs of the user's own (experiment/calibration.hpp), in the
+/// order of the rows. Rows on one machine fit the kernels of their card; rows across machines of
+/// one card, network, precision and framework fit the links together, and the kernels, too, if no
+/// row on one machine has them. Throws InputError for a row that cannot be predicted, is no step
+/// or did not run.
+[[nodiscard]] std::vector<experiment::FittedStep> fitted_steps(const std::vector<Claim>& rows);
 
 }  // namespace parsim::validation

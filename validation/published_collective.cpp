@@ -100,6 +100,21 @@ double PublishedCollective::simulated(const sim::SimOptions& options) const {
   return makespan(executor->run(experiment::collective_dag(kind_, devices_, size_))).count();
 }
 
+experiment::StepParts PublishedCollective::parts(const sim::SimOptions& options,
+                                                 double seconds) const {
+  PublishedCollective empty = *this;
+  empty.size_ = {static_cast<std::int64_t>(4 * devices_.size())};
+  const double launch = std::min(1.0, empty.estimated(options) / seconds);
+  const NodeId machine = cluster_[devices_.front()].node;
+  const bool one = std::all_of(devices_.begin(), devices_.end(),
+                               [&](DeviceId gpu) { return cluster_[gpu].node == machine; });
+  experiment::StepParts parts{};
+  parts[static_cast<std::size_t>(one ? experiment::CostClass::inside
+                                     : experiment::CostClass::between)] = 1 - launch;
+  parts[static_cast<std::size_t>(experiment::CostClass::launches)] = launch;
+  return parts;
+}
+
 sim::LibraryTerms fitted_terms(const std::vector<TermPoint>& points) {
   double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
   for (const TermPoint& point : points) {

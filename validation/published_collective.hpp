@@ -5,6 +5,7 @@
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
+#include "experiment/step_parts.hpp"
 #include "sim/sim.hpp"
 #include "validation/validation.hpp"
 
@@ -28,6 +29,9 @@ class PublishedCollective {
   /// Bytes over links, without the latency of library and network.
   [[nodiscard]] double naive() const;
   [[nodiscard]] double simulated(const sim::SimOptions& options) const;
+  /// What a time of so many seconds is made of: the launch, the rest of class `between` if its
+  /// devices are on several machines, else of class `inside`.
+  [[nodiscard]] experiment::StepParts parts(const sim::SimOptions& options, double seconds) const;
 
  private:
   CollectiveKind kind_;

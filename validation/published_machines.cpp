@@ -56,7 +56,8 @@ std::string resolved(AliasKind kind, const Claim& claim, std::string_view key,
     if (longer && begins_with_name(kind, own, entry.name)) best = entry.name;
   }
   const std::string hint = fmt::format("{} {}", column(claim, "framework"), claim.source);
-  const std::optional<std::string> alias = resolve_alias(kind, own, hint);
+  // "H100 NVL" is our h100-nvl, not the H100 of the aliases.
+  const std::optional<std::string> alias = resolve_alias(kind, own, hint, best);
   if (alias && (best.empty() || plain(best) != plain(own))) return *alias;
   if (!best.empty()) return best;
   std::vector<std::string> names;
@@ -233,6 +234,14 @@ std::int64_t count_column(const Claim& claim, std::string_view name, std::int64_
                       : parse_whole(text, location_of(claim, name), 1, std::int64_t{1} << 50);
 }
 
+std::string system_of(const Claim& claim) {
+  std::vector<std::string> words;
+  for (const std::string_view name : {"machine", "gpu", "framework"}) {
+    if (std::string text = column(claim, name); !text.empty()) words.push_back(std::move(text));
+  }
+  return join(words);
+}
+
 std::string network_of(const Claim& claim) {
   if (std::string call = column(claim, "network"); !call.empty()) return call;
   return resolved(AliasKind::network, claim, "model", networks::all());
@@ -296,19 +305,6 @@ Cluster cluster_of(const Claim& claim) {
     return cluster;
   }
   leave_system_out(cluster, column(claim, "machine"));
-  return cluster;
-}
-
-Cluster with_links_between_machines(Cluster cluster, double part) {
-  const auto node_of = [&](const Port& port) {
-    const auto index = static_cast<std::size_t>(port.index);
-    return port.kind == Port::Kind::device ? cluster.devices[index].node
-                                           : cluster.switches[index].node;
-  };
-  for (Link& link : cluster.links) {
-    const NodeId a = node_of(link.a), b = node_of(link.b);
-    if (a != b || !a.valid()) link.rate = BytesPerSecond{link.rate.value * part};
-  }
   return cluster;
 }
 

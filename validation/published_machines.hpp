@@ -27,8 +27,10 @@ namespace parsim::validation {
 /// Links carry what systems other than the row's machine say of their kinds; in a `bare` row, their
 /// data sheet's rate.
 [[nodiscard]] Cluster cluster_of(const Claim& claim);
-/// The cluster with links between machines at the share `part` of their rate.
-[[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);
+
+/// The system of a row: its machine, card and framework, as far as it names them. What is left out
+/// when a row's interval is judged.
+[[nodiscard]] std::string system_of(const Claim& claim);
 
 /// Location of a column for errors: set:line:column.
 [[nodiscard]] std::string location_of(const Claim& claim, std::string_view key);

@@ -76,6 +76,22 @@ std::int32_t small_column(const Claim& claim, std::string_view name) {
   throw InputError(location_of(claim, name), fmt::format("{}", number), "accepted: less");
 }
 
+/// Column `pipeline_sends`; without it blocking under DeepSpeed's pipeline engine and Megatron-LM's
+/// 1F1B, which wait for a message's end before they compute on: send of
+/// deepspeed/runtime/pipe/p2p.py, which refuses async_op; _communicate of
+/// megatron/core/pipeline_parallel/p2p_communication.py with wait_on_reqs and batch_p2p_sync,
+/// except for model chunks, whose sends --overlap-p2p-communication, a default there, lets overlap.
+strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
+  const std::string text = column(claim, "pipeline_sends");
+  if (!text.empty()) {
+    return experiment::parse_spelling<strategies::PipelineSends>(
+        text, location_of(claim, "pipeline_sends"));
+  }
+  const bool waits = column_contains(claim, "framework", "DeepSpeed") ||
+                     (column_contains(claim, "framework", "Megatron") && chunks == 1);
+  return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
+}
+
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
   const std::int64_t theirs = count_column(claim, name, ours);
   if (theirs == ours) return;
@@ -93,6 +109,7 @@ Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
   input.tensor_parallel = layout.tensor;
   input.pipeline_parallel = layout.pipeline;
   input.virtual_pipeline = layout.chunks;
+  input.pipeline_sends = sends_of(claim, layout.chunks);
   strategies::expect_interleavable(input, layout.pipeline, location_of(claim, "vp"));
   const auto first = first_layers(claim, input.network, layout.pipeline * layout.chunks);
   if (!first) return strategies::plan_tensor(input);
@@ -108,6 +125,7 @@ Plan plan_of_file(const Claim& claim, strategies::StrategyInput& input) {
       experiment::read_layout(experiment::read_file(path, location_of(claim, "layout_file")), path,
                               input.network, input.cluster);
   input.micro_batches = small_column(claim, "grad_accum");
+  input.pipeline_sends = sends_of(claim, file.layout.chunks);
   experiment::take_decisions(file, input);
   input.batch = count_column(claim, "global_batch",
                              file.samples.value_or(1) * input.micro_batches.value_or(1));

@@ -24,6 +24,15 @@ bool is_square_convolution(const LayerKind& kind) {
 
 }  // namespace
 
+experiment::StepParts SingleStep::parts(double factor) const {
+  experiment::StepParts shares{};
+  const double all = others + factor * squares;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    shares[i] = (others_by_class[i] + factor * squares_by_class[i]) / all;
+  }
+  return shares;
+}
+
 SingleStep single_step(const Claim& claim) {
   const std::string name = network_of(claim);
   const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
@@ -41,7 +50,10 @@ SingleStep single_step(const Claim& claim) {
     if (dag.kind(id) != OpKind::compute) continue;
     const LayerId layer = dag.work(std::get<Compute>(dag.op(id)).work).layer;
     const double time = device_time(dag, id, *cost).time.count();
-    (is_square_convolution(network[layer].kind) ? sum.squares : sum.others) += time;
+    const bool square = is_square_convolution(network[layer].kind);
+    (square ? sum.squares : sum.others) += time;
+    (square ? sum.squares_by_class : sum.others_by_class)[static_cast<std::size_t>(
+        experiment::class_of_kernel(dag, id, *cost))] += time;
   }
   sum.flops = forward_flops_per_sample(network).value * static_cast<double>(input.batch);
   return sum;

@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
+#include "experiment/calibration.hpp"
 #include "experiment/files.hpp"
 #include "experiment/layer_times.hpp"
 #include "experiment/options.hpp"
@@ -78,6 +79,12 @@ std::optional<sim::NcclVersion> nccl_version_of(const Claim& claim) {
                                         location_of(claim, "nccl_version"));
 }
 
+sim::SimOptions step_options(const Claim& claim) {
+  sim::SimOptions options = default_nccl_options(claim);
+  options.fusion = fusion_of(claim);
+  return options;
+}
+
 }  // namespace
 
 sim::SimOptions default_nccl_options(const Claim& claim) {
@@ -109,9 +116,20 @@ Precision reduce_precision_of(const Claim& claim) {
   return experiment::parse_word(text, location_of(claim, "reduce_precision"), words);
 }
 
+sim::Fusion fusion_of(const Claim& claim) {
+  const std::string text = column(claim, "fusion");
+  if (!text.empty()) {
+    return experiment::parse_spelling<sim::Fusion>(text, location_of(claim, "fusion"));
+  }
+  if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
+  const bool compiled = column_contains(claim, "framework", "compile") ||
+                        column_contains(claim, "framework", "torchtitan");
+  return compiled ? sim::Fusion::compiled : sim::Fusion::none;
+}
+
 Training::Training(const Claim& claim)
     : cluster_(training_cluster(claim)),
-      options_(default_nccl_options(claim)),
+      options_(step_options(claim)),
       tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
   const std::string name = network_of(claim);
@@ -157,7 +175,7 @@ double Training::simulated(double kernels, double links, experiment::StepParts* 
     return makespan(timeline).count();
   };
   if (links == 1) return time(cluster_, *tiles_);
-  const Cluster changed = with_links_between_machines(cluster_, links);
+  const Cluster changed = experiment::with_links_between_machines(cluster_, links);
   return time(changed, *sim::make_tile_costs(changed, options_));
 }
 

@@ -15,6 +15,9 @@ namespace parsim::validation {
 
 /// Options of NCCL in the version of the row's `nccl_version`, with the default terms of its costs.
 [[nodiscard]] sim::SimOptions default_nccl_options(const Claim& claim);
+/// Column `fusion`; without it megatron for Megatron-LM and what is built on it, compiled for
+/// torchtitan and frameworks whose name says so, else none.
+[[nodiscard]] sim::Fusion fusion_of(const Claim& claim);
 
 /// Of the row's column `precision`; FP32 if it is empty. Throws InputError for an unknown one.
 [[nodiscard]] Precision precision_of(const Claim& claim);
@@ -55,6 +58,10 @@ class Training {
   /// Of the device with the highest share of memory used, with the default headroom.
   [[nodiscard]] const PeakMemory& memory() const { return memory_; }
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
+  /// Seconds of a step of the row.
+  [[nodiscard]] double measured(const Claim& claim) const {
+    return claim.unit == "ms" ? 1e-3 * claim.expected : samples() / claim.expected;
+  }
 
  private:
   /// `parts` may be null.
@@ -90,6 +97,11 @@ struct SingleStep {
       0;  ///< seconds in 3x3 convolutions of stride 1, which Winograd's method speeds up
   double others = 0;  ///< seconds in other kernels
   double flops = 0;   ///< forward
+  /// The same seconds by class.
+  experiment::StepParts squares_by_class{}, others_by_class{};
+
+  /// Shares of the step whose squares take `factor` times as long.
+  [[nodiscard]] experiment::StepParts parts(double factor) const;
 };
 /// Throws InputError for a row that cannot be expressed.
 [[nodiscard]] SingleStep single_step(const Claim& claim);

@@ -109,6 +109,11 @@ std::optional<double> ValidationRow::peak_memory_error() const {
   return (*peak_memory_gib - *gib) / *gib;
 }
 
+std::optional<double> ValidationSet::skill() const {
+  if (!baseline_mean_error || *baseline_mean_error <= 0) return std::nullopt;
+  return 1 - mean_error / *baseline_mean_error;
+}
+
 double median(std::vector<double> values) {
   ensure(!values.empty(), "a median needs values");
   std::sort(values.begin(), values.end());

@@ -93,7 +93,9 @@ struct ValidationSet {
   std::size_t rows = 0;
   double mean_error = 0, median_error = 0, max_error = 0;
   std::optional<double> baseline_mean_error;  ///< if every row has a baseline
-  std::optional<double> spearman;             ///< rank correlation; needs two different values
+  /// 1 - mean error / that of the baseline: 0 is as good as naive, below is worse.
+  [[nodiscard]] std::optional<double> skill() const;
+  std::optional<double> spearman;  ///< rank correlation; needs two different values
   /// Rows that can be predicted, scored or not, and all rows; set by the caller.
   std::size_t expressible = 0, all = 0;
   /// Calibrations of scored rows, each with its number of rows, in order of first use.

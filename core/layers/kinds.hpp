@@ -123,6 +123,23 @@ Region input_region(const Softmax& kind, Shapes in, const Shape& out, std::size_
                     const Part& part);
 std::vector<Dim> cuttable_dims(const Softmax& kind, Shapes in, const Shape& out);
 
+Shape output_shape(const ExpertDispatch& kind, Shapes in, std::string_view where);
+Region input_region(const ExpertDispatch& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
+
+Shape output_shape(const ExpertDense& kind, Shapes in, std::string_view where);
+Region input_region(const ExpertDense& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
+std::vector<Dim> cuttable_dims(const ExpertDense& kind, Shapes in, const Shape& out);
+std::vector<ParameterShape> parameter_shapes(const ExpertDense& kind, Shapes in);
+Region parameter_region(const ExpertDense& kind, Shapes in, const Shape& out, std::size_t parameter,
+                        const Part& part);
+Flops forward_flops(const ExpertDense& kind, Shapes in, const Shape& out, const Part& part);
+
+Shape output_shape(const ExpertCombine& kind, Shapes in, std::string_view where);
+Region input_region(const ExpertCombine& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
+
 Shape output_shape(const Loss& kind, Shapes in, std::string_view where);
 Region input_region(const Loss& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);

@@ -54,12 +54,12 @@ Communicators::~Communicators() {
 
 void Communicators::prepare(const CudaDevices& devices,
                             const std::vector<CommunicatorKey>& communicator_keys) {
-  Rendezvous* rendezvous = devices.rendezvous();
+  Processes* processes = devices.processes();
   std::vector<CommunicatorKey> fresh;
-  if (rendezvous != nullptr) fresh.push_back(all_ranks(devices));
+  if (processes != nullptr) fresh.push_back(all_ranks(devices));
   fresh.insert(fresh.end(), communicator_keys.begin(), communicator_keys.end());
   std::erase_if(fresh, [&](const CommunicatorKey& key) { return by_key_.contains(key); });
-  if (rendezvous == nullptr) {
+  if (processes == nullptr) {
     for (const CommunicatorKey& key : fresh) {
       ncclUniqueId id{};
       nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -79,17 +79,17 @@ void Communicators::prepare(const CudaDevices& devices,
   // Rank 0 makes up a name for every key, and the members of each meet under it, one key
   // after another: one order everywhere, which rules out a deadlock.
   std::string names;
-  for (std::size_t g = 0; rendezvous->launch().rank == 0 && g < fresh.size(); ++g) {
+  for (std::size_t g = 0; processes->rank() == 0 && g < fresh.size(); ++g) {
     ncclUniqueId id{};
     nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     names.append(reinterpret_cast<const char*>(&id), sizeof id);
   }
-  names = rendezvous->broadcast(names);
+  names = processes->broadcast(names);
   ensure(names.size() == fresh.size() * sizeof(ncclUniqueId), "every new communicator has an id");
   for (std::size_t g = 0; g < fresh.size(); ++g) {
     const std::vector<DeviceId>& group = fresh[g].group;
     std::vector<ncclComm*> members(group.size());
-    together(*rendezvous, [&] {
+    together(*processes, [&] {
       for (std::size_t m = 0; m < group.size(); ++m) {
         if (!devices.runs(group[m])) continue;
         ncclUniqueId id{};

@@ -143,21 +143,21 @@ CudaDevices::CudaDevices(const std::vector<int>& partition, const std::optional<
   }
 }
 
-CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Rendezvous& rendezvous)
-    : link_(link), rendezvous_(&rendezvous), communicators_(std::make_shared<Communicators>()) {
-  const Launch& launch = rendezvous.launch();
-  mine_ = DeviceId{launch.rank};
-  devices_.assign(static_cast<std::size_t>(launch.size), {-1, 0, nullptr});
+CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Processes& processes)
+    : link_(link), processes_(&processes), communicators_(std::make_shared<Communicators>()) {
+  mine_ = DeviceId{processes.rank()};
+  devices_.assign(static_cast<std::size_t>(processes.size()), {-1, 0, nullptr});
   Machine own;
   std::string identity;
   const bool may_share = std::getenv("NCCL_HOSTID") != nullptr || nccl_version() >= nccl_shares;
-  hw::together(rendezvous, [&] {
+  hw::together(processes, [&] {
     const int count = gpus_here();
+    const int local_rank = processes.local_rank();
     // Schedulers often show a process its own GPU only.
-    const int gpu = may_share ? launch.local_rank % count : count == 1 ? 0 : launch.local_rank;
+    const int gpu = may_share ? local_rank % count : count == 1 ? 0 : local_rank;
     if (gpu >= count) {
-      throw HardwareError(fmt::format("process {} (from 0) of a machine that has {} GPUs",
-                                      launch.local_rank, count));
+      throw HardwareError(
+          fmt::format("process {} (from 0) of a machine that has {} GPUs", local_rank, count));
     }
     devices_[mine_->index()] = {gpu, attribute(cudaDevAttrMultiProcessorCount, gpu), nullptr};
     make_current(devices_[mine_->index()]);
@@ -166,8 +166,8 @@ CudaDevices::CudaDevices(const std::optional<LinkThrottle>& link, Rendezvous& re
     cuda_check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
     identity.assign(properties.uuid.bytes, sizeof properties.uuid.bytes);
   });
-  share_gpus(rendezvous.all_gather(identity));
-  whole_ = whole_machine(rendezvous, own);
+  share_gpus(processes.all_gather(identity));
+  whole_ = whole_machine(processes, own);
   if (link_) throttle_links(*whole_, *link_);
 }
 

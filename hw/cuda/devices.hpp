@@ -30,9 +30,9 @@ class CudaDevices {
  public:
   /// Throws HardwareError with the reason if there is no driver, no GPU, or not such a partition.
   CudaDevices(const std::vector<int>& partition, const std::optional<LinkThrottle>& link);
-  /// One GPU, the device with this process's rank; the others are other processes'. `rendezvous`
+  /// One GPU, the device with this process's rank; the others are other processes'. `processes`
   /// must outlive this. Throws HardwareError if the machine has too few.
-  CudaDevices(const std::optional<LinkThrottle>& link, Rendezvous& rendezvous);
+  CudaDevices(const std::optional<LinkThrottle>& link, Processes& processes);
   ~CudaDevices();
   CudaDevices(const CudaDevices&) = delete;
   CudaDevices& operator=(const CudaDevices&) = delete;
@@ -47,7 +47,7 @@ class CudaDevices {
   [[nodiscard]] std::optional<DeviceId> mine() const { return mine_; }
   [[nodiscard]] bool runs(DeviceId device) const { return !mine_ || *mine_ == device; }
   /// The other processes; null if there are none.
-  [[nodiscard]] Rendezvous* rendezvous() const { return rendezvous_; }
+  [[nodiscard]] Processes* processes() const { return processes_; }
   [[nodiscard]] Communicators& communicators() const { return *communicators_; }
   /// Makes the device's GPU current and gives a stream on its multiprocessors.
   [[nodiscard]] StreamHandle make_stream(const LogicalDevice& device) const;
@@ -64,7 +64,7 @@ class CudaDevices {
   bool has_graphs_ = true;
   std::optional<LinkThrottle> link_;
   std::optional<DeviceId> mine_;
-  Rendezvous* rendezvous_ = nullptr;
+  Processes* processes_ = nullptr;
   std::optional<Machine> whole_;  ///< of all processes
   std::shared_ptr<Communicators> communicators_;
 };

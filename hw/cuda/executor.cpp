@@ -32,7 +32,7 @@ auto ask(const ExecDag& dag, const Question& question) {
 }  // namespace
 
 CudaExecutor::CudaExecutor(const std::vector<int>& partition,
-                           const std::optional<LinkThrottle>& link, Rendezvous* others)
+                           const std::optional<LinkThrottle>& link, Processes* others)
     : devices_(others == nullptr ? std::make_shared<CudaDevices>(partition, link)
                                  : std::make_shared<CudaDevices>(link, *others)) {
   hardware_.machine = devices_->machine();

@@ -152,8 +152,8 @@ std::unique_ptr<CudaStep<T>> first_step(const CudaDevices& devices, const ExecDa
                                         bool exact) {
   std::unique_ptr<CudaStep<T>> step;
   const auto make = [&] { step = std::make_unique<CudaStep<T>>(devices, dag, exact); };
-  if (devices.rendezvous() != nullptr) {
-    together(*devices.rendezvous(), make);
+  if (devices.processes() != nullptr) {
+    together(*devices.processes(), make);
     step->connect();
   } else {
     make();
@@ -169,7 +169,7 @@ std::vector<Timeline> traced(const CudaDevices& devices, CudaStep<T>& step, int 
   std::vector<Timeline> runs;
   static_cast<void>(step.with_events());
   for (int s = 0; s < steps; ++s) runs.push_back(step.with_events());
-  Rendezvous* others = devices.rendezvous();
+  Processes* others = devices.processes();
   return others == nullptr ? runs : whole_steps(*others, step.order(), runs);
 }
 
@@ -183,7 +183,7 @@ template <class T>
 Measurement CudaRuns<T>::step(const CudaDevices& devices, const ExecDag& dag, int steps) {
   const auto step = first_step<T>(devices, dag, false);
   std::vector<Seconds> times = step->timed([&] { step->issue_all(); }, steps, 1);
-  if (Rendezvous* others = devices.rendezvous()) times = slowest(*others, times);
+  if (Processes* others = devices.processes()) times = slowest(*others, times);
   return measurement_of(times, traced(devices, *step, std::max(5, steps / 3)));
 }
 
@@ -209,8 +209,8 @@ std::string CudaRuns<T>::check(const CudaDevices& devices, const ExecDag& dag) {
         }
         return values;
       });
-  if (devices.rendezvous() == nullptr) return worst;
-  for (const std::string& one : devices.rendezvous()->all_gather(worst)) {
+  if (devices.processes() == nullptr) return worst;
+  for (const std::string& one : devices.processes()->all_gather(worst)) {
     if (!one.empty()) return one;
   }
   return {};

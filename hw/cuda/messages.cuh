@@ -10,7 +10,6 @@
 #include "hw/cuda/engine.cuh"
 #include "hw/cuda/sums.cuh"
 #include "hw/dispatch.hpp"
-#include "hw/exchange.hpp"
 #include "hw/remote_slices.hpp"
 
 namespace parsim::hw {

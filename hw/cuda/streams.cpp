@@ -6,7 +6,7 @@
 
 #include "core/dag_traffic.hpp"
 #include "hw/cuda/communicators.hpp"
-#include "hw/rendezvous.hpp"
+#include "hw/processes.hpp"
 
 namespace parsim::hw {
 
@@ -101,10 +101,9 @@ std::unique_ptr<Graph> CudaStreams::captured(const std::function<void()>& work) 
   if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
   static_cast<void>(cudaGetLastError());
   auto whole = std::make_unique<Graph>(executable);
-  if (Rendezvous* rendezvous = devices_.rendezvous()) {
+  if (Processes* processes = devices_.processes()) {
     // Graphs in some and streams in others would be two kinds of measurement.
-    for (const std::string& one :
-         rendezvous->all_gather(executable == nullptr ? "none" : "graph")) {
+    for (const std::string& one : processes->all_gather(executable == nullptr ? "none" : "graph")) {
       if (one == "none") return std::make_unique<Graph>();
     }
   }
@@ -112,23 +111,23 @@ std::unique_ptr<Graph> CudaStreams::captured(const std::function<void()>& work) 
 }
 
 void CudaStreams::line_up() const {
-  if (devices_.rendezvous() == nullptr) return;
+  if (devices_.processes() == nullptr) return;
   make_current(0);
   devices_.communicators().line_up(devices_, streams_[0]);
 }
 
 void CudaStreams::synchronize() const {
-  Rendezvous* rendezvous = devices_.rendezvous();
-  if (rendezvous == nullptr) {
+  Processes* processes = devices_.processes();
+  if (processes == nullptr) {
     for (std::int32_t stream = 0; stream < count(); ++stream) {
       make_current(stream);
       cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
     return;
   }
-  // A kernel of NCCL waits for ever for a process that is gone.
+  // A kernel of NCCL that fails waits for ever. (If a process is gone MPI ends the others.)
   constexpr auto glance = std::chrono::microseconds(50);
-  const auto deadline = std::chrono::steady_clock::now() + rendezvous->timeout();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(30);
   for (cudaStream_t stream : streams_) {
     for (int glances = 1;; ++glances) {
       const cudaError_t state = cudaStreamQuery(stream);
@@ -138,7 +137,6 @@ void CudaStreams::synchronize() const {
         trouble = cuda_error_text(static_cast<int>(state));
       } else if (glances % 1000 == 0) {
         trouble = devices_.communicators().trouble();
-        if (trouble.empty() && rendezvous->peer_disconnected()) trouble = "another process left";
         if (std::chrono::steady_clock::now() > deadline) trouble = "nothing came for too long";
       }
       if (!trouble.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strategies/blocks.hpp"
 #include "strategies/plan_support.hpp"
 
 namespace parsim::strategies {
@@ -22,7 +23,11 @@ Cut* sample_cut(LayerPlan& layer) {
 }  // namespace
 
 Moves::Moves(const StrategyInput& input, std::span<const Plan> templates, std::uint64_t seed)
-    : input_(input), templates_(templates), readers_(consumers(input.network)), random_(seed) {}
+    : input_(input),
+      templates_(templates),
+      readers_(consumers(input.network)),
+      units_(units_of(input.network, input.granularity)),
+      random_(seed) {}
 
 bool Moves::propose(Plan& plan) {
   old_.clear();
@@ -50,6 +55,8 @@ void Moves::take_back(Plan& plan) {
 
 void Moves::set(Plan& plan, std::size_t layer, LayerPlan wanted, std::int32_t stage) {
   std::int32_t& now = plan.schedule.stage_of_layer[layer];
+  wanted.zero = plan.layers[layer].zero;  // memory options are the plan's own
+  wanted.recompute = plan.layers[layer].recompute;
   if (plan.layers[layer] == wanted && now == stage) return;
   old_.push_back({layer, std::move(plan.layers[layer]), now});
   plan.layers[layer] = std::move(wanted);
@@ -98,24 +105,29 @@ bool Moves::shift_samples(Plan& plan) {
 }
 
 bool Moves::move_border(Plan& plan) {
-  const std::size_t layer = random_.below(plan.layers.size());
+  const std::size_t layers = plan.layers.size(), layer = random_.below(layers);
+  const auto after = std::upper_bound(units_.begin(), units_.end(), layer);
+  const std::size_t begin = *(after - 1), end = after == units_.end() ? layers : *after;
   const std::vector<std::int32_t>& stage = plan.schedule.stage_of_layer;
   std::vector<std::size_t> neighbours;
-  for (const LayerId input : input_.network.layers[layer].inputs) {
-    if (stage[input.index()] != stage[layer]) neighbours.push_back(input.index());
-  }
-  for (const Consumer& reader : readers_[layer]) {
-    if (stage[reader.layer.index()] != stage[layer]) neighbours.push_back(reader.layer.index());
+  for (std::size_t l = begin; l < end; ++l) {
+    for (const LayerId input : input_.network.layers[l].inputs) {
+      if (stage[input.index()] != stage[l]) neighbours.push_back(input.index());
+    }
+    for (const Consumer& reader : readers_[l]) {
+      if (stage[reader.layer.index()] != stage[l]) neighbours.push_back(reader.layer.index());
+    }
   }
   if (neighbours.empty()) return false;
   const std::size_t neighbour = neighbours[random_.below(neighbours.size())];
-  const LayerPlan& wanted = plan.layers[neighbour];
+  const LayerPlan wanted = plan.layers[neighbour];
   // A cut by channel would have other sizes here.
   const bool fits = std::all_of(wanted.cuts.begin(), wanted.cuts.end(), [](const Cut& cut) {
     return cut.dim == Dim::sample || cut.dim == Dim::replica;
   });
   if (!fits) return false;
-  set(plan, layer, wanted, stage[neighbour]);
+  const std::int32_t to = stage[neighbour];
+  for (std::size_t l = begin; l < end; ++l) set(plan, l, wanted, to);
   return true;
 }
 

@@ -33,6 +33,7 @@ class Moves {
   const StrategyInput& input_;
   std::span<const Plan> templates_;
   std::vector<std::vector<Consumer>> readers_;
+  std::vector<std::size_t> units_;  ///< first layers at which stages may begin
   Random random_;
   struct Old {
     std::size_t layer = 0;

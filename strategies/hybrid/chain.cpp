@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "strategies/blocks.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/price.hpp"
 #include "strategies/shares.hpp"
@@ -88,6 +89,7 @@ Chain::Chain(const StrategyInput& input, const std::vector<DeviceId>& devices_)
     : devices(devices_),
       kinds(device_kinds(input.cluster, devices)),
       boundary_bytes(parsim::strategies::boundary_bytes(input.network, input.precision)),
+      units(units_of(input.network, input.granularity)),
       input_(&input),
       flow_(lowering::gradient_flow(input.network)) {
   const Network& network = input.network;
@@ -148,7 +150,7 @@ std::vector<std::size_t> equal_load(const Chain& chain, std::size_t parts, std::
     for (const std::size_t kind : chain.kinds) sum += times[kind][l].at(samples);
     until.push_back(until.back() + sum / static_cast<double>(chain.kinds.size()));
   }
-  return chain_split(std::vector(parts, until), chain.boundary_bytes, slack);
+  return chain_split(std::vector(parts, until), chain.boundary_bytes, slack, chain.units);
 }
 
 std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice, double slack) {
@@ -170,7 +172,7 @@ std::vector<std::size_t> fitted_load(const Chain& chain, const Choice& choice, d
       loads.push_back(loads.back() + slowest);
     }
   }
-  return chain_split(until, chain.boundary_bytes, slack);
+  return chain_split(until, chain.boundary_bytes, slack, chain.units);
 }
 
 Problem make_problem(const StrategyInput& input, const Chain& chain,
@@ -229,6 +231,7 @@ Plan make_plan(const StrategyInput& input, const std::vector<DeviceId>& devices,
   plan.schedule.micro_batches = choice.micro_batches;
   plan.schedule.rank_lists.clear();
   const std::size_t parts = choice.first.size(), replicas = choice.shares.size();
+  plan.schedule.split_backward = splits_backward(input.schedule, parts);
   std::map<DeviceId, std::set<std::int32_t>> parts_of;
   for (std::size_t i = 0; i < parts; ++i) {
     LayerPlan stage;

@@ -24,6 +24,7 @@ class Chain {
   std::vector<std::size_t> kinds;      ///< by device
   std::vector<double> boundary_bytes;  ///< by layer: a sample's, from before it to it or on
   std::vector<double> weight_bytes;    ///< by layer; tied weights at their first layer
+  std::vector<std::size_t> units;      ///< first layers at which parts may begin
 
   /// By kind, layer: forward, backward and a micro-batch's share of the update. Straight lines
   /// through `samples`, where they are exact, and half of them.

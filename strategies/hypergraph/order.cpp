@@ -195,6 +195,7 @@ std::int32_t most_under_way(PipelineSchedule schedule, std::int32_t micro_batche
     case PipelineSchedule::gpipe:
       return micro_batches;
     case PipelineSchedule::one_f_one_b:
+    case PipelineSchedule::zero_bubble:  // its stages keep backward whole
       return static_cast<std::int32_t>(std::max<std::size_t>(2, devices));
   }
   throw BrokenInvariant("a pipeline schedule outside its enum");
@@ -207,6 +208,7 @@ Schedule pipelined(const StrategyInput& input, const std::vector<LayerPlan>& lay
   std::set<DeviceId> used;
   for (const LayerPlan& layer : layers) used.insert(layer.devices.begin(), layer.devices.end());
   Schedule schedule;
+  schedule.blocking_sends = input.pipeline_sends == PipelineSends::blocking;
   schedule.micro_batches = micro_batches;
   schedule.stage_of_layer.assign(layers.size(), 0);
   if (micro_batches == 1) {

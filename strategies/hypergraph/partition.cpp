@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 
@@ -61,14 +62,17 @@ class Partitioner {
       for (const Parts& chain : chain_starts()) improve(chain);
     }
     if (found_.empty() && options_.restarts == 0) improve(Parts(at(graph_.vertices), 0));
-    for (std::int32_t r = 0; r < options_.bisections && options_.parts > 2; ++r) {
+    bool hopeless = false;
+    for (std::int32_t r = 0; r < options_.bisections && options_.parts > 2 && !hopeless; ++r) {
       Parts parts(at(graph_.vertices), 0);
       std::vector<Vertex> all(at(graph_.vertices));
       std::iota(all.begin(), all.end(), 0);
-      bisect(all, 0, options_.parts, static_cast<std::uint64_t>(r), parts);
-      improve(parts);
+      std::int64_t cost = 0;
+      bisect(all, 0, options_.parts, static_cast<std::uint64_t>(r), parts, cost);
+      hopeless = cost > most_cost();
+      if (!hopeless) improve(parts);
     }
-    for (std::int32_t r = 0; r < options_.restarts; ++r)
+    for (std::int32_t r = 0; r < options_.restarts && !hopeless; ++r)
       from_scratch(static_cast<std::uint64_t>(r));
     for (std::int32_t r = 0; r < options_.recombinations && found_.size() > 1; ++r)
       recombine(static_cast<std::uint64_t>(r));
@@ -120,9 +124,19 @@ class Partitioner {
     keep(refined(graph_, legal));
   }
 
-  /// Splits `vertices` among the parts [first, last), half of them at a time.
+  /// What partitions from scratch may cost: refinement does not halve what is not yet found to be
+  /// better.
+  [[nodiscard]] std::int64_t most_cost() const {
+    constexpr std::int64_t far = 2;
+    const bool known = !found_.empty() && found_[0].balanced();
+    return known ? far * found_[0].cost : std::numeric_limits<std::int64_t>::max();
+  }
+
+  /// Splits `vertices` among the parts [first, last), half of them at a time, and adds what the
+  /// splits cost; ends early, with parts that mean nothing, when that is more than most_cost().
   void bisect(const std::vector<Vertex>& vertices, std::int32_t first, std::int32_t last,
-              std::uint64_t stream, Parts& parts) const {
+              std::uint64_t stream, Parts& parts, std::int64_t& cost) const {
+    if (cost > most_cost()) return;
     if (last - first < 2 || vertices.empty()) {
       for (const Vertex v : vertices) parts[at(v)] = first;
       return;
@@ -148,11 +162,12 @@ class Partitioner {
     halves.recombinations = 1;
     halves.patience = options_.patience;
     const Partition found = partition(part, halves);
+    cost += found.cost;
     std::vector<Vertex> left, right;
     for (std::size_t i = 0; i < vertices.size(); ++i)
       (found.parts[i] == 0 ? left : right).push_back(vertices[i]);
-    bisect(left, first, middle, stream, parts);
-    bisect(right, middle, last, stream, parts);
+    bisect(left, first, middle, stream, parts, cost);
+    bisect(right, middle, last, stream, parts, cost);
   }
 
   /// Contiguous ranges; unequal parts in the order of their capacity, largest or smallest first,

@@ -271,7 +271,8 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
     return planned(input, named, used, evaluated(used.graph, std::move(parts), how));
   };
   Candidate found = candidate(recipe, model, options);
-  if (!recipe.by_samples) return found;
+  // A large model's starts are candidates themselves, and there is no time for more.
+  if (!recipe.by_samples || !small) return found;
   if (const Start* start = cheapest_start(input, recipe, starts, options, found.partition)) {
     const std::vector<double> work =
         recipe.by_time ? layer_times(input, devices) : std::vector<double>{};
@@ -286,32 +287,30 @@ Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
   return found;
 }
 
-std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices) {
-  const std::int32_t micro_batches =
-      input.micro_batches.value_or(default_micro_batches(input.batch, devices));
-  std::vector<Recipe> recipes;
-  const auto add = [&](std::string name, bool by_samples, Balance balance, double tolerance,
-                       std::int32_t parts, bool by_time = false) {
-    recipes.push_back({std::move(name), by_samples, balance, tolerance, parts, by_time});
-  };
+std::vector<std::vector<Recipe>> recipes_of(const StrategyInput& input, std::size_t devices) {
+  const std::int32_t m = input.micro_batches.value_or(default_micro_batches(input.batch, devices));
   constexpr double loose = 0.1, usual = 0.05, tight = 0.02;
-  if (micro_batches > 1) {
-    const std::int32_t m = micro_batches;
-    add("model F, whole network balanced, pipelined", false, Balance::work, usual, m);
-    add("model F, whole network balanced by time, pipelined", false, Balance::work, usual, m, true);
-    add("model U, whole network balanced, pipelined", true, Balance::work, usual, m);
+  const Balance runs = Balance::work_by_layers, all = Balance::work;
+  const bool unpipelined = !input.micro_batches || m == 1;
+  std::vector<std::vector<Recipe>> families;
+  if (unpipelined) {
+    families.push_back({{"model U, runs of layers balanced", true, runs, loose, 1},
+                        {"model U, runs of layers balanced closely", true, runs, tight, 1},
+                        {"model U, runs of layers balanced by time", true, runs, loose, 1, true}});
+    families.push_back({{"model U, whole network balanced", true, all, usual, 1}});
   }
-  if (!input.micro_batches || micro_batches == 1) {
-    const Balance runs = Balance::work_by_layers;
-    add("model U, runs of layers balanced", true, runs, loose, 1);
-    add("model U, runs of layers balanced closely", true, runs, tight, 1);
-    add("model U, runs of layers balanced by time", true, runs, loose, 1, true);
-    add("model U, whole network balanced", true, Balance::work, usual, 1);
+  if (m > 1) {
+    families.push_back({{"model U, whole network balanced, pipelined", true, all, usual, m}});
+    families.push_back(
+        {{"model F, whole network balanced, pipelined", false, all, usual, m},
+         {"model F, whole network balanced by time, pipelined", false, all, usual, m, true}});
+  }
+  if (unpipelined) {
     // Not by time: the loss cannot be cut in model F, so its run could not be balanced.
-    add("model F, runs of layers balanced", false, runs, loose, 1);
-    if (micro_batches == 1) add("model F, whole network balanced", false, Balance::work, usual, 1);
+    families.push_back({{"model F, runs of layers balanced", false, runs, loose, 1}});
+    if (m == 1) families.push_back({{"model F, whole network balanced", false, all, usual, 1}});
   }
-  return recipes;
+  return families;
 }
 
 std::vector<Recipe> memory_recipes_of(const StrategyInput& input, std::size_t devices) {

@@ -35,7 +35,7 @@ struct Start {
   std::string name;
   Plan plan;
 };
-/// Every other strategy of the table that can plan this input, without simulation; `data` also with
+/// Every other strategy of the table that can plan this input, as in its own row; `data` also with
 /// shares by speed if devices are unequal, `layer-wise` only up to some hundred layers on 64
 /// devices.
 [[nodiscard]] std::vector<Start> starts_of(const StrategyInput& input);
@@ -86,8 +86,9 @@ struct Start {
 [[nodiscard]] Candidate candidate_of(const StrategyInput& input, const Recipe& recipe,
                                      const std::vector<Start>& starts);
 
-/// What the strategy tries, most promising first.
-[[nodiscard]] std::vector<Recipe> recipes_of(const StrategyInput& input, std::size_t devices);
+/// Families of recipes, most promising first, and in each a recipe with its variants.
+[[nodiscard]] std::vector<std::vector<Recipe>> recipes_of(const StrategyInput& input,
+                                                          std::size_t devices);
 /// What it tries besides if nothing fits: memory shared by the devices' memory is a second
 /// constraint.
 [[nodiscard]] std::vector<Recipe> memory_recipes_of(const StrategyInput& input,

@@ -8,6 +8,7 @@
 #include "strategies/hypergraph/blocks.hpp"
 #include "strategies/hypergraph/search.hpp"
 #include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
 #include "strategies/shares.hpp"
 
 namespace parsim::strategies::hypergraph {
@@ -85,13 +86,11 @@ bool same_split(const Network& network, const Plan& a, const Plan& b) {
 }  // namespace
 
 std::vector<Start> starts_of(const StrategyInput& input) {
-  StrategyInput quiet = input;
-  quiet.simulate = nullptr;  // a start need not be the best of its kind
   std::vector<Start> starts;
   const auto attempt = [&](const StrategyInput& asked, const Strategy& row,
                            const std::string& name) {
     try {
-      starts.push_back({name, row.plan(asked)});
+      starts.push_back({name, plan_of(asked, row)});
     } catch (const InputError&) {  // a batch too small for it, a request it cannot serve
     }
   };
@@ -103,9 +102,10 @@ std::vector<Start> starts_of(const StrategyInput& input) {
   for (const Strategy& row : all()) {
     // These would call this one.
     if (row.name == "hypergraph" || row.name == "best") continue;
-    if (row.name != "layer-wise" || short_search) attempt(quiet, row, row.name);
+    if (row.name != "layer-wise" || short_search) attempt(input, row, row.name);
     if (row.name == "data" && unequal) {
-      StrategyInput by_speed = quiet;
+      StrategyInput by_speed = input;
+      by_speed.known = {};
       by_speed.shares = ShareRule::proportional;
       attempt(by_speed, row, "data, shares proportional");
     }

@@ -21,6 +21,7 @@ Seconds part_time(const StrategyInput& input, LayerId id, const Region& part, De
   };
   Seconds time = kernel(Pass::forward);
   const bool two_kernels = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
+                           layer.kind.as<ExpertDense>() != nullptr ||
                            layer.kind.as<Embedding>() != nullptr ||
                            layer.kind.as<Learned>() != nullptr;
   if (!two_kernels) return data || !layer.parameters.empty() ? time + kernel(Pass::backward) : time;

@@ -24,8 +24,7 @@ std::vector<std::vector<Share>> shares_of(const StrategyInput& input, const Clus
   return result;
 }
 
-/// As core/cost_model.cpp counts the traffic of an update, without a launch for each: parameters
-/// are updated in buckets.
+/// Without launches: parameters are updated in buckets.
 double update_time(const StrategyInput& input, const std::vector<Copies>& copies) {
   std::map<DeviceId, std::int64_t> elements;
   for (const Copies& part : copies) {
@@ -35,9 +34,10 @@ double update_time(const StrategyInput& input, const std::vector<Copies>& copies
   }
   double longest = 0;
   for (const auto& [device, count] : elements) {
-    const Bytes touched = update_traffic(count, input.optimizer, input.reduce_precision);
-    const Seconds time =
-        input.cost.memory(device, touched).time - input.cost.memory(device, {}).time;
+    OptimizerStep step{count, input.optimizer, input.precision, input.reduce_precision};
+    Seconds time = input.cost.update(device, step).time;
+    step.elements = 0;
+    time -= input.cost.update(device, step).time;
     longest = std::max(longest, time.count());
   }
   return longest;

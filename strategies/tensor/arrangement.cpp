@@ -5,9 +5,12 @@
 #include <set>
 
 #include "lowering/sync.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
+#include "strategies/tensor/group_work.hpp"
 #include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies::tensor {
@@ -51,15 +54,6 @@ double interleaved_step(const Arrangement& a, const ChainCosts& costs) {
          (a.degrees.micro_batches - share) * *std::max_element(of_device.begin(), of_device.end());
 }
 
-/// The part of a layer that a device of a group computes.
-Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
-             std::int64_t samples) {
-  const std::size_t degree = cuts.empty() ? 1 : cuts[0].sizes.size();
-  const LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, false, {}};
-  const std::vector<Cell> parts = cells(network, id, plan, samples);
-  return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
-}
-
 /// The loss cut by sample within a group: logits that are cut by class are resharded by sample,
 /// which moves t times less than gathering them on all devices. (Megatron-LM's vocabulary-parallel
 /// cross entropy moves almost nothing.) Nothing if there are too few samples.
@@ -75,19 +69,14 @@ std::optional<Cut> loss_by_sample(const Network& network, LayerId id, const Arra
   return cut;
 }
 
-bool held_whole(const std::vector<Cut>& cuts) {
-  return cuts.empty() || cuts[0].dim == Dim::replica || cuts[0].dim == Dim::in_channel;
-}
-
-bool by_token(const std::vector<Cut>& cuts) { return !cuts.empty() && cuts[0].dim == Dim::token; }
-
 }  // namespace
 
 Arranging::Arranging(const StrategyInput& input)
     : input_(input),
       flow_(lowering::gradient_flow(input.network)),
       readers_(consumers(input.network)),
-      boundary_(boundary_bytes(input.network, input.precision)) {}
+      boundary_(boundary_bytes(input.network, input.precision)),
+      units_(units_of(input.network, input.granularity)) {}
 
 const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t degree) {
   const auto [at, fresh] = cuts_.try_emplace(degree);
@@ -147,41 +136,25 @@ Arranging::Loads Arranging::loads(const Arrangement& a, std::size_t stage) const
   return all;
 }
 
-/// What a group moves for a layer's output and its gradient: sums of partial results, sums of what
-/// parts of readers give back, gathers for readers that need all.
-double Arranging::exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts,
-                            std::int64_t samples, std::span<const DeviceId> group) const {
+/// Seconds of the all-to-alls with a micro-batch that bring tokens to their experts, or back, and
+/// their gradients the other way.
+double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
+                                  std::int64_t samples) const {
   const Layer& layer = input_.network[id];
-  if (group.size() < 2 || layer.kind.as<Input>() != nullptr) return 0;
-  const std::vector<Cut>& own = cuts[id.index()];
-  const Bytes payload{layer.out.elements() * samples * element_bytes(input_.precision)};
-  bool parts_read = false, all_read = false, tokens_read = false;
-  for (const Consumer& reader : readers_[id.index()]) {
-    if (input_.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // by sample
-    const Dim dim = cuts[reader.layer.index()][0].dim;
-    if (dim == Dim::token && held_whole(own)) {
-      tokens_read = true;
-    } else if (!(dim == Dim::token && own[0].dim == Dim::token)) {
-      (dim == Dim::replica ? all_read : parts_read) = true;
-    }
-  }
-  double time = 0;
-  const auto add = [&](CollectiveKind kind) {
-    time += input_.cost.collective(kind, group, payload).count();
-  };
-  const auto scatter_and_gather = [&] {
-    add(CollectiveKind::reduce_scatter);
-    add(CollectiveKind::all_gather);
-  };
-  if (own[0].dim == Dim::in_channel && tokens_read) scatter_and_gather();
-  if (own[0].dim == Dim::in_channel && !tokens_read) add(CollectiveKind::all_reduce);
-  if (held_whole(own) && parts_read) add(CollectiveKind::all_reduce);
-  if (by_token(own) && (parts_read || all_read)) {
-    scatter_and_gather();
-    add(CollectiveKind::all_gather);  // again in backward
-  }
-  if (!by_token(own) && !held_whole(own) && all_read) add(CollectiveKind::all_gather);
-  return time;
+  const bool routes =
+      layer.kind.as<ExpertDispatch>() != nullptr || layer.kind.as<ExpertCombine>() != nullptr;
+  if (a.degrees.experts < 2 || !routes) return 0;
+  const std::size_t members = a.degrees.experts * a.degrees.tensor;
+  const Layer& slots =
+      layer.kind.as<ExpertDispatch>() != nullptr ? layer : input_.network[layer.inputs[0]];
+  const auto others = static_cast<std::int64_t>(members - 1);
+  const Bytes payload{slots.out.elements() * samples * others /
+                      static_cast<std::int64_t>(a.degrees.tensor) *
+                      element_bytes(input_.precision)};
+  return 2 * input_.cost
+                 .collective(CollectiveKind::all_to_all, devices_of_stage(a, stage).first(members),
+                             payload)
+                 .count();
 }
 
 /// A layer's update is once a step, so a share of it comes with every micro-batch.
@@ -195,7 +168,8 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
     return input_.cluster[device].node == input_.cluster[group[0]].node;
   });
   std::vector<std::int64_t> key{static_cast<std::int64_t>(a.degrees.tensor),
-                                a.degrees.micro_batches, together ? 1 : 0};
+                                a.degrees.micro_batches, together ? 1 : 0,
+                                static_cast<std::int64_t>(a.degrees.experts)};
   for (const auto& [device, samples] : busy) {
     key.insert(key.end(), {std::int64_t{input_.cluster[device].model}, samples});
   }
@@ -215,8 +189,11 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
       const Part part = part_of(network, id, split[l], samples);
       time = std::max(time, layer_time(input_, flow_, id, part, device).count());
     }
-    time += exchanges(id, split, most, group);
-    time += updates[l].count() / a.degrees.micro_batches;
+    time += exchange_time(input_, readers_, split, id, most, group);
+    const bool divided = is_of_experts(network.layers[l]);
+    const auto owners = static_cast<double>(divided ? a.degrees.experts : 1);
+    time += updates[l].count() / owners / a.degrees.micro_batches;
+    time += expert_exchange(a, stage, id, most);
     times.push_back(times.back() + time);
   }
   return times;
@@ -237,7 +214,10 @@ double Arranging::sums_left_over(const Arrangement& a,
       const std::size_t first = a.cut.first[s], end = end_of(a, s, network.layers.size());
       for (std::size_t l = first; l < end; ++l) {
         for (const ParameterId id : network.layers[l].parameters) {
-          if (parameters.insert(id).second) elements += network[id].elements();
+          if (!parameters.insert(id).second) continue;
+          const bool divided = is_of_experts(network.layers[l]);
+          const auto owners = static_cast<std::int64_t>(divided ? a.degrees.experts : 1);
+          elements += network[id].elements() / owners;
         }
       }
       load += until[s][end] - until[s][first];
@@ -252,9 +232,8 @@ double Arranging::sums_left_over(const Arrangement& a,
   return most;
 }
 
-Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices) {
-  Arrangement a{degrees, std::move(devices), {}, {}};
-  a.shares = shares(degrees, a.devices);
+ChainCosts Arranging::costs_of(const Arrangement& a) {
+  const ParallelDegrees& degrees = a.degrees;
   ChainCosts costs;
   const std::int64_t most = *std::max_element(a.shares.begin(), a.shares.end());
   for (std::size_t s = 0; s < degrees.stages(); ++s) {
@@ -288,16 +267,49 @@ Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<Devic
       handed.push_back(time);
     }
   }
-  a.cut = pipeline_cut(costs, degrees.micro_batches);
+  return costs;
+}
+
+Arrangement Arranging::arrange(const ParallelDegrees& degrees, std::vector<DeviceId> devices) {
+  Arrangement a{degrees, std::move(devices), {}, {}};
+  a.shares = shares(degrees, a.devices);
+  const ChainCosts costs = costs_of(a);
+  a.cut = pipeline_cut(costs, degrees.micro_batches, units_);
   if (degrees.chunks > 1) a.cut.step = interleaved_step(a, costs);
   a.cut.step += sums_left_over(a, costs.until);
   return a;
+}
+
+std::string Arranging::note_on_cut(const Arrangement& a) {
+  if (a.degrees.pipeline < 2 || a.degrees.chunks > 1) return {};
+  const ChainCosts costs = costs_of(a);
+  return finer_cut_note(input_, pipeline_cut(costs, a.degrees.micro_batches, units_).step,
+                        pipeline_cut(costs, a.degrees.micro_batches).step);
+}
+
+double Arranging::least_step(const ParallelDegrees& degrees, const std::vector<DeviceId>& devices) {
+  const Arrangement a{degrees, devices, shares(degrees, devices), {}};
+  // Stages that work equally long share the layers as their speeds allow.
+  double speed = 0;
+  for (std::size_t d = 0; d < degrees.pipeline; ++d) {
+    double updates = 0;
+    for (const Seconds update : update_times(input_, devices_of_stage(a, d)[0],
+                                             static_cast<std::int64_t>(degrees.tensor))) {
+      updates += update.count() / degrees.micro_batches;
+    }
+    const double load = until(a, d).back() - updates;
+    if (load <= 0) return 0;
+    speed += 1 / load;
+  }
+  const auto others = static_cast<double>(degrees.pipeline - 1);
+  return (degrees.micro_batches + others / static_cast<double>(degrees.chunks)) / speed;
 }
 
 Plan Arranging::plan_of(const Arrangement& a) {
   const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
   Plan plan = empty_plan(input_, "tensor", {});
   plan.schedule.micro_batches = a.degrees.micro_batches;
+  plan.schedule.split_backward = splits_backward(input_.schedule, a.degrees.pipeline);
   plan.schedule.rank_lists.clear();
   for (std::size_t s = 0; s < a.degrees.stages(); ++s) {
     const auto own = devices_of_stage(a, s);
@@ -323,6 +335,7 @@ Plan Arranging::plan_of(const Arrangement& a) {
                       static_cast<std::int32_t>(a.degrees.pipeline),
                       static_cast<std::int32_t>(a.degrees.chunks), a.degrees.micro_batches)});
   }
+  divide_experts(input_.network, a.degrees.experts, plan);
   plan.buckets = gradient_buckets(input_);
   return plan;
 }

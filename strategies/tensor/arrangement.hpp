@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace parsim::strategies::tensor {
 struct ParallelDegrees {
   std::size_t tensor = 1, pipeline = 1, data = 1;
   std::int32_t micro_batches = 1;
-  std::size_t chunks = 1;  ///< of the model that a device has, each a stage (device_slots)
+  std::size_t chunks = 1;   ///< of the model that a device has, each a stage (device_slots)
+  std::size_t experts = 1;  ///< replicas that divide the experts (divide_experts)
   [[nodiscard]] std::size_t stages() const { return pipeline * chunks; }
   friend auto operator<=>(const ParallelDegrees&, const ParallelDegrees&) = default;
 };
@@ -45,6 +47,14 @@ class Arranging {
 
   [[nodiscard]] Plan plan_of(const Arrangement& arrangement);
 
+  /// What cutting stages within blocks would gain (finer_cut_note).
+  [[nodiscard]] std::string note_on_cut(const Arrangement& arrangement);
+
+  /// What a step takes at least, roughly: stages cut anywhere, even within a layer, hand-overs and
+  /// updates free. Much quicker than `arrange`.
+  [[nodiscard]] double least_step(const ParallelDegrees& degrees,
+                                  const std::vector<DeviceId>& devices);
+
  private:
   /// A device of each kind that a stage has, with the largest share of samples that it gets.
   using Loads = std::vector<std::pair<DeviceId, std::int64_t>>;
@@ -56,14 +66,16 @@ class Arranging {
                                    const std::vector<DeviceId>& devices);
   [[nodiscard]] Loads loads(const Arrangement& a, std::size_t stage) const;
   const std::vector<double>& until(const Arrangement& a, std::size_t stage);
-  double exchanges(LayerId id, const std::vector<std::vector<Cut>>& cuts, std::int64_t samples,
-                   std::span<const DeviceId> group) const;
+  ChainCosts costs_of(const Arrangement& a);
+  [[nodiscard]] double expert_exchange(const Arrangement& a, std::size_t stage, LayerId id,
+                                       std::int64_t samples) const;
   double sums_left_over(const Arrangement& a, const std::vector<std::vector<double>>& until);
 
   const StrategyInput& input_;
   lowering::GradientFlow flow_;
   std::vector<std::vector<Consumer>> readers_;
-  std::vector<double> boundary_;  ///< by layer: a sample's bytes that cross from before it
+  std::vector<double> boundary_;    ///< by layer: a sample's bytes that cross from before it
+  std::vector<std::size_t> units_;  ///< first layers at which stages may begin
   /// By tensor degree, then layer: its elements that every device of a group holds and needs.
   std::map<std::size_t, std::vector<double>> gathered_;
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by tensor degree

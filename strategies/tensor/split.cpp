@@ -62,7 +62,8 @@ class Splitting {
          table->rows * table->width > layer.out.elements())) {
       return {Dim::in_channel, even_split(table->rows, degree_)};
     }
-    const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr;
+    const bool multiplies = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
+                            layer.kind.as<ExpertDense>() != nullptr;
     const std::int64_t channels = layer.out.extent(Dim::channel);
     if (multiplies && suffices(channels)) return {Dim::channel, even_split(channels, degree_)};
     return by_all();
@@ -200,7 +201,8 @@ void cut_by_token(const Network& network, std::size_t degree, std::vector<std::v
     if (!cheap || cuts[l][0].dim != Dim::replica) continue;
     const bool ready = std::all_of(layer.inputs.begin(), layer.inputs.end(), [&](LayerId in) {
       const bool is_sum = cuts[in.index()][0].dim == Dim::in_channel;
-      return is_sum || by_token[in.index()] || is_learned(network, in) ||
+      const bool mixed = network[in].kind.as<ExpertCombine>() != nullptr;  // of sums
+      return is_sum || mixed || by_token[in.index()] || is_learned(network, in) ||
              (table && network[in].kind.as<Input>() != nullptr);
     });
     const std::vector<Dim> dims =
@@ -213,12 +215,26 @@ void cut_by_token(const Network& network, std::size_t degree, std::vector<std::v
   }
 }
 
+/// Every device needs all probabilities of its tokens, and what makes them is small.
+void mark_routers(const Network& network, std::vector<bool>& by_all) {
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<ExpertDispatch>() == nullptr) continue;
+    LayerId id = layer.inputs[1];
+    while (network[id].inputs.size() == 1 && network[id].kind.as<Dense>() == nullptr) {
+      by_all[id.index()] = true;
+      id = network[id].inputs[0];
+    }
+    by_all[id.index()] = true;
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
                                     bool sequence_parallel) {
   if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
   std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
+  mark_routers(network, by_all);
   while (true) {
     std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all).run();
     if (!alike(network, cuts, by_all) || relieve(network, cuts, tried, by_all)) continue;

@@ -16,6 +16,7 @@ namespace parsim::strategies::tensor {
 ///   activations, norms by channel, attention by heads.
 /// - A convolution or dense layer whose input is cut by channel is cut along its contraction ("row
 ///   parallel"); its parts are summed by an all-reduce.
+/// - Every expert of a mixture is cut like a dense layer; all devices route all tokens.
 /// - Where a smaller operand keeps a layer from following the others, all devices make it: keys and
 ///   values of fewer heads than devices.
 /// - Everything else is done by all (replica), where need be after a gather.

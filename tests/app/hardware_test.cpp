@@ -236,7 +236,7 @@ TEST_CASE("hardware: what the machine cannot give is refused with a sentence") {
       testing::run_program(beside, {"run", "--backend", "host", "--dag", folder.path("star.json")},
                            {}, {"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0"});
   CHECK(many.exit_code == 2);
-  CHECK(many.err.find("started 4 processes, and the largest plan uses 2 devices") !=
+  CHECK(many.err.find("torchrun: started 4 processes, and MPI does not connect them") !=
         std::string::npos);
 
   const Finished words =

@@ -40,8 +40,7 @@ bool takes(const Verb& verb, std::string_view flag) {
 json inputs_of(const Words& command) {
   const CommandLine line = parse_command_line(command);
   if (!takes(*line.verb, "--network") || !takes(*line.verb, "--cluster")) {
-    return json::parse(
-        report::with_inputs("{}", experiment::read_options(line.arguments)))["inputs"];
+    return json::parse(report::inputs_of(experiment::read_options(line.arguments)).json);
   }
   const experiment::Experiment experiment(experiment::make_request(line.arguments));
   return json::parse(report::inputs_json(experiment));
@@ -74,47 +73,51 @@ class Samples {
     const std::string profile = folder_.write(
         "layers.csv",
         "device,precision,samples,tp,layers,forward_s,backward_s\nv100-sxm2,fp32,1,1,block,1,2\n");
-    words_ = {{"--network", {"alexnet"}},
-              {"--dim", {"seq_length=16"}},
-              {"--cluster", {"star:3,device=t4,rate=1GB/s,latency=1us"}},
-              {"--override", {"devices.gpu0.memory=8GiB"}},
-              {"--strategy", {"owt"}},
-              {"--plan", {plan}},
-              {"--layout", {layout}},
-              {"--batch", {"48"}},
-              {"--scaling", {"1,2"}},
-              {"--top", {"3"}},
-              {"--tp", {"2"}},
-              {"--pp", {"2"}},
-              {"--dp", {"2"}},
-              {"--vp", {"2"}},
-              {"--parts", {"2"}},
-              {"--micro-batches", {"2"}},
-              {"--server", {"gpu0", "--sync", "ps"}},
-              {"--bucket", {"1MiB"}},
-              {"--budget", {"7"}},
-              {"--seed", {"3"}},
-              {"--zero-group", {"2", "--zero", "1"}},
-              {"--headroom", {"10%"}},
-              {"--costs", {"constant"}},
-              {"--profile", {profile}},
-              {"--collectives", {"ideal"}},
-              {"--collective-times",
-               {"all-reduce,8:" PARSIM_SOURCE_DIR "/tests/sim/data/all_reduce_8.txt",
-                "--collectives", "measured"}},
-              {"--nccl-version", {"2.18"}},
-              {"--collective-launch", {"70us"}},
-              {"--jitter", {"5%"}},
-              {"--runs", {"7", "--jitter", "5%"}},
-              {"--straggler", {"gpu0=2"}},
-              {"--interference", {"tensor/communication=2"}},
-              {"--hw-backend", {"host", "--hw"}},
-              {"--hw-partition", {"64,32", "--hw"}},
-              {"--hw-measured", {folder_.write("measured.json", "{}"), "--hw"}},
-              {"--size", {"1MiB"}},
-              {"--sizes", {"1KiB..4KiB"}},
-              {"--devices", {"2"}},
-              {"--data", {folder_.write("rows.csv", "set\n")}}};
+    words_ = {
+        {"--network", {"alexnet"}},
+        {"--dim", {"seq_length=16"}},
+        {"--cluster", {"star:3,device=t4,rate=1GB/s,latency=1us"}},
+        {"--override", {"devices.gpu0.memory=8GiB"}},
+        {"--strategy", {"owt"}},
+        {"--plan", {plan}},
+        {"--layout", {layout}},
+        {"--batch", {"48"}},
+        {"--scaling", {"1,2"}},
+        {"--top", {"3"}},
+        {"--tp", {"2"}},
+        {"--pp", {"2"}},
+        {"--dp", {"2"}},
+        {"--vp", {"2"}},
+        {"--ep", {"1"}},
+        {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
+        {"--parts", {"2"}},
+        {"--micro-batches", {"2"}},
+        {"--server", {"gpu0", "--sync", "ps"}},
+        {"--bucket", {"1MiB"}},
+        {"--budget", {"7"}},
+        {"--seed", {"3"}},
+        {"--zero-group", {"2", "--zero", "1"}},
+        {"--headroom", {"10%"}},
+        {"--costs", {"constant"}},
+        {"--profile", {profile}},
+        {"--collectives", {"ideal"}},
+        {"--collective-times",
+         {"all-reduce,8:" PARSIM_SOURCE_DIR "/tests/sim/data/all_reduce_8.txt", "--collectives",
+          "measured"}},
+        {"--nccl-version", {"2.18"}},
+        {"--collective-launch", {"70us"}},
+        {"--jitter", {"5%"}},
+        {"--runs", {"7", "--jitter", "5%"}},
+        {"--straggler", {"gpu0=2"}},
+        {"--interference", {"tensor/communication=2"}},
+        {"--hw-backend", {"host", "--hw"}},
+        {"--hw-partition", {"64,32", "--hw"}},
+        {"--hw-measured", {folder_.write("measured.json", "{}"), "--hw"}},
+        {"--size", {"1MiB"}},
+        {"--sizes", {"1KiB..4KiB"}},
+        {"--devices", {"2"}},
+        {"--data", {folder_.write("rows.csv", "set\n")}},
+        {"--calibrate-with", {folder_.write("steps.csv", "set\n")}}};
   }
 
   /// The question of a verb with another value of the option than the default.
@@ -176,8 +179,9 @@ TEST_CASE("options: inputs have what the verb takes and nothing else") {
 TEST_CASE("options: the rows agree with the requests that they fill") {
   for (const experiment::Option& option : experiment::options()) {
     CAPTURE(option.flag);
-    // Only where results go and how they are printed is no part of a question.
-    CHECK(option.key.empty() == (option.group == experiment::OptionGroup::output));
+    // Where results go, how they are printed, and who computes them is no part of a question.
+    CHECK(option.key.empty() == (option.group == experiment::OptionGroup::output ||
+                                 option.group == experiment::OptionGroup::sweep));
     CHECK((option.key.empty() || option.member.read != nullptr));
     if (option.member.read == nullptr) continue;
     // The default is one of the words.

@@ -56,6 +56,9 @@ Network every_kind() {
   const LayerId fc = add("fc", Dense{3, true}, {soft});
   add_layer(network, "tied", Dense{3, false}, {soft}, {network[fc].parameters[0]});
   add("loss", Loss{}, {fc});
+  const LayerId sent = add("dispatch", ExpertDispatch{2, 3}, {query, key});
+  const LayerId experts = add("experts", ExpertDense{6, true, 1.25}, {sent});
+  add("combine", ExpertCombine{2, true}, {experts, key});
   return network;
 }
 
@@ -92,7 +95,7 @@ Plan any_plan() {
       return Cut{any_of<Dim>(11), any_list([] { return std::int64_t{any_number()}; })};
     });
     layer.devices = any_list(device);
-    layer.zero = {any_number(), any_list([] { return std::int64_t{any_number()}; })};
+    layer.zero = {*rc::gen::inRange(0, 4), any_list([] { return std::int64_t{any_number()}; })};
     layer.zero.group = *rc::gen::element(ZeroGroup{}, ZeroGroup{0, true}, ZeroGroup{4, false});
     layer.recompute = *rc::gen::arbitrary<bool>();
     layer.sync.kind = any_of<Sync::Kind>(3);

@@ -37,7 +37,8 @@ struct Sample {
 
 /// Every kind that may be cut, with sizes that do not divide evenly.
 std::vector<Sample> samples() {
-  const Shape image = image_shape(6, 11, 9), tokens{{{Dim::token, 7}, {Dim::channel, 6}}};
+  const Shape image = image_shape(6, 11, 9), tokens{{{Dim::token, 7}, {Dim::channel, 6}}},
+              slots{{{Dim::expert, 5}, {Dim::token, 3}, {Dim::channel, 6}}};
   return {
       {Conv{8, square(3, 2, 1), 1, true}, {image}},
       {Conv{6, square(3, 1, 1), 3, false}, {image}},
@@ -75,6 +76,9 @@ std::vector<Sample> samples() {
       {Learned{image}, {}},
       {Softmax{1}, {tokens}},
       {Loss{}, {vector_shape(10)}},
+      {ExpertDispatch{2, 3}, {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 5}}}}},
+      {ExpertDense{10, true}, {slots}},
+      {ExpertCombine{2, true}, {slots, Shape{{{Dim::token, 7}, {Dim::channel, 5}}}}},
   };
 }
 

@@ -60,6 +60,9 @@ TEST_CASE("layout file: stages, groups, samples and what else it decides") {
   CHECK(file.schedule == strategies::PipelineSchedule::gpipe);
   CHECK(file.zero_stage == 1);
   CHECK(!file.zero_group);
+  CHECK(!file.sends);
+  CHECK(read(with(good, "zero = 1", "sends = \"blocking\"")).sends ==
+        strategies::PipelineSends::blocking);
   CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = 2")).zero_group == ZeroGroup{2, false});
   CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = \"node\"")).zero_group ==
         ZeroGroup{0, true});
@@ -102,6 +105,8 @@ TEST_CASE("layout file: a wrong file is refused with its line, key and what is a
         "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "
         "zero, zero_group, recompute, shares, sends, stages; did you mean 'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
+  CHECK(refusal("zero = 1", "sends = \"block\"") ==
+        "l.toml:3:sends: 'block'; accepted: overlapped, blocking; did you mean 'blocking'?");
   CHECK(refusal("zero = 1", "zero = 4") ==
         "l.toml:3:zero: 4 is out of range; accepted: a whole number from 0 to 3");
   CHECK(refusal("zero = 1", "zero = 1\nzero_group = 0") ==
@@ -222,6 +227,19 @@ TEST_CASE("layout file: simulate, compare, plan and explain run what it says") {
   CHECK(run(folder, {"explain"}, {"--top", "2"}).exit_code == 0);
 }
 
+TEST_CASE("layout file: the option blocks sends where the file leaves them open") {
+  const testing::TemporaryFolder folder;
+  const auto step = [&](const std::string& text, const Words& more) {
+    folder.write("l.toml", text);
+    Words words{"--json", "--no-timings"};
+    words.insert(words.end(), more.begin(), more.end());
+    return json::parse(run(folder, {"simulate"}, words).out).at("step_time_s").get<double>();
+  };
+  const std::string blocking = with(good, "zero = 1", "zero = 1\nsends = \"blocking\"");
+  CHECK(step(blocking, {}) > step(good, {}));
+  CHECK(step(good, {"--pipeline-sends", "blocking"}) == step(blocking, {}));
+}
+
 TEST_CASE("layout file: options that contradict it are refused") {
   const testing::TemporaryFolder folder;
   folder.write("l.toml", good);
@@ -247,6 +265,9 @@ TEST_CASE("layout file: options that contradict it are refused") {
         "machine\n");
   CHECK(error({"--zero-group", "2"}) ==
         "parsim: --zero-group: l.toml also sets it; accepted: one of the two\n");
+  folder.write("l.toml", with(good, "zero = 1", "sends = \"blocking\""));
+  CHECK(error({"--pipeline-sends", "overlapped"}) ==
+        "parsim: --pipeline-sends: l.toml also sets it; accepted: one of the two\n");
   folder.write("l.toml", with(good, "zero = 1", "zero_group = 2"));
   CHECK(error({}) ==
         "parsim: l.toml:zero_group: unused without ZeRO; accepted: together with zero = 1 to 3, or "

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "core/errors.hpp"
 #include "tests/support/notation.hpp"
@@ -46,6 +48,18 @@ TEST_CASE("request: every option lands in its value") {
   CHECK(request.seed == 7);
   CHECK(request.dims == std::map<std::string, std::int64_t>{{"batch", 2}, {"time", 3}});
   CHECK_FALSE(request.timings);
+}
+
+TEST_CASE("request: names of other projects stand for strategies, and a note says so") {
+  const Request fsdp = make_request(given({{"--strategy", {"fsdp", "3d"}}}));
+  CHECK(fsdp.strategies == std::vector<std::string>{"data", "tensor"});
+  CHECK(fsdp.zero_of_alias == std::map<std::string, std::int32_t>{{"data", 3}});
+  CHECK(fsdp.notes == std::vector<std::string>{"fsdp is the strategy 'data' with --zero 3",
+                                               "3d is the strategy 'tensor'"});
+  const Request asked = make_request(given({{"--strategy", {"fsdp"}}, {"--zero", {"2"}}}));
+  CHECK(asked.zero_of_alias.empty());
+  CHECK(asked.zero_stage == 2);
+  CHECK(asked.notes == std::vector<std::string>{"fsdp is the strategy 'data'"});
 }
 
 TEST_CASE("request: a plan file excludes what it decides") {

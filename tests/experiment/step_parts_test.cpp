@@ -15,7 +15,7 @@
 namespace parsim::experiment {
 
 TEST_CASE("step parts: sum to 1, and follow the machines that gradients cross") {
-  const Network network = network_of("x: vector 64; a: dense 64; b: relu; loss");
+  const Network network = testing::network_of("x: vector 64; a: dense 64; b: relu; loss");
   const auto parts = [&](const std::string& where) {
     const Cluster cluster = topologies::load_cluster(where, "test");
     const auto cost = sim::make_tile_costs(cluster);

@@ -12,8 +12,8 @@ cd -- "${1:-$(dirname -- "${BASH_SOURCE[0]}")/../..}" || exit 1
 declare -A floor=([core]=0 [networks]=1 [topologies]=1 [lowering]=1 [sim]=1 [hw]=1 [strategies]=2
   [experiment]=3 [validation]=4 [report]=5 [app]=6 [tests]=7)
 declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="toml pugixml json"
-  [lowering]="" [sim]="simgrid" [hw]="cuda" [strategies]="boost" [experiment]="json zlib"
-  [validation]="toml json" [report]="json" [app]="cli11 json"
+  [lowering]="" [sim]="simgrid" [hw]="cuda mpi" [strategies]="boost" [experiment]="json zlib"
+  [validation]="toml json" [report]="json sqlite" [app]="cli11 json"
   [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
 
 # A folder's interface: its headers that the build names, all of them if it names none. Tests see
@@ -38,6 +38,7 @@ find_library() {
     pugixml.hpp) library=pugixml ;;
     CLI/*) library=cli11 ;;
     zlib.h) library=zlib ;;
+    sqlite3.h) library=sqlite ;;
     doctest/*) library=doctest ;;
     rapidcheck.h | rapidcheck/*) library=rapidcheck ;;
     benchmark/*) library=benchmark ;;

@@ -1,11 +1,6 @@
 // The CUDA engine on emulated GPUs: what it puts on streams, in which order, and what comes out.
 #include <doctest/doctest.h>
 
-#include <random>
-#include <sstream>
-#include <thread>
-
-#include "core/json.hpp"
 #include "hw/calibrate.hpp"
 #include "hw/cuda_executor.hpp"
 #include "lowering/lower.hpp"
@@ -16,7 +11,6 @@
 #include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/on_all_devices.hpp"
-#include "tests/support/program.hpp"
 #include "tests/support/random_plans.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/tiny_networks.hpp"
@@ -36,28 +30,6 @@ class Emulated {
   Emulated(const Emulated&) = delete;
   Emulated& operator=(const Emulated&) = delete;
 };
-
-/// The program as mpirun starts it four times; NCCL_HOSTID, if it is the last, ends with the rank.
-std::vector<Finished> four_processes(const std::vector<std::string>& words,
-                                     const std::vector<std::string>& environment) {
-  const int port = 20000 + static_cast<int>(std::random_device()() % 12000);
-  std::vector<Finished> finished(4);
-  std::vector<std::thread> processes;
-  for (std::size_t rank = 0; rank < finished.size(); ++rank) {
-    processes.emplace_back([&, rank] {
-      const std::string number = std::to_string(rank);
-      std::vector<std::string> variables = environment;
-      if (variables.back().starts_with("NCCL_HOSTID=")) variables.back() += number;
-      variables.insert(variables.end(),
-                       {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=4",
-                        "OMPI_COMM_WORLD_LOCAL_RANK=" + number,
-                        "MASTER_PORT=" + std::to_string(port), "PARSIM_EMULATED_SEED=" + number});
-      finished[rank] = run_program(PARSIM_EMULATED, words, {}, variables);
-    });
-  }
-  for (std::thread& one : processes) one.join();
-  return finished;
-}
 
 }  // namespace
 
@@ -117,44 +89,6 @@ TEST_CASE("cuda: replicas that split states in groups compute the host's numbers
           "");
   }
   CHECK(grouped > 5);
-}
-
-TEST_CASE("cuda: any valid plan computes the host's numbers, with a process for each device") {
-  const std::vector<Network> networks = tiny_networks();
-  const TemporaryFolder folder;
-  std::vector<std::string> words{"check", "--backend", "cuda"};
-  int dags = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const Network& network = networks[seed % networks.size()];
-    if (!runs_on_hardware(network)) continue;
-    const ExecDag dag = lowering::lower(network, star_of(4, "10 GB/s", "1us"),
-                                        with_split_states(random_plan(network, 3, 8, seed), seed));
-    words.insert(words.end(),
-                 {"--dag", folder.write(std::to_string(seed) + ".json", to_json(dag))});
-    ++dags;
-  }
-  const std::vector<std::string> kinds[] = {
-      {"PARSIM_EMULATED_GPUS=4"},
-      {"PARSIM_EMULATED_GPUS=1", "NCCL_HOSTID=host"},  // and the rank
-      {"PARSIM_EMULATED_GPUS=2", "PARSIM_EMULATED_NCCL=23003"}};
-  for (const auto& kind : kinds) {
-    const std::vector<Finished> finished = four_processes(words, kind);
-    for (const Finished& one : finished) {
-      CHECK(one.err.find("parsim-hw") == std::string::npos);
-      CHECK(one.exit_code == 0);
-    }
-    std::istringstream lines(finished[0].out);
-    int equal = 0;
-    for (std::string line; std::getline(lines, line);) {
-      equal += line.ends_with(": equal within the tolerance") ? 1 : 0;
-    }
-    CHECK(equal == dags);
-  }
-  for (const Finished& one : four_processes(words, {"PARSIM_EMULATED_GPUS=1"})) {
-    CHECK(one.exit_code == 3);
-    CHECK(one.err.find("processes 0 and 1 have the same GPU, and NCCL 2.28.9 wants one for each") !=
-          std::string::npos);
-  }
 }
 
 TEST_CASE("cuda: sums of another type than the weights' are refused, not done otherwise") {

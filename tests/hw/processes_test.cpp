@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "core/errors.hpp"
@@ -13,6 +14,7 @@
 #include "tests/hw/runnable.hpp"
 #include "tests/support/notation.hpp"
 #include "tests/support/random_plans.hpp"
+#include "tests/support/refusal.hpp"
 #include "tests/support/tiny_networks.hpp"
 
 namespace parsim::testing {
@@ -21,10 +23,9 @@ namespace {
 using namespace std::chrono_literals;
 
 /// The worst difference of a rank's device to one process's numbers, "" if there is none.
-std::string difference(const ExecDag& dag, hw::HostNumbers& expected, const DeviceId mine,
-                       hw::Mailbox& mailbox) {
-  hw::HostNumbers own(dag, mine, mailbox);
-  static_cast<void>(own.run(hw::dispatch(dag, mine)));
+std::string difference(const ExecDag& dag, hw::HostNumbers& expected, hw::Processes& processes) {
+  hw::HostNumbers own(dag, processes);
+  static_cast<void>(own.run(hw::dispatch(dag, DeviceId{processes.rank()})));
   const auto found = [&](const hw::StoreKey& key, const Region& box) {
     return own.values(key, box);
   };
@@ -58,11 +59,9 @@ TEST_CASE("processes: any valid plan computes what one process computes") {
       expected.push_back(std::make_unique<hw::HostNumbers>(dag));
       static_cast<void>(expected.back()->run(hw::dispatch(dag)));
     }
-    const std::vector<std::string> said = ranks(size, [&](hw::Rendezvous& rendezvous) {
-      hw::Mailbox mailbox(rendezvous);
+    const std::vector<std::string> said = ranks(size, [&](hw::Processes& processes) {
       for (std::size_t i = 0; i < dags.size(); ++i) {
-        const std::string worst =
-            difference(dags[i], *expected[i], DeviceId{rendezvous.launch().rank}, mailbox);
+        const std::string worst = difference(dags[i], *expected[i], processes);
         if (!worst.empty()) return names[i] + ": " + worst;
       }
       return std::string("equal");
@@ -76,9 +75,9 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
       "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b;"
       "d: compute d2 1us");
   std::vector<Measurement> measured(3);
-  const std::vector<std::string> said = ranks(3, [&](hw::Rendezvous& rendezvous) {
-    hw::HostExecutor host({64, 64, 32}, {}, &rendezvous);
-    measured[static_cast<std::size_t>(rendezvous.launch().rank)] = host.step(noted.dag, 5);
+  const std::vector<std::string> said = ranks(3, [&](hw::Processes& processes) {
+    hw::HostExecutor host({64, 64, 32}, {}, &processes);
+    measured[static_cast<std::size_t>(processes.rank())] = host.step(noted.dag, 5);
     return std::string(host.hardware().machine.cluster.devices.size() == 3 ? "done"
                                                                            : "other devices");
   });
@@ -100,10 +99,10 @@ TEST_CASE("processes: on the synthetic host they measure one step together and r
 }
 
 TEST_CASE("processes: what fails in one fails in all, with its exit code and its rank") {
-  const std::vector<std::string> said = ranks(3, [](hw::Rendezvous& rendezvous) {
+  const std::vector<std::string> said = ranks(3, [](hw::Processes& processes) {
     try {
-      hw::together(rendezvous, [&] {
-        if (rendezvous.launch().rank == 1) throw hw::MemoryError("too big");
+      hw::together(processes, [&] {
+        if (processes.rank() == 1) throw hw::MemoryError("too big");
       });
     } catch (const hw::MemoryError& error) {
       return std::string("memory: ") + error.what();
@@ -112,41 +111,25 @@ TEST_CASE("processes: what fails in one fails in all, with its exit code and its
   });
   CHECK(said == std::vector<std::string>{"memory: rank 1: too big", "memory: too big",
                                          "memory: rank 1: too big"});
-  const std::vector<std::string> fine = ranks(2, [](hw::Rendezvous& rendezvous) {
-    hw::together(rendezvous, [] {});
+  const std::vector<std::string> fine = ranks(2, [](hw::Processes& processes) {
+    hw::together(processes, [] {});
     return std::string("went on");
   });
   CHECK(fine == std::vector<std::string>(2, "went on"));
-}
-
-TEST_CASE("processes: when one of them is gone, no other goes on or waits") {
-  const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
-  const std::vector<std::string> said = ranks(2, [&](hw::Rendezvous& rendezvous) {
-    hw::HostExecutor host({64, 64}, {}, &rendezvous);
-    if (rendezvous.launch().rank == 1) return std::string("left");
-    try {
-      static_cast<void>(hw::measure(host, {noted.dag, noted.dag}, 3));
-    } catch (const hw::LaunchError& error) {
-      return std::string(rendezvous.peer_disconnected() ? "noticed: " : "guessed: ") + error.what();
-    }
-    return std::string("measured");
-  });
-  CHECK(said[1] == "left");
-  CHECK(said[0].starts_with("noticed: rank 1 left"));
 }
 
 TEST_CASE("processes: a step is as long as the slowest, an operation as its members say") {
   const NotedDag noted = dag_of("a: compute d0 1us; b: transfer d0->d1 1MB after a");
   std::vector<Timeline> whole;
   std::vector<Seconds> times;
-  const std::vector<std::string> said = ranks(2, [&](hw::Rendezvous& rendezvous) {
-    const bool first = rendezvous.launch().rank == 0;
-    const hw::Dispatch own = hw::dispatch(noted.dag, DeviceId{rendezvous.launch().rank});
+  const std::vector<std::string> said = ranks(2, [&](hw::Processes& processes) {
+    const bool first = processes.rank() == 0;
+    const hw::Dispatch own = hw::dispatch(noted.dag, DeviceId{processes.rank()});
     // The sender comes at 2 s and is rid of it at 4 s; the receiver is there from 1 s to 5 s.
     Timeline part;
     part.spans = first ? std::vector<Span>{{0s, 2s}, {2s, 4s}} : std::vector<Span>{{}, {1s, 5s}};
-    const auto slow = hw::slowest(rendezvous, {first ? 4s : 5s, first ? 7s : 6s});
-    const auto steps = hw::whole_steps(rendezvous, own, {part});
+    const auto slow = hw::slowest(processes, {first ? 4s : 5s, first ? 7s : 6s});
+    const auto steps = hw::whole_steps(processes, own, {part});
     if (!first) return std::string(steps.empty() && slow[1] == 7s ? "sent" : "has too much");
     whole = steps;
     times = slow;
@@ -165,10 +148,10 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
     return machine;
   };
   std::vector<Machine> whole(3);
-  const std::vector<std::string> said = ranks(3, [&](hw::Rendezvous& rendezvous) {
-    const int rank = rendezvous.launch().rank;
+  const std::vector<std::string> said = ranks(3, [&](hw::Processes& processes) {
+    const int rank = processes.rank();
     whole[static_cast<std::size_t>(rank)] =
-        hw::whole_machine(rendezvous, machine_of(rank == 1 ? 32 : 64, "2.28"));
+        hw::whole_machine(processes, machine_of(rank == 1 ? 32 : 64, "2.28"));
     return std::string("met");
   });
   CHECK(said == std::vector<std::string>(3, "met"));
@@ -181,9 +164,8 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
   CHECK(cluster.model(DeviceId{2}).multiprocessors == 64);
   CHECK(cluster.devices[2].name == "gpu2");
   CHECK(cluster.links.size() == 3);
-  const std::vector<std::string> others = ranks(2, [&](hw::Rendezvous& rendezvous) {
-    return hw::whole_machine(rendezvous,
-                             machine_of(64, rendezvous.launch().rank == 0 ? "2.28" : "2.27"))
+  const std::vector<std::string> others = ranks(2, [&](hw::Processes& processes) {
+    return hw::whole_machine(processes, machine_of(64, processes.rank() == 0 ? "2.28" : "2.27"))
         .name;
   });
   for (const std::string& one : others) {
@@ -191,30 +173,21 @@ TEST_CASE("processes: their devices are one machine, if their libraries are the 
   }
 }
 
-TEST_CASE("mailbox: messages wait until their tag is received, and a lost peer is noticed") {
-  const std::vector<std::string> said = ranks(3, [](hw::Rendezvous& rendezvous) {
-    hw::Mailbox mailbox(rendezvous);
-    const int rank = rendezvous.launch().rank;
-    if (rank == 1) {
-      mailbox.send(0, 7, "seven");
-      mailbox.send(0, 5, std::string(3'000'000, '5'));
-      mailbox.send(0, 7, "again");
-      return mailbox.receive(2, 1);
-    }
-    if (rank == 2) {
-      mailbox.send(1, 1, "hello");
-      return std::string("left");
-    }
-    const bool five = mailbox.receive(1, 5) == std::string(3'000'000, '5');
-    std::string sevens = mailbox.receive(1, 7);
-    sevens += mailbox.receive(1, 7);
-    CHECK_THROWS_WITH_AS((void)mailbox.receive(2, 9), doctest::Contains("rank 2 left"),
-                         hw::HardwareError);
-    return (five ? "" : "not ") + sevens;
-  });
-  CHECK(said[0] == "sevenagain");
-  CHECK(said[1] == "hello");
-  CHECK(said[2] == "left");
+TEST_CASE("processes: a process that a launcher started among several, without MPI, is refused") {
+  const auto refusal_with = [](const char* variable, const char* size) {
+    ::setenv(variable, size, 1);
+    std::string refusal = refusal_of([] { return hw::check_alone(), 0; });
+    ::unsetenv(variable);
+    return refusal;
+  };
+  const std::string rest =
+      ", and MPI does not connect them; accepted: one process, which has all GPUs of its machine; "
+      "or mpirun, or srun --mpi=pmix, with a parsim-hw that was built with MPI";
+  CHECK(refusal_with("OMPI_COMM_WORLD_SIZE", "4") == "mpirun: started 4 processes" + rest);
+  CHECK(refusal_with("SLURM_STEP_NUM_TASKS", "2") == "srun: started 2 processes" + rest);
+  CHECK(refusal_with("WORLD_SIZE", "8") == "torchrun: started 8 processes" + rest);
+  CHECK(refusal_with("PMI_SIZE", "1") == "accepted");
+  CHECK(refusal_of([] { return hw::check_alone(), 0; }) == "accepted");
 }
 
 }  // namespace parsim::testing

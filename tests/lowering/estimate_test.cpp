@@ -138,6 +138,32 @@ TEST_CASE("estimate: interleaved 1F1B takes (m·v + p - 1) / v of a device's pas
   }
 }
 
+// Neighbours of a pipeline are at the end of a pass at the same time: 1F1B loses nothing to
+// blocking sends if messages take no time, (m + p - 1) passes forward and backward.
+TEST_CASE("estimate: equal stages with blocking sends wait for messages only") {
+  for (const auto& [devices, micro_batches] : {std::array{2, 4}, {3, 9}, {4, 8}, {5, 5}}) {
+    std::string text = "x: vector 8";
+    for (int s = 0; s < devices; ++s) text += "; d" + std::to_string(s) + ": dense 8";
+    const Network network = network_of(text + "; loss");
+    const Cluster cluster = star_of(static_cast<std::size_t>(devices), "10 GB/s", "1us");
+    const DenseOnly cost;
+    strategies::StrategyInput input{network, cluster, cost};
+    input.batch = micro_batches;
+    input.micro_batches = micro_batches;
+    input.tensor_parallel = input.data_parallel = 1;
+    input.pipeline_parallel = devices;
+    input.pipeline_sends = strategies::PipelineSends::blocking;
+    const Plan plan = strategies::plan_tensor(input);
+    CHECK(plan.schedule.blocking_sends);
+    lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+    const double expected = 3 * (micro_batches + devices - 1);
+    CAPTURE(devices);
+    CHECK(std::abs(estimator.step_time(plan).count() - expected) < 1e-9);
+    CHECK(std::abs(list_scheduled(lowering::lower(network, cluster, plan), cost).count() -
+                   expected) < 1e-9);
+  }
+}
+
 TEST_CASE("estimate: sums of another size than the kernels' are priced as lower() makes them") {
   const Cluster cluster =
       topologies::load_cluster("star:5,device=v100-sxm2,rate=10GB/s,latency=1us", "test");

@@ -56,6 +56,11 @@ TEST_CASE("gpt: options change what they say, by hand") {
   CHECK(parameter_count(called(size + ",ffn_hidden=10")) == whole - 2 * (2 * 8 * 22 + 22));
   // Keys and values of 2 heads of 2 channels: 8·4 and 4 biases each, instead of 8·8 and 8.
   CHECK(parameter_count(called(size + ",kv_heads=2")) == whole - 2 * 2 * (32 + 4));
+  // Three experts of 2·8·32 and 32 + 8 biases instead of one, and a router of 8·3.
+  CHECK(parameter_count(called(size + ",experts=3")) == whole + 2 * (2 * (512 + 40) + 24));
+  CHECK(active_parameter_count(called(size + ",experts=3")) == whole + 2 * (512 + 40 + 24));
+  CHECK(parameter_count(called(size + ",experts=3,shared_ffn_hidden=10")) ==
+        whole + 2 * (2 * (512 + 40) + 24 + 2 * 8 * 10 + 18));
   const auto dropouts = [](const Network& network) {
     std::size_t count = 0;
     for (const Layer& layer : network.layers) count += layer.kind.as<Dropout>() != nullptr ? 1 : 0;
@@ -82,7 +87,7 @@ TEST_CASE("gpt: a wrong call is refused with what is accepted") {
   const std::string example = "; write gpt:layers=24,hidden=1024,heads=16";
   const std::string keys =
       "accepted: layers, hidden, heads, seq_length, vocab_size, ffn_hidden, kv_heads, dropout, "
-      "attention, bias, positions";
+      "attention, bias, positions, experts, top_k, shared_ffn_hidden, capacity";
   const std::vector<std::pair<std::string, std::string>> refusals{
       {"gpt", ": 'gpt' needs layers, hidden, heads" + example},
       {"gpt:", ": 'gpt:' needs layers, hidden, heads" + example},
@@ -117,6 +122,10 @@ TEST_CASE("gpt: a wrong call is refused with what is accepted") {
       {"gpt:" + size + ",bias=maybe", ":bias: 'maybe'; accepted: yes, no"},
       {"gpt:" + size + ",positions=lerned",
        ":positions: 'lerned'; accepted: learned, none; did you mean 'learned'?"},
+      {"gpt:" + size + ",experts=4,top_k=5", ":top_k: '5'; accepted: a whole number from 1 to 4"},
+      {"gpt:" + size + ",top_k=1", ":top_k: no experts; accepted: with experts=N"},
+      {"gpt:" + size + ",experts=4,capacity=0",
+       ":capacity: '0'; accepted: a number from 0.01 to 100"},
       {"gpt:" + size + ",seq_length=4194304",
        ": 4 heads and 4194304 tokens give 7.04e+13 attention scores per sample; accepted: at most "
        "4.4e+12"},

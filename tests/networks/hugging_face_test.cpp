@@ -1,6 +1,7 @@
 // Networks from Hugging Face configs against the published parameter counts and closed forms.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -46,6 +47,8 @@ TEST_CASE("hugging face: parameters equal the published counts") {
       {"mistral-7b", 7'241'732'096},
       {"qwen2-0.5b", 494'032'768},
       {"gemma-2b", 2'506'172'416},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"vit-base-patch16-224", 86'567'656},
       {"vit-large-patch16-224", 304'326'632}};
   for (const auto& [name, count] : counts) {
@@ -55,6 +58,39 @@ TEST_CASE("hugging face: parameters equal the published counts") {
     CHECK(parameter_count(network) == count);
     CHECK(network.layers.back().kind.as<Loss>() != nullptr);
   }
+}
+
+TEST_CASE("hugging face: experts that a token does not go to are not active") {
+  // Mixtral: 12.9 B of 46.7 B (Jiang et al. 2024, table 1); its 32 blocks have 8 experts of 3
+  // products of 4096 x 14336, of which a token uses 2.
+  constexpr std::int64_t all = 46'702'792'704, expert = 3LL * 4096 * 14336;
+  CHECK(active_parameter_count(published("mixtral-8x7b")) == all - 32 * 6 * expert);
+  CHECK(all - 32 * 6 * expert == 12'879'925'248);
+  // Qwen1.5-MoE-A2.7B: 2.7 B of 14.3 B, 24 blocks, 56 of 60 experts of 3 x 2048 x 1408 not used.
+  CHECK(active_parameter_count(published("qwen1.5-moe-a2.7b")) ==
+        14'315'784'192 - 24LL * 56 * 3 * 2048 * 1408);
+  CHECK(active_parameter_count(published("llama-3-8b")) == 8'030'261'248);
+}
+
+TEST_CASE("hugging face: experts work as much as their tokens need, by hand") {
+  // A block of Mixtral for 4096 tokens: each goes to 2 experts of three products of 4096 x 14336,
+  // and through a router of 4096 x 8.
+  const Network network = published("mixtral-8x7b", {{"seq_length", 4096}});
+  double experts = 0, router = 0;
+  std::vector<std::string> kinds;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    if (!layer.name.starts_with("block3.mlp.")) continue;
+    kinds.emplace_back(kind_name(layer.kind));
+    const std::vector<Shape> shapes = input_shapes(network, LayerId{l});
+    const double flops =
+        forward_flops(layer.kind, shapes, layer.out, {whole(layer.out, 1), {}}).value;
+    (layer.kind.as<ExpertDense>() != nullptr ? experts : router) += flops;
+    if (layer.kind.as<ExpertDispatch>() != nullptr) CHECK(to_text(layer.out) == "8x1024x4096");
+  }
+  CHECK(experts == 2.0 * 4096 * 2 * 3 * 4096 * 14336);
+  CHECK(router == 2.0 * 4096 * 4096 * 8);
+  CHECK(std::count(kinds.begin(), kinds.end(), "expert_dense") == 3);
 }
 
 TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed form") {
@@ -140,10 +176,17 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
        ":12:model_type: unknown model type 'gtp2'; accepted: bert, roberta, distilbert, gpt2, "
-       "gpt_neox, llama, mistral, qwen2, gemma, vit; did you mean 'gpt2'?"},
+       "gpt_neox, llama, mistral, qwen2, gemma, mixtral, qwen2_moe, vit; did you mean 'gpt2'?"},
       {"gpt2", "\"gpt2\"", "\"mamba\"",
        ":12:model_type: unknown model type 'mamba'; accepted: bert, roberta, distilbert, gpt2, "
-       "gpt_neox, llama, mistral, qwen2, gemma, vit"},
+       "gpt_neox, llama, mistral, qwen2, gemma, mixtral, qwen2_moe, vit"},
+      {"gpt2", "\"gpt2\"", "\"deepseek_v3\"",
+       ":12:model_type: 'deepseek_v3' has multi-head latent attention, which is not modelled; "
+       "accepted: bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, gemma, "
+       "mixtral, "
+       "qwen2_moe, vit"},
+      {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9",
+       ":15:num_experts_per_tok: 9 experts a token of 8; accepted: at most all experts"},
       {"gpt2", "\"model_type\"", "\"modeltype\"",
        ":model_type: missing; accepted: a string; did you mean 'modeltype'?"},
       {"gpt2", "\"n_embd\": 768", "\"n_embed\": 768",

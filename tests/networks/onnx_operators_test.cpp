@@ -406,6 +406,19 @@ TEST_CASE("onnx: biased convolutions of a network with layer norms are not folde
   }
 }
 
+TEST_CASE("onnx: a residual network without norms, or with scaled weights, has none folded") {
+  // As in EDSR, biased convolutions and a sum; as in NFNets, weights that the exporter computed.
+  for (const char* weights : {"conv.weight", "onnx::Conv_3"}) {
+    OnnxWriter g;
+    g.input("x", {2, 8, 16, 16});
+    const std::string conv =
+        g.node("Conv", {"x", g.weight(weights, {8, 8, 3, 3}), g.weight("conv.bias", {8})},
+               {{"pads", Numbers{1, 1, 1, 1}}});
+    g.output(g.node("Add", {"x", conv}));
+    CHECK(g.read().warnings.empty());
+  }
+}
+
 TEST_CASE("onnx: outputs that the loss does not see are named") {
   OnnxWriter g;
   g.input("x", {2, 8});

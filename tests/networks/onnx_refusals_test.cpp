@@ -133,9 +133,7 @@ TEST_CASE("onnx refusal: every broken file says where and what is wrong") {
       {"two-makers",
        ": node 'the_Tanh': its output 'y' is also that of node 'the_Relu'; accepted: one node per "
        "tensor"},
-      {"unbound-dimension",
-       ": input 'x': dimension 'batch' is not bound; accepted: --dim batch=N with any N (--batch "
-       "sets the samples of a step)"},
+      {"unbound-dimension", ": input 'x': dimension 'width' is not bound; accepted: --dim width=N"},
       {"unknown-operator",
        ": node 'the_Reluu': operator 'Reluu' is not supported; accepted: 133 operators of ONNX; "
        "did you mean 'Relu'?"},

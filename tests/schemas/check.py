@@ -32,6 +32,9 @@ CLUSTER = {'name': 'mine', 'nodes': [{'name': 'box', 'count': 2, 'switches': ['p
            'links': [{'a': 'gpu*', 'b': 'pcie', 'rate': '12 GB/s', 'latency': '500 ns'}]}],
            'links': [{'pairs': [['box0.pcie', 'box1.pcie']], 'rate': '10 GB/s', 'latency': '2 us'}],
            'overrides': [{'links': 'box0.gpu0-*', 'rate': '6 GB/s'}]}
+LAYOUT = {'micro_batches': 2, 'schedule': 'gpipe', 'zero': 1, 'zero_group': 'node',
+          'stages': [{'layers': 'conv1-pool2', 'groups': [['gpu0'], ['gpu1']], 'samples': [3, 5]},
+                     {'layers': 'flatten-fc3', 'groups': [['gpu2', 'gpu3']]}]}
 MOST_PLACES = 400  # of a document that slips are tried at
 
 # Schema, exit code, arguments.
@@ -78,6 +81,9 @@ OUTPUTS = [
                     '--json']),
     ('simulate', 0, ['simulate', '--hw', *HOST, '--strategy', 'data', '--profile', 'profile.json',
                      '--json']),
+    ('sweep', 0, ['sweep', str(ROOT / 'tests/schemas/sweep.toml'), '--dry-run', '--json']),
+    ('sweep', 0, ['sweep', str(ROOT / 'tests/schemas/sweep.toml'), '-o', 'sweep', '--json']),
+    ('sweep', 0, ['sweep', '--merge', 'sweep', '--top', '2', '--json']),
     ('doctor', 0, ['doctor', '--json']),
     ('reference', 0, ['reference', '--json']),
     ('completion', 0, ['completion', 'bash', '--json']),
@@ -95,6 +101,15 @@ FILES = [
     ('plan-file', ROOT / 'tests/fuzz/seeds/json/plan.json'),
     ('dag-file', ROOT / 'tests/fuzz/seeds/json/dag.json'),
 ]
+
+
+def toml(document):
+    def entry(value):
+        if isinstance(value, dict):
+            return '{' + ', '.join(f'{key} = {entry(item)}' for key, item in value.items()) + '}'
+        return '[' + ', '.join(map(entry, value)) + ']' if isinstance(value, list) \
+            else json.dumps(value)
+    return ''.join(f'{key} = {entry(value)}\n' for key, value in document.items())
 
 
 def places(value, path=()):
@@ -132,6 +147,8 @@ def check_document(name, schema, document, what):
             continue
         tried.add(kind)
         open_keys = {'versions', 'dims', 'otherData', 'args', 'sources'}
+        if name == 'sweep':  # columns depend on the file; list items of --dry-run are closed
+            open_keys = open_keys | {'inputs', '*'}
         if kind and kind[-1] in open_keys:
             continue
         slip = small(document, path)
@@ -167,8 +184,9 @@ def main():
     json.loads((ROOT / 'report/schemas/definitions.json').read_text(),
                object_pairs_hook=without_repeats)
     program = str(pathlib.Path(sys.argv[1]).resolve())
-    names = [path.stem for path in sorted((ROOT / 'report/schemas').glob('*.json'))
-             if path.stem != 'definitions']
+    # The refusal of another name lists them all.
+    refusal = subprocess.run([program, 'schema', '?'], capture_output=True, text=True).stderr
+    names = refusal.split('accepted: ')[1].strip().split(', ')
     schemas = {}
     for name in names:
         text = subprocess.run([program, 'schema', name], capture_output=True, check=True).stdout
@@ -192,6 +210,15 @@ def main():
             check(shown.returncode == (2 if slip else 0), f'cluster file: {slip}: {shown.stderr}')
             check(validator.is_valid(document) == (slip is None), f'cluster-file: {slip}')
         used.add('cluster-file')
+        validator = jsonschema.Draft202012Validator(schemas['layout-file'])
+        for slip in (None, ('stages', {}), ('zero_group', 0), ('schedule', 'x'), ('surplus', 1)):
+            document = LAYOUT if slip is None else {**LAYOUT, slip[0]: slip[1]}
+            pathlib.Path('layout.toml').write_text(toml(document))
+            planned = subprocess.run([program, 'plan', *SMALL, '--layout', 'layout.toml'],
+                                     capture_output=True)
+            check(planned.returncode == (2 if slip else 0), f'layout: {slip}: {planned.stderr}')
+            check(validator.is_valid(document) == (slip is None), f'layout-file: {slip}')
+        used.add('layout-file')
         for name, path in FILES:
             read = gzip.open if str(path).endswith('.gz') else open
             with read(path, 'rt') as stream:

@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
+#include <vector>
 
 #include "core/errors.hpp"
+#include "sim/sim.hpp"
+#include "tests/support/notation.hpp"
 
 namespace parsim::sim {
 namespace {
@@ -72,6 +77,45 @@ TEST_CASE("child: a program that is killed takes its simulation along") {
   CHECK(read(ends[0], &sent, 1) == 0);  // no writer is left
   close(ends[0]);
   waitpid(program, nullptr, 0);
+}
+
+// AddressSanitizer's allocator, unlike the C library's, is of no use in a child that is forked
+// while another thread allocates: there, one thread simulates alone.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t allocating_threads = 0, simulating_threads = 1;
+#else
+constexpr std::size_t allocating_threads = 2, simulating_threads = 2;
+#endif
+
+TEST_CASE("child: simulations run while other threads allocate and simulate, too") {
+  const Cluster cluster = testing::star_of(2, "1 GB/s", "1us");
+  const auto cost = make_constant_efficiency(cluster);
+  const testing::NotedDag noted = testing::dag_of(
+      "a: compute d0 3us; b: transfer d0->d1 1MB after a; c: all-reduce d0,d1 1MB after b");
+  const auto step = [&](Engine engine) {
+    SimOptions options;
+    options.engine = engine;
+    return makespan(make_simulator(cluster, *cost, options)->run(noted.dag));
+  };
+  const Seconds expected = step(Engine::simgrid);
+  std::atomic<bool> over = false;
+  std::vector<std::thread> others;
+  for (std::size_t i = 0; i < allocating_threads; ++i) {
+    others.emplace_back([&] {
+      while (!over) static_cast<void>(step(Engine::fast));
+    });
+  }
+  std::vector<Seconds> steps(simulating_threads * 10);
+  std::vector<std::thread> simulating;
+  for (std::size_t i = 0; i < simulating_threads; ++i) {
+    simulating.emplace_back([&, i] {
+      for (std::size_t s = 0; s < 10; ++s) steps[10 * i + s] = step(Engine::simgrid);
+    });
+  }
+  for (std::thread& one : simulating) one.join();
+  over = true;
+  for (std::thread& one : others) one.join();
+  for (const Seconds one : steps) CHECK(one == expected);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lowering/lower.hpp"
-#include "tests/sim/small_dags.hpp"
+#include "tests/sim/random_dags.hpp"
 #include "tests/support/list_scheduler.hpp"
 #include "tests/support/on_all_devices.hpp"
 #include "tests/support/world.hpp"
@@ -37,63 +37,6 @@ double disagreement(const Timeline& a, const Timeline& b) {
     }
   }
   return largest <= 0 ? 0 : largest / std::max(makespan(a), makespan(b)).count();
-}
-
-/// Up to seven devices on up to three switches, which are attached to one more; rates that make
-/// each link a bottleneck of some flow. Neighbours by number may be far apart: rings cross a link
-/// several times.
-Cluster two_levels() {
-  const auto rate = [] { return BytesPerSecond{1e9 * *rc::gen::inRange(1, 40)}; };
-  const auto latency = [] { return 1us * *rc::gen::inRange(0, 30); };
-  Cluster cluster = star({}, 0s);
-  const int nodes = *rc::gen::inRange(1, 4);
-  for (int node = 0; node < nodes; ++node) {
-    const SwitchId inside{cluster.switches.size()};
-    cluster.switches.push_back({"inside" + std::to_string(node), NodeId{0}});
-    cluster.links.push_back({"up" + std::to_string(node), Port::of(inside), Port::of(SwitchId{0}),
-                             rate(), latency(), -1});
-  }
-  for (int i = *rc::gen::inRange(1, 8); i > 0; --i) {
-    const DeviceId device{cluster.devices.size()};
-    const std::string name = std::to_string(device.value);
-    cluster.devices.push_back({"gpu" + name, 0, NodeId{0}, cluster.models.front().memory});
-    cluster.links.push_back({"link" + name, Port::of(device),
-                             Port::of(SwitchId{*rc::gen::inRange(0, nodes) + 1}), rate(), latency(),
-                             -1});
-  }
-  return cluster;
-}
-
-/// Kernels, transfers and collectives on all streams, hardly ordered: flows compete.
-ExecDag contended_dag(int count) {
-  ExecDag dag = bare_dag();
-  const int size = *rc::gen::inRange(2, 40);
-  for (int i = 0; i < size; ++i) {
-    std::vector<OpId> after;
-    if (i > 0 && *rc::gen::inRange(0, 3) == 0) after.emplace_back(*rc::gen::inRange(0, i));
-    const auto bytes = std::int64_t{2} * *rc::gen::inRange(0, 20'000'000);
-    const int a = *rc::gen::inRange(0, count), b = *rc::gen::inRange(0, count);
-    switch (*rc::gen::inRange(0, 6)) {
-      case 0: {
-        const int members = *rc::gen::inRange(1, count - a + 1);
-        const auto kind =
-            *rc::gen::element(CollectiveKind::all_reduce, CollectiveKind::all_gather,
-                              CollectiveKind::reduce_scatter, CollectiveKind::broadcast);
-        add_collective(dag, kind, devices(a, members),
-                       std::vector<std::int64_t>(static_cast<std::size_t>(members), bytes), after,
-                       *rc::gen::element(Stream::gradient, Stream::tensor));
-        break;
-      }
-      case 1:
-        add_delay(dag, a, *rc::gen::inRange(0, 3000) * 1us, after);
-        break;
-      default:
-        add_transfer(dag, a, b, bytes, after,
-                     *rc::gen::element(Stream::gradient, Stream::tensor, Stream::pipeline,
-                                       Stream::pipeline_back));
-    }
-  }
-  return dag;
 }
 
 TEST_CASE("engines: fast and SimGrid agree where random flows compete") {
@@ -139,6 +82,31 @@ TEST_CASE("engines: fast and SimGrid agree while devices and links are slow for 
     RC_ASSERT(disagreement(fast, simgrid) <= 1e-6);
     RC_ASSERT(run_with(Engine::fast, cluster, dag, fidelity, slowdowns) == fast);  // to the bit
   }));
+}
+
+TEST_CASE("engines: SimGrid unless it would take more than two seconds") {
+  const auto chose_fast = [](int members, int count) {
+    const Cluster cluster = star(std::vector<double>(static_cast<std::size_t>(members), 1e9), 1us);
+    ExecDag dag = bare_dag();
+    for (int i = 0; i < count; ++i) {
+      add_collective(dag, CollectiveKind::all_reduce, devices(0, members), {1'000'000});
+    }
+    const SimpleCost cost(cluster);
+    SimOptions options{Fidelity::hops, CollectiveCost::ideal};
+    options.engine = Engine::automatic;
+    options.merge = false;
+    const Timeline timeline = make_simulator(cluster, cost, options)->run(dag);
+    options.engine = timeline.chose_fast_engine ? Engine::fast : Engine::simgrid;
+    Timeline asked = make_simulator(cluster, cost, options)->run(dag);
+    asked.chose_fast_engine = timeline.chose_fast_engine;
+    CHECK(asked == timeline);  // bytes are counted once
+    return timeline.chose_fast_engine;
+  };
+  // 5 us for each flow and 50 ns for each flow under way when one ends:
+  //   32,000 flows, 8 at a time: 0.16 s + 32,000 x 4.5 x 50 ns = 0.17 s
+  //   48,000 flows, 4,000 at a time: 0.24 s + 48,000 x 2,000 x 50 ns = 5 s
+  CHECK_FALSE(chose_fast(8, 4000));
+  CHECK(chose_fast(4000, 12));
 }
 
 TEST_CASE("macro: a ring that crosses a link twice needs twice the time, with both engines") {

@@ -178,11 +178,18 @@ TEST_CASE("kernels: attention in one kernel by hand") {
   CHECK(sizes(forward) == List{128, 64, 2 * 128, 12});
   CHECK(forward.flops == 2.0 * 2 * 2 * 6 * 128 * 128 * 64);
   CHECK(forward.elements == moved);
+  CHECK(forward.keys == 128);
+  CHECK_FALSE(forward.backwards);
+  CHECK_FALSE(forward.masked);
   CHECK(sizes(backward) == List{128, 64, 5 * 128, 12});
+  CHECK(backward.keys == 128);
+  CHECK(backward.backwards);
   CHECK(backward.flops == 2.5 * forward.flops);
   CHECK(backward.elements == 2 * moved);
   // Token t attends to t + 1 keys: 64.5 of 128 on average.
   CHECK(only_one(past, Pass::forward).flops == forward.flops * 64.5 / 128);
+  CHECK(only_one(past, Pass::forward).keys == 64.5);
+  CHECK(only_one(past, Pass::forward).masked);
   // Half of a head's channels: all of its scores.
   part.out[2] = {0, 32};
   CHECK(only_one(all, Pass::forward).flops == 2.0 * 2 * 128 * 128 * (64 + 32));

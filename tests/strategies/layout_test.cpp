@@ -235,7 +235,7 @@ TEST_CASE("layout: random layouts of tiny networks compute what the unsplit netw
       first.insert(random() % network.layers.size());
     }
     strategies::Layout layout;
-    layout.blocking_sends = random() % 2 == 0;
+    if (random() % 2 == 0) input.pipeline_sends = strategies::PipelineSends::blocking;
     std::int32_t next = 0;
     std::size_t left = first.size();
     for (const std::size_t layer : first) {
@@ -271,7 +271,7 @@ TEST_CASE("layout: with blocking sends a stage waits for what it sends and recei
   strategies::Layout layout = layout_of(world.network, {0, 1}, {{{0}}, {{1}}});
   const double overlapped =
       strategies::simulated_price(input, strategies::plan_layout(input, layout)).step.count();
-  layout.blocking_sends = true;
+  input.pipeline_sends = strategies::PipelineSends::blocking;
   const Plan plan = strategies::plan_layout(input, layout);
   const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
   const double blocking = strategies::simulated_price(input, plan).step.count();

@@ -50,11 +50,12 @@ Seconds simulated_time(const StrategyInput& input, std::int32_t micro_batches) {
 }
 
 void check_priced_as_run(const std::string& network, const std::string& device,
-                         Precision precision = Precision::fp32) {
+                         Precision precision = Precision::fp32,
+                         sim::Fusion fusion = sim::Fusion::none) {
   CAPTURE(network);
   CAPTURE(device);
   World world(network, one_of(device));
-  world.cost = sim::make_tile_costs(world.cluster);
+  world.cost = sim::make_tile_costs(world.cluster, {.fusion = fusion});
   world.simulator = sim::make_simulator(world.cluster, *world.cost, {.engine = sim::Engine::fast});
   StrategyInput input = world.simulated(8);
   input.optimizer = Optimizer::adam;
@@ -74,6 +75,15 @@ TEST_CASE("planned time: of every network it is what one device takes") {
   for (const networks::NetworkEntry& network : networks::all())
     check_priced_as_run(network.name, "v100-sxm2");
   check_priced_as_run("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128", "v100-sxm2");
+}
+
+TEST_CASE("planned time: whichever kernels compute what is between the matrix products") {
+  for (const sim::Fusion fusion : {sim::Fusion::compiled, sim::Fusion::megatron}) {
+    for (const std::string network : {"attention=eager,dropout=0.1", "attention=fused,dropout=0"}) {
+      check_priced_as_run("gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128," + network,
+                          "a100-sxm4-80", Precision::bf16, fusion);
+    }
+  }
 }
 
 TEST_CASE("planned time: on every device it is what that takes") {

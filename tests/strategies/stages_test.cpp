@@ -225,11 +225,13 @@ TEST_CASE("stages: interleaving divides the bubble by the chunks, in the order o
 }
 
 TEST_CASE("stages: the order of all slots has every slot once, after those it needs") {
-  for (const PipelineSchedule schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::zero_bubble}) {
     for (std::int32_t stages = 1; stages <= 5; ++stages) {
       for (std::int32_t micro_batches = 1; micro_batches <= 7; ++micro_batches) {
         const std::vector<Slot> order = all_slots(schedule, stages, micro_batches);
-        CHECK(order.size() == static_cast<std::size_t>(2 * stages * micro_batches));
+        const int each = splits_backward(schedule, static_cast<std::size_t>(stages)) ? 3 : 2;
+        CHECK(order.size() == static_cast<std::size_t>(each * stages * micro_batches));
         std::set<Slot> done;
         std::vector<std::vector<Slot>> by_stage(static_cast<std::size_t>(stages));
         for (const Slot& slot : order) {
@@ -237,6 +239,7 @@ TEST_CASE("stages: the order of all slots has every slot once, after those it ne
           const bool forward = direction == Direction::forward;
           if (forward && s > 0) CHECK(done.contains({s - 1, m, Direction::forward}));
           if (!forward) CHECK(done.contains({s, m, Direction::forward}));
+          if (direction == Direction::weights) CHECK(done.contains({s, m, Direction::backward}));
           if (!forward && s + 1 < stages) CHECK(done.contains({s + 1, m, Direction::backward}));
           CHECK(done.insert(slot).second);
           by_stage[static_cast<std::size_t>(s)].push_back(slot);

@@ -94,6 +94,7 @@ TEST_CASE("strategies: the multiply-accumulates of a step do not depend on the s
 TEST_CASE("strategies: an unknown name is refused with the nearest one") {
   std::vector<std::string> names;
   for (const Strategy& row : all()) names.push_back(row.name);
+  for (const StrategyAlias& alias : strategy_aliases()) names.emplace_back(alias.name);
   const std::string message =
       "--strategy: unknown strategy 'dta'; accepted: " + join(names) + "; did you mean 'data'?";
   CHECK_THROWS_WITH_AS((void)strategy("dta", "--strategy"), message.c_str(), InputError);

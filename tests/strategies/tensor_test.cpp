@@ -250,7 +250,7 @@ TEST_CASE("tensor: no numbers are faster than those it finds") {
        {"nodes:2x4,device=v100-sxm2,intra=130GB/s,inter=6GB/s",
         "nodes:4x2,device=v100-sxm2,intra=20GB/s,inter=1GB/s", "mixed-p100-v100"}) {
     for (const char* name :
-         {"gpt:layers=4,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
+         {"gpt:layers=6,hidden=512,heads=8,seq_length=128,vocab_size=8000", "alexnet"}) {
       const World world(name, topologies::load_cluster(cluster, "test"));
       const double found = step_of(world, plan_tensor(world.simulated(16)));
       for (const int degrees : {1, 2, 4, 8}) {

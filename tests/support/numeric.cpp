@@ -109,6 +109,9 @@ Block forward(const PartInput& input) {
         if constexpr (std::is_same_v<Kind, Softmax>) return softmax_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Embedding>) return embedding_forward(input, kind);
         if constexpr (std::is_same_v<Kind, Loss>) return loss_forward(input);
+        if constexpr (std::is_same_v<Kind, ExpertDispatch>) return dispatch_forward(input, kind);
+        if constexpr (std::is_same_v<Kind, ExpertDense>) return experts_forward(input, kind);
+        if constexpr (std::is_same_v<Kind, ExpertCombine>) return expert_sum_forward(input, kind);
         ensure(false, "a layer kind without mathematics");
         return {};
       },
@@ -133,6 +136,12 @@ PartGradients backward(const PartInput& input, const Block& gradient) {
         if constexpr (std::is_same_v<Kind, Embedding>)
           return embedding_backward(input, kind, gradient);
         if constexpr (std::is_same_v<Kind, Loss>) return loss_backward(input);
+        if constexpr (std::is_same_v<Kind, ExpertDispatch>)
+          return dispatch_backward(input, kind, gradient);
+        if constexpr (std::is_same_v<Kind, ExpertDense>)
+          return experts_backward(input, kind, gradient);
+        if constexpr (std::is_same_v<Kind, ExpertCombine>)
+          return expert_sum_backward(input, kind, gradient);
         ensure(false, "a layer kind without mathematics");
         return {};
       },

@@ -32,6 +32,19 @@ namespace parsim::testing {
 [[nodiscard]] PartGradients attention_backward(const PartInput& input, const Attention& attention,
                                                const Block& out_gradient);
 
+// numeric_experts.cpp
+[[nodiscard]] Block dispatch_forward(const PartInput& input, const ExpertDispatch& dispatch);
+[[nodiscard]] PartGradients dispatch_backward(const PartInput& input,
+                                              const ExpertDispatch& dispatch,
+                                              const Block& out_gradient);
+[[nodiscard]] Block experts_forward(const PartInput& input, const ExpertDense& dense);
+[[nodiscard]] PartGradients experts_backward(const PartInput& input, const ExpertDense& dense,
+                                             const Block& out_gradient);
+[[nodiscard]] Block expert_sum_forward(const PartInput& input, const ExpertCombine& combine);
+[[nodiscard]] PartGradients expert_sum_backward(const PartInput& input,
+                                                const ExpertCombine& combine,
+                                                const Block& out_gradient);
+
 // numeric_norm.cpp
 [[nodiscard]] Block norm_forward(const PartInput& input, const Norm& norm);
 [[nodiscard]] PartGradients norm_backward(const PartInput& input, const Norm& norm,

@@ -214,11 +214,48 @@ Network attention() {
   return net;
 }
 
+/// A mixture of experts, gated, with a shared expert; `slots` of an expert for a sample.
+Network experts(const char* name, std::int64_t slots, bool normalized) {
+  constexpr std::int64_t tokens = 4, width = 4, inner = 5, count = 4, top_k = 2;
+  Network net{name, {}, {}, {}};
+  LayerId x = add_input(net, "ids", Shape{{{Dim::token, tokens}}});
+  x = add_layer(net, "embedding", Embedding{7, width}, {x});
+  const LayerId place =
+      add_layer(net, "positions", Learned{{{{Dim::token, tokens}, {Dim::channel, width}}}}, {});
+  x = add_layer(net, "add", Combine{"add"}, {x, place});
+  const LayerId norm = add_layer(net, "norm", Norm{NormKind::layer, true, 0}, {x});
+  LayerId router = add_layer(net, "router", Dense{count, false}, {norm});
+  router = add_layer(net, "probabilities", Softmax{1}, {router});
+  const LayerId sent = add_layer(net, "dispatch", ExpertDispatch{top_k, slots}, {norm, router});
+  LayerId gate = add_layer(net, "gate", ExpertDense{inner}, {sent});
+  gate = add_layer(net, "silu", Activation{"silu"}, {gate});
+  LayerId up = add_layer(net, "up", ExpertDense{inner, true}, {sent});
+  up = add_layer(net, "gated", Combine{"mul"}, {gate, up});
+  const LayerId down = add_layer(net, "down", ExpertDense{width, true}, {up});
+  const LayerId mixed = add_layer(net, "combine", ExpertCombine{top_k, normalized}, {down, router});
+  const LayerId shared = add_layer(net, "shared", Dense{width}, {norm});
+  x = add_layer(net, "sum", Combine{"add"}, {mixed, shared});
+  classify(net, x, 3);
+  return net;
+}
+
 }  // namespace
 
 std::vector<Network> tiny_networks() {
-  return {plain(),  residual(), grouped(), branches(),        windows(),         tied(),
-          volume(), tokens(),   words(),   heads("heads", 1), heads("pairs", 2), attention()};
+  return {plain(),
+          residual(),
+          grouped(),
+          branches(),
+          windows(),
+          tied(),
+          volume(),
+          tokens(),
+          words(),
+          heads("heads", 1),
+          heads("pairs", 2),
+          attention(),
+          experts("experts", 4, true),
+          experts("capacity", 2, false)};
 }
 
 Network tiny_transformer(int blocks) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/routes.hpp"
+#include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -159,9 +160,37 @@ TEST_CASE("device table: the types of the contract, each number with label and s
                                  "b200-sxm",
                                  "mi250x",
                                  "mi300x",
+                                 "a30",
+                                 "a10g",
+                                 "rtx-a5000",
+                                 "rtx-a6000",
+                                 "rtx-6000-ada",
+                                 "quadro-rtx-6000",
+                                 "a100-pcie-40",
+                                 "h20",
+                                 "h100-nvl",
+                                 "gh200",
+                                 "b300",
+                                 "gb200",
+                                 "gb300",
+                                 "rtx-pro-6000",
+                                 "mi100",
+                                 "mi210",
+                                 "mi250",
+                                 "7900xtx",
                                  "xeon-e5-2600"}) {
     CAPTURE(name);
     CHECK(names.contains(name));
+  }
+}
+
+TEST_CASE("device table: TPUs, Gaudi and Apple are refused with the way to add a device") {
+  for (const std::string name : {"tpu-v4", "gaudi2", "apple-m3"}) {
+    CHECK(testing::refusal_of([&] { static_cast<void>(device_model(name, "here")); }) ==
+          "here: '" + name +
+              "', and parsim has no model of such kernels; accepted: GPUs of 'parsim list "
+              "devices'; to add a device, describe its rates as [[device_types]] of a cluster "
+              "file, and its kernels are priced like those of the most similar GPU");
   }
 }
 

@@ -4,6 +4,13 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <memory>
+
+#include "experiment/run.hpp"
+#include "networks/networks.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/support/refusal.hpp"
+#include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 #include "validation/predict_published.hpp"
 #include "validation/published_machines.hpp"
@@ -41,7 +48,8 @@ TEST_CASE("calibration: links between machines are slowed, those within are not"
   const Claim one = row(1, 2, 64, "", "AlexNet"), two = row(2, 2, 64, "", "AlexNet");
   CHECK(Training(one).step(1, 0.5) == doctest::Approx(Training(one).step(1)));
   CHECK(Training(two).step(1, 0.5) > 1.3 * Training(two).step(1));
-  const Cluster cluster = cluster_of(two), slow = with_links_between_machines(cluster, 0.5);
+  const Cluster cluster = cluster_of(two),
+                slow = experiment::with_links_between_machines(cluster, 0.5);
   std::size_t slower = 0;
   for (std::size_t l = 0; l < cluster.links.size(); ++l) {
     slower += slow.links[l].rate.value < cluster.links[l].rate.value ? 1 : 0;
@@ -141,6 +149,60 @@ TEST_CASE("calibration: rows of others are used only without own ones") {
   own.expected *= 2;
   CHECK(error_of(PublishedPredictor({apart, own}, others), apart) > 0.8);
   CHECK(PublishedPredictor({apart})(apart).calibrated_by.empty());
+}
+
+TEST_CASE("calibration: a user's own step comes out as measured, and decides others of its card") {
+  const std::vector<Claim> rows = {measured(1, 1, 64), measured(2, 2, 64)};
+  const std::vector<experiment::FittedStep> fitted = fitted_steps(rows);
+  REQUIRE(fitted.size() == 2);
+  CHECK(fitted[0].device == "v100-pcie");
+  CHECK(fitted[0].kernels == doctest::Approx(true_kernels).epsilon(0.005));
+  CHECK_FALSE(fitted[0].links);
+  CHECK(fitted[1].links.value() == doctest::Approx(true_links).epsilon(0.02));
+  const auto experiment_of = [&](const std::string& cluster, Precision precision) {
+    experiment::Request request;
+    request.network = "alexnet";
+    request.cluster = cluster;
+    request.batch = 64;
+    request.precision = precision;
+    request.fitted = fitted;
+    return std::make_unique<experiment::Experiment>(request);
+  };
+  const auto alone = experiment_of("star:1,device=v100-pcie", Precision::fp32);
+  CHECK(alone->calibration->by.size() == 2);
+  CHECK(alone->calibration->every_gpu);
+  CHECK(alone->spreads().calibrated);
+  const experiment::Planned planned =
+      experiment::make_plan(*alone, strategies::strategy("data", "test"));
+  const experiment::RunResult result = experiment::run_plan(*alone, planned).result;
+  CHECK(1e3 * result.step_time.count() == doctest::Approx(rows[0].expected).epsilon(0.005));
+  // Half of the GPUs have a row.
+  const auto mixed = experiment_of("star:2,device=v100-pcie*1+t4*1,rate=10GB/s", Precision::fp32);
+  CHECK(mixed->calibration->kernels[0] == doctest::Approx(true_kernels).epsilon(0.005));
+  CHECK(mixed->calibration->kernels[1] == 1);
+  CHECK_FALSE(mixed->spreads().calibrated);
+  CHECK(testing::refusal_of([&] { experiment_of("star:1,device=t4", Precision::fp16); }) ==
+        "--calibrate-with: no row of t4 in fp16, only of v100-pcie in fp32; accepted: measured "
+        "steps on the type of GPU and in the precision of the run");
+}
+
+TEST_CASE("calibration: rows of the same network count before rows of its kind") {
+  experiment::FittedStep mine, other, transformer;
+  for (experiment::FittedStep* step : {&mine, &other, &transformer}) step->device = "t4";
+  mine.network = "alexnet";
+  mine.kernels = 1.5;
+  other.network = "vgg16";
+  other.kernels = 2;
+  transformer.attends = true;
+  transformer.kernels = 3;
+  const Cluster cluster = topologies::load_cluster("star:2,device=t4,rate=10GB/s", "test");
+  const auto factor = [&](const std::vector<experiment::FittedStep>& rows) {
+    const Network network = networks::load_network("alexnet", {}, "test");
+    return experiment::calibration_of(rows, network, Precision::fp32, cluster).kernels[1];
+  };
+  CHECK(factor({transformer, other, mine}) == 1.5);
+  CHECK(factor({transformer, other}) == 2);
+  CHECK(factor({transformer}) == 3);
 }
 
 }  // namespace parsim::validation

@@ -108,6 +108,28 @@ TEST_CASE("published plan: column vp interleaves stages of whole blocks") {
         "micro-batches in a multiple of the pipeline stages");
 }
 
+TEST_CASE("published plan: sends block where the framework waits for them") {
+  const auto blocks = [](const std::string& framework, const std::string& chunks = "",
+                         const std::string& sends = "") {
+    Claim claim = row("3D,2,2,2,4,4,32,,");
+    claim.what["framework"] = framework;
+    claim.what["vp"] = chunks;
+    claim.what["pipeline_sends"] = sends;
+    return planned(claim).plan.schedule.blocking_sends;
+  };
+  CHECK_FALSE(blocks(""));
+  CHECK_FALSE(blocks("PyTorch"));
+  CHECK(blocks("DeepSpeed PipelineEngine on Megatron-LM 1.1.5"));
+  CHECK(blocks("Megatron-DeepSpeed", "2"));
+  CHECK(blocks("Megatron-LM core"));
+  CHECK_FALSE(blocks("Megatron-LM core", "2"));
+  CHECK_FALSE(blocks("Megatron-LM core", "", "overlapped"));
+  CHECK(blocks("", "", "blocking"));
+  CHECK(testing::refusal_of([&] {
+          return blocks("", "", "maybe");
+        }).starts_with("f:2:pipeline_sends: 'maybe'; accepted: overlapped, blocking"));
+}
+
 TEST_CASE("published plan: stages of unequal blocks, as the row says") {
   const auto blocks = [](const std::string& layout) {
     Claim claim = row("3D,1,4,2,4,3,48,,");

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -70,6 +73,16 @@ TEST_CASE("published: a card whose name only looks like one of ours is refused b
   CHECK(device("L40S") == "l40s");
   CHECK(device("Tesla V100-SXM2-32GB") == "v100-sxm2-32");
   CHECK(device("GeForce RTX 2080 Ti") == "rtx-2080ti");
+  CHECK(device("A10G") == "a10g");
+  CHECK(device("NVIDIA H100 NVL") == "h100-nvl");
+  CHECK(device("H100-SXM5-80GB") == "h100-sxm5");
+  CHECK(device("A100-PCIE-40GB") == "a100-pcie-40");
+  CHECK(device("A100-PCIE-80GB") == "a100-pcie");
+  CHECK(device("GH200 480GB") == "gh200");
+  CHECK(device("Quadro RTX 6000") == "quadro-rtx-6000");
+  CHECK(device("NVIDIA RTX 6000 Ada") == "rtx-6000-ada");
+  CHECK(device("AMD Radeon RX 7900 XTX") == "7900xtx");
+  CHECK(device("AMD MI250") == "mi250");
   const auto refusal = [&](const std::string& gpu) -> std::string {
     try {
       return device(gpu);
@@ -77,8 +90,8 @@ TEST_CASE("published: a card whose name only looks like one of ours is refused b
       return error.what();
     }
   };
-  CHECK(refusal("A10G") ==
-        "f:2:gpu: unknown gpu 'A10G'; accepted: a name of validation/aliases.toml or of 'parsim "
+  CHECK(refusal("A10X") ==
+        "f:2:gpu: unknown gpu 'A10X'; accepted: a name of validation/aliases.toml or of 'parsim "
         "list'; did you mean 'a10'?");
   CHECK(refusal("L400").find("did you mean 'l40'?") != std::string::npos);
   CHECK(refusal("GeForce RTX 2080 Super").starts_with("f:2:gpu: unknown gpu"));
@@ -313,13 +326,13 @@ TEST_CASE("published: plans of one job are a group, with what following the pred
         std::tuple{"4,2,1,1,16", 512, "10"}, std::tuple{"8,1,1,1,32", 1024, "10"}}) {
     rows += fmt::format(
         "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,{},"
-        "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size={},dropout=0\",{},ms,measured,"
+        "\"gpt:layers=6,hidden=64,heads=8,seq_length=32,vocab_size={},dropout=0\",{},ms,measured,"
         "\n",
         degrees, words, milliseconds);
   }
   rows +=
       "GPT,A100-SXM4-80GB,box,1,8,8,NVSwitch,BF16,3D,1,1,8,1,32,"
-      "\"gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=128,dropout=0\",,ms,OOM,\n";
+      "\"gpt:layers=6,hidden=64,heads=8,seq_length=32,vocab_size=128,dropout=0\",,ms,OOM,\n";
   const std::string file = folder.write("mine.csv", rows);
   const std::string page = folder.path("page.html");
   const nlohmann::json result = nlohmann::json::parse(
@@ -429,6 +442,37 @@ TEST_CASE("published: a set without a scored row has no errors, and its notes sa
   CHECK(result["sets"][0]["rows"] == 0);
   CHECK(result["sets"][0]["mean_error"].is_null());
   CHECK(result["unresolved"][0]["reason"] == "too odd");
+}
+
+TEST_CASE("published: a description of one's own gives the numbers of the machine of that name") {
+  struct Machine {
+    const char *file, *columns;
+  };
+  for (const auto& [file, columns] :
+       {Machine{"dgx-p100", "P100-SXM2,NVIDIA DGX-1 (8x P100),1,8,8"},
+        Machine{"dgx-v100", "V100-SXM2,DGX-1 with V100,1,8,8"},
+        Machine{"k80-cloud", "K80,AWS EC2 p2.8xlarge,1,8,8"},
+        Machine{"k80-cloud-x2", "K80,AWS EC2 p2.8xlarge,2,8,16"},
+        Machine{"v100-mesh-x2", "V100-SXM2,8x V100-SXM2-16GB node,2,8,16"}}) {
+    CAPTURE(file);
+    std::ifstream in(fmt::format("{}/topologies/clusters/{}.toml", PARSIM_SOURCE_DIR, file));
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    const std::string name = fmt::format("name = \"{}\"", file);
+    REQUIRE(text.find(name) != std::string::npos);
+    text.replace(text.find(name), name.size(), "name = \"mine\"");
+    const std::string path =
+        (std::filesystem::temp_directory_path() / fmt::format("parsim-own-{}.toml", file)).string();
+    std::ofstream(path) << text;
+    const std::string head = "model,gpu,machine,nodes,gpus_per_node,n_gpus,batch_per_gpu";
+    const PublishedPredictor predictor({});
+    const auto predicted = [&](const Claim& claim) { return predictor(claim).value; };
+    const auto by_name = predicted(row_of(head, fmt::format("AlexNet,{},32", columns)));
+    const auto own =
+        predicted(row_of(head + ",cluster", fmt::format("AlexNet,{},32,{}", columns, path)));
+    CHECK(by_name);
+    CHECK(by_name == own);
+    std::filesystem::remove(path);
+  }
 }
 
 }  // namespace parsim::validation

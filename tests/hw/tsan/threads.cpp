@@ -10,9 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "core/errors.hpp"
 #include "core/json.hpp"
 #include "hw/host.hpp"
 #include "hw/memory_contention.hpp"
+#include "tests/hw/ranks.hpp"
 
 namespace {
 
@@ -20,17 +22,13 @@ using namespace parsim;
 
 /// The same with a device to each of several ranks, which are threads here: their messages too.
 void in_processes(const ExecDag& dag) {
-  const int size = hw::stores(dag).devices;
-  const int port = hw::port_of(hw::listen_at(0, 1));  // free a moment ago
-  std::vector<std::jthread> ranks;
-  for (int rank = 0; rank < size; ++rank) {
-    ranks.emplace_back([=, &dag] {
-      hw::Rendezvous rendezvous({"torchrun", rank, size, rank, "127.0.0.1", port}, Seconds{60});
-      hw::Mailbox mailbox(rendezvous);
-      hw::HostNumbers numbers(dag, DeviceId{rank}, mailbox);
-      const hw::Dispatch own = hw::dispatch(dag, DeviceId{rank});
-      for (int run = 0; run < 3; ++run) static_cast<void>(numbers.run(own));
-    });
+  for (const std::string& said : testing::ranks(hw::stores(dag).devices, [&](auto& processes) {
+         hw::HostNumbers numbers(dag, processes);
+         const hw::Dispatch own = hw::dispatch(dag, DeviceId{processes.rank()});
+         for (int run = 0; run < 3; ++run) static_cast<void>(numbers.run(own));
+         return std::string();
+       })) {
+    ensure(said.empty(), said);
   }
 }
 

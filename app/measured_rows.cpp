@@ -1,0 +1,51 @@
+#include "app/measured_rows.hpp"
+
+#include <utility>
+
+#include "experiment/files.hpp"
+#include "validation/measurements.hpp"
+#include "validation/published_calibration.hpp"
+
+namespace parsim::app {
+
+namespace {
+
+/// Files that rows name are looked up in the table's folder.
+void find_files_of_rows(const std::string& folder, std::vector<validation::Claim>& claims) {
+  for (validation::Claim& claim : claims) {
+    for (const char* name : {"network", "layout_file", "cluster", "profile"}) {
+      const auto found = claim.what.find(name);
+      if (found == claim.what.end() || found->second.starts_with('/')) continue;
+      if (experiment::file_exists(folder + found->second)) found->second = folder + found->second;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<validation::Claim> measured_rows(const std::string& path, const std::string& flag) {
+  const std::size_t slash = path.rfind('/');
+  std::string set = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (set.ends_with(".csv")) set.resize(set.size() - 4);
+  std::vector<validation::Claim> claims =
+      validation::read_measurements(experiment::read_file(path, flag), path, set);
+  find_files_of_rows(path.substr(0, slash == std::string::npos ? 0 : slash + 1), claims);
+  return claims;
+}
+
+std::vector<validation::Claim> calibrating_rows(const std::vector<std::string>& files) {
+  std::vector<validation::Claim> all;
+  for (const std::string& file : files) {
+    for (validation::Claim& claim : measured_rows(file, "--calibrate-with")) {
+      claim.what["split"] = "calibrate";
+      all.push_back(std::move(claim));
+    }
+  }
+  return all;
+}
+
+void fit_measured_steps(experiment::Request& request) {
+  request.fitted = validation::fitted_steps(calibrating_rows(request.calibrate_with));
+}
+
+}  // namespace parsim::app

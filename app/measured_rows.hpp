@@ -1,0 +1,24 @@
+// Files of measured steps that the user gives: to score, or to calibrate with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiment/request.hpp"
+#include "validation/validation.hpp"
+
+namespace parsim::app {
+
+/// The rows of a file, as one set of its name. Files that rows name are looked up in the file's
+/// folder. `flag` is the option that names it, for messages.
+[[nodiscard]] std::vector<validation::Claim> measured_rows(const std::string& path,
+                                                           const std::string& flag);
+
+/// All rows of the files of --calibrate-with, each marked `calibrate`.
+[[nodiscard]] std::vector<validation::Claim> calibrating_rows(
+    const std::vector<std::string>& files);
+
+/// What the files of the request's --calibrate-with fit, into the request.
+void fit_measured_steps(experiment::Request& request);
+
+}  // namespace parsim::app

@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <optional>
+
+#include "app/measured_rows.hpp"
+#include "app/verbs.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/comparison.hpp"
+#include "experiment/files.hpp"
+#include "experiment/progress.hpp"
+#include "experiment/workers.hpp"
+#include "report/runs.hpp"
+#include "report/sweep.hpp"
+#include "report/sweep_merge.hpp"
+
+namespace parsim::app {
+
+namespace {
+
+constexpr std::int64_t most_jobs = 1024;
+
+experiment::Shard shard_of(const experiment::Arguments& arguments) {
+  if (const std::optional<std::string> text = arguments.text("--shard")) {
+    return experiment::parse_shard(*text);
+  }
+  return experiment::shard_of_environment([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
+}
+
+/// Sweeps take hours: "50min" and "2h" besides the units of other times.
+std::optional<Seconds> time_of(const experiment::Arguments& arguments, std::string_view flag) {
+  const std::optional<std::string> text = arguments.text(flag);
+  if (!text) return std::nullopt;
+  constexpr std::pair<std::string_view, double> units[] = {{"min", 60}, {"h", 3600}};
+  for (const auto& [unit, seconds] : units) {
+    if (!text->ends_with(unit)) continue;
+    constexpr double least = 1e-9, most = 1e6;
+    const std::string_view number = std::string_view(*text).substr(0, text->size() - unit.size());
+    return Seconds{seconds * parse_real(number, flag, least, most)};
+  }
+  const Seconds time = parse_seconds(*text, std::string(flag));
+  if (time <= Seconds{0}) {
+    throw InputError(flag, fmt::format("'{}'", *text), "accepted: a positive time, as in 10s");
+  }
+  return time;
+}
+
+experiment::Sweep sweep_of(const experiment::Arguments& arguments) {
+  if (arguments.words.size() > 1) {
+    throw InputError("sweep", fmt::format("unexpected argument '{}'", arguments.words[1]),
+                     "accepted: one file, or --merge and several");
+  }
+  const std::string& file = arguments.words.front();
+  return experiment::read_sweep(experiment::read_file(file, "sweep"), file, report::version());
+}
+
+/// How a point ended; the first character of what its worker hands back.
+enum class PointEnd : char { fits = '+', unfit = 'u', failed = 'f', unfinished = 'n' };
+
+std::string ended(PointEnd end, const std::string& line) {
+  return std::string(1, static_cast<char>(end)) + line;
+}
+
+/// The line of a point. The point's failure is its result: other points do not depend on it.
+std::string run_point(const experiment::Sweep& sweep, std::size_t point) {
+  const auto failed = [&](const std::string& error) {
+    return ended(PointEnd::failed, report::point_line(sweep, point, error, false));
+  };
+  try {
+    experiment::Request request = experiment::make_request(sweep.arguments(sweep.points[point]));
+    fit_measured_steps(request);
+    const experiment::Experiment experiment(request);
+    const std::vector<experiment::RunResult> results = experiment::compare(experiment);
+    const bool fits =
+        std::any_of(results.begin(), results.end(),
+                    [](const experiment::RunResult& result) { return result.fits(); });
+    return ended(fits ? PointEnd::fits : PointEnd::unfit,
+                 report::point_line(sweep, point, results));
+  } catch (const InputError& error) {
+    return failed(error.what());
+  } catch (const SimulationError& error) {
+    return failed(fmt::format("simulation did not finish: {}", error.what()));
+  } catch (const std::bad_alloc&) {
+    return ended(PointEnd::unfinished, report::point_line(sweep, point, "out of memory", true));
+  } catch (const std::exception& error) {
+    return failed(fmt::format("bug: {}", error.what()));
+  }
+}
+
+std::vector<std::size_t> points_of(const experiment::Shard& shard, const experiment::Sweep& sweep) {
+  std::vector<std::size_t> points;
+  for (std::size_t p = 0; p < sweep.points.size(); ++p) {
+    if (shard.has(p)) points.push_back(p);
+  }
+  return points;
+}
+
+/// Runs a few points, evenly chosen, for the estimate of the time.
+Outcome dry_run(const experiment::Sweep& sweep, const experiment::Shard& shard, std::size_t jobs) {
+  constexpr std::size_t most_sampled = 5;
+  constexpr Seconds enough{3.0}, longest{10.0};
+  const std::vector<std::size_t> points = points_of(shard, sweep);
+  std::vector<std::size_t> sample;
+  for (std::size_t i = 0; i < std::min(most_sampled, points.size()); ++i) {
+    sample.push_back(points[(2 * i + 1) * points.size() / (2 * most_sampled)]);
+  }
+  sample.erase(std::unique(sample.begin(), sample.end()), sample.end());
+  const auto start = std::chrono::steady_clock::now();
+  const std::size_t done = experiment::run_in_workers(
+      sample, {1, enough, longest}, [&](std::size_t point) { return run_point(sweep, point); },
+      [](const experiment::TaskEnd&) {});
+  std::optional<Seconds> each;
+  if (done > 0) {
+    each = (std::chrono::steady_clock::now() - start) / static_cast<double>(done);
+  }
+  return {report::report_points(sweep, shard, each, done, jobs)};
+}
+
+Outcome compute(const experiment::Arguments& arguments, const experiment::Sweep& sweep,
+                const experiment::Shard& shard, std::size_t jobs) {
+  const std::optional<std::string> folder = arguments.text("-o");
+  if (!folder) {
+    throw InputError("-o", "missing", "accepted: a folder for the results, or --dry-run");
+  }
+  experiment::WorkLimits limits{jobs, time_of(arguments, "--time-limit"),
+                                time_of(arguments, "--point-time-limit")};
+  experiment::make_folder(*folder, "-o");
+  const std::vector<bool> done = experiment::points_done(*folder, sweep);
+  report::SweepProgress progress;
+  progress.shard = shard;
+  progress.results_file = *folder + "/" + experiment::results_name(shard.index, shard.count);
+  experiment::ResultsFile results(progress.results_file, experiment::header_of(sweep));
+  std::vector<std::size_t> points = points_of(shard, sweep);
+  progress.in_shard = points.size();
+  std::erase_if(points, [&](std::size_t point) { return done[point]; });
+  progress.before = progress.in_shard - points.size();
+  experiment::Progress shown(points.size(), arguments.has("--quiet"));
+  shown.next("");
+  progress.now = experiment::run_in_workers(
+      points, limits, [&](std::size_t point) { return run_point(sweep, point); },
+      [&](const experiment::TaskEnd& end) {
+        const std::string text =
+            end.failure.empty()
+                ? end.text
+                : ended(PointEnd::unfinished,
+                        report::point_line(sweep, end.task, "not finished: " + end.failure, true));
+        results.append(text.substr(1));
+        const auto how = static_cast<PointEnd>(text.front());
+        progress.unfit += how == PointEnd::unfit ? 1 : 0;
+        progress.failed += how == PointEnd::failed ? 1 : 0;
+        progress.unfinished += how == PointEnd::unfinished ? 1 : 0;
+        shown.next(fmt::format("last: point {}", end.task));
+      });
+  return {report::report_sweep(sweep, progress)};
+}
+
+/// "a,b".
+std::vector<std::string> columns_of(const std::optional<std::string>& text) {
+  return text ? split_at(*text, ',') : std::vector<std::string>{};
+}
+
+Outcome merge(const experiment::Arguments& arguments) {
+  constexpr std::int64_t most_rows = 1'000'000;
+  for (const std::string_view flag :
+       {"--jobs", "--shard", "--dry-run", "--time-limit", "--point-time-limit"}) {
+    if (arguments.has(flag)) {
+      throw InputError(flag, "together with --merge, which computes nothing",
+                       "accepted: one of them");
+    }
+  }
+  report::MergeRequest request;
+  request.paths = arguments.words;
+  request.output = arguments.text("-o").value_or("");
+  if (const auto top = arguments.number("--top", 1, most_rows)) {
+    request.top = static_cast<std::size_t>(*top);
+  }
+  request.by = arguments.text("--by").value_or("");
+  request.pareto = columns_of(arguments.text("--pareto"));
+  return {report::merge_results(request)};
+}
+
+}  // namespace
+
+Outcome run_sweep(const experiment::Arguments& arguments) {
+  if (arguments.has("--merge")) return merge(arguments);
+  for (const std::string_view flag : {"--top", "--by", "--pareto"}) {
+    if (arguments.has(flag)) {
+      throw InputError(flag, "unused without --merge", "accepted: together with --merge");
+    }
+  }
+  const experiment::Sweep sweep = sweep_of(arguments);
+  const experiment::Shard shard = shard_of(arguments);
+  const auto jobs = static_cast<std::size_t>(arguments.number("--jobs", 1, most_jobs).value_or(1));
+  return arguments.has("--dry-run") ? dry_run(sweep, shard, jobs)
+                                    : compute(arguments, sweep, shard, jobs);
+}
+
+}  // namespace parsim::app

@@ -1,0 +1,145 @@
+#include "experiment/calibration.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "experiment/attention.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+double middle_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+/// The rows that are nearest to the run: of its network, of its kind, or all.
+std::vector<const FittedStep*> nearest(const std::vector<const FittedStep*>& rows,
+                                       const Network& network) {
+  const bool attends = attention_of(network).has_value();
+  std::vector<const FittedStep*> same, alike;
+  for (const FittedStep* row : rows) {
+    if (row->network == network.name) same.push_back(row);
+    if (row->attends == attends) alike.push_back(row);
+  }
+  if (!same.empty()) return same;
+  return alike.empty() ? rows : alike;
+}
+
+class Calibrated final : public CostModel {
+ public:
+  Calibrated(std::unique_ptr<CostModel> base, std::vector<double> kernels)
+      : base_(std::move(base)), kernels_(std::move(kernels)) {}
+
+  [[nodiscard]] Cost compute(const Network& network, LayerId layer, const Part& part, Pass pass,
+                             DeviceId device, Precision precision) const override {
+    Cost cost = base_->compute(network, layer, part, pass, device, precision);
+    cost.time *= kernels_.at(device.index());
+    return cost;
+  }
+  /// One factor for a type of device.
+  [[nodiscard]] std::int32_t alike(DeviceId device) const override { return base_->alike(device); }
+  [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
+    return base_->memory(device, touched);
+  }
+  [[nodiscard]] Cost update(DeviceId device, const OptimizerStep& step) const override {
+    return base_->update(device, step);
+  }
+  [[nodiscard]] Seconds transfer(DeviceId from, DeviceId to, Bytes payload) const override {
+    return base_->transfer(from, to, payload);
+  }
+  [[nodiscard]] Seconds collective(CollectiveKind kind, std::span<const DeviceId> group,
+                                   Bytes payload) const override {
+    return base_->collective(kind, group, payload);
+  }
+  [[nodiscard]] std::optional<Seconds> communication(const ExecDag& dag, OpId id) const override {
+    return base_->communication(dag, id);
+  }
+  [[nodiscard]] std::string summary() const override {
+    return base_->summary() + "; calibrated by measured steps";
+  }
+  [[nodiscard]] std::string accuracy(Precision precision) const override {
+    return base_->accuracy(precision);
+  }
+
+ private:
+  std::unique_ptr<CostModel> base_;
+  std::vector<double> kernels_;
+};
+
+std::string texts_of(const std::vector<FittedStep>& rows) {
+  std::set<std::string> texts;
+  for (const FittedStep& row : rows) {
+    texts.insert(fmt::format("{} in {}", row.device, to_text(row.precision)));
+  }
+  return join(std::vector<std::string>(texts.begin(), texts.end()));
+}
+
+}  // namespace
+
+RunCalibration calibration_of(const std::vector<FittedStep>& rows, const Network& network,
+                              Precision precision, const Cluster& cluster) {
+  RunCalibration calibration;
+  calibration.kernels.assign(cluster.devices.size(), 1.0);
+  calibration.every_gpu = true;
+  std::vector<double> links;
+  std::vector<std::string> wanted;
+  for (std::size_t m = 0; m < cluster.models.size(); ++m) {
+    const DeviceModel& model = cluster.models[m];
+    std::vector<std::size_t> devices;
+    for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
+      if (&cluster.model(DeviceId{d}) == &model) devices.push_back(d);
+    }
+    if (model.kind != DeviceKind::gpu || devices.empty()) continue;
+    wanted.push_back(model.name);
+    std::vector<const FittedStep*> of_model;
+    for (const FittedStep& row : rows) {
+      if (row.device == model.name && row.precision == precision) of_model.push_back(&row);
+    }
+    if (of_model.empty()) {
+      calibration.every_gpu = false;
+      continue;
+    }
+    std::vector<double> factors;
+    for (const FittedStep* row : nearest(of_model, network)) {
+      factors.push_back(row->kernels);
+      if (row->links) links.push_back(*row->links);
+      calibration.by.push_back(*row);
+    }
+    for (const std::size_t d : devices) calibration.kernels[d] = middle_of(factors);
+  }
+  if (calibration.by.empty()) {
+    throw InputError("--calibrate-with",
+                     fmt::format("no row of {} in {}, only of {}", join(wanted, " or "),
+                                 to_text(precision), texts_of(rows)),
+                     "accepted: measured steps on the type of GPU and in the precision of the run");
+  }
+  if (!links.empty()) calibration.links = middle_of(links);
+  return calibration;
+}
+
+std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
+                                           std::vector<double> kernels) {
+  return std::make_unique<Calibrated>(std::move(base), std::move(kernels));
+}
+
+Cluster with_links_between_machines(Cluster cluster, double part) {
+  const auto node_of = [&](const Port& port) {
+    const auto index = static_cast<std::size_t>(port.index);
+    return port.kind == Port::Kind::device ? cluster.devices[index].node
+                                           : cluster.switches[index].node;
+  };
+  for (Link& link : cluster.links) {
+    const NodeId a = node_of(link.a), b = node_of(link.b);
+    if (a != b || !a.valid()) link.rate = BytesPerSecond{link.rate.value * part};
+  }
+  return cluster;
+}
+
+}  // namespace parsim::experiment

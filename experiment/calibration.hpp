@@ -1,0 +1,49 @@
+// Measured steps of the user's own that calibrate predictions: what they fit, and where it applies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/cost_model.hpp"
+#include "core/network.hpp"
+
+namespace parsim::experiment {
+
+/// What one measured step fits.
+struct FittedStep {
+  std::string set, name;     ///< file and row
+  std::string machine, gpu;  ///< as the row calls them
+  std::string device;        ///< type of its GPUs
+  std::string network;       ///< as loaded
+  bool attends = false;      ///< a transformer
+  Precision precision = Precision::fp32;
+  double kernels = 1;             ///< factor of kernel times
+  std::optional<double> links{};  ///< share of their rate that links between machines reach
+};
+
+/// The terms that fitted steps give a run.
+struct RunCalibration {
+  std::vector<FittedStep> by;
+  std::vector<double> kernels;  ///< by DeviceId; 1 where no row has the device
+  double links = 1;
+  bool every_gpu = false;  ///< whether each type of GPU has a row
+};
+/// Of rows with the cluster's types of GPU in the same precision: per type those of the same
+/// network, else those of transformers for a transformer and of others for others, else all; of
+/// several the median. Links between machines, if there are several, take the median over these
+/// rows. Throws InputError at --calibrate-with if no row applies.
+[[nodiscard]] RunCalibration calibration_of(const std::vector<FittedStep>& rows,
+                                            const Network& network, Precision precision,
+                                            const Cluster& cluster);
+
+/// `base` with kernels of each device taking `kernels[device]` times as long.
+[[nodiscard]] std::unique_ptr<CostModel> make_calibrated(std::unique_ptr<CostModel> base,
+                                                         std::vector<double> kernels);
+
+/// The cluster with links between machines at the share `part` of their rate.
+[[nodiscard]] Cluster with_links_between_machines(Cluster cluster, double part);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,89 @@
+#include "experiment/comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "core/errors.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/progress.hpp"
+
+namespace parsim::experiment {
+
+std::vector<const strategies::Strategy*> chosen_strategies(const Request& request) {
+  std::vector<const strategies::Strategy*> named;
+  for (const std::string& name : request.strategies) {
+    named.push_back(&strategies::strategy(name, "--strategy"));
+  }
+  std::vector<const strategies::Strategy*> chosen;
+  for (const strategies::Strategy& entry : strategies::all()) {
+    const auto times = std::count(named.begin(), named.end(), &entry);
+    if (times > 1) {
+      throw InputError("--strategy", "'" + entry.name + "' given twice", "accepted: once each");
+    }
+    if (times == 1 || named.empty()) chosen.push_back(&entry);
+  }
+  if (!request.layout_file.empty()) chosen.push_back(&layout_strategy());
+  return chosen;
+}
+
+std::vector<Candidate> plan_all(const Experiment& experiment,
+                                const std::vector<const strategies::Strategy*>& strategies,
+                                bool quiet) {
+  std::vector<Candidate> candidates;
+  std::exception_ptr first;
+  Planner planner(experiment);
+  Progress progress(strategies.size(), quiet);
+  for (const strategies::Strategy* strategy : strategies) {
+    progress.next(strategy->name);
+    Candidate& candidate = candidates.emplace_back();
+    candidate.strategy = strategy;
+    try {
+      candidate.planned = planner.plan(*strategy, &progress);
+    } catch (const InputError& error) {
+      if (strategy == &layout_strategy()) throw;  // the user's own plan
+      candidate.error = error.what();
+      if (!first) first = std::current_exception();
+    }
+  }
+  std::vector<Plan> plans;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.error.empty()) plans.push_back(candidate.planned.plan);
+  }
+  if (plans.empty() && first) std::rethrow_exception(first);
+  // A strategy without a plan may be the one that the options were for; its row says what it wants.
+  if (!first) check_used(experiment.request, experiment.network, plans);
+  return candidates;
+}
+
+RunResult refused(const Candidate& candidate) {
+  RunResult result;
+  result.strategy = candidate.strategy->name;
+  result.error = candidate.error;
+  return result;
+}
+
+void complete_rows(const Experiment& experiment, std::vector<RunResult>& results) {
+  find_equal_plans(results);
+  std::stable_sort(results.begin(), results.end(), [](const RunResult& a, const RunResult& b) {
+    if (a.error.empty() != b.error.empty()) return a.error.empty();
+    return a.step_time < b.step_time;
+  });
+  compare_steps(experiment, results);
+}
+
+std::vector<RunResult> compare(const Experiment& experiment) {
+  std::vector<RunResult> results;
+  for (const Candidate& candidate :
+       plan_all(experiment, chosen_strategies(experiment.request), true)) {
+    results.push_back(candidate.error.empty() ? run_plan(experiment, candidate.planned).result
+                                              : refused(candidate));
+    results.back().strategy = candidate.strategy->name;
+  }
+  check_algorithm_used(experiment.request, results);
+  complete_rows(experiment, results);
+  return results;
+}
+
+}  // namespace parsim::experiment

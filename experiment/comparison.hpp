@@ -1,0 +1,39 @@
+// Several strategies on one experiment: what 'compare' shows and each point of a sweep holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiment/run.hpp"
+
+namespace parsim::experiment {
+
+/// The strategies asked for, in the order of the table, all if none is named; then the layout.
+/// Throws InputError for an unknown name or one given twice.
+[[nodiscard]] std::vector<const strategies::Strategy*> chosen_strategies(const Request& request);
+
+/// A strategy with its plan, or why there is none.
+struct Candidate {
+  const strategies::Strategy* strategy = nullptr;
+  Planned planned;
+  std::string error;  ///< empty if there is a plan
+};
+
+/// Asks every strategy. One that has no plan for this input must not hide what the others can do:
+/// its refusal becomes a row. If none has one, throws the first refusal. Throws InputError, too,
+/// for an option that made no difference to any plan.
+[[nodiscard]] std::vector<Candidate> plan_all(
+    const Experiment& experiment, const std::vector<const strategies::Strategy*>& strategies,
+    bool quiet);
+
+/// The row of a candidate without a plan.
+[[nodiscard]] RunResult refused(const Candidate& candidate);
+
+/// Completes rows that are compared with each other: equal plans, order (fastest first, rows
+/// without a plan last, ties in the table's order), probabilities.
+void complete_rows(const Experiment& experiment, std::vector<RunResult>& results);
+
+/// The rows of the strategies that the request names, with no more than their numbers.
+[[nodiscard]] std::vector<RunResult> compare(const Experiment& experiment);
+
+}  // namespace parsim::experiment

@@ -1,0 +1,59 @@
+// How values of options are read that are neither words nor plain numbers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "experiment/files.hpp"
+#include "experiment/option_member.hpp"
+
+namespace parsim::experiment::option_member {
+
+Json source(const std::string& given, const std::string& name) {
+  if (given.empty()) return nullptr;
+  Json json = {{"given", given}, {"name", name}, {"fnv1a64", nullptr}};
+  const std::string file = file_of(given);
+  if (!file.empty()) json["fnv1a64"] = fnv1a64(read_file(file, given));
+  return json;
+}
+
+lowering::Headroom parse_headroom(const std::string& text, std::string_view flag) {
+  constexpr double most = 0.9;
+  lowering::Headroom headroom;
+  if (text.ends_with('B')) {
+    headroom.bytes = parse_bytes(text, std::string(flag));
+  } else {
+    headroom.share = parse_share(text, flag, 0, most, ", or a size, as in 2GiB");
+  }
+  return headroom;
+}
+
+double parse_factor(const std::string& text, std::string_view flag, std::int64_t least,
+                    std::int64_t most) {
+  const auto number = to_number<double>(text);
+  if (number && *number >= static_cast<double>(least) && *number <= static_cast<double>(most)) {
+    return *number;
+  }
+  throw InputError(flag, fmt::format("'{}'", text),
+                   fmt::format("accepted: a number from {} to {}", least, most));
+}
+
+ZeroGroup parse_zero_group(const std::string& text, std::string_view where) {
+  if (text == "node") return {0, true};
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits) {
+    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number, or node");
+  }
+  return {static_cast<std::int32_t>(
+              parse_whole(text, where, 1, std::numeric_limits<std::int32_t>::max())),
+          false};
+}
+
+void check_word(const std::string& text, const Option& option) {
+  const Texts words = option.words();
+  if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return;
+  refuse_word(text, option.flag, words);
+}
+
+}  // namespace parsim::experiment::option_member

@@ -1,0 +1,239 @@
+#include "experiment/workers.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "core/errors.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+using Timer = std::chrono::steady_clock;
+
+/// All of it, or false at the end of the pipe.
+bool read_all(int pipe, void* to, std::size_t size) {
+  auto* at = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::read(pipe, at, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+bool write_all(int pipe, const void* from, std::size_t size) {
+  const auto* at = static_cast<const char*>(from);
+  while (size > 0) {
+    const ssize_t put = ::write(pipe, at, size);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    at += put;
+    size -= static_cast<std::size_t>(put);
+  }
+  return true;
+}
+
+/// A worker that died between two tasks must not end this process.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
+  ~NoBrokenPipes() { std::signal(SIGPIPE, before_); }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  void (*before_)(int);
+};
+
+struct Worker {
+  pid_t process = -1;
+  int tasks = -1, texts = -1;  ///< our ends of its pipes
+  bool busy = false;
+  std::size_t task = 0;
+  Timer::time_point began;
+  std::string read;  ///< of its answer: the length in 8 bytes, then the text
+};
+
+/// The life of a worker process: a number in, a length and a text out.
+[[noreturn]] void serve(int tasks, int texts, const std::function<std::string(std::size_t)>& work) {
+  std::size_t task = 0;
+  while (read_all(tasks, &task, sizeof task)) {
+    const std::string text = work(task);
+    const std::uint64_t size = text.size();
+    if (!write_all(texts, &size, sizeof size) || !write_all(texts, text.data(), text.size())) break;
+  }
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+class Pool {
+ public:
+  Pool(std::span<const std::size_t> tasks, const WorkLimits& limits,
+       const std::function<std::string(std::size_t)>& work,
+       const std::function<void(const TaskEnd&)>& ended)
+      : tasks_(tasks), limits_(limits), work_(work), ended_(ended) {}
+  ~Pool() {
+    for (Worker& worker : workers_) end(worker, SIGKILL);
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  std::size_t run() {
+    workers_.resize(std::min(std::max<std::size_t>(limits_.processes, 1), tasks_.size()));
+    while (true) {
+      bool busy = false;
+      for (Worker& worker : workers_) {
+        if (!worker.busy) give_task(worker);
+        busy = busy || worker.busy;
+      }
+      if (!busy) return done_;
+      wait();
+    }
+  }
+
+ private:
+  [[nodiscard]] bool may_begin() const {
+    return next_ < tasks_.size() && !(limits_.all && Timer::now() - start_ >= *limits_.all);
+  }
+
+  void give_task(Worker& worker) {
+    if (!may_begin()) return;
+    if (worker.process < 0) start(worker);
+    worker.task = tasks_[next_++];
+    worker.busy = true;
+    worker.began = Timer::now();
+    worker.read.clear();
+    // If it died meanwhile, its pipe says so soon.
+    (void)write_all(worker.tasks, &worker.task, sizeof worker.task);
+  }
+
+  void start(Worker& worker) {
+    std::array<int, 2> tasks{}, texts{};
+    if (::pipe(tasks.data()) != 0) refuse();
+    if (::pipe(texts.data()) != 0) refuse();
+    std::fflush(nullptr);  // or the child would print it again
+    const pid_t parent = ::getpid();
+    worker.process = ::fork();
+    if (worker.process < 0) refuse();
+    if (worker.process == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);  // it died before we asked
+      for (const Worker& other : workers_) {
+        if (other.tasks >= 0) ::close(other.tasks);  // or the other would never see its end
+        if (other.texts >= 0) ::close(other.texts);
+      }
+      ::close(tasks[1]);
+      ::close(texts[0]);
+      serve(tasks[0], texts[1], work_);
+    }
+    ::close(tasks[0]);
+    ::close(texts[1]);
+    worker.tasks = tasks[1];
+    worker.texts = texts[0];
+  }
+
+  [[noreturn]] static void refuse() {
+    throw InputError("--jobs", fmt::format("no process can be started: {}", std::strerror(errno)),
+                     "accepted: fewer");
+  }
+
+  /// Until a worker says something or has taken too long.
+  void wait() {
+    std::vector<pollfd> pipes;
+    std::vector<Worker*> waiting;
+    Seconds patience{3600.0};
+    const Timer::time_point now = Timer::now();
+    for (Worker& worker : workers_) {
+      if (!worker.busy) continue;
+      pipes.push_back({worker.texts, POLLIN, 0});
+      waiting.push_back(&worker);
+      if (limits_.task) {
+        patience = std::min<Seconds>(patience, *limits_.task - (now - worker.began));
+      }
+    }
+    const double milliseconds = 1e3 * std::max(0.0, patience.count()) + 1;
+    const int ready = ::poll(pipes.data(), pipes.size(), static_cast<int>(milliseconds));
+    for (std::size_t i = 0; i < pipes.size() && ready > 0; ++i) {
+      if (pipes[i].revents != 0) receive(*waiting[i]);
+    }
+    if (!limits_.task) return;
+    for (Worker* worker : waiting) {
+      if (!worker->busy || Timer::now() - worker->began < *limits_.task) continue;
+      end(*worker, SIGKILL);
+      finish(*worker, {}, fmt::format("took longer than {}", to_text(*limits_.task)));
+    }
+  }
+
+  void receive(Worker& worker) {
+    std::array<char, 65536> buffer;
+    const ssize_t got = ::read(worker.texts, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) return;
+    if (got <= 0) {
+      const int status = end(worker, 0);
+      finish(worker, {},
+             WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status))
+                                 : fmt::format("ended with exit code {}", WEXITSTATUS(status)));
+      return;
+    }
+    worker.read.append(buffer.data(), static_cast<std::size_t>(got));
+    std::uint64_t size = 0;
+    if (worker.read.size() < sizeof size) return;
+    std::memcpy(&size, worker.read.data(), sizeof size);
+    if (worker.read.size() < sizeof size + size) return;
+    finish(worker, worker.read.substr(sizeof size), {});
+  }
+
+  void finish(Worker& worker, std::string text, std::string failure) {
+    worker.busy = false;
+    ++done_;
+    ended_({worker.task, std::move(text), std::move(failure)});
+  }
+
+  /// Waits for the process, after a signal unless that is 0; returns its status.
+  static int end(Worker& worker, int signal) {
+    if (worker.process < 0) return 0;
+    if (signal != 0) ::kill(worker.process, signal);
+    ::close(worker.tasks);
+    ::close(worker.texts);
+    int status = 0;
+    while (::waitpid(worker.process, &status, 0) < 0 && errno == EINTR) {
+    }
+    worker.process = -1;
+    worker.tasks = worker.texts = -1;
+    return status;
+  }
+
+  std::span<const std::size_t> tasks_;
+  const WorkLimits& limits_;
+  const std::function<std::string(std::size_t)>& work_;
+  const std::function<void(const TaskEnd&)>& ended_;
+  std::vector<Worker> workers_;
+  std::size_t next_ = 0, done_ = 0;
+  Timer::time_point start_ = Timer::now();
+};
+
+}  // namespace
+
+std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
+                           const std::function<std::string(std::size_t)>& work,
+                           const std::function<void(const TaskEnd&)>& ended) {
+  const NoBrokenPipes ignored;
+  return Pool(tasks, limits, work, ended).run();
+}
+
+}  // namespace parsim::experiment

@@ -1,0 +1,39 @@
+// Forked processes that work on numbered tasks and hand texts back: one that crashes, is killed or
+// takes too long costs its task, never the others.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/units.hpp"
+
+namespace parsim::experiment {
+
+/// How a task ended.
+struct TaskEnd {
+  std::size_t task = 0;
+  std::string text;     ///< what `work` returned
+  std::string failure;  ///< why there is no text: "killed by signal 9", "took longer than 5 s"
+};
+
+struct WorkLimits {
+  std::size_t processes = 1;
+  std::optional<Seconds> all;   ///< no task begins later than that
+  std::optional<Seconds> task;  ///< a process that takes longer is killed
+};
+
+/// Works on tasks, in order, and returns how many ended; fewer than all only at the limit of time.
+///
+/// work    runs in a worker process; must not throw
+/// ended   called here, once for each task, as they end
+///
+/// Workers die with this process, even if it is killed (Linux: PR_SET_PDEATHSIG).
+/// Throws InputError if no process can be started.
+std::size_t run_in_workers(std::span<const std::size_t> tasks, const WorkLimits& limits,
+                           const std::function<std::string(std::size_t)>& work,
+                           const std::function<void(const TaskEnd&)>& ended);
+
+}  // namespace parsim::experiment

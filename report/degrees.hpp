@@ -1,0 +1,65 @@
+// Degrees and stages of a plan in reports.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/json_schema.hpp"
+#include "core/network.hpp"
+#include "report/document.hpp"
+#include "strategies/degrees.hpp"
+
+namespace parsim::report {
+
+inline constexpr json::Rule degrees_meaning{
+    "of parallelism; null where layers or stages of the plan differ"};
+struct DegreesRow {
+  strategies::Degrees degrees{};
+};
+void fields(auto& visit, json::Of<DegreesRow> auto& row) {
+  constexpr json::Limits count{1};
+  const strategies::Degrees& degrees = row.degrees;
+  visit("tp", degrees.tp, count);
+  visit("pp", degrees.pp, count);
+  visit("dp", degrees.dp, count);
+  visit("cp", degrees.cp, count);
+  visit("ep", degrees.ep, count);
+  visit("vp", degrees.vp, count);
+  visit("micro_batches", degrees.micro_batches, count);
+  visit("micro_batch", degrees.micro_batch, json::Rule(count, "samples of a replica"));
+  visit("zero", degrees.zero, json::Limits{0, 3});
+  visit("recompute", degrees.recompute);
+  visit("sequence_parallel", degrees.sequence_parallel);
+  visit("schedule", degrees.schedule, "null without a pipeline");
+}
+
+struct StageRow {
+  std::optional<std::string> blocks{};
+  std::string layers{};
+  std::vector<std::string> devices{};
+  std::optional<std::int64_t> tp{}, dp{};
+};
+void fields(auto& visit, json::Of<StageRow> auto& row) {
+  constexpr json::Limits count{1};
+  visit("blocks", row.blocks, "as 0-3; null for parts of blocks");
+  visit("layers", row.layers, "the first and last of consecutive layers");
+  visit("devices", row.devices);
+  visit("tp", row.tp, count);
+  visit("dp", row.dp, count);
+}
+[[nodiscard]] std::vector<StageRow> stage_rows(const std::vector<strategies::StageSummary>& stages,
+                                               const Network& network, const Cluster& cluster);
+
+/// "0-3, 8": the blocks of a stage, or "" if it has parts of blocks.
+[[nodiscard]] std::string blocks_text(const strategies::StageSummary& stage);
+/// "conv1 - pool2, fc8": names of the first and last of consecutive layers.
+[[nodiscard]] std::string layer_ranges(const Network& network, const std::vector<LayerId>& layers);
+
+/// Of the plan: a row for each stage whose degrees are known, else for consecutive layers that are
+/// cut alike.
+[[nodiscard]] Table stage_table(const Network& network, const Cluster& cluster, const Plan& plan);
+
+}  // namespace parsim::report

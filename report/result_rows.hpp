@@ -1,0 +1,95 @@
+// A strategy's row in JSON: its list of fields (core/json_fields.hpp) writes it and makes its
+// schema. Results are only written, never read back.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiment/run.hpp"
+#include "report/degrees.hpp"
+#include "report/result_parts.hpp"
+#include "report/result_text.hpp"
+#include "report/runs.hpp"
+
+namespace parsim::report {
+
+/// A strategy's row; without a plan most are null.
+struct RunRow {
+  experiment::RunResult result{};
+  AccuracyRow accuracy{};
+  std::vector<CalibratedRow> calibrated_by{};
+  std::vector<StageRow> stages{};
+  std::vector<std::string> warnings{};
+  std::int64_t seed = 0;
+  InputsText inputs{};
+};
+void fields(auto& visit, json::Of<RunRow> auto& row) {
+  const experiment::RunResult& result = row.result;
+  const bool made = result.error.empty();
+  const auto known = [&]<class T>(T value) {
+    return made ? std::optional<T>(std::move(value)) : std::nullopt;
+  };
+  const auto perhaps = [&]<class T>(const std::optional<T>& value) {
+    return made ? value : std::nullopt;
+  };
+  const Seconds step = result.step_time;
+  visit("strategy", result.strategy);
+  visit("step_time_s", known(step), "null if there is no plan; computed as if memory sufficed");
+  visit("interval_s", known(std::array{step * result.interval.low, step * result.interval.high}),
+        "90 % of measured steps are expected in it");
+  visit("accuracy", known(row.accuracy));
+  visit("probability_fastest", perhaps(result.probability_fastest),
+        "of the plans that fit, in a comparison; equal plans have that of all of them");
+  visit("throughput_samples_per_s", known(result.samples_per_second));
+  visit("bytes_moved", known(result.moved.value), any_count);
+  visit("messages", known(result.messages), any_count);
+  visit("operations", known(result.operations), any_count);
+  visit("simulated_operations", known(result.simulated_operations),
+        Rule(any_count, "the others are equal to one of them and happen at the same times"));
+  visit("engine", perhaps(result.engine), Rule("that simulated it", "auto"));
+  std::vector<DeviceRow> devices;
+  for (const experiment::DeviceResult& device : result.devices) devices.push_back({device});
+  visit("devices", devices);
+  visit("fits", made && result.fits(), "verdict is not over");
+  visit("verdict", known(result.verdict()), "tight: above 90 % of what headroom leaves");
+  const experiment::DeviceResult* fullest = made ? result.fullest() : nullptr;
+  visit("headroom_bytes",
+        fullest == nullptr ? std::nullopt
+                           : std::optional(fullest->headroom.of(fullest->capacity).value),
+        Rule(any_count, "kept free on the fullest device"));
+  visit("bottleneck", known(BottleneckRow{result.bottleneck}));
+  visit("degrees", known(DegreesRow{result.degrees}), degrees_meaning);
+  visit("stages", row.stages);
+  visit("plan_id", known(result.plan_id), "equal for equal plans");
+  visit("same_plan_as", result.same_plan_as.empty() ? std::nullopt : known(result.same_plan_as),
+        "the first row with this plan, if there is one");
+  visit("search_time_s", perhaps(result.search_time), wall_clock_meaning);
+  visit("simulation_time_s", perhaps(result.simulation_time), wall_clock_meaning);
+  visit("cost_sources",
+        known(CostRow{result.cost_shares, result.cost_summary, result.cost_accuracy}));
+  std::optional<CommunicationRow> communication;
+  if (made && result.communication) {
+    communication = {result.communication->measured, result.communication->library,
+                     result.communication->links};
+  }
+  visit("communication_sources", communication,
+        "of the times of transfers and collectives alone; null without --collectives measured, "
+        "--algorithm and --protocol");
+  visit("bounds", known(BoundsRow{result.bounds}));
+  std::optional<SpreadRow> jittered;
+  if (result.jittered) jittered = {*result.jittered};
+  visit.optional("jittered", jittered, "with --jitter");
+  visit("notes", made ? result.notes : std::vector<std::string>{});
+  visit("error", made ? std::nullopt : std::optional(result.error), "why there is no plan");
+  visit("calibrated_by", row.calibrated_by, "rows of --calibrate-with that apply to the run");
+  visit("warnings", row.warnings);
+  visit("seed", row.seed, any_count);
+  visit("version", version());
+  visit("inputs", row.inputs);
+}
+
+}  // namespace parsim::report

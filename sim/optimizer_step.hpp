@@ -1,0 +1,22 @@
+// The kernels of an optimizer's step.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cost_model.hpp"
+#include "sim/fusion.hpp"
+
+namespace parsim::sim {
+
+struct OptimizerKernels {
+  Bytes touched;              ///< read and written by all of them
+  std::int64_t launches = 1;  ///< one kernel takes 320 chunks of 65,536 elements of any tensors
+};
+
+/// update_traffic() in multi-tensor kernels; weights in 16 bits are a copy, for which a kernel more
+/// reads four bytes and writes two. With Fusion::none one kernel and no copy.
+/// Source: PyTorch, MultiTensorApply.cuh and fused_adam_utils.cuh; apex, multi_tensor_adam.cu;
+/// copies: Megatron-LM's _copy_main_params_to_model_params, FSDP's cast of its shard.
+[[nodiscard]] OptimizerKernels optimizer_kernels(const OptimizerStep& step, Fusion fusion);
+
+}  // namespace parsim::sim

@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "lowering/recompute.hpp"
+#include "lowering/zero_schedule.hpp"
+#include "strategies/best/candidates.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/plan_support.hpp"
+
+namespace parsim::strategies {
+
+namespace {
+
+/// Whether several devices hold the same weights.
+bool has_replicas(const Network& network, const Plan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].parameters.empty()) continue;
+    for (const Cut& cut : plan.layers[l].cuts) {
+      const bool splits_weights = cut.dim == Dim::channel || cut.dim == Dim::in_channel ||
+                                  cut.dim == Dim::head || cut.dim == Dim::expert;
+      if (!splits_weights && cut.sizes.size() > 1) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string MemoryOptions::text() const {
+  std::string text;
+  if (zero_stage > 0) text += fmt::format(", zero {}", zero_stage);
+  if (zero_stage > 0 && zero_group.node) text += " within machines";
+  if (zero_stage > 0 && zero_group.ranks > 0) {
+    text += fmt::format(" within groups of {}", zero_group.ranks);
+  }
+  if (recompute != Recompute::none) text += fmt::format(", recompute {}", to_text(recompute));
+  return text;
+}
+
+void sort_by_price(std::vector<PricedPlan>& candidates) {
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const PricedPlan& a, const PricedPlan& b) { return a.price.better_than(b.price); });
+}
+
+StrategyInput as_planned(const StrategyInput& input) {
+  StrategyInput plain = input;
+  plain.zero_stage = {};
+  plain.zero_group = {};
+  plain.recompute = {};
+  return plain;
+}
+
+StrategyInput with_options(const StrategyInput& input, const MemoryOptions& memory) {
+  StrategyInput asked = input;
+  asked.zero_stage = memory.zero_stage;
+  asked.zero_group = memory.zero_group;
+  asked.recompute = memory.recompute;
+  return asked;
+}
+
+MemorySearch::MemorySearch(const StrategyInput& input, lowering::Estimator& estimator)
+    : input_(input), plain_(as_planned(input)), estimator_(estimator) {
+  std::set<NodeId> machines;
+  for (const DeviceId device : workers(input)) machines.insert(input.cluster[device].node);
+  several_machines_ = machines.size() > 1;
+  if (input.recompute) {
+    recomputes_ = {*input.recompute};
+    return;
+  }
+  recomputes_ = {Recompute::none};
+  if (!lowering::attention_scores(input.network).empty()) {
+    recomputes_.push_back(Recompute::selective);
+  }
+  if (!first_layers_of_blocks(input.network).empty()) recomputes_.push_back(Recompute::full);
+  recomputes_.push_back(Recompute::optimal);
+}
+
+std::vector<MemoryOptions> MemorySearch::shardings(const Plan& plan) const {
+  if (input_.zero_stage && *input_.zero_stage == 0) return {{}};
+  const bool served = input_.sync == Sync::Kind::server;
+  if (!input_.zero_stage && (served || !has_replicas(input_.network, plan))) return {{}};
+  const bool scatters = lowering::scatters_each_micro_batch(plan.schedule);
+  std::vector<MemoryOptions> shardings;
+  for (const std::int32_t stage : {0, 1, 2, 3}) {
+    if (input_.zero_stage ? stage != *input_.zero_stage : stage == 2 && !scatters) continue;
+    shardings.push_back({stage, input_.zero_group, {}});
+    if (stage > 0 && several_machines_ && input_.zero_group.all()) {
+      shardings.push_back({stage, {0, true}, {}});
+    }
+  }
+  return shardings;
+}
+
+std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
+                                               const Price& limit) {
+  std::vector<PricedPlan> fitting;
+  std::optional<PricedPlan> unfit;
+  const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
+  for (const MemoryOptions& sharding : shardings(plan)) {
+    for (const Recompute recompute : recomputes_) {
+      MemoryOptions memory = sharding;
+      memory.recompute = recompute;
+      PricedPlan one{with_memory_options(with_options(input_, memory), plan),
+                     origin + memory.text(),
+                     {},
+                     memory};
+      const bool grouped = one.plan.layers[0].zero.group == memory.zero_group;
+      if (memory.zero_stage > 0 && !grouped) break;  // no such groups
+      const bool least = recompute == recomputes_.front();
+      if (least) {
+        one.price.step = estimator_.step_time(one.plan, most);
+        if (one.price.step >= most) break;  // and more so with more recomputation
+      }
+      one.price.overcommit = overcommit(plain_, estimator_.memory(one.plan));
+      if (one.price.fits()) {
+        if (!least) one.price.step = estimator_.step_time(one.plan, most);
+        if (one.price.step < most) fitting.push_back(std::move(one));
+        if (recompute != Recompute::full) break;
+      } else if (!limit.fits() && fitting.empty() &&
+                 (!unfit || one.price.overcommit < unfit->price.overcommit)) {
+        if (!least) one.price.step = estimator_.step_time(one.plan);
+        unfit = std::move(one);
+      }
+    }
+  }
+  if (fitting.empty() && unfit && unfit->price.better_than(limit)) {
+    fitting.push_back(std::move(*unfit));
+  }
+  return fitting;
+}
+
+}  // namespace parsim::strategies

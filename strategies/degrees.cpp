@@ -1,0 +1,301 @@
+#include "strategies/degrees.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/hash.hpp"
+#include "core/text.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/price.hpp"
+#include "strategies/stages.hpp"
+
+namespace parsim::strategies {
+
+namespace {
+
+std::int64_t samples_of(const Plan& plan) { return plan.batch / plan.schedule.micro_batches; }
+
+/// By device its samples of a micro-batch; nothing if a device has gaps between them.
+using SamplesOf = std::map<DeviceId, Interval>;
+std::optional<SamplesOf> samples_by_device(const std::vector<Cell>& cells) {
+  SamplesOf samples;
+  std::map<DeviceId, std::int64_t> count;
+  std::set<std::pair<DeviceId, Interval>> seen;
+  for (const Cell& cell : cells) {
+    const Interval own = cell.part.out[0];
+    const auto [at, fresh] = samples.try_emplace(cell.device, own);
+    at->second = {std::min(at->second.begin, own.begin), std::max(at->second.end, own.end)};
+    if (seen.insert({cell.device, own}).second) count[cell.device] += own.size();
+  }
+  for (const auto& [device, interval] : samples) {
+    if (count[device] != interval.size()) return std::nullopt;
+  }
+  return samples;
+}
+
+bool is_spatial(Dim dim) { return dim == Dim::depth || dim == Dim::height || dim == Dim::width; }
+
+std::size_t parts_along(const LayerPlan& layer, Dim dim) {
+  std::size_t parts = 1;
+  for (const Cut& cut : layer.cuts) {
+    if (cut.dim != dim) continue;
+    parts *= static_cast<std::size_t>(
+        std::count_if(cut.sizes.begin(), cut.sizes.end(), [](auto size) { return size > 0; }));
+  }
+  return parts;
+}
+
+/// What replicas of a stage are: the samples of each device, equal for all layers with weights.
+std::optional<SamplesOf> replicas_of(const Network& network, const Plan& plan,
+                                     const std::vector<LayerId>& layers) {
+  // Divided experts work for the samples of several replicas.
+  const auto weighs = [&](LayerId id) {
+    return !network[id].parameters.empty() &&
+           parts_along(plan.layers[id.index()], Dim::expert) == 1;
+  };
+  const bool any = std::any_of(layers.begin(), layers.end(), weighs);
+  std::optional<SamplesOf> replicas;
+  for (const LayerId id : layers) {
+    if (any && !weighs(id)) continue;
+    const LayerPlan& layer = plan.layers[id.index()];
+    for (const Cut& cut : layer.cuts) {
+      if (is_spatial(cut.dim) && parts_along(layer, cut.dim) > 1) return std::nullopt;
+    }
+    const auto samples = samples_by_device(cells(network, id, layer, samples_of(plan)));
+    if (!samples || (replicas && *replicas != *samples)) return std::nullopt;
+    replicas = samples;
+  }
+  return replicas;
+}
+
+/// The degrees of a stage whose replicas are known and of one size.
+void find_degrees(const SamplesOf& replicas, StageSummary& stage) {
+  std::map<Interval, std::int64_t> sizes;
+  for (const auto& [device, samples] : replicas) ++sizes[samples];
+  std::int64_t end = 0;
+  for (const auto& [samples, size] : sizes) {
+    if (samples.begin != end) return;  // they overlap
+    end = samples.end;
+  }
+  stage.dp = std::ssize(sizes);
+  const auto other = [&](const auto& entry) { return entry.second != sizes.begin()->second; };
+  if (std::none_of(sizes.begin(), sizes.end(), other)) stage.tp = sizes.begin()->second;
+}
+
+std::optional<std::vector<Interval>> blocks_of_stage(
+    const std::vector<std::int64_t>& block_of_layer, std::int64_t count, std::size_t stage,
+    const std::vector<std::int32_t>& stage_of_layer) {
+  // What is before the first block belongs to it, and what is after the last one to that.
+  std::set<std::int64_t> whole, cut;
+  for (std::size_t l = 0; l < block_of_layer.size(); ++l) {
+    const std::int64_t block = std::clamp<std::int64_t>(block_of_layer[l], 0, count - 1);
+    const bool own = static_cast<std::size_t>(stage_of_layer[l]) == stage;
+    (own ? whole : cut).insert(block);
+  }
+  std::vector<Interval> ranges;
+  for (const std::int64_t block : whole) {
+    if (cut.contains(block)) return std::nullopt;
+    if (!ranges.empty() && ranges.back().end == block) {
+      ++ranges.back().end;
+    } else {
+      ranges.push_back({block, block + 1});
+    }
+  }
+  return ranges;
+}
+
+/// The number that all stages have.
+template <class Member>
+std::optional<std::int64_t> common(const std::vector<StageSummary>& stages, Member member) {
+  const std::optional<std::int64_t> first = stages.front().*member;
+  const auto other = [&](const StageSummary& stage) { return stage.*member != first; };
+  return std::any_of(stages.begin(), stages.end(), other) ? std::nullopt : first;
+}
+
+/// Groups of devices that have different stages, and the stages of each, if groups take turns.
+void find_pipeline(const std::vector<StageSummary>& stages, Degrees& degrees) {
+  std::vector<std::set<DeviceId>> groups;
+  std::vector<std::size_t> group_of;
+  std::set<DeviceId> seen;
+  for (const StageSummary& stage : stages) {
+    const std::set<DeviceId> own(stage.devices.begin(), stage.devices.end());
+    const auto known = std::find(groups.begin(), groups.end(), own);
+    group_of.push_back(static_cast<std::size_t>(known - groups.begin()));
+    if (known != groups.end()) continue;
+    for (const DeviceId device : own) {
+      if (!seen.insert(device).second) return;  // in two groups
+    }
+    groups.push_back(own);
+  }
+  degrees.pp = std::ssize(groups);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (group_of[s] != s % groups.size()) return;
+  }
+  if (stages.size() % groups.size() == 0) {
+    degrees.vp = static_cast<std::int64_t>(stages.size() / groups.size());
+  }
+}
+
+std::optional<PipelineSchedule> schedule_of(const Schedule& schedule, const Degrees& degrees) {
+  if (degrees.pp.value_or(1) == 1 || !degrees.vp) return std::nullopt;
+  // One micro-batch has the same order in all; then it is called the default.
+  std::vector<PipelineSchedule> kinds{PipelineSchedule::one_f_one_b};
+  for (const std::string_view word : spellings_of<PipelineSchedule>()) {
+    kinds.push_back(*from_text<PipelineSchedule>(word));
+  }
+  for (const PipelineSchedule kind : kinds) {
+    if (*degrees.vp > 1 && kind != PipelineSchedule::one_f_one_b) continue;
+    const bool same = std::all_of(
+        schedule.rank_lists.begin(), schedule.rank_lists.end(), [&](const RankList& list) {
+          if (list.slots.empty()) return true;
+          std::int32_t first = list.slots.front().stage;
+          for (const Slot& slot : list.slots) first = std::min(first, slot.stage);
+          return list.slots == device_slots(kind, first, static_cast<std::int32_t>(*degrees.pp),
+                                            static_cast<std::int32_t>(*degrees.vp),
+                                            schedule.micro_batches);
+        });
+    if (same) return kind;
+  }
+  return std::nullopt;
+}
+
+/// Which rule marks just what the plan recomputes.
+std::optional<Recompute> recompute_of(const Network& network, const Plan& plan) {
+  const auto drops = [](const LayerPlan& layer) { return layer.recompute; };
+  if (std::none_of(plan.layers.begin(), plan.layers.end(), drops)) return Recompute::none;
+  for (const Recompute rule : {Recompute::selective, Recompute::full, Recompute::optimal}) {
+    Plan marked = plan;
+    recompute(network, rule, marked);
+    if (marked.layers == plan.layers) return rule;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
+  std::vector<StageSummary> stages;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const auto stage = static_cast<std::size_t>(plan.schedule.stage_of_layer[l]);
+    if (stage >= stages.size()) stages.resize(stage + 1);
+    stages[stage].layers.emplace_back(l);
+  }
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  const auto count = std::ssize(first_layers_of_blocks(network));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    StageSummary& stage = stages[s];
+    std::set<DeviceId> seen;
+    for (const LayerId id : stage.layers) {
+      for (const Cell& cell : cells(network, id, plan.layers[id.index()], samples_of(plan))) {
+        if (seen.insert(cell.device).second) stage.devices.push_back(cell.device);
+      }
+    }
+    if (count > 0) stage.blocks = blocks_of_stage(blocks, count, s, plan.schedule.stage_of_layer);
+    if (const auto replicas = replicas_of(network, plan, stage.layers)) {
+      find_degrees(*replicas, stage);
+    }
+  }
+  return stages;
+}
+
+Degrees degrees_of(const Network& network, const Plan& plan) {
+  const std::vector<StageSummary> stages = stages_of(network, plan);
+  Degrees degrees;
+  degrees.micro_batches = plan.schedule.micro_batches;
+  degrees.tp = common(stages, &StageSummary::tp);
+  degrees.dp = common(stages, &StageSummary::dp);
+  find_pipeline(stages, degrees);
+  degrees.schedule = schedule_of(plan.schedule, degrees);
+  degrees.recompute = recompute_of(network, plan);
+  std::set<std::int32_t> zero;
+  for (const LayerPlan& layer : plan.layers) zero.insert(layer.zero.stage);
+  if (zero.size() == 1) degrees.zero = *zero.begin();
+  if (!degrees.tp || !degrees.dp) return degrees;
+  // Replicas that share the samples equally.
+  std::set<std::int64_t> sizes;
+  for (const StageSummary& stage : stages) {
+    const auto replicas = replicas_of(network, plan, stage.layers);
+    for (const auto& [device, samples] : *replicas) sizes.insert(samples.size());
+  }
+  if (sizes.size() == 1) degrees.micro_batch = *sizes.begin();
+  const auto shared = [](const LayerPlan& layer) { return parts_along(layer, Dim::token) > 1; };
+  degrees.sequence_parallel =
+      *degrees.tp > 1 && std::any_of(plan.layers.begin(), plan.layers.end(), shared);
+  degrees.cp = 1;  // tokens are shared within tensor-parallel groups only
+  degrees.ep = 1;
+  for (const LayerPlan& layer : plan.layers) {
+    degrees.ep = std::max<std::int64_t>(*degrees.ep,
+                                        static_cast<std::int64_t>(parts_along(layer, Dim::expert)));
+  }
+  return degrees;
+}
+
+std::string short_text(const Degrees& degrees) {
+  std::vector<std::string> parts;
+  const auto add = [&](std::string_view name, const std::optional<std::int64_t>& number) {
+    if (number) parts.push_back(fmt::format("{} {}", name, *number));
+  };
+  if (degrees.tp && degrees.dp) {
+    add("tp", degrees.tp);
+    add("pp", degrees.pp);
+    add("dp", degrees.dp);
+  } else {
+    if (degrees.pp.value_or(1) > 1) add("pp", degrees.pp);
+    parts.emplace_back("mixed");
+  }
+  std::string text = join(parts, " x ");
+  if (degrees.ep.value_or(1) > 1) text += fmt::format(", ep {}", *degrees.ep);
+  if (degrees.micro_batches > 1) text += fmt::format(", mb {}", degrees.micro_batches);
+  if (degrees.vp.value_or(1) > 1) text += fmt::format(", vp {}", *degrees.vp);
+  if (degrees.zero.value_or(0) > 0) text += fmt::format(", zero {}", *degrees.zero);
+  if (degrees.recompute.value_or(Recompute::none) != Recompute::none) {
+    text += fmt::format(", recompute {}", to_text(*degrees.recompute));
+  }
+  return text;
+}
+
+std::string plan_id(const Network& network, const Plan& plan) {
+  std::uint64_t hash = hash_combine(
+      fnv1a(plan.network), fnv1a(plan.cluster), plan.batch, static_cast<int>(plan.precision),
+      static_cast<int>(plan.reduce_precision), static_cast<int>(plan.optimizer),
+      plan.schedule.micro_batches, plan.schedule.blocking_sends ? 1 : 0);
+  const auto append = [&](auto... values) { hash = hash_combine(hash, values...); };
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const LayerPlan& layer = plan.layers[l];
+    append(layer.recompute ? 1 : 0, layer.regather ? 1 : 0, static_cast<int>(layer.sync.kind),
+           layer.sync.server.value, plan.schedule.stage_of_layer[l]);
+    append(layer.zero.stage, layer.zero.group.ranks, layer.zero.group.node ? 1 : 0);
+    for (const std::int64_t share : layer.zero.shares) append(share);
+    std::vector<Cell> own = cells(network, LayerId{l}, layer, samples_of(plan));
+    std::stable_sort(own.begin(), own.end(), [](const Cell& a, const Cell& b) {
+      return std::pair(a.device, a.part.out) < std::pair(b.device, b.part.out);
+    });
+    for (const Cell& cell : own) {
+      append(cell.device.value, cell.part.contraction.begin, cell.part.contraction.end);
+      for (std::size_t axis = 0; axis < cell.part.out.rank(); ++axis) {
+        append(cell.part.out[axis].begin, cell.part.out[axis].end);
+      }
+    }
+  }
+  std::map<DeviceId, const RankList*> order;
+  for (const RankList& list : plan.schedule.rank_lists) {
+    for (const DeviceId device : list.devices) order.emplace(device, &list);
+  }
+  for (const auto& [device, list] : order) {
+    append(device.value);
+    for (const Slot& slot : list->slots) {
+      append(slot.stage, slot.micro_batch, static_cast<int>(slot.direction));
+    }
+  }
+  for (const std::vector<ParameterId>& bucket : plan.buckets) {
+    append(bucket.size());
+    for (const ParameterId id : bucket) append(id.value);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+}  // namespace parsim::strategies

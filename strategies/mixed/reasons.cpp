@@ -1,0 +1,160 @@
+#include "strategies/mixed/reasons.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <optional>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace parsim::strategies::mixed {
+
+namespace {
+
+class Reasons {
+ public:
+  Reasons(const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
+          const Layout& layout, std::int32_t micro_batches)
+      : input_(input),
+        classes_(classes),
+        costs_(costs),
+        layout_(layout),
+        micro_batches_(micro_batches) {
+    for (std::size_t s = 0; s < layout.stages.size(); ++s) {
+      shapes_.push_back(shape_of(layout.stages[s]));
+      slowest_ = std::max(slowest_, time(shapes_[s], block(s), block(s + 1)));
+    }
+  }
+
+  std::vector<std::string> all() {
+    std::vector<std::string> lines;
+    for (std::size_t s = 0; s < shapes_.size(); ++s) lines.push_back(line(s));
+    return lines;
+  }
+
+ private:
+  [[nodiscard]] std::size_t block(std::size_t stage) const {
+    if (stage == layout_.stages.size()) return costs_.blocks();
+    const std::vector<std::size_t>& first = costs_.first_layers();
+    return static_cast<std::size_t>(
+        std::lower_bound(first.begin(), first.end(), layout_.stages[stage].first) - first.begin());
+  }
+  [[nodiscard]] std::size_t class_of(DeviceId device) const {
+    std::size_t c = 0;
+    const auto has = [&](const DeviceClass& one) {
+      return std::any_of(one.machines.begin(), one.machines.end(), [&](const auto& machine) {
+        return std::find(machine.begin(), machine.end(), device) != machine.end();
+      });
+    };
+    while (!has(classes_[c])) ++c;
+    return c;
+  }
+  [[nodiscard]] StageShape shape_of(const LayoutStage& stage) const {
+    StageShape shape;
+    for (std::size_t g = 0; g < stage.groups.size(); ++g) {
+      const std::size_t of_class = class_of(stage.groups[g][0]), size = stage.groups[g].size();
+      const bool same = !shape.members.empty() && shape.members.back().of_class == of_class &&
+                        shape.members.back().tensor == size;
+      if (!same) shape.members.push_back({of_class, size, 0, {}});
+      ++shape.members.back().count;
+      shape.members.back().samples.push_back(stage.samples[g]);
+    }
+    return shape;
+  }
+  [[nodiscard]] std::string model(const Member& member) const {
+    return input_.cluster.model(classes_[member.of_class].machines[0][0]).name;
+  }
+  double time(const StageShape& shape, std::size_t begin, std::size_t end) {
+    return costs_.times(shape)[begin * (costs_.blocks() + 1) + end];
+  }
+  [[nodiscard]] Bytes usable(const Member& member) const {
+    return input_.usable_memory(classes_[member.of_class].machines[0][0]);
+  }
+  /// Of the stage's place in the pipeline.
+  Bytes memory(const StageShape& shape, const Member& member, std::size_t stage, std::size_t begin,
+               std::size_t end) {
+    const auto behind = static_cast<std::int32_t>(shapes_.size() - stage);
+    const bool gpipe = input_.schedule == PipelineSchedule::gpipe;
+    const std::int32_t in_flight = gpipe ? micro_batches_ : std::min(micro_batches_, behind);
+    const StageCosts::Need need = costs_.need(shape, member, begin, end, micro_batches_);
+    return Bytes{static_cast<std::int64_t>(need.once + need.each * in_flight)};
+  }
+  /// "12.1 GiB of 14.1 GiB" if that is too much, else the time.
+  std::string outcome(const StageShape& shape, std::size_t stage, std::size_t begin,
+                      std::size_t end) {
+    for (const Member& member : shape.members) {
+      const Bytes needed = memory(shape, member, stage, begin, end);
+      if (needed > usable(member)) {
+        return fmt::format("{} of {}", to_text(needed), to_text(usable(member)));
+      }
+    }
+    return to_text(Seconds{time(shape, begin, end)});
+  }
+  /// The same samples by so many groups.
+  static std::optional<Member> regrouped(const Member& member, std::size_t of_class,
+                                         std::size_t tensor, std::size_t count) {
+    const std::int64_t samples =
+        std::accumulate(member.samples.begin(), member.samples.end(), std::int64_t{0});
+    if (count == 0 || static_cast<std::int64_t>(count) > samples) return std::nullopt;
+    return Member{of_class, tensor, count, even_split(samples, count)};
+  }
+
+  std::string line(std::size_t s) {
+    const StageShape& shape = shapes_[s];
+    const std::size_t begin = block(s), end = block(s + 1);
+    std::vector<std::string> devices, memories, others;
+    for (const Member& member : shape.members) {
+      devices.push_back(fmt::format("{} {}, tp {} x dp {}", member.devices(), model(member),
+                                    member.tensor, member.count));
+      memories.push_back(fmt::format("{} of {}", to_text(memory(shape, member, s, begin, end)),
+                                     to_text(usable(member))));
+    }
+    const auto add = [&](const std::string& what, const StageShape& other, std::size_t to) {
+      others.push_back(fmt::format("{}: {}", what, outcome(other, s, begin, to)));
+    };
+    if (end < costs_.blocks()) add("one block more", shape, end + 1);
+    if (shape.members.size() == 1) {
+      const Member& own = shape.members[0];
+      const auto degrees = [&](std::size_t tensor, std::size_t count) {
+        if (const auto other = regrouped(own, own.of_class, tensor, count)) {
+          add(fmt::format("tp {} x dp {}", tensor, count), {{*other}}, end);
+        }
+      };
+      if (own.tensor % 2 == 0) degrees(own.tensor / 2, 2 * own.count);
+      const bool within = 2 * own.tensor <= classes_[own.of_class].of_machine();
+      if (within && own.count % 2 == 0) degrees(2 * own.tensor, own.count / 2);
+      for (std::size_t c = 0; c < classes_.size(); ++c) {
+        const bool enough =
+            classes_[c].size() >= own.devices() && classes_[c].of_machine() >= own.tensor;
+        if (c == own.of_class || !enough) continue;
+        const Member other{c, own.tensor, own.count, own.samples};
+        add(fmt::format("on as many {}", model(other)), {{other}}, end);
+      }
+    }
+    return fmt::format(
+        "stage {}: {} on {}: {}, {} of the slowest stage's {} for a micro-batch{}", s + 1,
+        end - begin == 1 ? fmt::format("block {}", begin)
+                         : fmt::format("blocks {}-{}", begin, end - 1),
+        join(devices, " and "), join(memories), to_text(Seconds{time(shape, begin, end)}),
+        to_text(Seconds{slowest_}), others.empty() ? "" : "; " + join(others));
+  }
+
+  const StrategyInput& input_;
+  const std::vector<DeviceClass>& classes_;
+  StageCosts& costs_;
+  const Layout& layout_;
+  std::int32_t micro_batches_;
+  std::vector<StageShape> shapes_;
+  double slowest_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> stage_reasons(const StrategyInput& input,
+                                       const std::vector<DeviceClass>& classes, StageCosts& costs,
+                                       const Layout& layout, std::int32_t micro_batches) {
+  return Reasons(input, classes, costs, layout, micro_batches).all();
+}
+
+}  // namespace parsim::strategies::mixed

@@ -1,0 +1,21 @@
+// Why a stage has its devices, width and blocks. Private to strategies/mixed_stages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategies/layout.hpp"
+#include "strategies/mixed/stage_costs.hpp"
+
+namespace parsim::strategies::mixed {
+
+/// A line for each stage: its blocks and devices, its memory and its time for a micro-batch beside
+/// those of the slowest stage, and what would become of it with one block more, with half and with
+/// twice the tensor degree on as many devices, and on as many devices of other kinds. Times and
+/// memory as the search counts them.
+[[nodiscard]] std::vector<std::string> stage_reasons(const StrategyInput& input,
+                                                     const std::vector<DeviceClass>& classes,
+                                                     StageCosts& costs, const Layout& layout,
+                                                     std::int32_t micro_batches);
+
+}  // namespace parsim::strategies::mixed

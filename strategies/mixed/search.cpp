@@ -1,0 +1,324 @@
+#include "strategies/mixed/search.hpp"
+
+#include <limits>
+#include <unordered_map>
+
+namespace parsim::strategies::mixed {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+constexpr std::size_t bits_of_class = 10, most_classes = 4;
+/// Of more shapes, those of the same devices count as one where only sends to them matter.
+constexpr std::size_t few_shapes = 64;
+/// So many suffixes of a state are kept on small clusters: the closed form is not exact.
+constexpr std::size_t most_alike = 8;
+/// How far from the best a pipeline may be that is still worth an estimate.
+constexpr double near = 1.1, near_on_few = 1.5;
+
+/// A pipeline's stages from some block to the last one.
+struct Suffix {
+  double sum = 0;     ///< loads, and sends there and back
+  double period = 0;  ///< see best_pipelines
+  double after = 0;   ///< from the end of the first stage's last backward to the step's end
+  double out = 0;     ///< what its first stage's machines send on, on links
+  std::uint64_t used = 0;
+  std::uint32_t shape = 0, last = 0, stages = 0;  ///< shapes of its first and its last stage
+  std::uint32_t end = 0, next = 0;                ///< where the suffix behind its first stage is
+};
+
+class Search {
+ public:
+  Search(const StrategyInput& input, const std::vector<DeviceClass>& classes, StageCosts& costs,
+         const std::vector<StageShape>& shapes, std::int32_t micro_batches, double limit)
+      : classes_(classes),
+        costs_(costs),
+        shapes_(shapes),
+        micro_batches_(micro_batches),
+        gpipe_(input.schedule == PipelineSchedule::gpipe),
+        blocks_(costs.blocks()),
+        limit_(limit),
+        sends_(shapes.size() * shapes.size()) {
+    std::size_t devices = 0;
+    for (const DeviceClass& one : classes) devices += one.size();
+    exact_ = devices <= few_devices;
+    const bool by_shape = exact_ || shapes.size() <= few_shapes;
+    for (const StageShape& shape : shapes) {
+      times_.push_back(costs.times(shape));
+      afterwards_.push_back(costs.afterwards(shape));
+      in_flight_.push_back(costs.most_in_flight(shape, micro_batches));
+      std::uint64_t used = 0;
+      for (const Member& member : shape.members) used += count(member.of_class, member.devices());
+      used_.push_back(used);
+      const auto known = std::find(used_.begin(), used_.end(), used) - used_.begin();
+      kind_.push_back(static_cast<std::uint32_t>(by_shape ? kind_.size() : known));
+    }
+    least_sum_.assign(blocks_ + 1, 0);
+    for (std::size_t b = 0; b < blocks_; ++b) {
+      double least = never;
+      for (std::size_t s = 0; s < shapes.size(); ++s) least = std::min(least, time(s, b, b + 1));
+      least_sum_[b + 1] = least_sum_[b] + least;
+    }
+  }
+
+  std::vector<Pipeline> run(std::size_t wanted) {
+    const double rounds = micro_batches_ - 1;
+    double longest = 0;
+    for (const auto& times : times_) longest = std::max(longest, times[blocks_]);
+    std::vector<Pipeline> found;
+    double before = 0;
+    const double ratio = exact_ ? 1.02 : 1.08;
+    for (double bound = least_period(); before < longest; bound *= ratio) {
+      // What has not been found takes longer than `before` for each micro-batch.
+      if (least_sum_[blocks_] + rounds * before >= limit_) break;
+      search(std::min(bound, longest), before);
+      for (Pipeline& pipeline : collect(wanted)) {
+        limit_ = std::min(limit_, pipeline.step * (exact_ ? near_on_few : near));
+        found.push_back(std::move(pipeline));
+      }
+      before = bound;
+    }
+    return best_of(std::move(found), wanted);
+  }
+
+ private:
+  static std::uint64_t count(std::size_t of_class, std::uint64_t devices) {
+    return devices << (of_class * bits_of_class);
+  }
+  static std::uint64_t count_in(std::uint64_t used, std::size_t of_class) {
+    return used >> (of_class * bits_of_class) & ((std::uint64_t{1} << bits_of_class) - 1);
+  }
+  [[nodiscard]] double time(std::size_t shape, std::size_t begin, std::size_t end) const {
+    return times_[shape][begin * (blocks_ + 1) + end];
+  }
+
+  /// If all devices were busy all the time, each with the kind of group that it is fastest in; less
+  /// a tenth, because groups of several classes may be better.
+  [[nodiscard]] double least_period() const {
+    std::vector<double> rate(classes_.size(), 0);  // networks a second
+    for (std::size_t s = 0; s < shapes_.size(); ++s) {
+      const Member& member = shapes_[s].members[0];
+      if (shapes_[s].members.size() > 1) continue;
+      const double size = static_cast<double>(classes_[member.of_class].size());
+      rate[member.of_class] = std::max(
+          rate[member.of_class], size / static_cast<double>(member.devices()) / times_[s][blocks_]);
+    }
+    double all = 0;
+    for (const double one : rate) all += one;
+    return 0.9 / all;
+  }
+
+  /// By class, the most blocks that a device has within the bound.
+  [[nodiscard]] std::vector<double> most_blocks(double bound) const {
+    std::vector<double> most(classes_.size(), 0);
+    for (std::size_t s = 0; s < shapes_.size(); ++s) {
+      std::size_t blocks = 0;
+      for (std::size_t b = 0; b < blocks_; ++b) {
+        std::size_t end = b + std::max<std::size_t>(1, blocks);
+        while (end <= blocks_ && time(s, b, end) <= bound) blocks = end++ - b;
+      }
+      double devices = 0;
+      for (const Member& member : shapes_[s].members) {
+        devices += static_cast<double>(member.devices());
+      }
+      for (const Member& member : shapes_[s].members) {
+        double& one = most[member.of_class];
+        one = std::max(one, static_cast<double>(blocks) / devices);
+      }
+    }
+    // Within a stage of several classes the faster devices do more than their share of the blocks.
+    return most;
+  }
+
+  /// Pipelines of periods up to `bound`; those up to `before` have been found.
+  void search(double bound, double before) {
+    before_ = before;
+    suffixes_.assign(blocks_ + 1, {});
+    index_.assign(blocks_ + 1, {});
+    const std::vector<double> most = most_blocks(bound);
+    for (std::size_t s = 0; s < shapes_.size(); ++s) extend(s, Suffix{}, blocks_, 0, bound);
+    for (std::size_t b = blocks_ - 1; b > 0; --b) {
+      for (std::size_t i = 0; i < suffixes_[b].size(); ++i) {
+        const Suffix suffix = suffixes_[b][i];
+        if (hopeless(suffix, b, most)) continue;
+        for (std::size_t s = 0; s < shapes_.size(); ++s) {
+          if (has_room(suffix.used, used_[s])) extend(s, suffix, b, i, bound);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] bool has_room(std::uint64_t used, std::uint64_t more) const {
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      if (count_in(used, c) + count_in(more, c) > classes_[c].size()) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool hopeless(const Suffix& suffix, std::size_t blocks,
+                              const std::vector<double>& most) const {
+    constexpr double slack = 2;  // see most_blocks
+    double left = 0;
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      left += static_cast<double>(classes_[c].size() - count_in(suffix.used, c)) * most[c];
+    }
+    return slack * left < static_cast<double>(blocks);
+  }
+
+  /// Puts stages of a shape before a suffix that begins with block `end`.
+  void extend(std::size_t shape, const Suffix& suffix, std::size_t end, std::size_t at,
+              double bound) {
+    const bool first = suffix.stages == 0;
+    StageCosts::Send send;
+    if (!first) send = sends(shape, suffix.shape, end);
+    const double on_links = send.on_links + suffix.out;
+    if (on_links > bound) return;
+    const auto in_flight = static_cast<std::int32_t>(suffix.stages) + 1;
+    const std::int32_t needed = gpipe_ ? micro_batches_ : std::min(in_flight, micro_batches_);
+    for (std::size_t begin = end; begin-- > 0;) {
+      const double load = time(shape, begin, end);
+      if (load > bound) break;
+      if (in_flight_[shape][begin * (blocks_ + 1) + end] < needed) break;
+      Suffix more = suffix;
+      more.sum += load + 2 * send.time;
+      more.period = std::max({suffix.period, load, on_links});
+      if (!gpipe_) more.period = std::max(more.period, more.sum / in_flight);
+      if (more.period > bound) continue;
+      const double rounds = micro_batches_ - 1;
+      if (more.sum + least_sum_[begin] + rounds * std::max(more.period, before_) > limit_) continue;
+      more.after = std::max(afterwards_[shape][begin * (blocks_ + 1) + end],
+                            suffix.after - 2.0 / 3 * load - send.time);
+      if (first) more.last = static_cast<std::uint32_t>(shape);
+      if (begin == 0 && !first) more.after += shared(shape, suffix.last);
+      more.out = send.on_links;
+      more.used = used_after(suffix, shape);
+      more.shape = static_cast<std::uint32_t>(shape);
+      ++more.stages;
+      more.end = static_cast<std::uint32_t>(end);
+      more.next = static_cast<std::uint32_t>(at);
+      keep(begin, more);
+    }
+  }
+
+  /// On large clusters what is left of a class that the pipeline leaves counts as used.
+  [[nodiscard]] std::uint64_t used_after(const Suffix& suffix, std::size_t shape) const {
+    std::uint64_t used = suffix.used + used_[shape];
+    if (exact_) return used;
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      const bool left = count_in(suffix.used, c) > 0 && count_in(used_[shape], c) == 0;
+      if (left) used += count(c, classes_[c].size() - count_in(used, c));
+    }
+    return used;
+  }
+
+  void keep(std::size_t begin, const Suffix& suffix) {
+    constexpr std::size_t bits_of_shape = 12, bits_of_count = 8;
+    const std::uint64_t stages = exact_ ? suffix.stages : 0;
+    const std::uint64_t last = exact_ ? shapes_[suffix.last].members[0].of_class : 0;
+    const std::uint64_t key =
+        suffix.used | std::uint64_t{kind_[suffix.shape]} << (bits_of_class * most_classes) |
+        stages << (bits_of_class * most_classes + bits_of_shape) |
+        last << (bits_of_class * most_classes + bits_of_shape + bits_of_count);
+    std::vector<std::size_t>& alike = index_[begin][key];
+    std::vector<Suffix>& all = suffixes_[begin];
+    const std::size_t most = exact_ ? most_alike : 1;
+    if (alike.size() < most) {
+      alike.push_back(all.size());
+      all.push_back(suffix);
+      return;
+    }
+    const auto cost = [](const Suffix& one) { return one.sum + one.after; };
+    const std::size_t worst = *std::max_element(
+        alike.begin(), alike.end(),
+        [&](std::size_t i, std::size_t j) { return cost(all[i]) < cost(all[j]); });
+    if (cost(suffix) < cost(all[worst])) all[worst] = suffix;
+  }
+
+  [[nodiscard]] double step_of(const Suffix& suffix) const {
+    return suffix.sum + (micro_batches_ - 1) * suffix.period + suffix.after;
+  }
+
+  /// The best pipelines of the last search.
+  std::vector<Pipeline> collect(std::size_t wanted) {
+    std::vector<Pipeline> all;
+    std::vector<const Suffix*> whole;
+    for (const Suffix& suffix : suffixes_[0]) whole.push_back(&suffix);
+    std::stable_sort(whole.begin(), whole.end(),
+                     [&](const Suffix* a, const Suffix* b) { return step_of(*a) < step_of(*b); });
+    for (std::size_t i = 0; i < std::min(wanted, whole.size()); ++i) {
+      Pipeline& pipeline = all.emplace_back();
+      pipeline.step = step_of(*whole[i]);
+      std::size_t begin = 0;
+      for (const Suffix* suffix = whole[i];; suffix = &suffixes_[suffix->end][suffix->next]) {
+        pipeline.stages.push_back({suffix->shape, begin});
+        begin = suffix->end;
+        if (begin == blocks_) break;
+      }
+    }
+    return all;
+  }
+
+  static std::vector<Pipeline> best_of(std::vector<Pipeline> all, std::size_t wanted) {
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Pipeline& a, const Pipeline& b) { return a.step < b.step; });
+    std::vector<Pipeline> best;
+    const auto same = [](const Pipeline& a, const Pipeline& b) {
+      return std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                        [](const Stage& x, const Stage& y) {
+                          return x.shape == y.shape && x.first_block == y.first_block;
+                        });
+    };
+    for (Pipeline& one : all) {
+      if (best.size() == wanted) break;
+      const bool known = std::any_of(best.begin(), best.end(),
+                                     [&](const Pipeline& other) { return same(one, other); });
+      if (!known) best.push_back(std::move(one));
+    }
+    return best;
+  }
+
+  double shared(std::size_t first, std::size_t last) {
+    const auto [at, fresh] = shared_.try_emplace({first, last});
+    if (fresh) at->second = costs_.shared_sum(shapes_[first], shapes_[last]);
+    return at->second;
+  }
+
+  const StageCosts::Send& sends(std::size_t from, std::size_t to, std::size_t block) {
+    // The bytes between blocks are the same everywhere, if the blocks are.
+    auto& known = sends_[from * shapes_.size() + to];
+    const auto [at, fresh] = known.try_emplace(costs_.bytes_across(block));
+    if (fresh) at->second = costs_.send(shapes_[from], shapes_[to], block);
+    return at->second;
+  }
+
+  const std::vector<DeviceClass>& classes_;
+  StageCosts& costs_;
+  const std::vector<StageShape>& shapes_;
+  std::int32_t micro_batches_;
+  bool gpipe_, exact_ = false;
+  std::size_t blocks_;
+  double limit_;                                      ///< on the step
+  double before_ = 0;                                 ///< see search
+  std::vector<double> least_sum_;                     ///< loads of the first n blocks, at least
+  std::vector<std::vector<double>> times_;            ///< by shape, see StageCosts::times
+  std::vector<std::vector<double>> afterwards_;       ///< likewise
+  std::vector<std::vector<std::int32_t>> in_flight_;  ///< likewise
+  std::vector<std::uint64_t> used_;                   ///< by shape: devices by class
+  std::vector<std::uint32_t> kind_;                   ///< by shape: what counts for sends to it
+  std::vector<std::map<double, StageCosts::Send>> sends_;
+  std::map<std::pair<std::size_t, std::size_t>, double> shared_;
+  std::vector<std::vector<Suffix>> suffixes_;  ///< by first block
+  std::vector<std::unordered_map<std::uint64_t, std::vector<std::size_t>>> index_;
+};
+
+}  // namespace
+
+std::vector<Pipeline> best_pipelines(const StrategyInput& input,
+                                     const std::vector<DeviceClass>& classes, StageCosts& costs,
+                                     const std::vector<StageShape>& shapes,
+                                     std::int32_t micro_batches, std::size_t count, double limit) {
+  if (shapes.empty() || classes.size() > most_classes) return {};
+  return Search(input, classes, costs, shapes, micro_batches, limit).run(count);
+}
+
+}  // namespace parsim::strategies::mixed

@@ -1,0 +1,63 @@
+// The search over stages that differ. Private to strategies/mixed_stages.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "strategies/mixed/stage_costs.hpp"
+
+namespace parsim::strategies::mixed {
+
+/// A stage of a pipeline: its devices and how many blocks it has.
+struct Stage {
+  std::size_t shape = 0;  ///< index into the shapes that were searched
+  std::size_t first_block = 0;
+};
+
+/// Stages from the first to the last, with the closed form of their step.
+struct Pipeline {
+  std::vector<Stage> stages;
+  double step = 0;
+};
+
+/// What may be chosen for a stage, by number of micro-batches.
+///
+/// - Devices of one class: t devices that share each layer, in d groups that share the samples
+///   evenly. Up to `few` devices in the cluster any t and d, beyond these powers of two within a
+///   machine and whole machines.
+/// - Members of several classes: each with its t and d, samples by speed. Up to `few` devices any,
+///   beyond these one machine of each or all of them.
+[[nodiscard]] std::vector<StageShape> stage_shapes(const StrategyInput& input,
+                                                   const std::vector<DeviceClass>& classes,
+                                                   StageCosts& costs, std::int32_t micro_batches);
+
+/// Clusters of so many devices are searched in all detail.
+inline constexpr std::size_t few_devices = 16;
+
+/// The best pipelines for a number of micro-batches, best first, with different devices for their
+/// stages, by
+///
+///     step = Σ load + 2 Σ send + (micro-batches - 1) · period + afterwards
+///
+/// period   the longest of: the load of a stage; what crosses the links of a machine in one
+///          direction with a micro-batch; and, in 1F1B, for every stage, the time that a
+///          micro-batch takes from there to the end of the pipeline and back, divided by the
+///          micro-batches that the stage has in flight, one for each stage from it on
+/// afterwards   updates and sums of gradients that outlast the last backward passes of the stages
+///              before
+///
+/// A dynamic programme from the last block to the first, so that a stage knows how many
+/// micro-batches it has in flight, over (blocks left, devices used by class, stages, devices of the
+/// next stage), for growing bounds on the period. On clusters of more than `few_devices` a class
+/// that the pipeline has left is not used again, and of the pipelines that differ only in their
+/// number of stages the one with the least sum counts.
+///
+/// Checked against all pipelines: tests/strategies/mixed_stages_test.cpp.
+[[nodiscard]] std::vector<Pipeline> best_pipelines(const StrategyInput& input,
+                                                   const std::vector<DeviceClass>& classes,
+                                                   StageCosts& costs,
+                                                   const std::vector<StageShape>& shapes,
+                                                   std::int32_t micro_batches, std::size_t count,
+                                                   double limit);
+
+}  // namespace parsim::strategies::mixed

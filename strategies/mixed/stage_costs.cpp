@@ -1,0 +1,351 @@
+#include "strategies/mixed/stage_costs.hpp"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "lowering/memory.hpp"
+#include "lowering/recompute.hpp"
+#include "lowering/sync.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
+#include "strategies/shares.hpp"
+#include "strategies/stages.hpp"
+#include "strategies/tensor/group_work.hpp"
+#include "strategies/tensor/split.hpp"
+
+namespace parsim::strategies::mixed {
+
+StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass>& classes)
+    : input_(input),
+      classes_(classes),
+      flow_(lowering::gradient_flow(input.network)),
+      readers_(consumers(input.network)),
+      first_(first_layers_of_blocks(input.network)),
+      boundary_(boundary_bytes(input.network, input.precision)),
+      bytes_(lowering::kept_bytes(input.network, element_bytes(input.precision))) {
+  const std::size_t layers = input.network.layers.size();
+  for (std::size_t b = 0; b < first_.size(); ++b) {
+    block_.resize(b + 1 < first_.size() ? first_[b + 1] : layers, b);
+  }
+  Plan alone = empty_plan(input, "tensor", {workers(input)[0]});
+  for (LayerPlan& layer : alone.layers) layer.devices = {workers(input)[0]};
+  dropped_ = lowering::dropped_outputs(input.network, with_memory_options(input, alone));
+}
+
+const std::vector<std::vector<Cut>>& StageCosts::cuts(std::size_t tensor) {
+  const auto [at, fresh] = cuts_.try_emplace(tensor);
+  if (fresh) at->second = tensor::split(input_.network, tensor, input_.sequence_parallel);
+  return at->second;
+}
+
+/// A tensor-parallel group: within a machine if it fits into one.
+std::vector<DeviceId> StageCosts::group(std::size_t of_class, std::size_t tensor) const {
+  std::vector<DeviceId> devices;
+  for (const std::vector<DeviceId>& machine : classes_[of_class].machines) {
+    for (const DeviceId device : machine) {
+      if (devices.size() < tensor) devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+double StageCosts::machines_of(const Member& member) const {
+  return std::ceil(static_cast<double>(member.devices()) /
+                   static_cast<double>(classes_[member.of_class].of_machine()));
+}
+
+const std::vector<double>& StageCosts::until(std::size_t of_class, std::size_t tensor,
+                                             std::int64_t samples) {
+  const auto [at, fresh] = until_.try_emplace({of_class, tensor, samples});
+  std::vector<double>& times = at->second;
+  if (!fresh) return times;
+  const Network& network = input_.network;
+  const std::vector<std::vector<Cut>>& split = cuts(tensor);
+  const std::vector<DeviceId> devices = group(of_class, tensor);
+  times.assign(blocks() + 1, 0);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const Part part = tensor::part_of(network, id, split[l], samples);
+    double& time = times[block_[l] + 1];
+    time += layer_time(input_, flow_, id, part, devices[0]).count();
+    const double exchanged = tensor::exchange_time(input_, readers_, split, id, samples, devices);
+    time += exchanged;
+    if (!dropped_[l]) continue;
+    time += kernel_time(input_.cost, network, id, part, Pass::forward, devices[0], input_.precision,
+                        input_.reduce_precision)
+                .time.count();
+    const bool sums = tensor > 1 && split[l][0].dim == Dim::in_channel;
+    if (sums) time += exchanged / 2;  // that of forward
+  }
+  for (std::size_t b = 0; b < blocks(); ++b) times[b + 1] += times[b];
+  return times;
+}
+
+const std::vector<double>& StageCosts::updates(std::size_t of_class, std::size_t tensor) {
+  const auto [at, fresh] = updates_.try_emplace({of_class, tensor});
+  std::vector<double>& times = at->second;
+  if (!fresh) return times;
+  times.assign(blocks() + 1, 0);
+  const std::vector<Seconds> each =
+      update_times(input_, group(of_class, tensor)[0], static_cast<std::int64_t>(tensor));
+  for (std::size_t l = 0; l < each.size(); ++l) times[block_[l] + 1] += each[l].count();
+  for (std::size_t b = 0; b < blocks(); ++b) times[b + 1] += times[b];
+  return times;
+}
+
+const StageCosts::Parameters& StageCosts::parameters(std::size_t tensor) {
+  const auto [at, fresh] = parameters_.try_emplace(tensor);
+  Parameters& all = at->second;
+  if (!fresh) return all;
+  const Network& network = input_.network;
+  all.elements.assign(blocks() + 1, 0);
+  std::set<std::pair<ParameterId, std::size_t>> counted;  // once a block
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    const std::vector<Shape> inputs = input_shapes(network, LayerId{l});
+    const Part part = tensor::part_of(network, LayerId{l}, cuts(tensor)[l], 1);
+    for (std::size_t p = 0; p < layer.parameters.size(); ++p) {
+      const ParameterId id = layer.parameters[p];
+      if (!counted.insert({id, block_[l]}).second) continue;
+      const auto elements =
+          static_cast<double>(parameter_region(layer.kind, inputs, layer.out, p, part).volume());
+      all.elements[block_[l] + 1] += elements;
+      all.largest = std::max(all.largest, elements);
+      if (block_[l] > 0 && counted.contains({id, 0})) all.twice += elements;
+    }
+  }
+  for (std::size_t b = 0; b < blocks(); ++b) all.elements[b + 1] += all.elements[b];
+  return all;
+}
+
+const StageCosts::Activations& StageCosts::activations(std::size_t tensor, std::int64_t samples) {
+  const auto [at, fresh] = activations_.try_emplace({tensor, samples});
+  Activations& all = at->second;
+  if (!fresh) return all;
+  const Network& network = input_.network;
+  all.kept.assign(blocks() + 1, 0);
+  all.dropped.assign(blocks(), 0);
+  all.gradient.assign(blocks(), 0);
+  const std::vector<std::vector<Cut>>& split = cuts(tensor);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const Layer& layer = network.layers[l];
+    if (flow_.source[l]) continue;
+    const std::size_t b = block_[l];
+    const auto elements =
+        static_cast<double>(tensor::part_of(network, LayerId{l}, split[l], samples).out.volume());
+    all.gradient[b] = std::max(all.gradient[b],
+                               2 * elements * static_cast<double>(element_bytes(input_.precision)));
+    if (lowering::works_in_place(layer.kind)) continue;
+    const double bytes = elements * static_cast<double>(bytes_[l]);
+    if (dropped_[l]) {
+      all.dropped[b] += bytes;
+    } else {
+      all.kept[b + 1] += bytes;
+    }
+  }
+  for (std::size_t b = 0; b < blocks(); ++b) all.kept[b + 1] += all.kept[b];
+  return all;
+}
+
+std::vector<DeviceId> StageCosts::a_device_each(const StageShape& shape,
+                                                std::map<std::size_t, std::size_t>& used) const {
+  std::vector<DeviceId> devices;
+  for (const Member& member : shape.members) {
+    std::vector<DeviceId> all;
+    for (const std::vector<DeviceId>& machine : classes_[member.of_class].machines) {
+      all.insert(all.end(), machine.begin(), machine.end());
+    }
+    std::size_t& next = used[member.of_class];
+    for (std::size_t g = 0; g < member.count; ++g) {
+      devices.push_back(all[next % all.size()]);
+      next += member.tensor;
+    }
+  }
+  return devices;
+}
+
+double StageCosts::rings_at_once(const StageShape& shape,
+                                 const std::vector<DeviceId>& devices) const {
+  std::set<NodeId> machines;
+  for (const DeviceId device : devices) machines.insert(input_.cluster[device].node);
+  std::size_t most = 1;
+  for (const Member& member : shape.members) most = std::max(most, member.tensor);
+  return machines.size() < 2 ? 1 : static_cast<double>(most);
+}
+
+std::pair<double, double> StageCosts::sums(const StageShape& shape) {
+  if (shape.replicas() < 2) return {0, 0};
+  std::map<std::size_t, std::size_t> used;
+  std::vector<DeviceId> devices = a_device_each(shape, used);
+  std::sort(devices.begin(), devices.end());
+  constexpr Bytes few{1'000'000}, many{101'000'000};
+  const double little = input_.cost.collective(CollectiveKind::all_reduce, devices, few).count();
+  const double much = input_.cost.collective(CollectiveKind::all_reduce, devices, many).count();
+  const double per_byte = (much - little) / static_cast<double>(many.value - few.value);
+  const auto bytes = static_cast<double>(element_bytes(input_.reduce_precision));
+  return {std::max(0.0, little - per_byte * static_cast<double>(few.value)),
+          per_byte * bytes * rings_at_once(shape, devices)};
+}
+
+double StageCosts::shared_sum(const StageShape& first, const StageShape& last) {
+  std::size_t tensor = 1;
+  for (const StageShape* shape : {&first, &last}) {
+    for (const Member& member : shape->members) tensor = std::max(tensor, member.tensor);
+  }
+  const double elements = parameters(tensor).twice;
+  if (elements == 0) return 0;
+  std::map<std::size_t, std::size_t> used;
+  std::vector<DeviceId> devices = a_device_each(first, used);
+  for (const DeviceId device : a_device_each(last, used)) devices.push_back(device);
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  if (devices.size() < 2) return 0;
+  const double at_once = std::max(rings_at_once(first, devices), rings_at_once(last, devices));
+  const Bytes payload{static_cast<std::int64_t>(
+      elements * at_once * static_cast<double>(element_bytes(input_.reduce_precision)))};
+  return input_.cost.collective(CollectiveKind::all_reduce, devices, payload).count();
+}
+
+std::vector<double> StageCosts::times(const StageShape& shape) {
+  const std::size_t ends = blocks() + 1;
+  std::vector<double> all(ends * ends, 0);
+  for (const Member& member : shape.members) {
+    const std::vector<double>& passes =
+        until(member.of_class, member.tensor, member.most_samples());
+    for (std::size_t b = 0; b < blocks(); ++b) {
+      for (std::size_t e = b + 1; e < ends; ++e) {
+        double& time = all[b * ends + e];
+        time = std::max(time, passes[e] - passes[b]);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<double> StageCosts::afterwards(const StageShape& shape) {
+  const std::size_t ends = blocks() + 1;
+  std::vector<double> all(ends * ends, 0);
+  const auto [constant, each] = sums(shape);
+  for (const Member& member : shape.members) {
+    const std::vector<double>& passes =
+        until(member.of_class, member.tensor, member.most_samples());
+    const std::vector<double>& update = updates(member.of_class, member.tensor);
+    const std::vector<double>& elements = parameters(member.tensor).elements;
+    for (std::size_t b = 0; b < blocks(); ++b) {
+      for (std::size_t e = b + 1; e < ends; ++e) {
+        const double sum = each > 0 ? constant + each * (elements[e] - elements[b]) : 0;
+        const double left = std::max(0.0, sum - 2.0 / 3 * (passes[e] - passes[b]));
+        double& time = all[b * ends + e];
+        time = std::max(time, update[e] - update[b] + left);
+      }
+    }
+  }
+  return all;
+}
+
+StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member, std::size_t begin,
+                                  std::size_t end, std::int32_t micro_batches) {
+  const auto replicas = static_cast<double>(shape.replicas());
+  const double shards =
+      input_.zero_group.ranks > 0 ? std::min<double>(replicas, input_.zero_group.ranks) : replicas;
+  const double weight =
+      static_cast<double>(element_bytes(input_.precision)) / (input_.zero_stage == 3 ? shards : 1);
+  const double gradient =
+      static_cast<double>(lowering::gradient_bytes(input_.precision, input_.reduce_precision)) /
+      (input_.zero_stage >= 2 && micro_batches == 1 ? shards : 1);
+  const double state =
+      static_cast<double>(lowering::optimizer_bytes(input_.precision, input_.optimizer)) /
+      (input_.zero_stage >= 1 ? shards : 1);
+  const Parameters& weights = parameters(member.tensor);
+  const std::int64_t samples = member.most_samples();
+  const Activations& acts = activations(member.tensor, samples);
+  const auto summed = static_cast<double>(element_bytes(input_.reduce_precision));
+  const double arrives = begin > 0 ? bytes_across(begin) * static_cast<double>(samples) : 0;
+  const auto most = [&](const std::vector<double>& by_block) {
+    return *std::max_element(by_block.begin() + static_cast<std::ptrdiff_t>(begin),
+                             by_block.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  double held = weights.elements[end] - weights.elements[begin];
+  if (begin == 0 && end == blocks()) held -= weights.twice;
+  const double buckets =
+      2 * std::max(static_cast<double>(input_.bucket.value), weights.largest * summed);
+  const double bucket = replicas < 2 ? 0 : std::min(held * summed, buckets);
+  return {held * (weight + gradient + state) + most(acts.dropped) + most(acts.gradient) +
+              std::max(bucket, arrives),
+          acts.kept[end] - acts.kept[begin] + arrives};
+}
+
+std::vector<std::int32_t> StageCosts::most_in_flight(const StageShape& shape,
+                                                     std::int32_t micro_batches) {
+  constexpr std::int32_t any = std::numeric_limits<std::int32_t>::max();
+  const std::size_t ends = blocks() + 1;
+  std::vector<std::int32_t> all(ends * ends, any);
+  for (const Member& member : shape.members) {
+    const DeviceId device = classes_[member.of_class].machines[0][0];
+    const auto usable = static_cast<double>(input_.usable_memory(device).value);
+    for (std::size_t b = 0; b < blocks(); ++b) {
+      for (std::size_t e = b + 1; e < ends; ++e) {
+        const Need bytes = need(shape, member, b, e, micro_batches);
+        const double room = usable - bytes.once;
+        const double most = room < 0 ? 0 : bytes.each > 0 ? room / bytes.each : any;
+        std::int32_t& count = all[b * ends + e];
+        count = std::min(count, most >= any ? any : static_cast<std::int32_t>(most));
+      }
+    }
+  }
+  return all;
+}
+
+StageCosts::Send StageCosts::send(const StageShape& from, const StageShape& to, std::size_t block) {
+  const double bytes = bytes_across(block);
+  const Member &a = from.members[0], &b = to.members[0];
+  const DeviceClass &of_a = classes_[a.of_class], &of_b = classes_[b.of_class];
+  const bool alone = from.members.size() == 1 && to.members.size() == 1;
+  const bool same_class = a.of_class == b.of_class;
+  const bool together =
+      alone && (same_class ? a.devices() + b.devices() <= of_a.of_machine()
+                           : of_a.machines.size() == 1 && of_b.machines.size() == 1 &&
+                                 input_.cluster[of_a.machines[0][0]].node ==
+                                     input_.cluster[of_b.machines[0][0]].node);
+  const auto other = [&](std::size_t sender, std::size_t receiver) {
+    const DeviceClass& of = classes_[receiver];
+    if (sender != receiver) return of.machines[0][0];
+    return together || of.machines.size() == 1
+               ? of.machines[0][std::min(a.devices(), of.of_machine() - 1)]
+               : of.machines.back()[0];
+  };
+  Send result;
+  const auto carry = [&](const Member& member, DeviceId source, DeviceId target) {
+    std::int64_t samples = 0;
+    for (const std::int64_t share : member.samples) samples += share;
+    const double ways = together ? static_cast<double>(member.devices()) : machines_of(member);
+    const Bytes payload{static_cast<std::int64_t>(bytes * static_cast<double>(samples) / ways)};
+    if (payload.value <= 0 || source == target) return;
+    result.time = std::max(result.time, input_.cost.transfer(source, target, payload).count());
+  };
+  for (const Member& one : from.members) {
+    carry(one, classes_[one.of_class].machines[0][0], other(one.of_class, b.of_class));
+  }
+  for (const Member& one : to.members) {
+    carry(one, of_a.machines[0][0], other(a.of_class, one.of_class));
+  }
+  if (!together) result.on_links = result.time;
+  double gathered = 0;
+  for (const Member& one : to.members) {
+    if (one.tensor < 2) continue;
+    const Bytes payload{static_cast<std::int64_t>(bytes * static_cast<double>(one.most_samples()))};
+    const std::vector<DeviceId> devices = group(one.of_class, one.tensor);
+    if (payload.value > 0) {
+      gathered = std::max(
+          gathered, input_.cost.collective(CollectiveKind::all_gather, devices, payload).count());
+    }
+  }
+  result.time += gathered;
+  return result;
+}
+
+}  // namespace parsim::strategies::mixed

@@ -1,0 +1,276 @@
+#include "strategies/mixed_stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/mixed/reasons.hpp"
+#include "strategies/mixed/search.hpp"
+#include "strategies/plan_support.hpp"
+#include "strategies/price.hpp"
+#include "strategies/stages.hpp"
+
+namespace parsim::strategies {
+
+namespace {
+
+using mixed::DeviceClass;
+
+constexpr std::size_t most_kinds = 4;
+/// Devices of a class are counted in ten bits.
+constexpr std::size_t most_devices_of_kind = 1000;
+
+/// Numbers of micro-batches: the batch by one sample, two, four and so on.
+std::vector<std::int32_t> micro_batch_numbers(const StrategyInput& input) {
+  if (input.micro_batches) return {*input.micro_batches};
+  std::set<std::int32_t> numbers;
+  for (std::int64_t samples = 1; samples <= input.batch; samples *= 2) {
+    std::int64_t number = input.batch / samples;
+    while (input.batch % number != 0) --number;
+    if (number <= most_micro_batches) numbers.insert(static_cast<std::int32_t>(number));
+  }
+  return {numbers.rbegin(), numbers.rend()};
+}
+
+/// How much longer than the best a step may be by the closed form to be worth more than that. On
+/// small clusters, often with slow links, there is time to look at more.
+double how_near(const StrategyInput& input) {
+  return workers(input).size() <= mixed::few_devices ? 1.5 : 1.2;
+}
+
+/// The layout of a pipeline on actual devices; nothing if its groups do not fit into machines.
+std::optional<Layout> layout_of(const std::vector<DeviceClass>& classes,
+                                const mixed::StageCosts& costs,
+                                const std::vector<mixed::StageShape>& shapes,
+                                const mixed::Pipeline& pipeline) {
+  mixed::Placement placement(classes);
+  Layout layout;
+  for (const mixed::Stage& stage : pipeline.stages) {
+    LayoutStage& one = layout.stages.emplace_back();
+    one.first = costs.first_layers()[stage.first_block];
+    for (const mixed::Member& member : shapes[stage.shape].members) {
+      auto groups = placement.take(member.of_class, member.tensor, member.count);
+      if (!groups) return std::nullopt;
+      one.groups.insert(one.groups.end(), groups->begin(), groups->end());
+      one.samples.insert(one.samples.end(), member.samples.begin(), member.samples.end());
+    }
+  }
+  return layout;
+}
+
+/// A layout with its plan and the plan's price by estimate.
+struct Priced {
+  MixedStages mixed;
+  Plan plan;
+  Price price;
+};
+
+Plan plan_on(const StrategyInput& input, const MixedStages& mixed) {
+  StrategyInput own = input;
+  own.micro_batches = mixed.micro_batches;
+  Plan plan = plan_layout(own, mixed.layout);
+  plan.strategy = "tensor";
+  return plan;
+}
+
+/// Layers x micro-batches x devices in a walk through the step.
+std::size_t walked_cells(const Plan& plan) {
+  std::size_t cells = 0;
+  for (const LayerPlan& layer : plan.layers) cells += layer.devices.size();
+  return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
+}
+
+/// Prices plans: by simulation if there is one, else by estimate.
+class Pricing {
+ public:
+  Pricing(const StrategyInput& input, lowering::Estimator& estimator)
+      : input_(input), estimator_(estimator) {}
+  [[nodiscard]] bool has_time_for(const Plan& plan) const {
+    return work_ + walked_cells(plan) <= most_work;
+  }
+  Price price(const Plan& plan) {
+    work_ += walked_cells(plan);
+    return input_.simulate ? simulated_price(input_, plan)
+                           : estimated_price(input_, estimator_, plan);
+  }
+
+ private:
+  static constexpr std::size_t most_work = 6'000'000;  // a few seconds of simulation
+  const StrategyInput& input_;
+  lowering::Estimator& estimator_;
+  std::size_t work_ = 0;
+};
+
+/// Hands out layouts, the most promising first: the closed form errs alike for all layouts of a
+/// number of micro-batches, so that their last price corrects it.
+class Candidates {
+ public:
+  explicit Candidates(std::vector<MixedStages> all) {
+    for (MixedStages& one : all) numbers_[one.micro_batches].layouts.push_back(std::move(one));
+  }
+  std::optional<MixedStages> next() {
+    Number* best = nullptr;
+    for (auto& [number, one] : numbers_) {
+      if (one.next < one.layouts.size() && (best == nullptr || one.step() < best->step())) {
+        best = &one;
+      }
+    }
+    if (best == nullptr) return std::nullopt;
+    return best->layouts[best->next++];
+  }
+  void learn(const MixedStages& layout, double step) {
+    numbers_[layout.micro_batches].correction = step / layout.step;
+  }
+
+ private:
+  struct Number {
+    std::vector<MixedStages> layouts;  ///< best first
+    std::size_t next = 0;
+    double correction = 1;
+    [[nodiscard]] double step() const { return layouts[next].step * correction; }
+  };
+  std::map<std::int32_t, Number> numbers_;  ///< by micro-batches
+};
+
+/// Moves borders between stages by a block as long as that helps and there is time.
+void move_blocks(const StrategyInput& input, Pricing& pricing, Priced& start) {
+  const std::vector<std::size_t> first = first_layers_of_blocks(input.network);
+  const auto block = [&](std::size_t layer) {
+    return std::lower_bound(first.begin(), first.end(), layer) - first.begin();
+  };
+  for (bool moved = true; std::exchange(moved, false);) {
+    for (std::size_t s = 1; s < start.mixed.layout.stages.size(); ++s) {
+      for (const std::ptrdiff_t step : {-1, 1}) {
+        const auto& stages = start.mixed.layout.stages;
+        const std::ptrdiff_t to = block(stages[s].first) + step;
+        const std::ptrdiff_t end = s + 1 < stages.size()
+                                       ? block(stages[s + 1].first)
+                                       : static_cast<std::ptrdiff_t>(first.size());
+        if (to <= block(stages[s - 1].first) || to >= end) continue;
+        Priced other{start.mixed, {}, {}};
+        other.mixed.layout.stages[s].first = first[static_cast<std::size_t>(to)];
+        other.plan = plan_on(input, other.mixed);
+        if (!pricing.has_time_for(other.plan)) return;
+        if (overcommit(input, other.plan) > start.price.overcommit) continue;
+        other.price = pricing.price(other.plan);
+        if (!other.price.better_than(start.price)) continue;
+        start = std::move(other);
+        moved = true;
+      }
+    }
+  }
+}
+
+/// "stages 1-3 on t4: 5-6 blocks, tensor 8 x data 1"
+std::string stages_note(const StrategyInput& input, const MixedStages& mixed) {
+  std::vector<std::string> words;
+  for (const LayoutStage& stage : mixed.layout.stages) {
+    std::vector<std::string> groups;
+    for (std::size_t g = 0; g < stage.groups.size();) {
+      const auto alike = [&](const std::vector<DeviceId>& other) {
+        return other.size() == stage.groups[g].size() &&
+               input.cluster[other[0]].model == input.cluster[stage.groups[g][0]].model;
+      };
+      std::size_t end = g;
+      while (end < stage.groups.size() && alike(stage.groups[end])) ++end;
+      groups.push_back(fmt::format("{}x{} {}", end - g, stage.groups[g].size(),
+                                   input.cluster.model(stage.groups[g][0]).name));
+      g = end;
+    }
+    std::string word = join(groups, " + ");
+    if (words.empty() || words.back() != word) words.push_back(std::move(word));
+  }
+  return fmt::format("{} of {} in a pipeline, replicas x tensor: {}",
+                     counted(static_cast<std::int64_t>(mixed.layout.stages.size()), "stage"),
+                     counted(mixed.micro_batches, "micro-batch"), join(words, ", "));
+}
+
+void add_reasons(const StrategyInput& input, Priced& one) {
+  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
+  mixed::StageCosts costs(input, classes);
+  for (std::string& line :
+       mixed::stage_reasons(input, classes, costs, one.mixed.layout, one.mixed.micro_batches)) {
+    one.plan.notes.push_back(std::move(line));
+  }
+}
+
+}  // namespace
+
+bool has_mixed_stages(const StrategyInput& input) {
+  if (first_layers_of_blocks(input.network).size() < 2) return false;
+  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
+  return classes.size() > 1 && classes.size() <= most_kinds &&
+         std::all_of(classes.begin(), classes.end(),
+                     [](const DeviceClass& one) { return one.size() <= most_devices_of_kind; });
+}
+
+std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count) {
+  const std::vector<DeviceClass> classes = mixed::device_classes(input, most_kinds);
+  mixed::StageCosts costs(input, classes);
+  if (costs.blocks() == 0 || classes.size() > most_kinds) return {};
+  const double near = how_near(input);
+  double limit = std::numeric_limits<double>::infinity();
+  std::vector<MixedStages> all;
+  for (const std::int32_t number : micro_batch_numbers(input)) {
+    const auto shapes = mixed::stage_shapes(input, classes, costs, number);
+    for (const mixed::Pipeline& pipeline :
+         mixed::best_pipelines(input, classes, costs, shapes, number, count, limit)) {
+      limit = std::min(limit, near * pipeline.step);
+      if (auto layout = layout_of(classes, costs, shapes, pipeline)) {
+        all.push_back({std::move(*layout), number, pipeline.step});
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const MixedStages& a, const MixedStages& b) { return a.step < b.step; });
+  std::erase_if(all, [&](const MixedStages& one) { return one.step > limit; });
+  return all;
+}
+
+std::vector<Plan> mixed_plans(const StrategyInput& input, lowering::Estimator& estimator,
+                              std::size_t count) {
+  constexpr std::size_t fewest = 4;
+  const std::size_t of_number = workers(input).size() <= mixed::few_devices ? 200 : 12;
+  Pricing pricing(input, estimator);
+  Candidates candidates(mixed_stages(input, of_number));
+  std::vector<Priced> priced;
+  bool some_fits = false;
+  while (std::optional<MixedStages> mixed = candidates.next()) {
+    Priced one{std::move(*mixed), {}, {}};
+    one.plan = plan_on(input, one.mixed);
+    const bool enough = priced.size() >= fewest && !pricing.has_time_for(one.plan);
+    if (enough && some_fits) break;
+    const bool fits = overcommit(input, one.plan) == 0;
+    if (!fits && (some_fits || enough)) continue;
+    one.price = pricing.price(one.plan);
+    candidates.learn(one.mixed, one.price.step.count());
+    some_fits = some_fits || fits;
+    priced.push_back(std::move(one));
+  }
+  const auto by_price = [&] {
+    std::stable_sort(priced.begin(), priced.end(),
+                     [](const Priced& a, const Priced& b) { return a.price.better_than(b.price); });
+  };
+  by_price();
+  if (priced.size() > 2 * count) priced.resize(2 * count);
+  for (Priced& one : priced) move_blocks(input, pricing, one);
+  by_price();
+  std::vector<Plan> plans;
+  for (Priced& one : priced) {
+    if (plans.size() == count || (!plans.empty() && !one.price.fits())) break;
+    one.plan.notes.push_back(stages_note(input, one.mixed));
+    add_reasons(input, one);
+    plans.push_back(std::move(one.plan));
+  }
+  return plans;
+}
+
+}  // namespace parsim::strategies

@@ -1,0 +1,36 @@
+// Plans for mixed clusters: pipelines whose stages differ in device type, tensor degree, replicas
+// and blocks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lowering/estimate.hpp"
+#include "strategies/layout.hpp"
+
+namespace parsim::strategies {
+
+/// A layout with its number of micro-batches.
+struct MixedStages {
+  Layout layout;
+  std::int32_t micro_batches = 1;
+  double step = 0;  ///< by the closed form, seconds
+};
+
+/// Whether the search below has something to choose: GPUs of several kinds (model, memory, number
+/// in a machine or links), and a network of two blocks or more.
+[[nodiscard]] bool has_mixed_stages(const StrategyInput& input);
+
+/// The most promising layouts by a closed form, best first, up to `count` of every number of
+/// micro-batches, as long as they are not a fifth slower than the best. A
+/// stage has the devices that mixed::stage_shapes offers, devices may be left out, stages are in
+/// any order of device types, and each has as many blocks as mixed::best_pipelines finds best.
+/// Empty without blocks or for more than four kinds of devices.
+[[nodiscard]] std::vector<MixedStages> mixed_stages(const StrategyInput& input, std::size_t count);
+
+/// Plans of the best of these layouts by estimate, with borders moved block by block, best first.
+/// Those that do not fit are left out, unless none fits.
+[[nodiscard]] std::vector<Plan> mixed_plans(const StrategyInput& input,
+                                            lowering::Estimator& estimator, std::size_t count);
+
+}  // namespace parsim::strategies

@@ -1,0 +1,184 @@
+#include "strategies/tensor/degrees.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/experts.hpp"
+#include "strategies/stages.hpp"
+
+namespace parsim::strategies::tensor {
+
+namespace {
+
+/// Groups share a layer over the fastest links only: within a machine, or few devices.
+constexpr std::size_t most_tensor_degree = 8;
+
+std::size_t largest_machine(const StrategyInput& input, const std::vector<DeviceId>& devices) {
+  std::vector<std::size_t> count(input.cluster.nodes.size());
+  for (const DeviceId device : devices) ++count[input.cluster[device].node.index()];
+  return *std::max_element(count.begin(), count.end());
+}
+
+[[noreturn]] void refuse(const StrategyInput& input, std::size_t devices) {
+  std::vector<std::string> asked;
+  if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
+  if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
+  if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
+  if (input.expert_parallel) asked.push_back(fmt::format("--ep {}", *input.expert_parallel));
+  const bool interleaved = input.virtual_pipeline > 1;
+  if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
+  throw InputError(
+      "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
+      fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
+                  "stages than {}{}{}",
+                  units_of(input.network, input.granularity).size() == input.network.layers.size()
+                      ? "layers"
+                      : "blocks, or layers with --granularity layer",
+                  input.expert_parallel ? "; --ep divides the replicas" : "",
+                  interleaved ? "; with --vp two stages or more, and a batch that divides into a "
+                                "multiple of them as micro-batches"
+                              : ""));
+}
+
+/// Numbers of micro-batches worth a look, as long as every replica has a sample: those of
+/// pipelines, and, because smaller ones need less memory, every half of them down to one sample
+/// each. Of model chunks only multiples of the stages.
+std::set<std::int32_t> numbers_of(const StrategyInput& input, std::size_t stages,
+                                  std::size_t replicas) {
+  const auto count = static_cast<std::int32_t>(stages);
+  const bool interleaved = input.virtual_pipeline > 1;
+  const auto possible = [&](std::int32_t number) { return !interleaved || number % count == 0; };
+  if (input.micro_batches && !possible(*input.micro_batches)) return {};
+  if (input.micro_batches) return {*input.micro_batches};
+  std::set<std::int32_t> numbers = numbers_of_micro_batches(input.batch, stages);
+  for (std::int32_t more = count; interleaved && more <= 16 * count; more *= 2) {
+    if (input.batch % more == 0) numbers.insert(more);
+  }
+  const auto each = static_cast<std::int64_t>(replicas);
+  for (std::int64_t more = 2; more <= std::min(input.batch / each, most_micro_batches); more *= 2) {
+    if (input.batch % more == 0) numbers.insert(static_cast<std::int32_t>(more));
+  }
+  std::erase_if(numbers, [&](std::int32_t number) { return !possible(number); });
+  return numbers;
+}
+
+std::set<std::int32_t> divisors_of(std::int64_t batch) {
+  std::set<std::int32_t> divisors;
+  for (std::int64_t number = 1; number <= std::min(batch, most_micro_batches); ++number) {
+    if (batch % number == 0) divisors.insert(static_cast<std::int32_t>(number));
+  }
+  return divisors;
+}
+
+}  // namespace
+
+std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<DeviceId>& devices,
+                                std::size_t degree) {
+  if (degree > largest_machine(input, devices)) return devices;
+  std::map<NodeId, std::vector<DeviceId>> of_machine;
+  std::vector<DeviceId> grouped;
+  for (const DeviceId device : devices) {
+    std::vector<DeviceId>& group = of_machine[input.cluster[device].node];
+    group.push_back(device);
+    if (group.size() < degree) continue;
+    grouped.insert(grouped.end(), group.begin(), group.end());
+    group.clear();
+  }
+  return grouped;
+}
+
+std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
+                                         const std::vector<DeviceId>& devices) {
+  const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  const std::size_t count = devices.size();
+  std::vector<ParallelDegrees> all;
+  const auto worth_a_look = [](std::size_t number, const std::optional<std::int32_t>& asked,
+                               std::size_t of) {
+    return asked ? number == static_cast<std::size_t>(*asked) : of % number == 0;
+  };
+  for (std::size_t ways = 1; ways <= count; ++ways) {
+    if (!worth_a_look(ways, input.tensor_parallel, count) ||
+        (!input.tensor_parallel && ways > most))
+      continue;
+    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
+    const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
+    const std::size_t fewest = chunks > 1 ? 2 : 1;
+    for (std::size_t stages = fewest; stages <= std::min(groups, units / chunks); ++stages) {
+      if (!worth_a_look(stages, input.pipeline_parallel, groups)) continue;
+      const std::size_t most_replicas = groups / stages;
+      const auto replicas = static_cast<std::size_t>(
+          input.data_parallel.value_or(static_cast<std::int32_t>(most_replicas)));
+      if (replicas > most_replicas) continue;
+      const std::set<std::int32_t> numbers = numbers_of(input, stages, replicas);
+      for (const std::int32_t number : numbers) {
+        const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
+        if (feeds_all || number == *numbers.begin())
+          for (const std::size_t experts : expert_degrees(input, replicas))
+            all.push_back({ways, stages, replicas, number, chunks, experts});
+      }
+    }
+  }
+  if (all.empty()) refuse(input, count);
+  return all;
+}
+
+std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
+                                           const std::vector<DeviceId>& devices) {
+  constexpr std::size_t few_devices = 16, few_divisors = 16;
+  const std::size_t units = units_of(input.network, input.granularity).size();
+  const std::size_t count = devices.size();
+  const std::set<std::int32_t> divisors = divisors_of(input.batch);
+  const bool all_divisors = !input.micro_batches && divisors.size() <= few_divisors;
+  const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
+  const auto tried = [&](std::size_t number, const std::optional<std::int32_t>& asked,
+                         std::size_t of) {
+    if (asked) return number == static_cast<std::size_t>(*asked);
+    return count <= few_devices || of % number == 0;
+  };
+  const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
+  std::vector<ParallelDegrees> every;
+  for (std::size_t ways = 1; ways <= count; ++ways) {
+    if (!tried(ways, input.tensor_parallel, count)) continue;
+    if (!input.tensor_parallel && ways > most) break;
+    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
+    for (std::size_t stages = chunks > 1 ? 2 : 1; stages <= std::min(groups, units / chunks);
+         ++stages) {
+      if (!tried(stages, input.pipeline_parallel, groups)) continue;
+      for (std::size_t replicas = 1; replicas <= groups / stages; ++replicas) {
+        const bool whole = replicas == groups / stages;
+        const bool wanted = input.data_parallel
+                                ? replicas == static_cast<std::size_t>(*input.data_parallel)
+                                : whole || count <= few_devices;
+        if (!wanted) continue;
+        for (const std::int32_t number :
+             all_divisors ? divisors : numbers_of(input, stages, replicas)) {
+          const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
+          const bool in_turns = chunks == 1 || static_cast<std::size_t>(number) % stages == 0;
+          if (!feeds_all || !in_turns) continue;
+          for (const std::size_t experts : expert_degrees(input, replicas))
+            every.push_back({ways, stages, replicas, number, chunks, experts});
+        }
+      }
+    }
+  }
+  return every;
+}
+
+std::string note_of(const ParallelDegrees& degrees) {
+  const auto chunks = static_cast<std::int64_t>(degrees.chunks);
+  return fmt::format(
+      "tensor {} x pipeline {} x data {}{}, {}{}", degrees.tensor, degrees.pipeline, degrees.data,
+      degrees.experts > 1 ? fmt::format(" (experts {})", degrees.experts) : "",
+      counted(degrees.micro_batches, "micro-batch"),
+      chunks > 1 ? fmt::format(", {} a device", counted(chunks, "model chunk")) : "");
+}
+
+}  // namespace parsim::strategies::tensor

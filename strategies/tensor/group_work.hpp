@@ -1,0 +1,32 @@
+// What a tensor-parallel group does for a layer: the parts that it computes, the collectives that
+// it needs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "strategies/strategies.hpp"
+
+namespace parsim::strategies::tensor {
+
+/// Whether every device of the group has all of the output, at the latest when parts are summed.
+[[nodiscard]] bool held_whole(const std::vector<Cut>& cuts);
+[[nodiscard]] bool by_token(const std::vector<Cut>& cuts);
+
+/// The part of a layer that a device of a group computes, the largest one.
+[[nodiscard]] Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
+                           std::int64_t samples);
+
+/// Seconds that a group spends, with a micro-batch, on collectives for a layer's output and its
+/// gradient: sums of partial results, sums of what parts of readers give back, gathers for readers
+/// that need all.
+///
+/// readers   consumers of the network's layers
+/// cuts      by layer, as tensor::split makes them
+[[nodiscard]] double exchange_time(const StrategyInput& input,
+                                   const std::vector<std::vector<Consumer>>& readers,
+                                   const std::vector<std::vector<Cut>>& cuts, LayerId id,
+                                   std::int64_t samples, std::span<const DeviceId> group);
+
+}  // namespace parsim::strategies::tensor

@@ -1,0 +1,344 @@
+// Sweeps as a user runs them: killed, resumed, divided and merged, the table is the same.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/long_tests.hpp"
+#include "tests/support/program.hpp"
+
+namespace parsim::app {
+namespace {
+
+using nlohmann::json;
+using testing::Finished;
+using testing::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+// 14 points: two of them have no plan, two do not fit.
+const std::string small_sweep = R"([options]
+network = "lenet5"
+cluster = "star:2,device=v100-sxm2,rate={rate},latency=1us"
+engine = "fast"
+[axes]
+rate = ["1GB/s", "25GB/s"]
+[[zip]]
+strategy = ["data", "data", "owt", "data", "no-such", "data", "model-even"]
+batch = [8, 64, 64, 1024, 64, 100000000, 64]
+)";
+
+Finished sweep(const TemporaryFolder& folder, Words words, const Words& environment = {}) {
+  words.insert(words.begin(), "sweep");
+  return testing::run_program(PARSIM_PROGRAM, words, folder.folder(), environment);
+}
+
+json document_of(const Finished& finished) {
+  CAPTURE(finished.err);
+  REQUIRE(finished.exit_code == 0);
+  return json::parse(finished.out);
+}
+
+/// The merged results of a folder, as CSV and as JSON Lines.
+std::pair<std::string, std::string> merged(const TemporaryFolder& folder, const std::string& from) {
+  std::string texts[2];
+  for (const int i : {0, 1}) {
+    const std::string to = i == 0 ? "merged.csv" : "merged.jsonl";
+    const Finished finished = sweep(folder, {"--merge", from, "-o", to});
+    CAPTURE(finished.err);
+    REQUIRE(finished.exit_code == 0);
+    CHECK(finished.err.empty());
+    texts[i] = testing::read_text(folder.path(to));
+  }
+  return {texts[0], texts[1]};
+}
+
+/// What one process writes without any interruption.
+std::pair<std::string, std::string> undisturbed(const TemporaryFolder& folder) {
+  folder.write("sweep.toml", small_sweep);
+  const json done = document_of(sweep(folder, {"sweep.toml", "-o", "undisturbed", "--json"}));
+  CHECK(done["done"] == 14);
+  CHECK(done["failed_now"] == 2);
+  CHECK(done["unfit_now"] == 2);
+  return merged(folder, "undisturbed");
+}
+
+TEST_CASE("sweep: a row for every point, and what 'compare' says in each") {
+  const TemporaryFolder folder;
+  const auto [csv, lines] = undisturbed(folder);
+  CHECK(testing::read_text(folder.path("undisturbed/results.1-of-1.jsonl")) == lines);
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 15);
+  CHECK(
+      csv.starts_with("point,id,nondeterministic,input_network,input_cluster,input_engine,"
+                      "input_rate,input_strategy,input_batch,strategy,step_time_s,"));
+  CHECK(csv.find("unknown strategy 'no-such'") != std::string::npos);
+  std::vector<json> points;
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = lines.find('\n', at);
+    points.push_back(json::parse(lines.substr(at, end - at)));
+    at = end + 1;
+  }
+  REQUIRE(points.size() == 15);
+  const json& point = points[3];  // after the header
+  CHECK(point["inputs"]["batch"] == 64);
+  const Finished alone = testing::run_program(
+      PARSIM_PROGRAM, {"compare", "--network", "lenet5", "--cluster",
+                       "star:2,device=v100-sxm2,rate=1GB/s,latency=1us", "--engine", "fast",
+                       "--strategy", "owt", "--batch", "64", "--no-timings", "--format", "csv"});
+  const json& row = point["results"][0];
+  CHECK(point["results"].size() == 1);
+  CHECK(alone.out.find("owt," + row["step_time_s"].dump() + "," + row["interval_low_s"].dump()) !=
+        std::string::npos);
+  CHECK(points[5]["results"].empty());
+  CHECK(points[5]["error"].get<std::string>().find("no-such") != std::string::npos);
+  CHECK(points[6]["results"][0]["fits"] == false);
+}
+
+TEST_CASE("sweep: the merged bytes are the same for 1 to 7 shards and any number of jobs") {
+  const TemporaryFolder folder;
+  const auto expected = undisturbed(folder);
+  for (int count = 1; count <= 7; ++count) {
+    CAPTURE(count);
+    const std::string results = "of" + std::to_string(count);
+    for (int index = 1; index <= count; ++index) {
+      const std::string shard = std::to_string(index) + "/" + std::to_string(count);
+      const json done =
+          document_of(sweep(folder, {"sweep.toml", "-o", results, "--shard", shard, "--jobs",
+                                     std::to_string(1 + index % 3), "--json"}));
+      CHECK(done["done"] == done["shard"]["points"]);
+    }
+    CHECK(merged(folder, results) == expected);
+    // What is done is done, however it is divided later.
+    if (count == 3) {
+      CHECK(document_of(sweep(folder, {"sweep.toml", "-o", results, "--json"}))["done_now"] == 0);
+      CHECK(merged(folder, results) == expected);
+    }
+  }
+}
+
+/// Children of a process, as Linux lists them.
+std::vector<pid_t> children_of(pid_t process) {
+  const std::string id = std::to_string(process);
+  std::ifstream list("/proc/" + id + "/task/" + id + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+/// Starts a sweep and kills it, or one of its workers, after some microseconds. True if it lived
+/// on.
+bool killed_after(const TemporaryFolder& folder, unsigned microseconds, bool only_a_worker) {
+  const std::string file = folder.path("sweep.toml"), results = folder.path("killed");
+  std::vector<std::string> words = {PARSIM_PROGRAM, "sweep", file,      "-o",    results,
+                                    "--jobs",       "2",     "--quiet", "--json"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  REQUIRE(::posix_spawn(&process, PARSIM_PROGRAM, &actions, nullptr, arguments.data(), environ) ==
+          0);
+  posix_spawn_file_actions_destroy(&actions);
+  ::usleep(microseconds);
+  if (only_a_worker) {
+    for (const pid_t worker : children_of(process)) ::kill(worker, SIGKILL);
+  } else {
+    ::kill(process, SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(process, &status, 0) == process);
+  if (WIFEXITED(status)) CHECK(WEXITSTATUS(status) == 0);
+  return WIFEXITED(status);
+}
+
+TEST_CASE("sweep: killed at random and resumed, the merged bytes are those without a kill") {
+  const TemporaryFolder folder;
+  const auto start = std::chrono::steady_clock::now();
+  const auto expected = undisturbed(folder);
+  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(
+                         std::chrono::steady_clock::now() - start)
+                         .count();
+  std::mt19937 random(2026);
+  const int rounds = testing::long_tests() ? 25 : 1;
+  for (int round = 0; round < rounds; ++round) {
+    std::filesystem::remove_all(folder.path("killed"));
+    for (int kills = 0; kills < 5; ++kills) {
+      // From before its first line to after its last.
+      const auto when = std::uniform_int_distribution<unsigned>(
+          0, static_cast<unsigned>(whole / (kills + 1)))(random);
+      killed_after(folder, when, kills % 2 == 1);
+    }
+    // Points that died with their worker are tried again.
+    const json done = document_of(sweep(folder, {"sweep.toml", "-o", "killed", "--json"}));
+    CHECK(done["done"] == 14);
+    CHECK(merged(folder, "killed") == expected);
+  }
+}
+
+TEST_CASE("sweep: a point that takes too long is marked, and tried again") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", R"([options]
+cluster = "star:2,device=v100-sxm2,rate=25GB/s,latency=1us"
+engine = "fast"
+strategy = "data"
+network = "lenet5"
+[axes]
+batch = [8, 16, 32]
+)");
+  const json stopped =
+      document_of(sweep(folder, {"sweep.toml", "-o", "r", "--point-time-limit", "1us", "--json"}));
+  CHECK(stopped["done"] == 0);
+  CHECK(stopped["unfinished_now"] == 3);
+  const Finished partial = sweep(folder, {"--merge", "r", "-o", "r.csv"});
+  CHECK(partial.exit_code == 0);
+  CHECK(partial.err.find("not finished; run the sweep again to try them again: points 0, 1, 2") !=
+        std::string::npos);
+  CHECK(testing::read_text(folder.path("r.csv")).find("not finished: took longer than 1.00 us") !=
+        std::string::npos);
+  CHECK(document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"}))["done_now"] == 3);
+  CHECK(merged(folder, "r").first.find("took longer") == std::string::npos);
+}
+
+TEST_CASE("sweep: --time-limit stops between points, and the next call goes on") {
+  const TemporaryFolder folder;
+  const auto expected = undisturbed(folder);
+  const Finished stopped = sweep(folder, {"sweep.toml", "-o", "r", "--time-limit", "1ns"});
+  CHECK(stopped.exit_code == 0);
+  CHECK(stopped.out.starts_with("0 of 14 points done, 0 now"));
+  const Finished missing = sweep(folder, {"--merge", "r", "-o", "r.csv"});
+  CHECK(missing.err.find("missing: points 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4 more") !=
+        std::string::npos);
+  CHECK(sweep(folder, {"sweep.toml", "-o", "r", "--time-limit", "1h"}).exit_code == 0);
+  CHECK(merged(folder, "r") == expected);
+}
+
+TEST_CASE("sweep: shards by the variables of launchers") {
+  const TemporaryFolder folder;
+  const auto expected = undisturbed(folder);
+  for (const char* rank : {"0", "1"}) {
+    const json done =
+        document_of(sweep(folder, {"sweep.toml", "-o", "r", "--json"},
+                          {std::string("OMPI_COMM_WORLD_RANK=") + rank, "OMPI_COMM_WORLD_SIZE=2"}));
+    CHECK(done["shard"]["source"] == "OMPI_COMM_WORLD_RANK");
+    CHECK(done["done"] == 7);
+  }
+  CHECK(merged(folder, "r") == expected);
+}
+
+TEST_CASE("sweep: merging refuses what does not belong together and names what is twice there") {
+  const TemporaryFolder folder;
+  const auto expected = undisturbed(folder);
+  folder.write("other.toml", small_sweep + "[[skip]]\nbatch = 8\n");
+  document_of(sweep(folder, {"other.toml", "-o", "other", "--json"}));
+  const Finished mixed = sweep(folder, {"--merge", "undisturbed", "other", "-o", "x.csv"});
+  CHECK(mixed.exit_code == 2);
+  CHECK(mixed.err.find("other/results.1-of-1.jsonl: results of sweep ") != std::string::npos);
+  CHECK(sweep(folder, {"other.toml", "-o", "undisturbed"}).exit_code == 2);
+
+  const std::string lines = expected.second;
+  folder.write("copy.jsonl", lines);
+  const Finished twice = sweep(folder, {"--merge", "undisturbed", "copy.jsonl", "-o", "x.csv"});
+  CHECK(twice.exit_code == 0);
+  CHECK(twice.err.find("in several places, with equal results: points 0, 1, 2") !=
+        std::string::npos);
+  CHECK(testing::read_text(folder.path("x.csv")) == expected.first);
+
+  std::string changed = lines;
+  changed.replace(changed.find("\"fits\":true"), 11, "\"fits\":null");
+  folder.write("copy.jsonl", changed);
+  const Finished differs = sweep(folder, {"--merge", "undisturbed", "copy.jsonl", "-o", "y.csv"});
+  CHECK(differs.exit_code == 2);
+  CHECK(differs.err.find("copy.jsonl:2: point 0 has other results in undisturbed/") !=
+        std::string::npos);
+
+  std::string older = lines;
+  older.replace(older.find("\"version\":\"") + 11, 1, "9");
+  folder.write("copy.jsonl", older);
+  CHECK(sweep(folder, {"--merge", "undisturbed", "copy.jsonl"}).err.find("results of parsim 9") !=
+        std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.path("y.csv")));
+}
+
+TEST_CASE("sweep: the best rows and the Pareto front, against all rows") {
+  const TemporaryFolder folder;
+  const auto all = undisturbed(folder);
+  std::vector<json> fitting;  // by hand, from the lines
+  for (std::size_t at = all.second.find('\n') + 1; at < all.second.size();) {
+    const std::size_t end = all.second.find('\n', at);
+    const json point = json::parse(all.second.substr(at, end - at));
+    for (json row : point["results"]) {
+      row["point"] = point["point"];
+      if (row["fits"] == true) fitting.push_back(row);
+    }
+    at = end + 1;
+  }
+  REQUIRE(fitting.size() == 10);
+  const auto listed = [&](const Words& words) {
+    Words command = {"--merge", "undisturbed", "--json"};
+    command.insert(command.end(), words.begin(), words.end());
+    std::vector<int> points;
+    const json document = document_of(sweep(folder, command));
+    for (const json& row : document["rows"]) points.push_back(row["point"]);
+    return points;
+  };
+  const auto expected = [&](auto wanted) {
+    std::vector<json> rows;
+    for (const json& row : fitting) {
+      if (wanted(row)) rows.push_back(row);
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const json& a, const json& b) {
+      return a["step_time_s"] < b["step_time_s"];
+    });
+    std::vector<int> points;
+    for (const json& row : rows) points.push_back(row["point"]);
+    return points;
+  };
+  const auto every = expected([](const json&) { return true; });
+  CHECK(listed({"--top", "100"}) == every);
+  CHECK(listed({"--top", "3"}) == std::vector<int>(every.begin(), every.begin() + 3));
+  std::stable_sort(fitting.begin(), fitting.end(), [](const json& a, const json& b) {
+    return a["throughput_samples_per_s"] > b["throughput_samples_per_s"];
+  });
+  CHECK(listed({"--top", "1", "--by", "throughput_samples_per_s"}) ==
+        std::vector<int>{fitting.front()["point"].get<int>()});
+  const auto front = expected([&](const json& row) {
+    return std::none_of(fitting.begin(), fitting.end(), [&](const json& other) {
+      const bool no_worse = other["step_time_s"] <= row["step_time_s"] &&
+                            other["throughput_samples_per_s"] >= row["throughput_samples_per_s"];
+      const bool better = other["step_time_s"] < row["step_time_s"] ||
+                          other["throughput_samples_per_s"] > row["throughput_samples_per_s"];
+      return no_worse && better;
+    });
+  });
+  CHECK(front.size() > 1);
+  CHECK(listed({"--pareto", "step_time_s,throughput_samples_per_s"}) == front);
+  const Finished wrong = sweep(folder, {"--merge", "undisturbed", "--pareto", "step_time"});
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.err.find("did you mean 'step_time_s'?") != std::string::npos);
+}
+
+TEST_CASE("sweep: --dry-run lists the points and computes nothing that stays") {
+  const TemporaryFolder folder;
+  folder.write("sweep.toml", small_sweep);
+  const json dry = document_of(sweep(folder, {"sweep.toml", "--dry-run", "--json"}));
+  CHECK(dry["points"].size() == 14);
+  CHECK(dry["points"][2]["inputs"]["strategy"] == "owt");
+  CHECK(dry["estimated_time_s"].get<double>() > 0);
+  CHECK(folder.names() == Words{"sweep.toml"});
+}
+
+}  // namespace
+}  // namespace parsim::app

@@ -1,0 +1,193 @@
+// `best` against plans that a user could ask for with options: a grid over all of them, enumerated.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+#include "core/random.hpp"
+#include "strategies/best/candidates.hpp"
+#include "strategies/price.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::strategies {
+namespace {
+
+using testing::World;
+
+const bool thorough = testing::long_tests();
+
+template <class T>
+T one_of(Random& random, std::initializer_list<T> choices) {
+  return choices.begin()[random.below(choices.size())];
+}
+
+struct Case {
+  std::string network, cluster;
+  std::int64_t batch = 0;
+  double memory = 1;  ///< of each device, as a share of what its type has
+};
+
+/// Two thirds of the clusters are mixed; memory is scarce in half of the cases.
+Case drawn(std::uint64_t seed) {
+  Random random(seed);
+  Case one;
+  const bool large = thorough && random.below(2) == 0;
+  one.network = large
+                    ? fmt::format("gpt:layers={},hidden=4096,heads=32,seq_length=1024",
+                                  one_of(random, {8, 16, 32}))
+                    : fmt::format("gpt:layers={},hidden={},heads=8,seq_length=256,vocab_size=2048",
+                                  one_of(random, {2, 4}), one_of(random, {256, 512}));
+  const int devices = thorough ? one_of(random, {4, 6, 8}) : 4;
+  const bool mixed = seed % 3 != 0;
+  const std::string types =
+      mixed ? fmt::format("a100-sxm4-80*{}+{}*{}", devices / 2,
+                          one_of<std::string>(random, {"v100-sxm2-32", "rtx-3090", "h100-sxm5"}),
+                          devices - devices / 2)
+            : std::string("a100-sxm4-80");
+  const std::string rate = one_of<std::string>(random, {"3GB/s", "25GB/s", "100GB/s"});
+  one.cluster = fmt::format("star:{},device={},rate={},latency=5us", devices, types, rate);
+  one.batch = one_of(random, {8, 12, 16});
+  one.memory = random.below(2) == 0 ? 1 : (large ? 0.7 : 0.002);
+  return one;
+}
+
+/// The best plan that fits of those of the grid, by simulation of the `simulated` best by estimate;
+/// no step if none fits.
+Price best_of_grid(const StrategyInput& input, std::int32_t devices, std::size_t simulated) {
+  lowering::PriceCache prices(input.step());
+  std::vector<PricedPlan> fitting;
+  StrategyInput point = input;
+  point.simulate = {};
+  point.prices = &prices;
+  lowering::Estimator estimator(point.step());
+  for (std::int32_t tp = 1; tp <= devices; ++tp) {
+    for (std::int32_t pp = 1; tp * pp <= devices; ++pp) {
+      for (std::int32_t dp = 1; tp * pp * dp <= devices; ++dp) {
+        for (std::int32_t number = 1; number <= input.batch / dp; ++number) {
+          if (input.batch % number != 0) continue;
+          point.tensor_parallel = tp;
+          point.pipeline_parallel = pp;
+          point.data_parallel = dp;
+          point.micro_batches = number;
+          for (const std::int32_t zero : {0, 1, 2, 3}) {
+            if (zero > 0 && dp == 1) continue;
+            for (const Recompute recompute :
+                 {Recompute::none, Recompute::full, Recompute::optimal}) {
+              point.zero_stage = zero;
+              point.recompute = recompute;
+              try {
+                Plan plan = with_memory_options(point, plan_tensor(point));
+                const Price price = estimated_price(point, estimator, plan);
+                if (price.fits()) fitting.push_back({std::move(plan), "", price});
+              } catch (const InputError&) {  // no such plan
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  sort_by_price(fitting);
+  if (fitting.size() > simulated) fitting.resize(simulated);
+  Price best{1, {}};
+  for (const PricedPlan& one : fitting) {
+    const Price price{0, input.simulate(one.plan)};
+    if (price.better_than(best)) best = price;
+  }
+  return best;
+}
+
+/// Data parallelism in the place of every other strategy: what `best` finds beyond it is its own
+/// search.
+std::vector<Plan> data_alone(const StrategyInput& input) {
+  std::vector<Plan> plans;
+  for (const Strategy& row : all()) {
+    plans.push_back(plan_data(input));
+    plans.back().strategy = row.name;
+  }
+  return plans;
+}
+
+}  // namespace
+
+TEST_CASE("best: no plan that options could ask for is faster") {
+  const std::uint64_t cases = thorough ? 12 : 2;
+  for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+    const Case one = drawn(seed);
+    World world(one.network, one.cluster);
+    for (Device& device : world.cluster.devices) {
+      device.memory =
+          Bytes{static_cast<std::int64_t>(static_cast<double>(device.memory.value) * one.memory)};
+    }
+    StrategyInput input = world.simulated(one.batch);
+    input.precision = Precision::bf16;
+    input.optimizer = Optimizer::adam;
+    input.budget = 30;
+    const std::vector<Plan> known = data_alone(input);
+    input.known = known;
+    CAPTURE(seed);
+    CAPTURE(one.network);
+    CAPTURE(one.cluster);
+    CAPTURE(one.batch);
+    CAPTURE(one.memory);
+    const Price grid =
+        best_of_grid(input, static_cast<std::int32_t>(world.cluster.devices.size()), 20);
+    const Price best = simulated_price(input, plan_best(input));
+    if (thorough) {
+      MESSAGE(fmt::format("{} {}: best {:.6g} ms ({}), grid {:.6g} ms ({})", one.network,
+                          one.cluster, best.step.count() * 1e3, best.fits(),
+                          grid.step.count() * 1e3, grid.fits()));
+    }
+    if (!grid.fits()) continue;
+    CHECK(best.fits());
+    CHECK(best.step <= 1.005 * grid.step);
+  }
+}
+
+TEST_CASE("best: what the user gives stays fixed") {
+  const World world("gpt:layers=2,hidden=256,heads=8,seq_length=128,vocab_size=1024",
+                    "star:4,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  StrategyInput input = world.simulated(8);
+  input.budget = 30;
+  input.optimizer = Optimizer::adam;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  input.zero_stage = 0;
+  input.recompute = Recompute::none;
+  for (const LayerPlan& layer : plan_best(input).layers) {
+    CHECK(layer.zero.stage == 0);
+    CHECK_FALSE(layer.recompute);
+  }
+  input.zero_stage = 3;
+  input.recompute = Recompute::full;
+  const Plan plan = plan_best(input);
+  CHECK(with_memory_options(input, plan) == plan);
+}
+
+TEST_CASE("best: memory options let a network fit that fits in no other way") {
+  World world("gpt:layers=4,hidden=256,heads=8,seq_length=256,vocab_size=1024",
+              "star:2,device=a100-sxm4-80,rate=25GB/s,latency=5us");
+  StrategyInput input = world.simulated(8);
+  input.budget = 1;
+  input.optimizer = Optimizer::adam;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  StrategyInput bare = input;
+  bare.zero_stage = 0;
+  bare.recompute = Recompute::none;
+  // What is left when nothing fits over-commits memory least.
+  for (Device& device : world.cluster.devices) device.memory = Bytes{1};
+  std::int64_t least = 0;
+  for (const lowering::MemoryUse& use : memory_use(bare, plan_best(bare))) {
+    least = std::max(least, use.total().value);
+  }
+  for (Device& device : world.cluster.devices) device.memory = Bytes{least * 3 / 4};
+  CHECK_FALSE(fits(bare, plan_best(bare)));
+  CHECK(fits(input, plan_best(input)));
+}
+
+}  // namespace parsim::strategies

@@ -1,0 +1,245 @@
+// Mixtures of experts: what divided experts compute, move and keep.
+#include "strategies/experts.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dag_traffic.hpp"
+#include "lowering/estimate.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
+#include "strategies/layout.hpp"
+#include "tests/support/list_scheduler.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+/// A language model whose loss is of its first word: what the interpreter can compute.
+Network tiny_moe(const std::string& options) {
+  Network net = networks::load_network(
+      "gpt:layers=2,hidden=8,heads=4,seq_length=4,vocab_size=6,ffn_hidden=6," + options, {},
+      "test");
+  net.layers.pop_back();
+  const LayerId first =
+      add_layer(net, "first", Slicing{0, 0, 1, 1}, {LayerId{net.layers.size() - 1}});
+  add_layer(net, "loss", Loss{}, {add_layer(net, "vector", Flatten{}, {first})});
+  return net;
+}
+
+struct Degrees {
+  std::size_t tensor = 1, data = 1, pipeline = 1, experts = 1;
+};
+
+Plan plan_of(strategies::StrategyInput& input, const Degrees& degrees) {
+  input.expert_parallel = static_cast<std::int32_t>(degrees.experts);
+  std::vector<std::size_t> first = strategies::first_layers_of_blocks(input.network);
+  first.resize(degrees.pipeline);
+  std::vector<DeviceId> devices;
+  for (std::size_t d = 0; d < degrees.tensor * degrees.data * degrees.pipeline; ++d) {
+    devices.emplace_back(d);
+  }
+  const strategies::Layout layout =
+      strategies::even_layout(first, degrees.tensor, degrees.data, devices);
+  return strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+}
+
+/// The all-to-alls of a plan's DAG and what they bring.
+std::pair<std::int64_t, std::int64_t> all_to_alls(const ExecDag& dag) {
+  std::int64_t count = 0, bytes = 0;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != CollectiveKind::all_to_all) continue;
+    ++count;
+    bytes += bytes_received(dag, OpId{i}).value;
+  }
+  return {count, bytes};
+}
+
+}  // namespace
+
+TEST_CASE("experts: divided among replicas they compute what the unsplit network computes") {
+  // Slots for all tokens (4 of 4 experts of 2), for those of a router in balance, and for fewer.
+  const char* networks[] = {"experts=4,capacity=2", "experts=4,top_k=1,shared_ffn_hidden=4",
+                            "experts=5,capacity=0.7,bias=no"};
+  const Degrees all[] = {{1, 2, 1, 2}, {1, 4, 1, 2}, {1, 4, 1, 4}, {1, 3, 1, 3}, {2, 2, 1, 2},
+                         {2, 4, 1, 2}, {2, 2, 2, 2}, {1, 2, 2, 2}, {3, 2, 1, 2}};
+  std::mt19937_64 random(3);
+  const auto one_of = [&](auto... choices) {
+    const auto list = std::array{choices...};
+    return list.at(random() % list.size());
+  };
+  const int rounds = long_tests() ? 12 : 2;
+  for (int round = 0; round < rounds; ++round) {
+    for (const char* options : networks) {
+      for (const Degrees& degrees : all) {
+        const World world(tiny_moe(options), star_of(12, "10 GB/s", "1us"));
+        strategies::StrategyInput input =
+            world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
+        input.micro_batches = one_of(1, 2);
+        input.zero_stage = one_of(0, 1, 2, 3);
+        input.sequence_parallel = degrees.tensor > 1 && one_of(false, true);
+        input.recompute = one_of(strategies::Recompute::none, strategies::Recompute::full);
+        const Plan plan = plan_of(input, degrees);
+        const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+        CAPTURE(options);
+        CAPTURE(fmt::format("tp {} dp {} pp {} ep {}, zero {}, sequence {}", degrees.tensor,
+                            degrees.data, degrees.pipeline, degrees.experts, *input.zero_stage,
+                            input.sequence_parallel));
+        CHECK(difference(plan, dag, random()) == "");
+        CHECK(strategies::degrees_of(world.network, plan).ep ==
+              static_cast<std::int64_t>(degrees.experts));
+        CHECK(strategies::degrees_of(world.network, plan).dp ==
+              static_cast<std::int64_t>(degrees.data));
+      }
+    }
+  }
+}
+
+TEST_CASE("experts: all-to-alls move tokens · top_k · hidden · (N - 1) / N each way, by hand") {
+  // 2 blocks, 6 samples of 32 tokens on each of N devices, hidden size 64, 2 of 8 experts.
+  for (const std::int64_t n : {4, 8}) {
+    CAPTURE(n);
+    const World world(
+        "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
+        fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
+    strategies::StrategyInput input = world.input(6 * n);
+    input.expert_parallel = static_cast<std::int32_t>(n);
+    const ExecDag dag = lowering::lower(world.network, world.cluster, strategies::plan_data(input));
+    const auto [count, bytes] = all_to_alls(dag);
+    // Dispatch, combine, and both backward.
+    CHECK(count == 2 * 4);
+    const std::int64_t each = 6 * 32 * 2 * 64 * (n - 1) / n * 4;
+    CHECK(bytes == 2 * 4 * n * each);
+    // Every expert has one owner: gradients of the rest alone are summed, by rings.
+    std::int64_t experts = 0;
+    for (const Layer& layer : world.network.layers) {
+      if (layer.kind.as<ExpertDense>() == nullptr) continue;
+      for (const ParameterId id : layer.parameters) experts += world.network[id].elements();
+    }
+    CHECK(experts == 2 * 8 * (2 * 64 * 256 + 256 + 64));
+    const std::int64_t rest = parameter_count(world.network) - experts;
+    CHECK(bytes_moved(dag).value == bytes + 2 * (n - 1) * rest * 4);
+  }
+}
+
+TEST_CASE("experts: of two groups that divide them, replicas of an expert sum its gradients") {
+  const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
+                    "star:8,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(8);
+  input.expert_parallel = 4;
+  const Plan plan = strategies::plan_data(input);
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  const std::int64_t experts = 8 * (2 * 64 * 256 + 256 + 64);
+  const std::int64_t rest = parameter_count(world.network) - experts;
+  // 4 experts' groups of 2 devices each sum a quarter.
+  CHECK(bytes_moved(dag).value - all_to_alls(dag).second ==
+        2 * 7 * rest * 4 + 4 * 2 * 1 * (experts / 4) * 4);
+}
+
+TEST_CASE("experts: tensor groups move each token's channels once more, not once for each device") {
+  // Groups of 2 and 4-way experts. To the experts, and back to them backward, each device needs
+  // tokens · top_k · hidden, of which it has an eighth: its samples' half of the channels. From
+  // them it needs its half of the channels, three quarters of which are of other experts.
+  const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
+                    "star:8,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(4);
+  const Plan plan = plan_of(input, {2, 4, 1, 4});
+  const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+  const auto [count, bytes] = all_to_alls(dag);
+  // Two-way sums of what an expert's halves make go before the all-to-all.
+  CHECK(count == 5);  // what comes from the experts in two, one for each half of the channels
+  CHECK(bytes == 3 * 8 * (32 * 2 * 64 * 7 / 8 * 4) + 8 * (32 * 2 * 64 / 2 * 3 / 4 * 4));
+}
+
+TEST_CASE("experts: a device keeps the weights of its own experts, by hand") {
+  const World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
+                    "star:4,device=v100-sxm2,rate=25GB/s");
+  const std::int64_t experts = 8 * (2 * 64 * 256 + 256 + 64);
+  const std::int64_t rest = parameter_count(world.network) - experts;
+  std::int64_t activations[2] = {};
+  for (const bool divided : {false, true}) {
+    strategies::StrategyInput input = world.input(8);
+    if (divided) input.expert_parallel = 4;
+    const lowering::MemoryUse use =
+        strategies::memory_use(input, strategies::plan_data(input)).at(1);
+    CHECK(use.weights.value == 4 * (rest + experts / (divided ? 4 : 1)));
+    CHECK(use.gradients.value == 4 * (rest + experts / (divided ? 4 : 1)));
+    CHECK(use.optimizer_state.value == 4 * (rest + experts / (divided ? 4 : 1)));
+    activations[divided] = use.activations.value;
+  }
+  // As many tokens as before, in the experts of all samples; what came is kept, the copies sent,
+  // not.
+  CHECK(activations[1] >= activations[0]);
+}
+
+TEST_CASE("experts: the estimate of divided experts is the list schedule of their DAG") {
+  for (const Degrees& degrees : {Degrees{1, 4, 1, 4}, {2, 2, 2, 2}, {2, 4, 1, 4}}) {
+    const World world(tiny_moe("experts=4"), star_of(8, "10 GB/s", "1us"));
+    strategies::StrategyInput input = world.input(8);
+    input.micro_batches = 2;
+    const Plan plan = plan_of(input, degrees);
+    lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    double makespan = 0;
+    for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
+      makespan = std::max(makespan, span.end.count());
+    }
+    CHECK(estimator.step_time(plan).count() == doctest::Approx(makespan).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("experts: the busiest expert slows its device down, and the others take what it leaves") {
+  World world("gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96,experts=8,top_k=2",
+              "star:4,device=v100-sxm2,rate=25GB/s");
+  const Flops balanced = forward_flops_per_sample(world.network);
+  set_expert_imbalance(world.network, 2, "test");
+  CHECK(forward_flops_per_sample(world.network).value ==
+        doctest::Approx(balanced.value).epsilon(1e-12));
+  // Two experts a device: 2 + 6/7 of the average against 2 · 6/7.
+  for (std::size_t l = 0; l < world.network.layers.size(); ++l) {
+    const Layer& layer = world.network.layers[l];
+    if (layer.kind.as<ExpertDense>() == nullptr) continue;
+    const std::vector<Shape> shapes = input_shapes(world.network, LayerId{l});
+    Part first{whole(layer.out, 1), {}}, last = first;
+    first.out[1] = {0, 2};
+    last.out[1] = {6, 8};
+    const double a = forward_flops(layer.kind, shapes, layer.out, first).value;
+    const double b = forward_flops(layer.kind, shapes, layer.out, last).value;
+    CHECK(a / b == doctest::Approx((2 + 6.0 / 7) / (2 * 6.0 / 7)));
+  }
+  CHECK(refusal_of([&] { set_expert_imbalance(world.network, 9, "--expert-imbalance"); }) ==
+        "--expert-imbalance: 9 in '" + world.network.name +
+            "'; accepted: 1 to 8, the number of experts");
+}
+
+TEST_CASE("experts: what cannot be divided is refused") {
+  const auto refused = [](const std::string& network, std::int32_t ways) {
+    const World world(network, "star:4,device=v100-sxm2,rate=25GB/s");
+    strategies::StrategyInput input = world.input(8);
+    input.expert_parallel = ways;
+    return refusal_of([&] { return strategies::plan_data(input); });
+  };
+  const std::string size = "gpt:layers=1,hidden=64,heads=4,seq_length=32,vocab_size=96";
+  CHECK(refused(size, 2) ==
+        "--ep: 2 for '" + size + "', which has no experts; accepted: with a mixture of experts");
+  CHECK(refused(size + ",experts=8", 3) ==
+        "--ep: 3 of 4 replicas; accepted: a divisor of the replicas");
+  CHECK(refused(size + ",experts=2", 4) ==
+        "--ep: 4 for '" + size + ",experts=2', which has 2 experts; accepted: at most 2");
+}
+
+}  // namespace parsim::testing

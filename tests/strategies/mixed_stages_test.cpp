@@ -1,0 +1,255 @@
+// Stages that differ: the search against all pipelines of a space small enough to enumerate, what
+// it leaves out, and that its plans compute what the unsplit network computes.
+#include "strategies/mixed_stages.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "lowering/lower.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/mixed/search.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
+#include "topologies/cluster_file.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using strategies::Layout;
+using strategies::StrategyInput;
+using strategies::mixed::DeviceClass;
+using strategies::mixed::Member;
+using strategies::mixed::Placement;
+using strategies::mixed::StageCosts;
+using strategies::mixed::StageShape;
+
+/// Machines of one device type each, joined by a switch.
+std::string machines(const std::vector<std::string>& models, const std::vector<int>& counts,
+                     const std::string& rate) {
+  std::string text = "name = \"mixed\"\nswitches = [\"ethernet\"]\n";
+  const std::string guessed = "latency = \"5 us\"\nlabel = \"guessed\"\nsource = \"test\"\n";
+  for (std::size_t m = 0; m < models.size(); ++m) {
+    text += fmt::format(
+        "[[nodes]]\nname = \"m{}\"\ndevices = [{{ model = \"{}\", count = {} }}]\n"
+        "switches = [\"bus\"]\n[[nodes.links]]\na = \"gpu*\"\nb = \"bus\"\n"
+        "effective_rate = \"12 GB/s\"\n{}",
+        m, models[m], counts[m], guessed);
+  }
+  return text +
+         fmt::format("[[links]]\na = \"m*.bus\"\nb = \"ethernet\"\neffective_rate = \"{}\"\n{}",
+                     rate, guessed);
+}
+
+/// All pipelines of a space, by simulation. The space is that of the search: any blocks, shapes and
+/// order of stages.
+class AllPipelines {
+ public:
+  AllPipelines(const StrategyInput& input, const std::vector<DeviceClass>& classes,
+               StageCosts& costs)
+      : input_(input),
+        classes_(classes),
+        costs_(costs),
+        shapes_(stage_shapes(input, classes, costs, *input.micro_batches)) {
+    for (const DeviceClass& one : classes) free_.push_back(one.size());
+  }
+  double least() {
+    visit(0);
+    return least_;
+  }
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+ private:
+  void visit(std::size_t begin) {
+    if (begin == costs_.blocks()) return price();
+    for (const StageShape& shape : shapes_) {
+      const bool room = std::all_of(
+          shape.members.begin(), shape.members.end(),
+          [&](const Member& member) { return member.devices() <= free_[member.of_class]; });
+      if (!room) continue;
+      for (const Member& member : shape.members) free_[member.of_class] -= member.devices();
+      stages_.push_back({begin, &shape});
+      for (std::size_t end = begin + 1; end <= costs_.blocks(); ++end) visit(end);
+      stages_.pop_back();
+      for (const Member& member : shape.members) free_[member.of_class] += member.devices();
+    }
+  }
+  void price() {
+    Placement placement(classes_);
+    Layout layout;
+    for (const auto& [begin, shape] : stages_) {
+      auto& stage = layout.stages.emplace_back();
+      stage.first = costs_.first_layers()[begin];
+      for (const Member& member : shape->members) {
+        const auto groups = placement.take(member.of_class, member.tensor, member.count);
+        if (!groups) return;
+        stage.groups.insert(stage.groups.end(), groups->begin(), groups->end());
+        stage.samples.insert(stage.samples.end(), member.samples.begin(), member.samples.end());
+      }
+    }
+    ++count_;
+    const Plan plan = plan_layout(input_, layout);
+    if (!fits(input_, plan)) return;
+    const double step = simulated_price(input_, plan).step.count();
+    least_ = std::min(least_, step);
+  }
+
+  const StrategyInput& input_;
+  const std::vector<DeviceClass>& classes_;
+  StageCosts& costs_;
+  std::vector<StageShape> shapes_;
+  std::vector<std::size_t> free_;
+  std::vector<std::pair<std::size_t, const StageShape*>> stages_;
+  double least_ = std::numeric_limits<double>::infinity();
+  std::size_t count_ = 0;
+};
+
+/// Compares the search with all pipelines, for a number of micro-batches that is given: the factor
+/// by which its plan is slower, and how many pipelines there are.
+std::pair<double, std::size_t> against_all(const World& world, std::int64_t batch,
+                                           std::int32_t micro_batches) {
+  StrategyInput input = world.simulated(batch);
+  input.micro_batches = micro_batches;
+  input.optimizer = Optimizer::adam;
+  input.headroom.share = 0.06;
+  const std::vector<DeviceClass> classes = strategies::mixed::device_classes(input, 4);
+  StageCosts costs(input, classes);
+  AllPipelines all(input, classes, costs);
+  const double least = all.least();
+  lowering::Estimator estimator(input.step());
+  const std::vector<Plan> plans = strategies::mixed_plans(input, estimator, 1);
+  REQUIRE(plans.size() == 1);
+  CHECK(fits(input, plans[0]));
+  return {strategies::simulated_price(input, plans[0]).step.count() / least, all.count()};
+}
+
+}  // namespace
+
+TEST_CASE("mixed stages: within one per cent of all pipelines of small instances") {
+  const bool longer = long_tests();
+  const std::vector<std::string> models{"a100-sxm4-40", "v100-sxm2", "t4", "rtx-3090", "titan-rtx"};
+  std::mt19937 random(7);
+  const auto draw = [&](int from, int to) {
+    return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+  };
+  double worst = 1;
+  std::size_t pipelines = 0;
+  const int instances = longer ? 24 : 3;
+  for (int n = 0; n < instances; ++n) {
+    std::vector<std::string> chosen = models;
+    std::shuffle(chosen.begin(), chosen.end(), random);
+    chosen.resize(3);
+    std::vector<int> counts{1, 1, draw(1, longer ? 3 : 2)};
+    if (longer) counts[1] = draw(1, 2);
+    const int blocks = draw(3, longer ? 5 : 4), hidden = 256 << draw(0, 2);
+    const std::string rate = std::vector<std::string>{"1 Gbit/s", "10 Gbit/s", "100 Gbit/s"}.at(
+        static_cast<std::size_t>(draw(0, 2)));
+    const World world(fmt::format("gpt:layers={},hidden={},heads=8,seq_length=256,vocab_size=4096",
+                                  blocks, hidden),
+                      topologies::parse_cluster(machines(chosen, counts, rate), "test.toml"));
+    const std::int32_t micro_batches = 1 << draw(1, 3);
+    CAPTURE(chosen);
+    CAPTURE(counts);
+    CAPTURE(rate);
+    CAPTURE(world.network.name);
+    CAPTURE(micro_batches);
+    const auto [factor, count] = against_all(world, 4 * micro_batches, micro_batches);
+    CHECK(factor <= 1.01);
+    worst = std::max(worst, factor);
+    pipelines += count;
+  }
+  MESSAGE(fmt::format("{} instances, {} pipelines, at worst {:.2f} % slower", instances, pipelines,
+                      100 * (worst - 1)));
+}
+
+TEST_CASE("mixed stages: plans compute what the unsplit network computes") {
+  Network network = networks::load_network(
+      "gpt:layers=3,hidden=8,heads=4,seq_length=3,vocab_size=6,ffn_hidden=12", {}, "test");
+  network.layers.pop_back();  // a loss of the first word, which the interpreter can compute
+  const LayerId first =
+      add_layer(network, "first", Slicing{0, 0, 1, 1}, {LayerId{network.layers.size() - 1}});
+  add_layer(network, "loss", Loss{}, {add_layer(network, "vector", Flatten{}, {first})});
+  const World world(
+      std::move(network),
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {3, 2}, "10 Gbit/s"), "test.toml"));
+  StrategyInput input = world.input(8);
+  input.micro_batches = 2;
+  std::set<std::size_t> numbers_of_stages;
+  std::uint64_t seed = 1;
+  for (const strategies::MixedStages& mixed : strategies::mixed_stages(input, 16)) {
+    CAPTURE(seed);
+    const Plan plan = strategies::plan_layout(input, mixed.layout);
+    validate(plan, world.network, world.cluster, "test");
+    CHECK(difference(plan, lowering::lower(world.network, world.cluster, plan), seed++) == "");
+    numbers_of_stages.insert(mixed.layout.stages.size());
+  }
+  CHECK(numbers_of_stages.size() > 1);
+}
+
+TEST_CASE("mixed stages: the search counts memory as plans do, within five per cent") {
+  const World world(
+      "gpt:layers=9,hidden=512,heads=8,seq_length=512,vocab_size=4096",
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {4, 3}, "10 Gbit/s"), "test.toml"));
+  StrategyInput input = world.input(64);
+  input.micro_batches = 16;
+  input.optimizer = Optimizer::adam;
+  const auto classes = strategies::mixed::device_classes(input, 4);
+  StageCosts costs(input, classes);
+  const std::vector<StageShape> shapes{
+      {{{1, 1, 2, {2, 2}}}}, {{{0, 4, 1, {4}}}}, {{{1, 1, 1, {4}}}}};
+  const std::vector<std::size_t> blocks{0, 2, 7, 9};
+  Layout layout;
+  Placement placement(classes);
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    const Member& member = shapes[s].members[0];
+    layout.stages.push_back({costs.first_layers()[blocks[s]],
+                             *placement.take(member.of_class, member.tensor, member.count),
+                             member.samples});
+  }
+  const Plan plan = strategies::plan_layout(input, layout);
+  const auto uses = lowering::memory_use(world.network, world.cluster, plan);
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    CAPTURE(s);
+    const auto need =
+        costs.need(shapes[s], shapes[s].members[0], blocks[s], blocks[s + 1], *input.micro_batches);
+    const double in_flight = static_cast<double>(shapes.size() - s);
+    const auto used =
+        static_cast<double>(uses[layout.stages[s].groups[0][0].index()].total().value);
+    CHECK(need.once + need.each * in_flight == doctest::Approx(used).epsilon(0.05));
+  }
+}
+
+TEST_CASE("mixed stages: a line for each stage says why it is as it is") {
+  const World world(
+      "gpt:layers=6,hidden=512,heads=8,seq_length=256,vocab_size=4096",
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {2, 2}, "100 Gbit/s"), "test.toml"));
+  StrategyInput input = world.input(32);
+  input.micro_batches = 8;
+  lowering::Estimator estimator(input.step());
+  const std::vector<Plan> plans = strategies::mixed_plans(input, estimator, 1);
+  REQUIRE(plans.size() == 1);
+  std::size_t lines = 0;
+  for (const std::string& note : plans[0].notes) {
+    lines += note.starts_with(fmt::format("stage {}: block", lines + 1)) ? 1 : 0;
+  }
+  CHECK(lines == plans[0].schedule.rank_lists.size());
+}
+
+TEST_CASE("mixed stages: equal devices and networks without blocks have none") {
+  const World equal("gpt:layers=2,hidden=64,heads=8,seq_length=32,vocab_size=96",
+                    "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+  CHECK_FALSE(strategies::has_mixed_stages(equal.input(8)));
+  const Cluster mixed =
+      topologies::parse_cluster(machines({"v100-sxm2", "t4"}, {2, 2}, "10 Gbit/s"), "test.toml");
+  CHECK(strategies::has_mixed_stages(World(equal.network, mixed).input(8)));
+  CHECK_FALSE(strategies::has_mixed_stages(World("lenet5", mixed).input(8)));
+}
+
+}  // namespace parsim::testing

@@ -1,0 +1,115 @@
+// Zero-bubble pipelines (ZB-H1): their order by hand, and their bubble by the paper's table.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "strategies/stages.hpp"
+
+namespace parsim::strategies {
+namespace {
+
+std::vector<std::vector<Slot>> pipeline(PipelineSchedule schedule, std::int32_t stages,
+                                        std::int32_t micro_batches) {
+  std::vector<std::vector<Slot>> all;
+  for (std::int32_t s = 0; s < stages; ++s) {
+    all.push_back(stage_slots(schedule, s, stages, micro_batches));
+  }
+  return all;
+}
+
+std::string text_of(const std::vector<Slot>& slots) {
+  std::string text;
+  for (const Slot& slot : slots) {
+    text += std::string(text.empty() ? "" : " ") +
+            std::array{"F", "B", "W"}[static_cast<std::size_t>(slot.direction)] +
+            std::to_string(slot.micro_batch);
+  }
+  return text;
+}
+
+/// When the last slot ends; by direction, what one takes. Nothing else takes any time.
+int end_of_pipeline(const std::vector<std::vector<Slot>>& by_stage, std::array<int, 3> times) {
+  std::map<Slot, int> end;
+  std::vector<std::size_t> next(by_stage.size());
+  std::vector<int> free(by_stage.size());
+  const auto last = static_cast<std::int32_t>(by_stage.size()) - 1;
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (std::size_t s = 0; s < by_stage.size(); ++s) {
+      if (next[s] == by_stage[s].size()) continue;
+      const Slot slot = by_stage[s][next[s]];
+      Slot before{slot.stage, slot.micro_batch, Direction::forward};
+      if (slot.direction == Direction::forward) --before.stage;
+      if (slot.direction == Direction::weights) before.direction = Direction::backward;
+      if (slot.direction == Direction::backward && slot.stage < last) {
+        before = {slot.stage + 1, slot.micro_batch, Direction::backward};
+      }
+      if (before.stage >= 0 && !end.contains(before)) continue;
+      const int start = std::max(free[s], before.stage >= 0 ? end.at(before) : 0);
+      free[s] = end[slot] = start + times[static_cast<std::size_t>(slot.direction)];
+      ++next[s];
+      progress = true;
+    }
+  }
+  for (std::size_t s = 0; s < by_stage.size(); ++s) REQUIRE(next[s] == by_stage[s].size());
+  return *std::max_element(free.begin(), free.end());
+}
+
+/// The most micro-batches between their forward and their last slot, by stage.
+std::vector<int> in_flight(const std::vector<std::vector<Slot>>& by_stage, Direction last) {
+  std::vector<int> most;
+  for (const std::vector<Slot>& slots : by_stage) {
+    int now = 0;
+    most.push_back(0);
+    for (const Slot& slot : slots) {
+      if (slot.direction == Direction::forward) ++now;
+      if (slot.direction == last) --now;
+      most.back() = std::max(most.back(), now);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+// Qi et al. 2023, figure 3 (top): the first stage has each W right after its B, later stages as
+// many slots later as stages are before them.
+TEST_CASE("zero bubble: four stages and six micro-batches, by hand") {
+  const auto slots = pipeline(PipelineSchedule::zero_bubble, 4, 6);
+  CHECK(text_of(slots[0]) == "F0 F1 F2 F3 B0 W0 F4 B1 W1 F5 B2 W2 B3 W3 B4 W4 B5 W5");
+  CHECK(text_of(slots[1]) == "F0 F1 F2 B0 F3 B1 W0 F4 B2 W1 F5 B3 W2 B4 W3 B5 W4 W5");
+  CHECK(text_of(slots[3]) == "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 W3 W4 W5");
+  CHECK(text_of(stage_slots(PipelineSchedule::zero_bubble, 0, 1, 2)) == "F0 B0 F1 B1");
+}
+
+// Table 1 of the paper: bubbles of (p - 1)(T_F + T_B + T_W) with 1F1B, (p - 1)(T_F + T_B - T_W)
+// with ZB-H1, which keeps as many micro-batches as the first stage of 1F1B: p.
+TEST_CASE("zero bubble: bubbles and micro-batches in flight as in the paper's table") {
+  for (const std::array<int, 3> times :
+       {std::array{1, 1, 1}, {3, 4, 2}, {10, 12, 8}, {2, 2, 1}, {1, 2, 1}}) {
+    const auto [forward, backward, weights] = times;
+    for (std::int32_t stages = 1; stages <= 8; ++stages) {
+      for (const std::int32_t micro_batches : {stages, stages + 1, 2 * stages, 3 * stages + 1}) {
+        CAPTURE(stages);
+        CAPTURE(micro_batches);
+        const auto plain = pipeline(PipelineSchedule::one_f_one_b, stages, micro_batches);
+        const auto split = pipeline(PipelineSchedule::zero_bubble, stages, micro_batches);
+        const int work = micro_batches * (forward + backward + weights);
+        CHECK(end_of_pipeline(plain, {forward, backward + weights, 0}) ==
+              work + (stages - 1) * (forward + backward + weights));
+        if (stages == 1) continue;
+        CHECK(end_of_pipeline(split, times) ==
+              work + (stages - 1) * (forward + backward - weights));
+        CHECK(in_flight(plain, Direction::backward)[0] == stages);
+        CHECK(in_flight(split, Direction::weights) ==
+              std::vector<int>(static_cast<std::size_t>(stages), stages));
+      }
+    }
+  }
+}
+
+}  // namespace parsim::strategies
