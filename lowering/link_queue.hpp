@@ -9,9 +9,13 @@ namespace parsim::lowering {
 
 /// A link that carries one message after the other, in issue order except where a later one fits
 /// into a gap: while an activation is awaited from the stage before, a gradient may arrive from the
-/// stage after. Only the last few gaps are known. Times are seconds.
+/// stage after. Of the gaps only the last `remembered` are known. Times are seconds.
 class LinkQueue {
  public:
+  /// Enough for what a deep pipeline with many micro-batches leaves open; with a handful, messages
+  /// between stages waited here that did not wait in simulations.
+  static constexpr std::size_t remembered = 64;
+
   /// When a message that is ready at `start` has been carried.
   double carry(double start, double seconds) {
     for (std::size_t g = 1; start < gaps_[newest_].end && g <= gaps_.size(); ++g) {  // oldest first
@@ -31,7 +35,7 @@ class LinkQueue {
     double begin = 0, end = 0;
   };
   double busy_ = 0;
-  std::array<Gap, 4> gaps_{};
+  std::array<Gap, remembered> gaps_{};
   std::size_t newest_ = 0;
 };
 

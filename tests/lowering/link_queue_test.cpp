@@ -42,3 +42,30 @@ TEST_CASE("link queue: messages wait until they are ready and never overlap") {
     }
   }
 }
+
+TEST_CASE("link queue: the same as with a list of all gaps, as long as there are few enough") {
+  struct Unlimited {
+    double busy = 0;
+    std::vector<std::pair<double, double>> gaps;
+    double carry(double start, double seconds) {
+      for (auto& [begin, end] : gaps) {
+        const double at = std::max(start, begin);
+        if (start < end && at + seconds <= end) return begin = at + seconds;
+      }
+      if (start > busy) gaps.emplace_back(busy, start);
+      return busy = std::max(busy, start) + seconds;
+    }
+  };
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 50; ++round) {
+    LinkQueue link;
+    Unlimited all;
+    // Every message may be ready long before the one before it, in any gap so far.
+    for (std::size_t message = 0; all.gaps.size() < LinkQueue::remembered; ++message) {
+      const auto drawn = static_cast<double>(random() % (message + 1));
+      const double start = random() % 2 == 0 ? static_cast<double>(message) : drawn;
+      const double seconds = 0.125 * static_cast<double>(1 + random() % 8);
+      CHECK(link.carry(start, seconds) == all.carry(start, seconds));
+    }
+  }
+}
