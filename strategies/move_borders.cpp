@@ -1,6 +1,8 @@
 #include "strategies/move_borders.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "strategies/blocks.hpp"
@@ -17,6 +19,65 @@ std::size_t walk_of(const Plan& plan) {
   return cells * static_cast<std::size_t>(plan.schedule.micro_batches);
 }
 
+/// The first layer that computes: no stage holds inputs alone, which would leave its devices idle.
+std::int64_t first_kernel_of(const Network& network) {
+  const auto computes = [](const Layer& layer) { return layer.kind.as<Input>() == nullptr; };
+  const std::vector<Layer>& chain = network.layers;
+  return std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
+}
+
+/// Memory that devices need beyond what they may fill, each as a part of that; and the device that
+/// is the fullest.
+struct Excess {
+  double sum = 0, most = 0;
+  DeviceId fullest{0};
+};
+Excess excess_of(const StrategyInput& input, const std::vector<lowering::MemoryUse>& uses) {
+  Excess excess;
+  for (std::size_t d = 0; d < uses.size(); ++d) {
+    const auto usable = std::max<std::int64_t>(1, input.usable_memory(DeviceId{d}).value);
+    const double part =
+        static_cast<double>(uses[d].total().value) / static_cast<double>(usable) - 1;
+    excess.sum += std::max(0.0, part);
+    if (d > 0 && part <= excess.most) continue;
+    excess.most = part;
+    excess.fullest = DeviceId{d};
+  }
+  return excess;
+}
+
+/// The stages that a device works on.
+std::set<std::size_t> stages_on(const Plan& plan, DeviceId device) {
+  std::set<std::size_t> stages;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const std::vector<DeviceId>& devices = plan.layers[l].devices;
+    if (std::find(devices.begin(), devices.end(), device) == devices.end()) continue;
+    stages.insert(static_cast<std::size_t>(plan.schedule.stage_of_layer[l]));
+  }
+  return stages;
+}
+
+/// First layers after a stage has handed some units towards another: stages between them pass on as
+/// many as they get. Nothing if a stage would be left without a layer that computes.
+std::optional<std::vector<std::size_t>> handed_over(const std::vector<std::size_t>& units,
+                                                    std::int64_t first_kernel,
+                                                    std::vector<std::size_t> first,
+                                                    std::size_t from, std::size_t to,
+                                                    std::ptrdiff_t count) {
+  const std::ptrdiff_t step = to > from ? -count : count;
+  for (std::size_t s = std::min(from, to) + 1; s <= std::max(from, to); ++s) {
+    const auto unit = std::lower_bound(units.begin(), units.end(), first[s]) - units.begin() + step;
+    if (unit < 0 || unit >= std::ssize(units)) return std::nullopt;
+    first[s] = units[static_cast<std::size_t>(unit)];
+  }
+  for (std::size_t s = 1; s < first.size(); ++s) {
+    const bool empty =
+        first[s] <= first[s - 1] || static_cast<std::int64_t>(first[s]) <= first_kernel;
+    if (empty) return std::nullopt;
+  }
+  return first;
+}
+
 }  // namespace
 
 Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
@@ -27,11 +88,7 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
   const std::size_t each = walk_of(start.plan);
   const auto layers = static_cast<std::int64_t>(start.plan.layers.size());
   if (start.first.size() < 2 || 2 * each > most_work) return start;
-  // No stage of inputs alone: it would leave its devices idle.
-  const auto computes = [](const Layer& layer) { return layer.kind.as<Input>() == nullptr; };
-  const std::vector<Layer>& chain = input.network.layers;
-  const std::int64_t first_kernel =
-      std::find_if(chain.begin(), chain.end(), computes) - chain.begin();
+  const std::int64_t first_kernel = first_kernel_of(input.network);
   const std::vector<std::size_t> units = units_of(input.network, input.granularity);
   Price least = estimated_price(input, estimator, start.plan);
   std::size_t work = each;
@@ -61,6 +118,39 @@ Staged move_borders(const StrategyInput& input, lowering::Estimator& estimator, 
     }
   }
   return start;
+}
+
+Staged relieve_fullest(const StrategyInput& input, lowering::Estimator& estimator, Staged start,
+                       const std::function<Plan(const std::vector<std::size_t>&)>& make) {
+  constexpr int most_tries = 200;
+  const std::int64_t first_kernel = first_kernel_of(input.network);
+  const std::vector<std::size_t> units = units_of(input.network, input.granularity);
+  Staged now = start;
+  Excess excess = excess_of(input, estimator.memory(now.plan));
+  for (int tries = 0; excess.sum > 0;) {
+    std::optional<Staged> better;
+    Excess least = excess;
+    for (const std::size_t from : stages_on(now.plan, excess.fullest)) {
+      for (std::size_t to = 0; to < now.first.size(); ++to) {
+        // Some layers keep nothing: several at once.
+        for (const std::ptrdiff_t count : {1, 4}) {
+          if (to == from || tries == most_tries) continue;
+          const auto first = handed_over(units, first_kernel, now.first, from, to, count);
+          if (!first) continue;
+          ++tries;
+          Staged other{*first, make(*first)};
+          const Excess then = excess_of(input, estimator.memory(other.plan));
+          if (std::pair(then.sum, then.most) >= std::pair(least.sum, least.most)) continue;
+          least = then;
+          better = std::move(other);
+        }
+      }
+    }
+    if (!better) return start;
+    now = *std::move(better);
+    excess = least;
+  }
+  return now;
 }
 
 }  // namespace parsim::strategies

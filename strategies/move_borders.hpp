@@ -26,4 +26,11 @@ struct Staged {
                                   Staged start,
                                   const std::function<Plan(const std::vector<std::size_t>&)>& make);
 
+/// Moves borders so that stages on the fullest devices hand layers, or blocks, to stages with free
+/// memory, until the plan fits: greedily, one move at a time. Returns the start if it gets nowhere.
+/// Memory options are the plan's own; what the moves cost in time is not looked at.
+[[nodiscard]] Staged relieve_fullest(
+    const StrategyInput& input, lowering::Estimator& estimator, Staged start,
+    const std::function<Plan(const std::vector<std::size_t>&)>& make);
+
 }  // namespace parsim::strategies

@@ -44,12 +44,19 @@ class MemorySearch {
   /// is better than `limit`; if it never fits, and the limit does not, with what over-commits
   /// memory least. Recomputation never saves time, so that more of it is tried only where less does
   /// not fit. Throws InputError for a plan that cannot be lowered.
+  ///
+  /// over   unless null, gets those that do not fit though all devices together have the memory,
+  ///        if they are faster than a limit that fits; their steps are known for the least
+  ///        recomputation only
   [[nodiscard]] std::vector<PricedPlan> variants(const Plan& plan, const std::string& origin,
-                                                 const Price& limit);
+                                                 const Price& limit,
+                                                 std::vector<PricedPlan>* over = nullptr);
 
  private:
   /// Without recomputation.
   [[nodiscard]] std::vector<MemoryOptions> shardings(const Plan& plan) const;
+  /// Whether what devices need in all is no more than what those that work may fill.
+  [[nodiscard]] bool suffices_in_all(const std::vector<lowering::MemoryUse>& uses) const;
 
   const StrategyInput& input_;
   StrategyInput plain_;

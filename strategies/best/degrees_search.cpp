@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -70,6 +71,27 @@ void sort_found(std::vector<Found>& found) {
   });
 }
 
+/// A plan that does not fit, with borders between stages moved until it does; nothing if that is
+/// not possible or no better than `limit`.
+std::optional<Found> relieve(const StrategyInput& input, lowering::Estimator& estimator,
+                             Arranging& arranging, Found over, const Price& limit) {
+  if (over.arrangement.cut.first.size() < 2) return std::nullopt;
+  const StrategyInput asked = with_options(input, over.candidate.memory);
+  const auto make = [&](const std::vector<std::size_t>& first) {
+    Arrangement other = over.arrangement;
+    other.cut.first = first;
+    return with_memory_options(asked, arranging.plan_of(other));
+  };
+  Staged moved = relieve_fullest(
+      input, estimator, {over.arrangement.cut.first, std::move(over.candidate.plan)}, make);
+  if (moved.first == over.arrangement.cut.first) return std::nullopt;
+  over.arrangement.cut.first = std::move(moved.first);
+  over.candidate.plan = std::move(moved.plan);
+  over.candidate.price = estimated_price(as_planned(input), estimator, over.candidate.plan, limit);
+  if (!over.candidate.price.better_than(limit)) return std::nullopt;
+  return over;
+}
+
 }  // namespace
 
 std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
@@ -91,16 +113,27 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     work += input.network.layers.size() * static_cast<std::size_t>(one.degrees.micro_batches) *
             one.degrees.tensor * one.degrees.data;
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
-    std::vector<PricedPlan> variants;
+    std::vector<PricedPlan> variants, over;
     try {
-      variants =
-          memory.variants(arranging.plan_of(arrangement), tensor::note_of(one.degrees), worst);
+      variants = memory.variants(arranging.plan_of(arrangement), tensor::note_of(one.degrees),
+                                 worst, &over);
     } catch (const InputError&) {  // a plan that cannot be lowered
       continue;
     }
-    for (PricedPlan& candidate : variants) {
-      if (candidate.price.better_than(best)) best = candidate.price;
-      found.push_back({std::move(candidate), arrangement});
+    for (PricedPlan& candidate : variants) found.push_back({std::move(candidate), arrangement});
+    const MemoryOptions* done = nullptr;  // more recomputation would not save time
+    for (const PricedPlan& candidate : over) {
+      const MemoryOptions& options = candidate.memory;
+      const bool same = done != nullptr && done->zero_stage == options.zero_stage &&
+                        done->zero_group == options.zero_group;
+      if (same) continue;
+      auto relieved = relieve(input, estimator, arranging, {candidate, arrangement}, worst);
+      if (!relieved) continue;
+      found.push_back(*std::move(relieved));
+      done = &options;
+    }
+    for (const Found& other : found) {
+      if (other.candidate.price.better_than(best)) best = other.candidate.price;
     }
     if (found.size() < 2 * kept) continue;
     sort_found(found);

@@ -95,8 +95,18 @@ std::vector<MemoryOptions> MemorySearch::shardings(const Plan& plan) const {
   return shardings;
 }
 
+bool MemorySearch::suffices_in_all(const std::vector<lowering::MemoryUse>& uses) const {
+  double needed = 0, usable = 0;
+  for (std::size_t d = 0; d < uses.size(); ++d) {
+    if (uses[d].total().value == 0) continue;
+    needed += static_cast<double>(uses[d].total().value);
+    usable += static_cast<double>(plain_.usable_memory(DeviceId{d}).value);
+  }
+  return needed <= usable;
+}
+
 std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::string& origin,
-                                               const Price& limit) {
+                                               const Price& limit, std::vector<PricedPlan>* over) {
   std::vector<PricedPlan> fitting;
   std::optional<PricedPlan> unfit;
   const Seconds most = limit.fits() ? limit.step : lowering::Estimator::unlimited;
@@ -115,7 +125,9 @@ std::vector<PricedPlan> MemorySearch::variants(const Plan& plan, const std::stri
         one.price.step = estimator_.step_time(one.plan, most);
         if (one.price.step >= most) break;  // and more so with more recomputation
       }
-      one.price.overcommit = overcommit(plain_, estimator_.memory(one.plan));
+      const std::vector<lowering::MemoryUse> uses = estimator_.memory(one.plan);
+      one.price.overcommit = overcommit(plain_, uses);
+      if (over != nullptr && !one.price.fits() && suffices_in_all(uses)) over->push_back(one);
       if (one.price.fits()) {
         if (!least) one.price.step = estimator_.step_time(one.plan, most);
         if (one.price.step < most) fitting.push_back(std::move(one));

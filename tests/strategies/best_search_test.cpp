@@ -112,40 +112,51 @@ std::vector<Plan> data_alone(const StrategyInput& input) {
   return plans;
 }
 
+/// Checks that `best` finds a plan that fits if the grid has one, and none that is slower.
+void check_against_grid(const Case& one) {
+  World world(one.network, one.cluster);
+  for (Device& device : world.cluster.devices) {
+    device.memory =
+        Bytes{static_cast<std::int64_t>(static_cast<double>(device.memory.value) * one.memory)};
+  }
+  StrategyInput input = world.simulated(one.batch);
+  input.precision = Precision::bf16;
+  input.optimizer = Optimizer::adam;
+  input.budget = 30;
+  const std::vector<Plan> known = data_alone(input);
+  input.known = known;
+  CAPTURE(one.network);
+  CAPTURE(one.cluster);
+  CAPTURE(one.batch);
+  CAPTURE(one.memory);
+  const Price grid =
+      best_of_grid(input, static_cast<std::int32_t>(world.cluster.devices.size()), 20);
+  const Price best = simulated_price(input, plan_best(input));
+  if (thorough) {
+    MESSAGE(fmt::format("{} {}: best {:.6g} ms ({}), grid {:.6g} ms ({})", one.network, one.cluster,
+                        best.step.count() * 1e3, best.fits(), grid.step.count() * 1e3,
+                        grid.fits()));
+  }
+  if (!grid.fits()) return;
+  CHECK(best.fits());
+  CHECK(best.step <= 1.005 * grid.step);
+}
+
 }  // namespace
 
 TEST_CASE("best: no plan that options could ask for is faster") {
   const std::uint64_t cases = thorough ? 12 : 2;
   for (std::uint64_t seed = 1; seed <= cases; ++seed) {
-    const Case one = drawn(seed);
-    World world(one.network, one.cluster);
-    for (Device& device : world.cluster.devices) {
-      device.memory =
-          Bytes{static_cast<std::int64_t>(static_cast<double>(device.memory.value) * one.memory)};
-    }
-    StrategyInput input = world.simulated(one.batch);
-    input.precision = Precision::bf16;
-    input.optimizer = Optimizer::adam;
-    input.budget = 30;
-    const std::vector<Plan> known = data_alone(input);
-    input.known = known;
     CAPTURE(seed);
-    CAPTURE(one.network);
-    CAPTURE(one.cluster);
-    CAPTURE(one.batch);
-    CAPTURE(one.memory);
-    const Price grid =
-        best_of_grid(input, static_cast<std::int32_t>(world.cluster.devices.size()), 20);
-    const Price best = simulated_price(input, plan_best(input));
-    if (thorough) {
-      MESSAGE(fmt::format("{} {}: best {:.6g} ms ({}), grid {:.6g} ms ({})", one.network,
-                          one.cluster, best.step.count() * 1e3, best.fits(),
-                          grid.step.count() * 1e3, grid.fits()));
-    }
-    if (!grid.fits()) continue;
-    CHECK(best.fits());
-    CHECK(best.step <= 1.005 * grid.step);
+    check_against_grid(drawn(seed));
   }
+}
+
+TEST_CASE("best: a pipeline that fits only with other borders than the fastest ones is found") {
+  // The fastest cut of its stages needs more memory than there is. Without other borders the best
+  // plan found takes 2.89 ms, not 2.64.
+  check_against_grid({"gpt:layers=2,hidden=512,heads=8,seq_length=256,vocab_size=2048",
+                      "star:4,device=a100-sxm4-80,rate=25GB/s,latency=5us", 16, 0.002});
 }
 
 TEST_CASE("best: what the user gives stays fixed") {
