@@ -12,6 +12,7 @@
 #include "experiment/layout_file.hpp"
 #include "report/embedded.hpp"
 #include "report/runs.hpp"
+#include "report/show.hpp"
 #include "report/validation.hpp"
 #include "topologies/topologies.hpp"
 
@@ -29,20 +30,23 @@ struct ListedSchema {
   std::string_view name;
   std::string (*text)();
 };
-constexpr std::array<ListedSchema, 14> listed_schemas{{{"calibrate", calibrate_schema},
-                                                       {"cluster-file", topologies::cluster_schema},
-                                                       {"collective", collective_schema},
-                                                       {"compare", report::compare_schema},
-                                                       {"dag-file", dag_schema},
-                                                       {"explain", explain_schema},
-                                                       {"layout-file", experiment::layout_schema},
-                                                       {"machine-file", machine_schema},
-                                                       {"measurements-file", measurements_schema},
-                                                       {"plan", report::plan_summary_schema},
-                                                       {"plan-file", plan_schema},
-                                                       {"profile-file", profile_schema},
-                                                       {"simulate", report::simulate_schema},
-                                                       {"validate", report::validation_schema}}};
+constexpr std::array<ListedSchema, 16> listed_schemas{
+    {{"calibrate", calibrate_schema},
+     {"cluster-file", topologies::cluster_schema},
+     {"collective", collective_schema},
+     {"compare", report::compare_schema},
+     {"dag-file", dag_schema},
+     {"explain", explain_schema},
+     {"layout-file", experiment::layout_schema},
+     {"machine-file", machine_schema},
+     {"measurements-file", measurements_schema},
+     {"plan", report::plan_summary_schema},
+     {"plan-file", plan_schema},
+     {"profile-file", profile_schema},
+     {"show-cluster", report::cluster_report_schema},
+     {"show-network", report::network_schema},
+     {"simulate", report::simulate_schema},
+     {"validate", report::validation_schema}}};
 
 /// "compare" of "report/schemas/compare.json"; "" of other files.
 std::string_view name_of_schema(std::string_view path) {

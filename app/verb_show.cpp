@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
@@ -10,17 +9,12 @@
 #include "experiment/request.hpp"
 #include "experiment/run.hpp"
 #include "report/dot.hpp"
+#include "report/show.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::app {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string json_text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
-}
 
 void refuse_unused(const experiment::Arguments& arguments, std::string_view flag,
                    std::string_view where) {
@@ -66,57 +60,8 @@ report::Document show_network(const experiment::Arguments& arguments) {
   report::add_numbers(table, "FLOP", {{"forward", "forward_flops_per_sample", flops}});
   document.tables = {std::move(table)};
   document.warnings = network.warnings;
-  document.json = json_text({{"name", network.name},
-                             {"layers", network.layers.size()},
-                             {"parameters", parameter_count(network)},
-                             {"active_parameters", active},
-                             {"forward_flops_per_sample", forward_flops_per_sample(network).value},
-                             {"warnings", network.warnings}});
+  document.json = report::network_json(network);
   return document;
-}
-
-Json provenance_json(const Provenance& provenance) {
-  return {{"number", provenance.key},
-          {"label", to_text(provenance.label)},
-          {"source", provenance.source}};
-}
-
-Json device_json(const Cluster& cluster, DeviceId id) {
-  const Device& device = cluster[id];
-  const DeviceModel& model = cluster.model(id);
-  Json json;
-  json["name"] = device.name;
-  json["model"] = model.name;
-  json["kind"] = model.kind == DeviceKind::gpu ? "gpu" : "cpu";
-  json["node"] =
-      device.node.valid() ? Json(cluster.nodes[device.node.index()].name) : Json(nullptr);
-  json["memory_bytes"] = device.memory.value;
-  json["memory_bytes_per_s"] = model.memory_rate.value;
-  json["peak_flops_per_s"] = {{"fp32", model.peak_at(Precision::fp32).value},
-                              {"tf32", model.peak_at(Precision::tf32).value},
-                              {"fp16", model.peak_at(Precision::fp16).value},
-                              {"bf16", model.peak_at(Precision::bf16).value}};
-  json["sources"] = Json::array();
-  for (const Provenance& one : model.provenance) json["sources"].push_back(provenance_json(one));
-  return json;
-}
-
-Json link_json(const Cluster& cluster, const Link& link) {
-  Json json;
-  json["name"] = link.name;
-  json["a"] = experiment::port_name(cluster, link.a);
-  json["b"] = experiment::port_name(cluster, link.b);
-  json["rate_bytes_per_s"] = link.rate.value;
-  json["latency_s"] = link.latency.count();
-  json["kind"] = link.kind ? Json(to_text(*link.kind)) : Json(nullptr);
-  json["kind_guessed"] = link.kind_guessed;
-  json["line_rate_bytes_per_s"] =
-      link.line_rate.value > 0 ? Json(link.line_rate.value) : Json(nullptr);
-  json["source"] =
-      link.provenance < 0
-          ? Json(nullptr)
-          : provenance_json(cluster.provenances[static_cast<std::size_t>(link.provenance)]);
-  return json;
 }
 
 /// Label of a model's worst-founded number: a chain is as strong as that.
@@ -238,13 +183,7 @@ report::Document show_cluster(const experiment::Arguments& arguments) {
   if (gpus > 1 && gpus <= widest_table) document.tables.push_back(ways_table(cluster));
   document.notes = {
       "bisection: rate from the first half of the GPUs to the second, in order of their ids"};
-  Json json = {{"name", cluster.name}, {"devices", Json::array()}, {"links", Json::array()}};
-  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
-    json["devices"].push_back(device_json(cluster, DeviceId{i}));
-  }
-  for (const Link& link : cluster.links) json["links"].push_back(link_json(cluster, link));
-  json["bisection_bytes_per_s"] = bisection ? Json(bisection->value) : Json(nullptr);
-  document.json = json_text(json);
+  document.json = report::cluster_json(cluster, bisection);
   return document;
 }
 

@@ -16,6 +16,7 @@
 namespace parsim {
 
 enum class DeviceKind : std::uint8_t { gpu, cpu };
+constexpr std::array<std::string_view, 2> spellings(DeviceKind) { return {"gpu", "cpu"}; }
 /// How a number was obtained.
 enum class Label : std::uint8_t { measured, data_sheet, guessed };
 constexpr std::array<std::string_view, 3> spellings(Label) {

@@ -319,7 +319,7 @@ class FileReader {
       for (std::int64_t i = 0; i < count; ++i) {
         std::string name;
         if (!own_name) {
-          name = fmt::format("{}{}", model.kind == DeviceKind::gpu ? "gpu" : "cpu", number++);
+          name = fmt::format("{}{}", to_text(model.kind), number++);
         } else {
           name = device.find("count") == nullptr ? *own_name : fmt::format("{}{}", *own_name, i);
         }

@@ -14,15 +14,6 @@ namespace {
 using Text = std::string;
 using Texts = std::vector<std::string>;
 
-/// DeviceKind as text.
-struct KindText {};
-void put_special_schema(json::Writer& out, const KindText&) {
-  out.key("enum").open_array();
-  out.text("gpu");
-  out.text("cpu");
-  out.close_array();
-}
-
 constexpr json::Limits device_count{1, most_devices};
 constexpr json::Limits cables{1, 1024};
 constexpr json::Limits multiprocessors{0, 1'000'000};
@@ -45,7 +36,7 @@ const Keys& number_source_keys() {
 const Keys& device_type_keys() {
   static const Keys keys = [] {
     Keys made{{required<Text>("name"), key<Text>("base", "what it has where it says nothing"),
-               key<KindText>("kind"), key<Text>("architecture"),
+               key<DeviceKind>("kind"), key<Text>("architecture"),
                key<std::int64_t>("multiprocessors", multiprocessors)}};
     for (const std::string_view name : spellings_of<Precision>()) {
       made.keys.push_back(key<QuantityText>(name, "peak"));

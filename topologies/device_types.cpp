@@ -87,11 +87,12 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
   model.provenance = read_provenance(fields, model);
   model.name = fields.text("name");
   if (const auto kind = fields.maybe_text("kind")) {
-    if (*kind != "gpu" && *kind != "cpu") {
+    const auto known_kind = from_text<DeviceKind>(*kind);
+    if (!known_kind) {
       throw InputError(fields.where("kind"), fmt::format("unknown kind '{}'", *kind),
                        "accepted: gpu, cpu");
     }
-    model.kind = *kind == "gpu" ? DeviceKind::gpu : DeviceKind::cpu;
+    model.kind = *known_kind;
   }
   model.architecture = fields.text_or("architecture", model.architecture);
   model.multiprocessors = static_cast<std::int32_t>(

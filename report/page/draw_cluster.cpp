@@ -139,7 +139,7 @@ Drawing drawing_in_full(const Cluster& cluster, const std::vector<double>& hop_u
         {{},
          device_width,
          own_name(device.name, machine),
-         model.kind == DeviceKind::gpu ? "gpu" : "cpu",
+         to_text(model.kind),
          fmt::format("{}: {}, {}", device.name, model.name, to_text(device.memory))});
   }
   const std::vector<int> level = levels_of(cluster);

@@ -1,0 +1,131 @@
+#include "report/show.hpp"
+
+#include <vector>
+
+#include "experiment/run.hpp"
+#include "report/result_text.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+struct NetworkRow {
+  std::string name{};
+  std::size_t layers = 0;
+  std::int64_t parameters = 0, active = 0;
+  double forward_flops = 0;
+  std::vector<std::string> warnings{};
+};
+void fields(auto& visit, json::Of<NetworkRow> auto& row) {
+  visit("name", row.name);
+  visit("layers", row.layers, any_count);
+  visit("parameters", row.parameters, any_count);
+  visit("active_parameters", row.active,
+        Rule(any_count, "that one token uses: of experts the share of those that it goes to"));
+  visit("forward_flops_per_sample", row.forward_flops, "2 x multiply-accumulates");
+  visit("warnings", row.warnings);
+}
+
+struct ProvenanceRow {
+  Provenance provenance{};
+};
+void fields(auto& visit, json::Of<ProvenanceRow> auto& row) {
+  visit("number", row.provenance.key, "which number; * for all");
+  visit("label", row.provenance.label);
+  visit("source", row.provenance.source);
+}
+
+struct PeaksRow {
+  DeviceModel model{};
+};
+void fields(auto& visit, json::Of<PeaksRow> auto& row) {
+  for (const Precision precision :
+       {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
+    visit(to_text(precision), row.model.peak_at(precision).value);
+  }
+}
+
+struct ShownDevice {
+  Device device{};
+  DeviceModel model{};
+  std::optional<std::string> node{};
+};
+void fields(auto& visit, json::Of<ShownDevice> auto& row) {
+  visit("name", row.device.name);
+  visit("model", row.model.name);
+  visit("kind", row.model.kind);
+  visit("node", row.node);
+  visit("memory_bytes", row.device.memory.value, any_count);
+  visit("memory_bytes_per_s", row.model.memory_rate.value);
+  visit("peak_flops_per_s", PeaksRow{row.model});
+  std::vector<ProvenanceRow> sources;
+  for (const Provenance& one : row.model.provenance) sources.push_back({one});
+  visit("sources", sources);
+}
+
+struct ShownLink {
+  Link link{};
+  std::string a{}, b{};
+  std::optional<ProvenanceRow> source{};
+};
+void fields(auto& visit, json::Of<ShownLink> auto& row) {
+  const Link& link = row.link;
+  visit("name", link.name);
+  visit("a", row.a);
+  visit("b", row.b);
+  visit("rate_bytes_per_s", link.rate.value, "per direction");
+  visit("latency_s", link.latency);
+  visit("kind", link.kind);
+  visit("kind_guessed", link.kind_guessed);
+  visit("line_rate_bytes_per_s",
+        link.line_rate.value > 0 ? std::optional(link.line_rate.value) : std::nullopt,
+        "of the data sheet, of which the rate is a share");
+  visit("source", row.source);
+}
+
+struct ClusterRow {
+  std::string name{};
+  std::vector<ShownDevice> devices{};
+  std::vector<ShownLink> links{};
+  std::optional<double> bisection{};
+};
+void fields(auto& visit, json::Of<ClusterRow> auto& row) {
+  visit("name", row.name);
+  visit("devices", row.devices);
+  visit("links", row.links);
+  visit("bisection_bytes_per_s", row.bisection);
+}
+
+}  // namespace
+
+std::string network_json(const Network& network) {
+  return result_text(NetworkRow{network.name, network.layers.size(), parameter_count(network),
+                                active_parameter_count(network),
+                                forward_flops_per_sample(network).value, network.warnings});
+}
+
+std::string cluster_json(const Cluster& cluster, std::optional<BytesPerSecond> bisection) {
+  ClusterRow row{cluster.name, {}, {}, {}};
+  if (bisection) row.bisection = bisection->value;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const Device& device = cluster.devices[i];
+    row.devices.push_back({device, cluster.model(DeviceId{i}), {}});
+    if (device.node.valid()) row.devices.back().node = cluster.nodes[device.node.index()].name;
+  }
+  for (const Link& link : cluster.links) {
+    row.links.push_back(
+        {link, experiment::port_name(cluster, link.a), experiment::port_name(cluster, link.b), {}});
+    if (link.provenance < 0) continue;
+    row.links.back().source = {cluster.provenances[static_cast<std::size_t>(link.provenance)]};
+  }
+  return result_text(row);
+}
+
+std::string network_schema() {
+  return json::schema_of_file<NetworkRow>("What parsim show network --json prints");
+}
+std::string cluster_report_schema() {
+  return json::schema_of_file<ClusterRow>("What parsim show cluster --json prints");
+}
+
+}  // namespace parsim::report
