@@ -1,6 +1,8 @@
 #include "app/cli.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -257,6 +259,20 @@ bool use_color(const experiment::Arguments& arguments, bool is_terminal) {
   const char* terminal = std::getenv("TERM");
   return is_terminal && (no_color == nullptr || *no_color == '\0') &&
          (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+report::Terminal terminal_of(const experiment::Arguments& arguments, std::FILE* stream) {
+  report::Terminal terminal;
+  const bool is_terminal = ::isatty(::fileno(stream)) == 1;
+  terminal.color = use_color(arguments, is_terminal);
+  winsize size{};
+  const char* const columns = std::getenv("COLUMNS");
+  if (is_terminal && ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    terminal.columns = size.ws_col;
+  } else if (columns != nullptr) {
+    terminal.columns = to_number<std::uint16_t>(columns).value_or(terminal.columns);
+  }
+  return terminal;
 }
 
 }  // namespace parsim::app

@@ -1,6 +1,7 @@
 // From argv to a verb's arguments, with a message for every mistake.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,10 @@ struct CommandLine {
 /// Whether to colour: --color; if that is auto, `is_terminal` and neither NO_COLOR nor TERM=dumb.
 /// Source of NO_COLOR: no-color.org.
 [[nodiscard]] bool use_color(const experiment::Arguments& arguments, bool is_terminal);
+
+/// What `stream` shows: colours as asked for, and the columns of the terminal that it is; else
+/// those of COLUMNS; else 80.
+[[nodiscard]] report::Terminal terminal_of(const experiment::Arguments& arguments,
+                                           std::FILE* stream);
 
 }  // namespace parsim::app

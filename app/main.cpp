@@ -1,7 +1,6 @@
 // The program: runs a verb, prints its report, and turns every failure into a message and an exit
 // code. The only place that catches.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "app/cli.hpp"
+#include "app/interrupt.hpp"
 #include "core/errors.hpp"
 #include "report/document.hpp"
 
@@ -50,13 +50,14 @@ int run(const std::vector<std::string>& words) {
   // Where a file goes to standard output, the report makes room.
   std::FILE* const stream =
       parsim::app::writes_to_standard_output(command.arguments) ? stderr : stdout;
-  const bool color = parsim::app::use_color(command.arguments, ::isatty(::fileno(stream)) == 1);
+  const parsim::report::Terminal terminal = parsim::app::terminal_of(command.arguments, stream);
+  parsim::app::print_when_interrupted(format, terminal, stream);
   const parsim::app::Outcome outcome = command.verb->run(command.arguments);
   if (!command.arguments.has("--quiet")) {
     for (const std::string& warning : outcome.document.warnings) complain("warning: ", warning);
   }
   const parsim::report::Format& form = outcome.format == nullptr ? format : *outcome.format;
-  print(form.render(outcome.document, color), stream);
+  print(form.render(outcome.document, terminal), stream);
   return outcome.exit_code;
 }
 

@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "app/interrupt.hpp"
 #include "app/measured_rows.hpp"
 #include "app/verbs.hpp"
 #include "core/errors.hpp"
@@ -25,6 +28,17 @@ std::string best_of(const std::vector<experiment::RunResult>& sorted) {
   return {};
 }
 
+/// What is known when the user or a batch system loses patience.
+report::Document interrupted(const experiment::Experiment& experiment,
+                             std::vector<experiment::RunResult> results, std::size_t asked) {
+  experiment::complete_rows(experiment, results);
+  report::Document document =
+      report::report_comparison(experiment, results, best_of(results), nullptr);
+  document.answer.push_back(
+      fmt::format("interrupted after {} of {} strategies", results.size(), asked));
+  return document;
+}
+
 }  // namespace
 
 Outcome run_compare(const experiment::Arguments& arguments) {
@@ -45,33 +59,27 @@ Outcome run_compare(const experiment::Arguments& arguments) {
     counts = experiment::parse_scaling(request.scaling,
                                        devices_of(experiment.cluster, DeviceKind::gpu).size());
   }
-  const std::vector<experiment::Candidate> candidates =
-      experiment::plan_all(experiment, chosen, arguments.has("--quiet"));
-
-  std::optional<experiment::Scaling> scaling;
-  if (!counts.empty())
-    scaling = experiment::scale(experiment, chosen, counts, arguments.has("--quiet"));
   std::vector<experiment::RunResult> results;
   std::vector<report::StrategySection> sections;
   std::vector<ExecDag> dags;
-  {
-    experiment::Progress progress(candidates.size(), arguments.has("--quiet"));
-    for (const experiment::Candidate& candidate : candidates) {
-      progress.next(candidate.strategy->name);
-      if (candidate.error.empty()) {
-        experiment::Run run = experiment::run_plan(experiment, candidate.planned);
-        results.push_back(run.result);
-        results.back().strategy = candidate.strategy->name;
-        if (report) {
-          sections.push_back(report->section(experiment, run, candidate.planned.plan));
-        }
-        if (request.hardware) dags.push_back(std::move(run.dag));
-      } else {
-        results.push_back(experiment::refused(candidate));
-        if (request.hardware) dags.emplace_back();
-      }
+  const auto run = [&](const experiment::Candidate& candidate, experiment::Progress& progress) {
+    if (candidate.error.empty()) {
+      experiment::Run done = experiment::run_plan(experiment, candidate.planned);
+      results.push_back(done.result);
+      results.back().strategy = candidate.strategy->name;
+      if (report) sections.push_back(report->section(experiment, done, candidate.planned.plan));
+      if (request.hardware) dags.push_back(std::move(done.dag));
+    } else {
+      results.push_back(experiment::refused(candidate));
+      if (request.hardware) dags.emplace_back();
     }
-  }
+    progress.known(report::known_line(results.back()));
+    keep_for_interrupt(interrupted(experiment, results, chosen.size()));
+  };
+  (void)experiment::plan_all(experiment, chosen, arguments.has("--quiet"), run);
+  std::optional<experiment::Scaling> scaling;
+  if (!counts.empty())
+    scaling = experiment::scale(experiment, chosen, counts, arguments.has("--quiet"));
   experiment::check_algorithm_used(request, results);
   std::optional<experiment::HardwareRows> rows;
   if (request.hardware) rows = experiment::measure_rows(hardware, here, results, dags);
@@ -81,6 +89,7 @@ Outcome run_compare(const experiment::Arguments& arguments) {
   const std::string best = best_of(results);
   report::Document document =
       report::report_comparison(experiment, results, best, scaling ? &*scaling : nullptr);
+  forget_for_interrupt();
   if (rows) report::add_hardware(document, results, *rows);
   if (report) {
     report->write(experiment, document, results, std::move(sections),

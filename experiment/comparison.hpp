@@ -1,6 +1,7 @@
 // Several strategies on one experiment: what 'compare' shows and each point of a sweep holds.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,18 @@ struct Candidate {
 /// Asks every strategy. One that has no plan for this input must not hide what the others can do:
 /// its refusal becomes a row. If none has one, throws the first refusal. Throws InputError, too,
 /// for an option that made no difference to any plan.
+///
+/// known   called with each candidate as soon as there is one, in the order of `strategies`
 [[nodiscard]] std::vector<Candidate> plan_all(
     const Experiment& experiment, const std::vector<const strategies::Strategy*>& strategies,
-    bool quiet);
+    bool quiet, const std::function<void(const Candidate&, Progress&)>& known = {});
 
 /// The row of a candidate without a plan.
 [[nodiscard]] RunResult refused(const Candidate& candidate);
 
-/// Completes rows that are compared with each other: equal plans, order (fastest first, rows
-/// without a plan last, ties in the table's order), probabilities.
+/// Completes rows that are compared with each other: equal plans, order (fastest first, those
+/// that do not fit after those that do, rows without a plan last, ties in the table's order),
+/// probabilities.
 void complete_rows(const Experiment& experiment, std::vector<RunResult>& results);
 
 /// The rows of the strategies that the request names, with no more than their numbers.

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <numeric>
+#include <utility>
 
 #include "core/units.hpp"
 
@@ -14,7 +17,10 @@ constexpr std::string_view erase_line = "\r\x1b[K";
 }  // namespace
 
 Progress::Progress(std::size_t total, bool quiet)
-    : total_(total),
+    : Progress(std::vector<double>(total, 1.0), quiet) {}
+
+Progress::Progress(std::vector<double> weights, bool quiet)
+    : weights_(std::move(weights)),
       enabled_(!quiet && ::isatty(STDERR_FILENO) == 1),
       start_(std::chrono::steady_clock::now()),
       step_start_(start_),
@@ -22,7 +28,8 @@ Progress::Progress(std::size_t total, bool quiet)
 
 Progress::~Progress() {
   if (!printed_) return;
-  std::fwrite(erase_line.data(), 1, erase_line.size(), stderr);
+  fmt::print(stderr, "{}", erase_line);
+  if (lines_ > 0 && ::isatty(STDOUT_FILENO) == 1) fmt::print(stderr, "\x1b[{}A\x1b[J", lines_);
   std::fflush(stderr);
 }
 
@@ -32,14 +39,24 @@ void Progress::next(std::string_view name) {
   const Seconds elapsed = step_start_ - start_;
   const std::size_t done = done_++;
   if (!enabled_) return;
-  fmt::print(stderr, "{}{} of {} done, {}", erase_line, done, total_, name);
-  if (elapsed >= Seconds{1.0} && done > 0) {  // less says nothing of the pace
-    const Seconds each = elapsed / static_cast<double>(done);
-    fmt::print(stderr, " ({} each, {} left)", to_text(each),
-               to_text(each * static_cast<double>(total_ - done)));
+  fmt::print(stderr, "{}{} of {} done, {}", erase_line, done, weights_.size(), name);
+  const auto now = weights_.begin() + static_cast<std::ptrdiff_t>(std::min(done, weights_.size()));
+  const double before = std::accumulate(weights_.begin(), now, 0.0);
+  const double after = std::accumulate(now, weights_.end(), 0.0);
+  if (elapsed >= Seconds{1.0} && before > 0) {  // less says nothing of the pace
+    fmt::print(stderr, " (about {} left)", to_text(elapsed * (after / before)));
   }
   // Flushed before the simulation forks, or the child would print it again.
   std::fflush(stderr);
+  printed_ = true;
+}
+
+void Progress::known(std::string_view line) {
+  if (!enabled_) return;
+  constexpr std::size_t columns = 79;  // a line that wraps would count as two
+  fmt::print(stderr, "{}{}\n", erase_line, line.substr(0, columns));
+  std::fflush(stderr);
+  ++lines_;
   printed_ = true;
 }
 
@@ -54,7 +71,7 @@ void Progress::within(double share) {
   last_ = now;
   const Seconds left = (now - step_start_) * ((1 - share) / share);
   fmt::print(stderr, "{}{} of {} done, {}: {:.0f} % of its search, {} left", erase_line,
-             done_ - (done_ > 0 ? 1 : 0), total_, name_, 100 * share, to_text(left));
+             done_ - (done_ > 0 ? 1 : 0), weights_.size(), name_, 100 * share, to_text(left));
   std::fflush(stderr);
   printed_ = true;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace parsim::experiment {
 
@@ -13,6 +14,8 @@ class Progress {
   /// total   steps of equal weight
   /// quiet   print nothing at all
   Progress(std::size_t total, bool quiet);
+  /// weights   how long the steps take, each compared with the others
+  Progress(std::vector<double> weights, bool quiet);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -21,9 +24,13 @@ class Progress {
   void next(std::string_view name);
   /// Says how much of the step that has begun is done, 0 to 1; not oftener than one can read.
   void within(double share);
+  /// Shows something that is known already above the line. It goes when the progress does, if the
+  /// answer comes on the same terminal.
+  void known(std::string_view line);
 
  private:
-  std::size_t total_, done_ = 0;
+  std::vector<double> weights_;
+  std::size_t done_ = 0, lines_ = 0;
   bool enabled_, printed_ = false;
   std::string name_;  ///< of the step that has begun
   std::chrono::steady_clock::time_point start_, step_start_, last_;

@@ -17,7 +17,7 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-std::string render_csv(const Document& document, bool /*color*/) {
+std::string render_csv(const Document& document, const Terminal& /*terminal*/) {
   if (document.tables.empty()) return {};
   const Table table = table_for(Audience::programs, document.tables.at(document.csv_table));
   std::string out;

@@ -41,13 +41,25 @@ Scale scale_for(double largest, std::string_view unit) {
   return largest > 0 ? known.back() : Scale{};
 }
 
+/// With as many decimals as give `typical` three digits.
+std::string aligned(double value, double typical) {
+  if (std::isnan(value)) return "-";
+  int decimals = 0;
+  for (double limit = 99.95; typical < limit && decimals < 6; limit /= 10) ++decimals;
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (text.front() == '-' && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+  return text;
+}
+
 }  // namespace
 
 std::span<const Format> formats() { return format_table; }
 
-std::string render_json(const Document& document, bool /*color*/) { return document.json + "\n"; }
+std::string render_json(const Document& document, const Terminal& /*terminal*/) {
+  return document.json + "\n";
+}
 
-std::string render_drawing(const Document& document, bool /*color*/) {
+std::string render_drawing(const Document& document, const Terminal& /*terminal*/) {
   ensure(!document.drawing.empty(), "a document in a drawing format has a drawing");
   return document.drawing;
 }
@@ -67,19 +79,38 @@ std::string printable(std::string_view text) {
 
 std::string exact(double value) { return std::isnan(value) ? "" : fmt::format("{}", value); }
 
-Table table_for(Audience reader, const Table& table) {
+namespace {
+
+Table selected(const Table& table, auto wanted) {
   Table seen;
   seen.title = table.title;
+  seen.winner = table.winner;
+  seen.rules = table.rules;
   seen.rows.resize(table.rows.size());
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    const Audience audience = table.columns[c].audience;
-    if (audience != Audience::everyone && audience != reader) continue;
+    if (!wanted(table.columns[c])) continue;
     seen.columns.push_back(table.columns[c]);
     for (std::size_t r = 0; r < table.rows.size(); ++r) {
       seen.rows[r].push_back(table.rows[r][c]);
     }
   }
   return seen;
+}
+
+bool is_for(Audience reader, const Column& column) {
+  return column.audience == Audience::everyone || column.audience == reader;
+}
+
+}  // namespace
+
+Table table_for(Audience reader, const Table& table) {
+  return selected(table, [&](const Column& column) { return is_for(reader, column); });
+}
+
+Table table_for_page(const Table& table) {
+  return selected(table, [](const Column& column) {
+    return is_for(Audience::people, column) && column.drop < Column::detail;
+  });
 }
 
 void add_column(Table& table, Column column, std::vector<TableCell> cells) {
@@ -101,7 +132,10 @@ void add_numbers(Table& table, const std::string& unit, const std::vector<Number
   for (const Numbers& column : columns) {
     std::vector<TableCell> cells;
     for (const double value : column.values) {
-      cells.push_back({three_digits(value / scale.factor), exact(value)});
+      const double scaled = value / scale.factor;
+      cells.push_back(
+          {std::isnan(typical) ? three_digits(scaled) : aligned(scaled, typical / scale.factor),
+           exact(value)});
     }
     const std::string title =
         unit.empty() ? column.title : fmt::format("{} [{}{}]", column.title, scale.prefix, unit);

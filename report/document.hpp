@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/text.hpp"
@@ -29,15 +31,23 @@ struct Column {
   std::string key;    ///< for programs, as in JSON: "step_time_s"
   bool is_number = true;
   Audience audience = Audience::everyone;
+  /// Where a terminal is too narrow for all columns, those with the largest numbers go first; 0:
+  /// stays. Pages and papers have none from `detail` on.
+  int drop = 0;
+  static constexpr int detail = 4;
 };
 
 struct Table {
   std::string title;  ///< "" for none
   std::vector<Column> columns;
   std::vector<std::vector<TableCell>> rows;
+  std::optional<std::size_t> winner{};  ///< a row that is marked
+  /// Rows that stand below a line with these words.
+  std::vector<std::pair<std::size_t, std::string>> rules{};
 };
 
 struct Document {
+  std::vector<std::string> answer;    ///< what was asked for, before everything else
   std::vector<std::string> head;      ///< lines above the tables
   std::vector<Table> tables;          ///< the first is the result, the others are details
   std::vector<std::string> notes;     ///< lines below
@@ -50,20 +60,28 @@ struct Document {
 
 /// The columns of the table that are for `reader`.
 [[nodiscard]] Table table_for(Audience reader, const Table& table);
+/// Those for people that pages and papers show.
+[[nodiscard]] Table table_for_page(const Table& table);
+
+/// What text is written for.
+struct Terminal {
+  bool color = false;
+  std::size_t columns = 80;  ///< 0: as many as it takes
+};
 
 struct Format {
   std::string_view name, summary;
-  std::string (*render)(const Document& document, bool color);
+  std::string (*render)(const Document& document, const Terminal& terminal);
   bool is_drawing = false;  ///< only 'show' has it
 };
 [[nodiscard]] std::span<const Format> formats();
 
-[[nodiscard]] std::string render_table(const Document& document, bool color);
-[[nodiscard]] std::string render_json(const Document& document, bool color);
+[[nodiscard]] std::string render_table(const Document& document, const Terminal& terminal = {});
+[[nodiscard]] std::string render_json(const Document& document, const Terminal& terminal = {});
 /// One table only, keys as header, raw numbers; RFC 4180 quoting.
-[[nodiscard]] std::string render_csv(const Document& document, bool color);
-[[nodiscard]] std::string render_md(const Document& document, bool color);
-[[nodiscard]] std::string render_drawing(const Document& document, bool color);
+[[nodiscard]] std::string render_csv(const Document& document, const Terminal& terminal = {});
+[[nodiscard]] std::string render_md(const Document& document, const Terminal& terminal = {});
+[[nodiscard]] std::string render_drawing(const Document& document, const Terminal& terminal = {});
 
 /// The text with every control character as '?': names come from files, and a terminal would
 /// execute escape sequences.
@@ -81,7 +99,9 @@ struct Numbers {
 /// that are compared with each other go into one call.
 ///
 /// unit      SI unit of the numbers: "s", "B", …; "" for bare numbers
-/// typical   the number whose prefix all take instead of the largest's; NaN for none
+/// typical   the number whose prefix all take instead of the largest's, and as many decimals as
+/// give
+///           it three digits; NaN for none
 void add_numbers(Table& table, const std::string& unit, const std::vector<Numbers>& columns,
                  double typical = std::numeric_limits<double>::quiet_NaN());
 /// Appends a column of text.

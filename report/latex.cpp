@@ -35,12 +35,12 @@ std::string latex_text(std::string_view text) {
 
 std::string latex_table(const Document& document,
                         const std::vector<experiment::RunResult>& results) {
-  const Table table = table_for(Audience::people, document.tables.at(0));
+  const Table table = table_for_page(document.tables.at(0));
   std::string caption = latex_text(document.head.at(0)) + ". All numbers are predicted";
   std::string alignment, titles, units, over;
   std::vector<std::string> rows(table.rows.size());
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    const auto& [title, key, is_number, audience] = table.columns[c];
+    const auto& [title, key, is_number, audience, drop] = table.columns[c];
     if (c > 0 && !is_number) continue;  // words are for the terminal
     if (key == "measured_step_time_s") caption += " but the measured step and its error";
     alignment += c > 0 ? "r" : "l";

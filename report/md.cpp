@@ -34,11 +34,12 @@ void append_table(std::string& out, const Table& table) {
 
 }  // namespace
 
-std::string render_md(const Document& document, bool /*color*/) {
+std::string render_md(const Document& document, const Terminal& /*terminal*/) {
   std::string out;
+  for (const std::string& line : document.answer) out += escaped(line) + "\n\n";
   for (const std::string& line : document.head) out += escaped(line) + "\n\n";
   for (const Table& table : document.tables) {
-    append_table(out, table_for(Audience::people, table));
+    append_table(out, table_for_page(table));
     out += "\n";
   }
   for (const std::string& line : document.notes) out += "- " + escaped(line) + "\n";

@@ -26,6 +26,9 @@ namespace parsim::report {
                                          const std::string& best,
                                          const experiment::Scaling* scaling);
 
+/// One line about a row that is known while others are not.
+[[nodiscard]] std::string known_line(const experiment::RunResult& result);
+
 /// The columns of report_comparison's table that are for programs.
 [[nodiscard]] Table comparison_table(const std::vector<experiment::RunResult>& results);
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "report/document.hpp"
 
@@ -20,12 +21,16 @@ std::string padded(std::string_view text, std::size_t to, bool right) {
   return right ? space + std::string(text) : std::string(text) + space;
 }
 
-void append_line(std::string& out, std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + "\n";
-}
+/// What a line of the table begins with, if one of them is marked.
+constexpr std::string_view mark = "* ", no_mark = "  ";
 
-void append_table(std::string& out, const Table& table, bool color) {
+/// A table's columns on a terminal.
+struct Layout {
+  std::vector<std::size_t> shown, widths;  ///< indices of columns, and the width of each
+  std::size_t width = 0;
+};
+
+Layout layout_of(const Table& table, std::size_t columns) {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
     std::size_t widest = width(table.columns[c].title);
@@ -34,33 +39,66 @@ void append_table(std::string& out, const Table& table, bool color) {
     }
     widths.push_back(widest);
   }
-  if (!table.title.empty()) out += printable(table.title) + "\n";
-  std::string header;
-  for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    header += (c == 0 ? "" : "  ") +
-              padded(table.columns[c].title, widths[c], table.columns[c].is_number);
-  }
-  header.erase(header.find_last_not_of(' ') + 1);
-  out += color ? fmt::format("\x1b[1m{}\x1b[0m\n", header) : header + "\n";
-  for (const std::vector<TableCell>& row : table.rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      line += (c == 0 ? "" : "  ") +
-              padded(printable(row[c].text), widths[c], table.columns[c].is_number);
+  int dropped = std::numeric_limits<int>::max();
+  while (true) {
+    Layout layout{{}, {}, table.winner ? mark.size() : 0};
+    int next = 0;
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      const int drop = table.columns[c].drop;
+      if (drop >= dropped) continue;
+      next = std::max(next, drop);
+      layout.width += widths[c] + (layout.shown.empty() ? 0 : 2);
+      layout.shown.push_back(c);
+      layout.widths.push_back(widths[c]);
     }
-    append_line(out, line);
+    if (columns == 0 || layout.width <= columns || next == 0) return layout;
+    dropped = next;
+  }
+}
+
+void append_table(std::string& out, const Table& table, const Terminal& terminal) {
+  const Layout layout = layout_of(table, terminal.columns);
+  const std::string_view space = table.winner ? no_mark : "";
+  if (!table.title.empty()) out += printable(table.title) + "\n";
+  const auto line = [&](std::string_view begin, auto cell) {
+    std::string text(begin);
+    for (std::size_t i = 0; i < layout.shown.size(); ++i) {
+      const std::size_t c = layout.shown[i];
+      text += (i == 0 ? "" : "  ") + padded(cell(c), layout.widths[i], table.columns[c].is_number);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+  };
+  const auto append = [&](const std::string& text, std::string_view style) {
+    out += terminal.color && !style.empty() ? fmt::format("\x1b[{}m{}\x1b[0m\n", style, text)
+                                            : text + "\n";
+  };
+  append(line(space, [&](std::size_t c) { return table.columns[c].title; }), "1");
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    for (const auto& [below, words] : table.rules) {
+      if (below != r) continue;
+      const std::string begin = fmt::format("{}--- {} ", space, words);
+      const std::size_t dashes = layout.width - std::min(layout.width, width(begin));
+      append(begin + std::string(dashes, '-'), "");
+    }
+    const bool winner = table.winner == r;
+    append(line(winner ? mark : space,
+                [&](std::size_t c) { return printable(table.rows[r][c].text); }),
+           winner ? "32" : "");
   }
 }
 
 }  // namespace
 
-std::string render_table(const Document& document, bool color) {
+std::string render_table(const Document& document, const Terminal& terminal) {
   if (!document.plain.empty()) return document.plain;
   std::string out;
+  for (const std::string& line : document.answer) out += printable(line) + "\n";
+  if (!document.answer.empty()) out += "\n";
   for (const std::string& line : document.head) out += printable(line) + "\n";
   for (const Table& table : document.tables) {
     if (!out.empty()) out += "\n";
-    append_table(out, table_for(Audience::people, table), color);
+    append_table(out, table_for(Audience::people, table), terminal);
   }
   if (!document.notes.empty() && !out.empty()) out += "\n";
   for (const std::string& line : document.notes) out += printable(line) + "\n";

@@ -68,7 +68,7 @@ class PlatformWriter {
     const std::pair<std::string_view, std::string> props[] = {
         {node, cluster_.nodes[device.node.index()].name},
         {platform_key::model, model.name},
-        {kind, to_text(model.kind)},
+        {kind, std::string(to_text(model.kind))},
         {architecture, model.architecture},
         {multiprocessors, fmt::format("{}", model.multiprocessors)},
         {fp32, peak(Precision::fp32)},

@@ -65,7 +65,7 @@ std::string coordinate(double value) { return fmt::format("{}", std::round(value
 std::string width_percent(double share) { return coordinate(100 * share) + "%"; }
 
 std::string html_table(const Table& all) {
-  const Table table = table_for(Audience::people, all);
+  const Table table = table_for_page(all);
   std::string out = "<div class=scroll><table class=sortable>";
   if (!table.title.empty()) out += fmt::format("<caption>{}</caption>", html(table.title));
   out += "<thead><tr>";

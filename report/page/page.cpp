@@ -161,6 +161,9 @@ std::string render_page(const Page& page) {
                   [](const StrategySection& section) { return !section.bars.tracks.empty(); });
 
   std::string out = page_head(title, timelines);
+  for (const std::string& line : page.document.answer) {
+    out += fmt::format("<p class=answer>{}\n", html(line));
+  }
   for (const std::string& line : page.document.head) out += fmt::format("<p>{}\n", html(line));
   out += "</header>\n<main>\n" + list_of(page.document.warnings, "warnings");
 

@@ -195,16 +195,15 @@ TEST_CASE("hostile names: CSV, Markdown, LaTeX, tables and HTML stay what they a
     document.tables.emplace_back();
     report::add_words(document.tables[0], "name", "name", names);
     report::add_words(document.tables[0], "other", "other", {names[1], names[0]});
-    const CsvTable csv = read_csv(report::render_csv(document, false), "test.csv");
+    const CsvTable csv = read_csv(report::render_csv(document), "test.csv");
     RC_ASSERT(csv.rows.size() == 2U);
     for (std::size_t i = 0; i < 2; ++i) {
       RC_ASSERT(csv.rows[i].fields == (std::vector<std::string>{names[i], names[1 - i]}));
     }
-    for (const std::string& text :
-         {report::render_md(document, false), report::render_table(document, false)}) {
+    for (const std::string& text : {report::render_md(document), report::render_table(document)}) {
       RC_ASSERT(no_controls(text));
     }
-    const std::string md = report::render_md(document, false);
+    const std::string md = report::render_md(document);
     RC_ASSERT(std::count(md.begin(), md.end(), '\n') == 5);  // head, rule, two rows, empty line
     document.head = {names[0]};
     check_latex(report::latex_table(document, std::vector<experiment::RunResult>(2)));

@@ -1,6 +1,7 @@
 #include "report/document.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <string>
@@ -64,7 +65,7 @@ TEST_CASE("document: a column takes the prefix of its largest number, memory a b
 }
 
 TEST_CASE("document: table aligns words left and numbers right, without trailing blanks") {
-  CHECK(render_table(two_rows(), false) ==
+  CHECK(render_table(two_rows()) ==
         "head\n"
         "\n"
         "name          time [s]\n"
@@ -72,11 +73,64 @@ TEST_CASE("document: table aligns words left and numbers right, without trailing
         "b, \"c\" | <d>      1.50\n"
         "\n"
         "note_1\n");
-  CHECK(render_table(two_rows(), true).find("\x1b[1mname") != std::string::npos);
+  CHECK(render_table(two_rows(), {.color = true}).find("\x1b[1mname") != std::string::npos);
+}
+
+TEST_CASE("document: columns go in their order where a terminal is narrow, never the others") {
+  Table table;
+  add_words(table, "name", "name", {"abc", "d"});
+  for (const int drop : {2, 1, 3}) {
+    add_words(table, fmt::format("drop{}", drop), "", {"x", "y"});
+    table.columns.back().drop = drop;
+  }
+  Document document;
+  document.tables = {table};
+  const auto header = [&](std::size_t columns) {
+    const std::string text = render_table(document, {.columns = columns});
+    return text.substr(0, text.find('\n'));
+  };
+  CHECK(header(0) == "name  drop2  drop1  drop3");
+  CHECK(header(25) == "name  drop2  drop1  drop3");
+  CHECK(header(24) == "name  drop2  drop1");
+  CHECK(header(17) == "name  drop1");
+  CHECK(header(1) == "name");
+  for (Column& column : document.tables[0].columns) column.drop *= Column::detail;
+  CHECK(render_md(document).starts_with("| name |\n"));
+}
+
+TEST_CASE("document: a row is marked, and lines stand above others, with and without colour") {
+  Document document = two_rows();
+  document.answer = {"answer"};
+  document.tables[0].winner = 0;
+  document.tables[0].rules = {{1, "late"}};
+  CHECK(render_table(document) ==
+        "answer\n"
+        "\n"
+        "head\n"
+        "\n"
+        "  name          time [s]\n"
+        "* a               0.0123\n"
+        "  --- late -------------\n"
+        "  b, \"c\" | <d>      1.50\n"
+        "\n"
+        "note_1\n");
+  CHECK(render_table(document, {.color = true}).find("\x1b[32m* a ") != std::string::npos);
+}
+
+TEST_CASE("document: numbers that are compared with one have its unit and decimals") {
+  Table table;
+  add_numbers(table, "s", {{"t", "t_s", {0.1237, 9.5, -1e-9, nan}}}, 0.1237);
+  CHECK(table.columns[0].title == "t [ms]");
+  std::vector<std::string> texts;
+  for (const auto& row : table.rows) texts.push_back(row[0].text);
+  CHECK(texts == std::vector<std::string>{"124", "9500", "0", "-"});
+  add_numbers(table, "s", {{"t", "t_s", {1.237, 2, 0, 30}}}, 1.237);
+  CHECK(table.rows[1][1].text == "2.00");
+  CHECK(table.rows[3][1].text == "30.00");
 }
 
 TEST_CASE("document: csv has keys and exact numbers, and quotes what needs it") {
-  CHECK(render_csv(two_rows(), true) ==
+  CHECK(render_csv(two_rows(), {.color = true}) ==
         "name,time_s\n"
         "a,0.0123\n"
         "\"b, \"\"c\"\" | <d>\",1.5\n");
@@ -84,11 +138,11 @@ TEST_CASE("document: csv has keys and exact numbers, and quotes what needs it") 
   Document breaks;
   breaks.tables.emplace_back();
   add_words(breaks.tables[0], "name", "name", {"a\rb", "a\nb", "a b"});
-  CHECK(render_csv(breaks, false) == "name\n\"a\rb\"\n\"a\nb\"\na b\n");
+  CHECK(render_csv(breaks) == "name\n\"a\rb\"\n\"a\nb\"\na b\n");
 }
 
 TEST_CASE("document: Markdown escapes what names could smuggle in") {
-  CHECK(render_md(two_rows(), false) ==
+  CHECK(render_md(two_rows()) ==
         "head\n\n"
         "| name | time \\[s] |\n"
         "| --- | ---: |\n"

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+
+#include "experiment/comparison.hpp"
 
 namespace parsim::report {
 namespace {
@@ -32,6 +35,40 @@ TEST_CASE("runs: a device's memory is in the columns that say so, by hand") {
   CHECK(cell("weights_bytes") == std::to_string(2 * parameters));
   CHECK(cell("gradients_bytes") == std::to_string(4 * parameters));
   CHECK(cell("optimizer_state_bytes") == std::to_string(12 * parameters));
+}
+
+/// The comparison of a few strategies for LeNet-5 on two V100s, of which `memory` is free.
+Document compared(const std::string& memory) {
+  experiment::Request request;
+  request.network = "lenet5";
+  request.cluster = "star:2,device=v100-sxm2,rate=10GB/s";
+  request.overrides = {"devices.gpu0.memory=" + memory, "devices.gpu1.memory=" + memory};
+  request.strategies = {"data", "model-even", "pipeline"};
+  const experiment::Experiment experiment(request);
+  return report_comparison(experiment, experiment::compare(experiment), "data", nullptr);
+}
+
+TEST_CASE("runs: the answer is the first row, in the units of the table") {
+  const Document document = compared("16GiB");
+  REQUIRE(document.answer.size() >= 2);
+  const Table& table = document.tables.front();
+  const std::string& winner = table.rows.front().front().text;
+  CHECK(table.winner == 0);
+  CHECK(table.rules.empty());
+  CHECK(document.answer[0].starts_with("Best: " + winner + ", tp 1 x pp "));
+  CHECK(document.answer[0].find(", " + table.rows.front()[1].text + " us (90 %: ") !=
+        std::string::npos);
+  CHECK(document.answer[1].find(" of 16.0 GiB, ") != std::string::npos);
+}
+
+TEST_CASE("runs: rows that do not fit stand below a line, and the answer says what would fit") {
+  const Document document = compared("100KiB");
+  REQUIRE(!document.answer.empty());
+  CHECK(document.answer[0].starts_with("No plan fits in memory. "));
+  const Table& table = document.tables.front();
+  CHECK(!table.winner);
+  REQUIRE(table.rules.size() == 1);
+  CHECK(table.rules[0] == std::pair(std::size_t{0}, std::string("does not fit in memory")));
 }
 
 }  // namespace

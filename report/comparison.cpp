@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/context.hpp"
+#include "report/result_table.hpp"
+#include "report/runs.hpp"
+#include "report/scaling.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+using R = const experiment::RunResult&;
+
+/// "hybrid 41 %": who may be the fastest besides the winner. Equal plans are one, with
+/// the name of the first.
+std::vector<std::string> rivals(const std::vector<experiment::RunResult>& sorted) {
+  constexpr double may_be = 0.05;  // 90 % intervals leave as much on either side
+  std::vector<std::string> names;
+  const experiment::RunResult* last = &sorted.front();
+  for (R result : sorted) {
+    if (result.probability_fastest.value_or(0) < may_be) continue;
+    const bool again = last->step_time == result.step_time && last->parts == result.parts;
+    last = &result;
+    if (again) continue;
+    names.push_back(fmt::format("{} {:.0f} %", result.strategy, 100 * *result.probability_fastest));
+  }
+  return names;
+}
+
+/// "[ms]" of "step [ms]".
+std::string unit_of(const Column& column) {
+  const std::size_t from = column.title.find('[') + 1;
+  return column.title.substr(from, column.title.size() - from - 1);
+}
+
+/// The fastest plan that fits and what it takes. `sorted`: rows in their order; `table`: theirs.
+std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& sorted,
+                                      const Table& table, const std::string& advice) {
+  if (!sorted.front().fits()) {
+    const bool any = std::any_of(sorted.begin(), sorted.end(), [](R r) { return r.error.empty(); });
+    if (!any) return {"No strategy has a plan."};
+    return {"No plan fits in memory." + (advice.empty() ? "" : " " + advice)};
+  }
+  R best = sorted.front();
+  const auto cell = [&](std::string_view key) {
+    const auto column = std::find_if(table.columns.begin(), table.columns.end(),
+                                     [&](const Column& one) { return one.key == key; });
+    return std::pair(table.rows.front()[static_cast<std::size_t>(column - table.columns.begin())],
+                     *column);
+  };
+  const auto [step, step_column] = cell("step_time_s");
+  const auto [interval, interval_column] = cell("interval");
+  const experiment::DeviceResult& fullest = *best.fullest();
+  // The strategy 'best' gives the best plan its name, which says nothing.
+  std::vector<std::string> lines = {fmt::format(
+      "Best: {}{}, {} {} (90 %: {})", best.strategy == "best" ? "" : best.strategy + ", ",
+      strategies::short_text(best.degrees), step.text, unit_of(step_column), interval.text)};
+  std::string second =
+      fmt::format("      {} samples/s, {} of {}", cell("throughput_samples_per_s").first.text,
+                  to_text(fullest.peak()), to_text(fullest.capacity));
+  const std::vector<std::string> others = rivals(sorted);
+  if (best.probability_fastest && sorted.size() > 1) {
+    second += fmt::format(", {:.0f} % likely to be the fastest", 100 * *best.probability_fastest);
+  }
+  lines.push_back(std::move(second));
+  if (!others.empty()) lines.push_back("      may be as fast: " + join(others));
+  return lines;
+}
+
+/// "equal plans: hybrid = tensor, layer-wise = tensor"; "" if all differ.
+std::string equal_plans(const std::vector<experiment::RunResult>& results) {
+  std::vector<std::string> pairs;
+  for (R result : results) {
+    if (result.same_plan_as.empty()) continue;
+    pairs.push_back(fmt::format("{} = {}", result.strategy, result.same_plan_as));
+  }
+  return pairs.empty() ? "" : "equal plans: " + join(pairs);
+}
+
+void mark_rows(Table& table, const std::vector<experiment::RunResult>& results) {
+  if (!results.empty() && results.front().fits()) table.winner = 0;
+  const auto rule = [&](const std::string& words, auto first) {
+    const auto at = std::find_if(results.begin(), results.end(), first);
+    if (at == results.end()) return;
+    table.rules.emplace_back(static_cast<std::size_t>(at - results.begin()), words);
+  };
+  rule("does not fit in memory", [](R r) { return r.error.empty() && !r.fits(); });
+  rule("no plan", [](R r) { return !r.error.empty(); });
+}
+
+}  // namespace
+
+std::string known_line(R result) {
+  if (!result.error.empty()) return fmt::format("{:<12} no plan", result.strategy);
+  return fmt::format("{:<12} {:>10}  {:<5}  {}", result.strategy, to_text(result.step_time),
+                     to_text(result.verdict()), strategies::short_text(result.degrees));
+}
+
+Document report_comparison(const experiment::Experiment& experiment,
+                           const std::vector<experiment::RunResult>& results,
+                           const std::string& best, const experiment::Scaling* scaling) {
+  Document document;
+  Table table = result_table(results, experiment.request.wide);
+  const std::string advice = advice_for(experiment, results);
+  document.answer = answer_lines(results, table, advice);
+  document.head = {question_line(experiment)};
+  mark_rows(table, results);
+  add_question(table, experiment);
+  document.tables = {std::move(table)};
+  if (auto jitter = jitter_table(experiment, results)) {
+    document.tables.push_back(std::move(*jitter));
+  }
+  if (scaling != nullptr) document.tables.push_back(scaling_table(*scaling));
+  const auto note = [&](std::string line) {
+    if (!line.empty()) document.notes.push_back(std::move(line));
+  };
+  note(equal_plans(results));
+  for (R result : results) {
+    if (!result.error.empty()) note(result.strategy + ": no plan: " + result.error);
+  }
+  for (const std::string& line : experiment.request.notes) note(line);
+  for (std::string& line : source_lines(experiment, results)) note(std::move(line));
+  note(engine_note(experiment.request.sim, results));
+  if (results.size() > 1) note("why a plan takes what it takes: parsim explain --strategy NAME");
+  document.warnings = warnings_of(experiment, results);
+  document.json = comparison_json(experiment, results, best, scaling, advice);
+  return document;
+}
+
+}  // namespace parsim::report

@@ -1,0 +1,141 @@
+#include "report/context.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/text.hpp"
+#include "experiment/communication.hpp"
+#include "experiment/what_would_fit.hpp"
+
+namespace parsim::report {
+
+namespace {
+
+/// "2 x p100-pcie, 2 x v100-pcie", in the order of the devices.
+std::string device_mix(const Cluster& cluster) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (std::size_t i = 0; i < cluster.devices.size(); ++i) {
+    const std::string& model = cluster.model(DeviceId{i}).name;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == model; });
+    if (known == counts.end()) {
+      counts.emplace_back(model, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> words;
+  for (const auto& [model, count] : counts) words.push_back(fmt::format("{} x {}", count, model));
+  return join(words);
+}
+
+/// "fp32", or "bf16 with gradients in fp32".
+std::string arithmetic_of(const experiment::Request& request) {
+  const std::string_view kernels = to_text(request.precision);
+  if (request.reduce_precision == storage_of(request.precision)) return std::string(kernels);
+  return fmt::format("{} with gradients in {}", kernels, to_text(request.reduce_precision));
+}
+
+/// "modelled, not measured on these GPUs", or the shares and where the others come from.
+std::string kernel_times(const experiment::RunResult& result) {
+  std::vector<std::string> shares;
+  bool measured = false;
+  for (const Origin origin : origins) {
+    const double share = result.cost_shares[static_cast<std::size_t>(origin)];
+    if (share <= 0) continue;
+    shares.push_back(
+        fmt::format("{} % {}", three_digits(100 * share),
+                    origin == Origin::published ? "measured by others" : to_text(origin)));
+    measured |= origin == Origin::measured || origin == Origin::scaled;
+  }
+  if (shares.size() == 1) shares.front().erase(0, shares.front().find("% ") + 2);
+  if (measured) return fmt::format("{} ({})", join(shares), result.cost_summary);
+  return join(shares) + ", not measured on these GPUs";
+}
+
+/// "calibrated by mine:2 (kernels x 1.21, links between machines x 0.8)".
+std::string calibration_line(const experiment::RunCalibration& calibration) {
+  std::vector<std::string> rows;
+  for (const experiment::FittedStep& step : calibration.by) {
+    rows.push_back(fmt::format(
+        "{} of {} (kernels x {}{})", step.name, step.set, three_digits(step.kernels),
+        step.links ? fmt::format(", links between machines x {}", three_digits(*step.links)) : ""));
+  }
+  return fmt::format("calibrated by {}{}", join(rows, "; "),
+                     calibration.every_gpu ? "" : "; other types of GPU are not calibrated");
+}
+
+}  // namespace
+
+std::string question_line(const experiment::Experiment& experiment) {
+  const experiment::Request& request = experiment.request;
+  const std::size_t gpus = devices_of(experiment.cluster, DeviceKind::gpu).size();
+  const bool chosen = !request.batch && !experiment.plan;
+  return fmt::format("{} on {} ({}), batch {}{}, {}, {}", experiment.network.name,
+                     experiment.cluster.name, device_mix(experiment.cluster), experiment.batch,
+                     chosen ? fmt::format(" (default: 32 x {})", gpus) : "", arithmetic_of(request),
+                     to_text(request.optimizer));
+}
+
+std::vector<std::string> source_lines(const experiment::Experiment& experiment,
+                                      const std::vector<experiment::RunResult>& results) {
+  std::vector<std::string> lines;
+  const auto made =
+      std::find_if(results.begin(), results.end(),
+                   [](const experiment::RunResult& result) { return result.error.empty(); });
+  if (made != results.end()) {
+    lines.push_back("kernel times: " + kernel_times(*made));
+    if (!made->cost_accuracy.empty()) {
+      lines.push_back("expected kernel error: " + made->cost_accuracy);
+    }
+  }
+  sim::SimOptions sim = experiment.request.sim;
+  const auto by = [&](sim::Engine engine) {
+    return std::any_of(results.begin(), results.end(), [&](const experiment::RunResult& result) {
+      return result.engine == engine;
+    });
+  };
+  // A note names the rows if not all.
+  if (by(sim::Engine::fast) && !by(sim::Engine::simgrid)) sim.engine = sim::Engine::fast;
+  if (experiment.calibration) lines.push_back(calibration_line(*experiment.calibration));
+  lines.push_back("network: " + experiment::communication_model(sim, experiment.cluster));
+  const std::string communication = experiment::communication_line(experiment, results);
+  if (!communication.empty()) lines.push_back(communication);
+  return lines;
+}
+
+std::string advice_for(const experiment::Experiment& experiment,
+                       const std::vector<experiment::RunResult>& results) {
+  const bool fits = std::any_of(results.begin(), results.end(),
+                                [](const experiment::RunResult& result) { return result.fits(); });
+  return fits ? "" : experiment::what_would_fit(experiment);
+}
+
+std::string engine_note(const sim::SimOptions& sim,
+                        const std::vector<experiment::RunResult>& results) {
+  std::vector<std::string> fast;
+  for (const experiment::RunResult& result : results) {
+    if (sim.engine == sim::Engine::automatic && result.engine == sim::Engine::fast) {
+      fast.push_back(result.strategy);
+    }
+  }
+  if (fast.empty()) return {};
+  return fmt::format(
+      "{}: simulated by the fast engine (equal to SimGrid within 1 ns per operation; "
+      "--engine simgrid for SimGrid itself)",
+      join(fast));
+}
+
+std::vector<std::string> warnings_of(const experiment::Experiment& experiment,
+                                     const std::vector<experiment::RunResult>& results) {
+  std::vector<std::string> warnings = experiment.warnings;
+  for (const experiment::RunResult& result : results) {
+    for (std::string& warning : experiment::communication_warnings(result)) {
+      warnings.push_back(std::move(warning));
+    }
+  }
+  return warnings;
+}
+
+}  // namespace parsim::report
