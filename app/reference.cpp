@@ -101,6 +101,7 @@ void add_exit_codes(std::string& out) {
   out += "## Exit codes\n\n";
   Rows rows(out, {"code", "meaning"});
   for (const auto& [number, meaning] : meanings) rows.row({fmt::format("{}", number), meaning});
+  rows.row({"130, 143", "SIGINT or SIGTERM; `compare` has printed the rows that were known"});
 }
 
 void add_strategies(std::string& out) {
