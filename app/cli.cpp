@@ -91,6 +91,11 @@ void declare(CLI::App& program, VerbParser& parser) {
       throw InputError(flag, "renamed", fmt::format("use {}", option.flag));
     }
   }
+  for (const std::string_view word : {"--seq", "--seq-len", "--seq-length", "--sequence-length"}) {
+    if (flag != word) continue;
+    throw InputError(verb.name, fmt::format("unknown option '{}'", flag),
+                     "accepted: the length of sequences as --dim seq_length=N");
+  }
   std::vector<std::string> known, elsewhere;
   for (const experiment::Option* option : options_of(verb)) known.emplace_back(option->flag);
   const auto named = std::find_if(experiment::options().begin(), experiment::options().end(),
@@ -178,7 +183,13 @@ std::string verbs_of(const experiment::Option& option) {
   return join(names);
 }
 
-CommandLine parse_command_line(const std::vector<std::string>& words) {
+CommandLine parse_command_line(const std::vector<std::string>& given) {
+  std::vector<std::string> words = given;
+  if (!words.empty() && words.front() == "help") {  // "help compare" is "compare --help"
+    words.erase(words.begin());
+    words.resize(std::min<std::size_t>(words.size(), 1));
+    words.emplace_back("--help");
+  }
   CLI::App program("How to train a neural network on a cluster, and how long a step takes.",
                    "parsim");
   program.formatter(std::make_shared<HelpFormatter>());

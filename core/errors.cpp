@@ -50,9 +50,18 @@ std::string did_you_mean(std::string_view found, std::span<const std::string> kn
   // (a10).
   constexpr std::size_t shortest_beginning = 3;
   if (found.size() >= shortest_beginning) {
+    constexpr std::size_t most_named = 5;
+    std::string names;
+    std::size_t count = 0;
+    const auto longer = [&](const std::string& word) { return word.starts_with(found); };
+    const auto all = std::min<std::size_t>(
+        most_named, static_cast<std::size_t>(std::count_if(known.begin(), known.end(), longer)));
     for (const std::string& word : known) {
-      if (word.starts_with(found)) return fmt::format("; did you mean '{}'?", word);
+      if (!longer(word) || count == all) continue;
+      names += fmt::format("{}'{}'", count == 0 ? "" : count + 1 == all ? " or " : ", ", word);
+      ++count;
     }
+    if (count > 0) return fmt::format("; did you mean {}?", names);
   }
   // Capitals are the smallest slip: 'gbit/s' is Gbit/s rather than kbit/s.
   const std::string small = lower_case(found);

@@ -71,7 +71,11 @@ const std::vector<ClusterEntry>& clusters() {
 
 Cluster load_cluster(const std::string& name_call_or_path, std::string_view where,
                      std::vector<std::string>* notes) {
-  const std::string& text = name_call_or_path;
+  // Standard input, as a file.
+  const bool from_standard_input =
+      name_call_or_path == "-" || name_call_or_path.starts_with(fmt::format("-{}", device_option));
+  const std::string text =
+      from_standard_input ? "/dev/stdin" + name_call_or_path.substr(1) : name_call_or_path;
   const std::string_view word = std::string_view(text).substr(0, text.find(':'));
   for (const EmbeddedFile& file : machines()) {
     if (machine_name(file) == text) return parse_cluster(file.text, std::string(file.path));
@@ -92,9 +96,10 @@ Cluster load_cluster(const std::string& name_call_or_path, std::string_view wher
   if (like_a_path && !like_a_call) return load_file(text, path, where, notes);
   std::vector<std::string> known;
   for (const ClusterEntry& entry : clusters()) known.push_back(entry.name);
-  throw InputError(where, fmt::format("unknown cluster '{}'", text),
-                   fmt::format("accepted: {}, or a file ({}, or with a /){}", join(known),
-                               fmt::join(endings, ", "), did_you_mean(word, known)));
+  throw InputError(
+      where, fmt::format("unknown cluster '{}'", text),
+      fmt::format("accepted: {}, or a file ({}, or with a /), or - for standard input{}",
+                  join(known), fmt::join(endings, ", "), did_you_mean(word, known)));
 }
 
 }  // namespace parsim::topologies

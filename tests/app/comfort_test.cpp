@@ -50,6 +50,24 @@ TEST_CASE("comfort: every verb's help ends with its own example, which parses") 
   }
 }
 
+TEST_CASE("comfort: help is a verb, too") {
+  CHECK(parse_command_line({"help"}).text == parse_command_line({"--help"}).text);
+  CHECK(parse_command_line({"help", "compare"}).text ==
+        parse_command_line({"compare", "--help"}).text);
+}
+
+TEST_CASE("comfort: a cluster may come from standard input") {
+  const std::string file = PARSIM_SOURCE_DIR "/tests/topologies/data/smi/dgx-a100.txt";
+  const auto shown = [&](const std::string& cluster) {
+    return testing::run_program(
+        "/bin/sh", {"-c", PARSIM_PROGRAM " show cluster " + cluster + " --json --quiet < " + file});
+  };
+  const json piped = json::parse(shown("-").out), named = json::parse(shown(file).out);
+  CHECK(piped["devices"].size() == 8);
+  CHECK(piped["bisection_bytes_per_s"] == named["bisection_bytes_per_s"]);
+  CHECK(piped["links"].size() == named["links"].size());
+}
+
 TEST_CASE("comfort: the script names every verb and every option") {
   const std::string script = bash_completion();
   for (const Verb& verb : verbs()) {

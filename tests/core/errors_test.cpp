@@ -22,7 +22,9 @@ TEST_CASE("errors: the nearest known word is suggested, the first of equally nea
   const std::vector<std::string> known{"resnet50", "resnet18", "vgg16"};
   CHECK(did_you_mean("resnet5", known) == "; did you mean 'resnet50'?");
   CHECK(did_you_mean("resnt18", known) == "; did you mean 'resnet18'?");
-  CHECK(did_you_mean("resnet", known) == "; did you mean 'resnet50'?");  // two letters from both
+  CHECK(did_you_mean("resnet", known) == "; did you mean 'resnet50' or 'resnet18'?");
+  const std::vector<std::string> cards{"h100-pcie", "a10", "h100-sxm5", "h100-nvl"};
+  CHECK(did_you_mean("h100", cards) == "; did you mean 'h100-pcie', 'h100-sxm5' or 'h100-nvl'?");
   CHECK(did_you_mean("vgg61", known) == "; did you mean 'vgg16'?");
 }
 

@@ -213,8 +213,9 @@ TEST_CASE("generators: a wrong call is refused with what is accepted") {
 TEST_CASE("clusters: an unknown name leads to the nearest known one") {
   std::vector<std::string> names;
   for (const ClusterEntry& entry : clusters()) names.push_back(entry.name);
-  const std::string accepted =
-      "accepted: " + join(names) + ", or a file (.toml, .json, .xml, .txt, or with a /)";
+  const std::string accepted = "accepted: " + join(names) +
+                               ", or a file (.toml, .json, .xml, .txt, or with a /), or - for "
+                               "standard input";
   CHECK(refusal("dgx-v10") ==
         "--cluster: unknown cluster 'dgx-v10'; " + accepted + "; did you mean 'dgx-v100'?");
   CHECK(refusal("stra:8,device=t4,rate=25GB/s") ==
