@@ -97,12 +97,12 @@ DeviceId find_device(const Cluster& cluster, std::string_view name, std::string_
 Network load_network_with(const std::string& name, const std::map<std::string, std::int64_t>& dims,
                           std::string_view where) {
   const std::vector<networks::NetworkEntry>& known = networks::all();
-  const bool built_in =
-      std::any_of(known.begin(), known.end(),
-                  [&](const networks::NetworkEntry& entry) { return entry.name == name; });
-  if (built_in && !dims.empty()) {
+  const bool fixed = std::any_of(
+      known.begin(), known.end(),
+      [&](const networks::NetworkEntry& entry) { return entry.name == name && !entry.sized; });
+  if (fixed && !dims.empty()) {
     throw InputError("--dim", fmt::format("unused: network '{}' has no symbolic dimensions", name),
-                     "accepted: with an ONNX file or a config.json");
+                     "accepted: with an ONNX file, a config.json or a built-in language model");
   }
   return networks::load_network(name, dims, where);
 }

@@ -89,7 +89,8 @@ constexpr Option table[] = {
      "Face config.json",
      "network", recorded(file_member<&Request::network>, network_source)},
     {"--dim", "NAME=N", question, "compare simulate plan explain show",
-     "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json",
+     "size of a symbolic dimension of the ONNX file, or seq_length=N of a config.json or a "
+     "built-in language model",
      "dims", member<&Request::dims>, {.repeats = true}},
     {"--expert-imbalance", "X", question, cases,
      "tokens of the busiest expert over those of the average expert (default: 1, a router in "

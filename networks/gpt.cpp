@@ -92,7 +92,8 @@ std::string gpt_summary() {
 Network gpt(const std::string& call, const std::string& where, const NetworkDefaults& defaults) {
   const CallOptions given(call, "gpt:", options, parts_of(call), where);
   check_given(given);
-  Gpt design;
+  Decoder design;
+  design.tied = true;
   Blocks& blocks = design.blocks;
   blocks.blocks = given.integer("layers", 1, most_blocks);
   blocks.hidden = given.integer("hidden", 1, most_hidden);

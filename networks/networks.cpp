@@ -11,9 +11,11 @@
 
 namespace parsim::networks {
 
-const std::vector<NetworkEntry>& all() {
+namespace {
+
+std::vector<NetworkEntry> built_in_networks() {
   using namespace zoo;
-  static const std::vector<NetworkEntry> table{
+  std::vector<NetworkEntry> table{
       {"lenet5", "LeNet-5 on 32x32 digits", lenet5},
       {"mlp", "three dense layers, 784-1024-1024-10", mlp},
       {"alexnet", "AlexNet, one tower, as in torchvision", alexnet},
@@ -114,6 +116,14 @@ const std::vector<NetworkEntry>& all() {
       {"hmp_mnist", "the MNIST network of Moreno-Alvarez et al. 2021", hmp_mnist},
       {"hmp_cifar10", "the CIFAR-10 network of Moreno-Alvarez et al. 2021", hmp_cifar10},
   };
+  for (NetworkEntry& model : language_models()) table.push_back(std::move(model));
+  return table;
+}
+
+}  // namespace
+
+const std::vector<NetworkEntry>& all() {
+  static const std::vector<NetworkEntry> table = built_in_networks();
   return table;
 }
 
@@ -128,7 +138,23 @@ namespace {
                               std::string_view what, std::string_view name) {
   throw InputError(
       "--dim", fmt::format("the {} '{}' has no dimension '{}'", what, name, dims.begin()->first),
-      "accepted: with ONNX files and config.json");
+      "accepted: with ONNX files, config.json and built-in language models");
+}
+
+/// A language model with samples as long as --dim seq_length says.
+Network build_sized(const NetworkEntry& model, const std::map<std::string, std::int64_t>& dims,
+                    const NetworkDefaults& defaults) {
+  std::int64_t seq_length = 0;
+  for (const auto& [name, value] : dims) {
+    if (name != "seq_length") {
+      throw InputError(
+          "--dim", fmt::format("the built-in network '{}' has no dimension '{}'", model.name, name),
+          fmt::format("accepted: seq_length (tokens per sample); --batch sets the samples{}",
+                      name == "sequence" ? "; did you mean 'seq_length'?" : ""));
+    }
+    seq_length = value;
+  }
+  return model.sized(seq_length, defaults);
 }
 
 /// By name or by first character: no ONNX file begins with a brace.
@@ -167,6 +193,7 @@ Network load_network(const std::string& name_or_path,
                      const std::map<std::string, std::int64_t>& dims, std::string_view where,
                      const NetworkDefaults& defaults) {
   if (const auto built_in = find_named(all(), name_or_path); built_in != all().end()) {
+    if (built_in->sized) return build_sized(*built_in, dims, defaults);
     if (!dims.empty()) refuse_dims(dims, "built-in network", built_in->name);
     return built_in->build();
   }

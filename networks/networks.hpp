@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,17 +13,19 @@
 
 namespace parsim::networks {
 
-struct NetworkEntry {
-  std::string name, summary;
-  Network (*build)();
-};
-
-[[nodiscard]] const std::vector<NetworkEntry>& all();
-
 /// What holds where neither the call nor the config.json says otherwise.
 struct NetworkDefaults {
   bool fused_attention = true;  ///< else eager: attention scores are written, read and kept
 };
+
+struct NetworkEntry {
+  std::string name, summary;
+  std::function<Network()> build;
+  /// Of a language model: with samples of so many tokens. Empty for all other networks.
+  std::function<Network(std::int64_t seq_length, const NetworkDefaults& defaults)> sized{};
+};
+
+[[nodiscard]] const std::vector<NetworkEntry>& all();
 
 /// Networks of any size: called by name with options, "gpt:layers=24,hidden=1024,heads=16".
 struct NetworkFormula {
@@ -38,7 +41,7 @@ struct NetworkFormula {
 /// config.json or its folder.
 ///
 /// dims   values for symbolic dimensions of an ONNX file ("batch" -> 32), or "seq_length" of a
-/// config
+///        config.json or a built-in language model
 ///
 /// Throws InputError: unknown name (with did-you-mean), unreadable file, or what the reader
 /// refuses.

@@ -13,6 +13,20 @@ LayerId moved(Network& network, const std::string& name, LayerId from, HeadMove 
                    {from});
 }
 
+/// An RMS norm of the channels of each head, of one scale for all heads.
+LayerId head_norm(Network& network, const std::string& name, LayerId from, std::int64_t heads) {
+  const std::vector<Axis> whole = network[from].out.axes;
+  const Axis token = whole[0], width{Dim::channel, whole[1].extent / heads};
+  // Heads are views of the channels: nothing moves.
+  const LayerId split = add_layer(network, name + ".heads",
+                                  Rearrange{std::string(to_text(HeadMove::split)),
+                                            axes({{Dim::head, heads}, token, width}), false},
+                                  {from});
+  const LayerId normed = transformer_norm(network, name, split, TransformerNorm::root_mean_square);
+  return add_layer(network, name + ".joined",
+                   Rearrange{std::string(to_text(HeadMove::join)), {whole}, false}, {normed});
+}
+
 }  // namespace
 
 LayerId transformer_norm(Network& network, const std::string& name, LayerId from,
@@ -39,6 +53,10 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
   LayerId key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
   const LayerId value_made =
       add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
+  if (design.head_norm) {
+    query = head_norm(network, name + ".query.norm", query, design.heads);
+    key = head_norm(network, name + ".key.norm", key, design.kv_heads);
+  }
   if (design.rotary) {
     query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
     key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});

@@ -17,12 +17,13 @@ struct SelfAttention {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 1;  ///< fewer than heads: grouped-query attention
   std::int64_t head_dim = 1;
-  bool bias = true;      ///< of queries, keys and values
-  bool out_bias = true;  ///< of the projection at the end
-  bool rotary = false;   ///< rotary position embedding of queries and keys
-  double dropout = 0;    ///< of the attention probabilities
-  bool fused = true;     ///< one kernel; else two matmuls and a softmax, and the scores are kept
-  bool causal = false;   ///< a fused kernel skips what is masked; eager attention computes it
+  bool bias = true;        ///< of queries, keys and values
+  bool out_bias = true;    ///< of the projection at the end
+  bool head_norm = false;  ///< RMS norm of every head of queries and keys, of one scale for all
+  bool rotary = false;     ///< rotary position embedding of queries and keys
+  double dropout = 0;      ///< of the attention probabilities
+  bool fused = true;       ///< one kernel; else two matmuls and a softmax, and the scores are kept
+  bool causal = false;     ///< a fused kernel skips what is masked; eager attention computes it
 };
 
 struct FeedForward {

@@ -36,6 +36,11 @@ void check_kv_heads(std::int64_t kv_heads, std::int64_t heads, const std::string
                    "accepted: a divisor of the number of heads");
 }
 
+void warn_of_balance(Network& network) {
+  network.warnings.push_back(
+      "experts are as busy as if the router were in balance; --expert-imbalance says otherwise");
+}
+
 LayerId token_ids(Network& network, const std::string& name, std::int64_t seq_length) {
   return add_input(network, name, {{{Dim::token, seq_length}}});
 }
@@ -88,7 +93,7 @@ void finish_language_model(Network& network, LayerId from, LayerId table, bool t
   add_layer(network, "loss", Loss{}, {logits});
 }
 
-void add_gpt(Network& network, const Gpt& design, const std::string& where) {
+void add_gpt(Network& network, const Decoder& design, const std::string& where) {
   const Blocks& blocks = design.blocks;
   const LayerId table = add_layer(network, "wte", Embedding{design.vocab_size, blocks.hidden},
                                   {token_ids(network, "input_ids", design.seq_length)});
@@ -97,9 +102,20 @@ void add_gpt(Network& network, const Gpt& design, const std::string& where) {
     x = sum(network, "embeddings", x,
             positions(network, "wpe", design.positions, design.seq_length, blocks.hidden));
   }
+  if (design.embedding_norm) x = transformer_norm(network, "embeddings.norm", x, blocks.norm);
   x = dropout(network, "embeddings.dropout", x, design.embedding_dropout);
   x = pre_norm_blocks(network, blocks, x, where);
   finish_language_model(network, transformer_norm(network, "ln_f", x, blocks.norm), table,
+                        design.tied);
+}
+
+void add_llama(Network& network, const Decoder& design, const std::string& where) {
+  const Blocks& blocks = design.blocks;
+  const LayerId table =
+      add_layer(network, "embed_tokens", Embedding{design.vocab_size, blocks.hidden},
+                {token_ids(network, "input_ids", design.seq_length)});
+  const LayerId x = pre_norm_blocks(network, blocks, table, where);
+  finish_language_model(network, transformer_norm(network, "norm", x, blocks.norm), table,
                         design.tied);
 }
 

@@ -36,6 +36,9 @@ void check_heads(std::int64_t heads, std::int64_t hidden, const std::string& whe
 /// Throws InputError at `where` unless `kv_heads` divides `heads`.
 void check_kv_heads(std::int64_t kv_heads, std::int64_t heads, const std::string& where);
 
+/// Warns that no expert is assumed to be busier than another.
+void warn_of_balance(Network& network);
+
 /// An input of token ids.
 LayerId token_ids(Network& network, const std::string& name, std::int64_t seq_length);
 
@@ -51,16 +54,20 @@ LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
 /// Logits of the next token and their loss. Tied: with the weights of the embedding layer `table`.
 void finish_language_model(Network& network, LayerId from, LayerId table, bool tied);
 
-/// GPT-2 and what is built like it: token and position embeddings, pre-norm blocks, a norm, logits.
-struct Gpt {
+/// A language model that predicts the next token.
+struct Decoder {
   Blocks blocks{};
   std::int64_t vocab_size = 0;
   std::int64_t seq_length = 0;
   std::int64_t positions = 0;  ///< learned ones, at least seq_length; 0: none
+  bool embedding_norm = false;
   double embedding_dropout = 0;
-  bool tied = true;
+  bool tied = false;  ///< logits with the weights of the token embedding
 };
-/// Adds it to a network without layers.
-void add_gpt(Network& network, const Gpt& design, const std::string& where);
+/// GPT-2 and what is built like it: token and position embeddings, pre-norm blocks, a norm, logits.
+/// Added to a network without layers.
+void add_gpt(Network& network, const Decoder& design, const std::string& where);
+/// LLaMA and what is built like it: the same without learned positions, by LLaMA's names.
+void add_llama(Network& network, const Decoder& design, const std::string& where);
 
 }  // namespace parsim::networks::zoo

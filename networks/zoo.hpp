@@ -4,12 +4,14 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/network.hpp"
 
 namespace parsim::networks {
 struct NetworkDefaults;
-}
+struct NetworkEntry;
+}  // namespace parsim::networks
 
 namespace parsim::networks::zoo {
 
@@ -58,6 +60,9 @@ LayerId basic_block(Network& network, const std::string& name, LayerId from, std
 /// The two CNNs of the heterogeneous-model-parallelism paper: hmp.cpp.
 [[nodiscard]] Network hmp_mnist();
 [[nodiscard]] Network hmp_cifar10();
+
+/// Published language models, of samples as long as in their pretraining: language_models.cpp.
+[[nodiscard]] std::vector<NetworkEntry> language_models();
 
 /// A transformer from a call, "gpt:layers=24,hidden=1024,heads=16", and a line on its options:
 /// gpt.cpp. Throws InputError at `where` for a wrong call.

@@ -156,7 +156,7 @@ TEST_CASE("gpt: dimensions are options of the call, not of --dim") {
           return load_network("gpt:layers=1,hidden=8,heads=2", {{"seq_length", 16}}, "--network");
         }) ==
         "--dim: the formula 'gpt:layers=1,hidden=8,heads=2' has no dimension 'seq_length'; "
-        "accepted: with ONNX files and config.json");
+        "accepted: with ONNX files, config.json and built-in language models");
 }
 
 TEST_CASE("gpt: the table of formulas calls by name and lists every option") {

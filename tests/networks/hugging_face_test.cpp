@@ -49,6 +49,8 @@ TEST_CASE("hugging face: parameters equal the published counts") {
       {"gemma-2b", 2'506'172'416},
       {"mixtral-8x7b", 46'702'792'704},
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
+      {"qwen3-0.6b", 596'049'920},
+      {"qwen3-30b-a3b", 30'532'122'624},
       {"vit-base-patch16-224", 86'567'656},
       {"vit-large-patch16-224", 304'326'632}};
   for (const auto& [name, count] : counts) {
@@ -69,6 +71,9 @@ TEST_CASE("hugging face: experts that a token does not go to are not active") {
   // Qwen1.5-MoE-A2.7B: 2.7 B of 14.3 B, 24 blocks, 56 of 60 experts of 3 x 2048 x 1408 not used.
   CHECK(active_parameter_count(published("qwen1.5-moe-a2.7b")) ==
         14'315'784'192 - 24LL * 56 * 3 * 2048 * 1408);
+  // Qwen3-30B-A3B: 3.3 B of 30.5 B, 48 blocks, 120 of 128 experts of 3 x 2048 x 768 not used.
+  CHECK(active_parameter_count(published("qwen3-30b-a3b")) ==
+        30'532'122'624 - 48LL * 120 * 3 * 2048 * 768);
   CHECK(active_parameter_count(published("llama-3-8b")) == 8'030'261'248);
 }
 
@@ -91,6 +96,29 @@ TEST_CASE("hugging face: experts work as much as their tokens need, by hand") {
   CHECK(experts == 2.0 * 4096 * 2 * 3 * 4096 * 14336);
   CHECK(router == 2.0 * 4096 * 4096 * 8);
   CHECK(std::count(kinds.begin(), kinds.end(), "expert_dense") == 3);
+}
+
+TEST_CASE("hugging face: built-in language models are what their configs say") {
+  for (const std::string name : {"llama-3-8b", "mixtral-8x7b"}) {
+    CAPTURE(name);
+    CHECK(load_network(name, {}, "--network") == published(name));
+    CHECK(load_network(name, {{"seq_length", 512}}, "--network", {.fused_attention = false}) ==
+          load_network(folder + name + ".json", {{"seq_length", 512}}, "--network",
+                       {.fused_attention = false}));
+  }
+}
+
+TEST_CASE("hugging face: Qwen3 norms the queries and keys of every head, by hand") {
+  // 16 heads of queries and 8 of keys, each of 128 channels, with one scale for all.
+  const Network network = published("qwen3-0.6b", {{"seq_length", 64}});
+  std::vector<std::string> shapes;
+  for (const Layer& layer : network.layers) {
+    const bool of_heads = layer.name.starts_with("block2.attention.query.norm") ||
+                          layer.name.starts_with("block2.attention.key.norm");
+    if (of_heads) shapes.push_back(to_text(layer.out));
+  }
+  CHECK(shapes == std::vector<std::string>{"16x64x128", "16x64x128", "128", "16x64x128", "64x2048",
+                                           "8x64x128", "8x64x128", "128", "8x64x128", "64x1024"});
 }
 
 TEST_CASE("hugging face: arithmetic of GPT-2 and of grouped queries by closed form") {
@@ -173,18 +201,19 @@ struct Slip {
 TEST_CASE("hugging face: every mistake gets its place, what was found and what is accepted") {
   const testing::TemporaryFolder temporary;
   const std::string path = temporary.folder() + "/slip.json";
+  const std::string model_types =
+      "bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3, gemma, mixtral, "
+      "qwen2_moe, qwen3_moe, vit";
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
-       ":12:model_type: unknown model type 'gtp2'; accepted: bert, roberta, distilbert, gpt2, "
-       "gpt_neox, llama, mistral, qwen2, gemma, mixtral, qwen2_moe, vit; did you mean 'gpt2'?"},
+       ":12:model_type: unknown model type 'gtp2'; accepted: " + model_types +
+           "; did you mean 'gpt2'?"},
       {"gpt2", "\"gpt2\"", "\"mamba\"",
-       ":12:model_type: unknown model type 'mamba'; accepted: bert, roberta, distilbert, gpt2, "
-       "gpt_neox, llama, mistral, qwen2, gemma, mixtral, qwen2_moe, vit"},
+       ":12:model_type: unknown model type 'mamba'; accepted: " + model_types},
       {"gpt2", "\"gpt2\"", "\"deepseek_v3\"",
        ":12:model_type: 'deepseek_v3' has multi-head latent attention, which is not modelled; "
-       "accepted: bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, gemma, "
-       "mixtral, "
-       "qwen2_moe, vit"},
+       "accepted: " +
+           model_types},
       {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9",
        ":15:num_experts_per_tok: 9 experts a token of 8; accepted: at most all experts"},
       {"gpt2", "\"model_type\"", "\"modeltype\"",

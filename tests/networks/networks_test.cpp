@@ -32,7 +32,7 @@ TEST_CASE("networks: a misspelt name is refused with the nearest one") {
 TEST_CASE("networks: dimensions for a network that has none are refused") {
   CHECK_THROWS_WITH_AS(static_cast<void>(load_network("resnet50", {{"batch", 32}}, "--network")),
                        "--dim: the built-in network 'resnet50' has no dimension 'batch'; accepted: "
-                       "with ONNX files and config.json",
+                       "with ONNX files, config.json and built-in language models",
                        InputError);
 }
 

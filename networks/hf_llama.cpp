@@ -1,0 +1,119 @@
+// Decoders that are built like LLaMA: RMS norms before attention and feed-forward, rotary
+// positions, a gated feed-forward or experts.
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+#include "networks/hf_design.hpp"
+
+namespace parsim::networks::hugging_face {
+
+using namespace zoo;
+
+namespace {
+
+/// Throws InputError unless a token goes to at most all experts.
+void check_top_k(const Config& config, std::string_view key, const Experts& experts) {
+  if (experts.top_k <= experts.count) return;
+  throw InputError(config.where(key),
+                   fmt::format("{} experts a token of {}", experts.top_k, experts.count),
+                   "accepted: at most all experts");
+}
+
+/// Experts that no token is turned away from: as many slots as a router in balance fills.
+void read_experts(Design& design, std::string_view count) {
+  const Config& config = design.config;
+  Experts& experts = design.experts;
+  experts.count = config.count(count, most_experts);
+  experts.top_k = config.count("num_experts_per_tok", most_experts);
+  check_top_k(config, "num_experts_per_tok", experts);
+  warn_of_balance(design.network);
+}
+
+/// In what a type differs from LLaMA.
+struct Style {
+  bool qkv_bias = false;      ///< if the config does not say
+  bool tied = false;          ///< if the config does not say
+  bool head_norm = false;     ///< of queries and keys
+  std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
+  std::string_view activation = "silu";
+};
+
+/// LLaMA and what is built like it.
+void llama_like(Design& design, const Style& style = {}) {
+  const Config& config = design.config;
+  Network& network = design.network;
+  read_size(design, "hidden_size", "num_hidden_layers", "num_attention_heads");
+  SelfAttention& attention = design.attention;
+  attention.kv_heads = config.count_or("num_key_value_heads", attention.heads, most_heads);
+  check_kv_heads(attention.kv_heads, attention.heads, config.where("num_key_value_heads"));
+  attention.head_dim = config.count_or(
+      "head_dim", style.head_dim > 0 ? style.head_dim : attention.head_dim, most_hidden);
+  attention.head_norm = style.head_norm;
+  attention.bias = style.qkv_bias || config.flag_or("attention_bias", false);
+  attention.out_bias = config.flag_or("attention_bias", false);
+  attention.rotary = attention.causal = true;
+  attention.dropout = config.rate_or("attention_dropout", 0);
+  design.norm = TransformerNorm::root_mean_square;
+  const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
+                         activation_of(config, key, style.activation), true,
+                         config.flag_or("mlp_bias", false)};
+  const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
+  const bool slides = config.has("sliding_window") && config.flag_or("use_sliding_window", true);
+  const std::int64_t window = slides ? config.count("sliding_window", most_seq_length) : seq_length;
+  if (window < seq_length) {
+    network.warnings.push_back(
+        fmt::format("attention covers all {} tokens: the sliding window of {} is not modelled",
+                    seq_length, window));
+  }
+  Decoder whole;
+  whole.blocks = design;
+  whole.vocab_size = config.count("vocab_size", most_vocab_size);
+  whole.seq_length = seq_length;
+  whole.tied = config.flag_or("tie_word_embeddings", style.tied);
+  add_llama(network, whole, config.file());
+}
+
+}  // namespace
+
+void llama(Design& design) { llama_like(design); }
+void mistral(Design& design) { llama_like(design); }
+void qwen2(Design& design) { llama_like(design, {.qkv_bias = true}); }
+void qwen3(Design& design) { llama_like(design, {.head_norm = true, .head_dim = 128}); }
+
+void mixtral(Design& design) {
+  read_experts(design, "num_local_experts");
+  design.experts.ffn_hidden = design.config.count("intermediate_size", most_ffn_hidden);
+  design.experts.normalized = true;
+  llama_like(design);
+}
+
+namespace {
+
+/// What both mixtures of Qwen have.
+void read_qwen_experts(Design& design) {
+  const Config& config = design.config;
+  read_experts(design, "num_experts");
+  design.experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
+  design.experts.normalized = config.flag_or("norm_topk_prob", false);
+  design.experts_every = config.count_or("decoder_sparse_step", 1, most_blocks);
+}
+
+}  // namespace
+
+void qwen2_moe(Design& design) {
+  read_qwen_experts(design);
+  design.experts.shared_ffn_hidden =
+      design.config.count("shared_expert_intermediate_size", most_ffn_hidden);
+  design.experts.shared_gate = true;
+  llama_like(design, {.qkv_bias = true});
+}
+
+void qwen3_moe(Design& design) {
+  read_qwen_experts(design);
+  llama_like(design, {.head_norm = true, .head_dim = 128});
+}
+
+void gemma(Design& design) { llama_like(design, {.tied = true, .activation = "gelu"}); }
+
+}  // namespace parsim::networks::hugging_face

@@ -1,0 +1,135 @@
+// Published language models by name. Their dimensions are those of the papers named below, checked
+// against the published parameter counts (tests/networks/zoo_test.cpp). No dropout: none of the
+// papers mentions any in pretraining.
+#include <fmt/format.h>
+
+#include "core/errors.hpp"
+#include "networks/networks.hpp"
+#include "networks/transformer_blocks.hpp"
+#include "networks/zoo.hpp"
+
+namespace parsim::networks::zoo {
+
+namespace {
+
+struct LanguageModel {
+  std::string name, summary;
+  Decoder decoder;
+  void (*add)(Network& network, const Decoder& design, const std::string& where);
+};
+
+/// A table of learned positions has no more rows.
+void check_positions(const LanguageModel& model, std::int64_t seq_length) {
+  const std::int64_t most = model.decoder.positions;
+  if (seq_length >= 1 && seq_length <= (most > 0 ? most : most_seq_length)) return;
+  throw InputError("--dim seq_length", fmt::format("{} tokens", seq_length),
+                   most > 0
+                       ? fmt::format("accepted: at most {}, the positions of the model", most)
+                       : fmt::format("accepted: a whole number from 1 to {}", most_seq_length));
+}
+
+/// seq_length   0: as in pretraining
+Network built(LanguageModel model, std::int64_t seq_length, const NetworkDefaults& defaults) {
+  if (seq_length != 0) {
+    check_positions(model, seq_length);
+    model.decoder.seq_length = seq_length;
+  }
+  model.decoder.blocks.attention.fused = defaults.fused_attention;
+  Network network{model.name, {}, {}, {}};
+  if (model.decoder.blocks.experts.count > 0) warn_of_balance(network);
+  model.add(network, model.decoder, "--network");
+  return network;
+}
+
+/// Brown et al. 2020 ("Language Models are Few-Shot Learners"), table 2.1; vocabulary and tied
+/// embeddings as in GPT-2.
+LanguageModel gpt_3() {
+  Decoder whole;
+  whole.blocks.hidden = 12288;
+  whole.blocks.blocks = 96;
+  whole.blocks.attention = {.heads = 96, .kv_heads = 96, .head_dim = 128, .causal = true};
+  whole.blocks.feed_forward = {.ffn_hidden = 4 * 12288};
+  whole.vocab_size = 50257;
+  whole.seq_length = whole.positions = 2048;
+  whole.tied = true;
+  return {"gpt-3-175b",
+          "GPT-3 175B; dense attention in every block, where every other one of the paper's is "
+          "banded",
+          whole, add_gpt};
+}
+
+/// Le Scao et al. 2022 ("BLOOM: A 176B-Parameter Open-Access Multilingual Language Model"), table 3
+/// and section 3.2: ALiBi, which has no parameters, and a norm after the embedding.
+LanguageModel bloom() {
+  Decoder whole;
+  whole.blocks.hidden = 14336;
+  whole.blocks.blocks = 70;
+  whole.blocks.attention = {.heads = 112, .kv_heads = 112, .head_dim = 128, .causal = true};
+  whole.blocks.feed_forward = {.ffn_hidden = 4 * 14336};
+  whole.vocab_size = 250880;
+  whole.seq_length = 2048;
+  whole.embedding_norm = true;
+  whole.tied = true;
+  return {"bloom", "BLOOM, 176 billion parameters", whole, add_gpt};
+}
+
+struct LlamaSize {
+  std::string name, summary;
+  std::int64_t blocks, hidden, heads, ffn_hidden;
+};
+
+/// A decoder as LLaMA, without biases.
+Decoder llama_decoder(const LlamaSize& size, std::int64_t vocab_size, std::int64_t seq_length) {
+  Decoder whole;
+  whole.blocks.hidden = size.hidden;
+  whole.blocks.blocks = size.blocks;
+  whole.blocks.norm = TransformerNorm::root_mean_square;
+  whole.blocks.attention = {.heads = size.heads,
+                            .kv_heads = 8,
+                            .head_dim = size.hidden / size.heads,
+                            .bias = false,
+                            .out_bias = false,
+                            .rotary = true,
+                            .causal = true};
+  whole.blocks.feed_forward = {
+      .ffn_hidden = size.ffn_hidden, .activation = "silu", .gated = true, .bias = false};
+  whole.vocab_size = vocab_size;
+  whole.seq_length = seq_length;
+  return whole;
+}
+
+/// Grattafiori et al. 2024 ("The Llama 3 Herd of Models"), table 3 and section 3.2; 8192 tokens as
+/// in section 3.4.1. The vocabulary of 128,000 tokens has 256 special ones besides.
+LanguageModel llama_3(const LlamaSize& size) {
+  return {size.name, size.summary, llama_decoder(size, 128256, 8192), add_llama};
+}
+
+/// Jiang et al. 2024 ("Mixtral of Experts"), table 1.
+LanguageModel mixtral_8x7b() {
+  const LlamaSize size{"mixtral-8x7b", "Mixtral 8x7B, dropless", 32, 4096, 32, 14336};
+  Decoder whole = llama_decoder(size, 32000, 32768);
+  whole.blocks.experts = {.count = 8, .top_k = 2, .ffn_hidden = 14336, .normalized = true};
+  return {size.name, size.summary, whole, add_llama};
+}
+
+}  // namespace
+
+std::vector<NetworkEntry> language_models() {
+  std::vector<NetworkEntry> entries;
+  for (const LanguageModel& model :
+       {gpt_3(), bloom(), llama_3({"llama-3-8b", "Llama 3 8B", 32, 4096, 32, 14336}),
+        llama_3({"llama-3-70b", "Llama 3 70B", 80, 8192, 64, 28672}),
+        llama_3({"llama-3-405b", "Llama 3 405B", 126, 16384, 128, 53248}), mixtral_8x7b()}) {
+    entries.push_back({model.name,
+                       fmt::format("{}; samples of {} tokens unless --dim seq_length=N says "
+                                   "otherwise",
+                                   model.summary, model.decoder.seq_length),
+                       [model] { return built(model, 0, {}); },
+                       [model](std::int64_t seq_length, const NetworkDefaults& defaults) {
+                         return built(model, seq_length, defaults);
+                       }});
+  }
+  return entries;
+}
+
+}  // namespace parsim::networks::zoo
