@@ -113,6 +113,8 @@ void fields(auto& visit, Of<ExpertCombine> auto& combine) {
   visit("normalized", combine.normalized);
 }
 
+void fields(auto& visit, Of<HeadConcat> auto& concat) { visit("heads", concat.heads, positive); }
+
 void fields(auto& visit, Of<Softmax> auto& softmax) { visit("axis", softmax.axis, axis_number); }
 
 void fields(auto& visit, Of<LayerKind> auto& kind) {

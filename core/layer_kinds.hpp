@@ -153,21 +153,6 @@ struct MatMul {
   friend bool operator==(const MatMul&, const MatMul&) = default;
 };
 
-/// Fused attention, which computes its scores tile by tile and stores none (Dao et al. 2022,
-/// "FlashAttention"):
-///
-///     in       queries  tokens × (heads · width)
-///              keys, values  tokens' × (key_heads · width); heads / key_heads queries share them
-///     out      softmax(queries · keysᵀ / √width) · values, by head: tokens × (heads · width)
-///
-/// causal: a token attends to itself and those before it. Cut along sample, token (of queries), and
-/// channel: a part needs the heads that its channels belong to.
-struct Attention {
-  std::int64_t heads = 1, key_heads = 1;
-  bool causal = false;
-  friend bool operator==(const Attention&, const Attention&) = default;
-};
-
 /// Table look-up: token → token × channel. weights rows × width. A cut of the contraction gives
 /// parts of the rows: what is not among a part's rows counts zero in its sum.
 struct Embedding {

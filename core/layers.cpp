@@ -12,12 +12,12 @@ namespace parsim {
 
 namespace {
 
-constexpr std::array<std::string_view, 22> kind_names{
-    "input",        "conv",          "dense",   "pool",   "norm",
-    "activation",   "dropout",       "combine", "concat", "slice",
-    "flatten",      "rearrange",     "reduce",  "matmul", "attention",
-    "embedding",    "learned",       "softmax", "loss",   "expert_dispatch",
-    "expert_dense", "expert_combine"};
+constexpr std::array<std::string_view, 23> kind_names{
+    "input",        "conv",           "dense",      "pool",   "norm",
+    "activation",   "dropout",        "combine",    "concat", "slice",
+    "flatten",      "rearrange",      "reduce",     "matmul", "attention",
+    "embedding",    "learned",        "softmax",    "loss",   "expert_dispatch",
+    "expert_dense", "expert_combine", "head_concat"};
 static_assert(kind_names.size() == std::variant_size_v<LayerKind::Variant>);
 
 }  // namespace

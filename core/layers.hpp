@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/attention_kinds.hpp"
 #include "core/expert_kinds.hpp"
 #include "core/layer_kinds.hpp"
 #include "core/region.hpp"
@@ -22,9 +23,10 @@ namespace parsim {
 /// One of the kinds. A struct around the variant, never an alias of it: with an alias a missing
 /// overload would convert back and recurse for ever.
 struct LayerKind {
-  using Variant = std::variant<Input, Conv, Dense, Pool, Norm, Activation, Dropout, Combine, Concat,
-                               Slicing, Flatten, Rearrange, Reduce, MatMul, Attention, Embedding,
-                               Learned, Softmax, Loss, ExpertDispatch, ExpertDense, ExpertCombine>;
+  using Variant =
+      std::variant<Input, Conv, Dense, Pool, Norm, Activation, Dropout, Combine, Concat, Slicing,
+                   Flatten, Rearrange, Reduce, MatMul, Attention, Embedding, Learned, Softmax, Loss,
+                   ExpertDispatch, ExpertDense, ExpertCombine, HeadConcat>;
   Variant value;
 
   LayerKind() = default;

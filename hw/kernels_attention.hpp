@@ -15,9 +15,9 @@ template <class T>
 struct AttentionRequest {
   AttentionPart<T> part;
   bool backward = false;
-  Region query, keys, out;       ///< of the part, in the whole tensors
-  View<T> dquery, dkey, dvalue;  ///< of no memory: not wanted
-  bool overwrites[3] = {};       ///< the gradients may replace what is there
+  Region query, keys, values, out;  ///< of the part, in the whole tensors
+  View<T> dquery, dkey, dvalue;     ///< of no memory: not wanted
+  bool overwrites[3] = {};          ///< the gradients may replace what is there
 };
 
 template <class Engine>
@@ -34,6 +34,7 @@ class AttentionKernels {
     r.backward = !p_.forward();
     r.query = p_.slices.inputs[0].region;
     r.keys = p_.slices.inputs[1].region;
+    r.values = p_.slices.inputs[2].region;
     r.out = region_;
     AttentionPart<T>& part = r.part;
     part.query = p_.inputs[0];
@@ -42,6 +43,7 @@ class AttentionKernels {
     part.y = r.backward ? p_.out_gradient : p_.out;
     part.out = box_of(region_);
     part.width = narrow(p_.shapes[0].axes[1].extent / attention.heads);
+    part.value_width = narrow(p_.shapes[2].axes[1].extent / attention.key_heads);
     part.group = narrow(attention.heads / attention.key_heads);
     part.keys = narrow(r.keys[1].end);
     part.first_head = narrow(r.query[2].begin) / part.width;
@@ -73,7 +75,8 @@ class AttentionKernels {
     for (const bool of_values : {false, true}) {
       const View<T>& dx = of_values ? r.dvalue : r.dkey;
       if (dx.data == nullptr) continue;
-      each(r.keys.volume(), AttentionKeys<T>{loops_over(r.keys, dx), part, dx, of_values});
+      const Region& region = of_values ? r.values : r.keys;
+      each(region.volume(), AttentionKeys<T>{loops_over(region, dx), part, dx, of_values});
     }
   }
 

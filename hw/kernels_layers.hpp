@@ -78,6 +78,24 @@ class LayerKernels {
     }
   }
 
+  /// Head by head: its own channels, then the shared ones.
+  void operator()(const HeadConcat& concat) {
+    const std::int64_t own = p_.shapes[0].axes[1].extent / concat.heads;
+    const std::int64_t both = own + p_.shapes[1].axes[1].extent;
+    for (std::int64_t head = 0; head < concat.heads; ++head) {
+      for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+        const Interval channels = i == 0 ? Interval{head * both, head * both + own}
+                                         : Interval{head * both + own, (head + 1) * both};
+        Region piece = region_;
+        piece[2] = intersect(piece[2], channels);
+        IndexMap map;
+        map.axis = 2;
+        map.offset = narrow((i == 0 ? head * own : 0) - channels.begin);
+        remap(i, piece, map);
+      }
+    }
+  }
+
   void operator()(const Learned&) {
     if (p_.forward()) {
       IndexMap map;

@@ -28,8 +28,9 @@ bool reads_operands(const LayerKind& kind) {
   if (const auto* combine = kind.as<Combine>()) return !among({"add", "sub"}, combine->function);
   if (const auto* reduce = kind.as<Reduce>()) return !among({"mean", "sum"}, reduce->function);
   return kind.as<Dropout>() == nullptr && kind.as<Concat>() == nullptr &&
-         kind.as<Slicing>() == nullptr && kind.as<Flatten>() == nullptr &&
-         kind.as<Rearrange>() == nullptr && kind.as<Softmax>() == nullptr &&
+         kind.as<HeadConcat>() == nullptr && kind.as<Slicing>() == nullptr &&
+         kind.as<Flatten>() == nullptr && kind.as<Rearrange>() == nullptr &&
+         kind.as<Softmax>() == nullptr &&
          kind.as<ExpertDispatch>() == nullptr;  // only the slots that tokens took, which are few
 }
 

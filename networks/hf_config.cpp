@@ -23,27 +23,15 @@ namespace {
 // alone: token ids, rates, initial values, text generation, reporting, rotary embedding.
 constexpr std::string_view shapeless_ends[] = {"_token_id", "_token_ids", "_token_index", "_eps",
                                                "_epsilon",  "_dropout",   "_pdrop"};
-constexpr std::string_view shapeless_beginnings[] = {"router_",
-                                                     "_",
-                                                     "initializer_",
-                                                     "rope_",
-                                                     "rotary_",
-                                                     "summary_",
-                                                     "output_",
-                                                     "pooler_",
-                                                     "use_return_",
-                                                     "generation_",
-                                                     "task_",
-                                                     "torch",
-                                                     "transformers",
-                                                     "no_repeat_",
-                                                     "num_beam",
-                                                     "num_return_",
-                                                     "encoder_no_repeat_",
-                                                     "finetuning_",
-                                                     "problem_",
-                                                     "label2id",
-                                                     "id2label"};
+constexpr std::string_view shapeless_beginnings[] = {
+    "router_",      "routed_",      "_",
+    "initializer_", "rope_",        "rotary_",
+    "summary_",     "output_",      "pooler_",
+    "use_return_",  "generation_",  "task_",
+    "torch",        "transformers", "no_repeat_",
+    "num_beam",     "num_return_",  "encoder_no_repeat_",
+    "finetuning_",  "problem_",     "label2id",
+    "id2label"};
 constexpr std::string_view shapeless[] = {"architectures",
                                           "auto_map",
                                           "bad_words_ids",
@@ -53,6 +41,7 @@ constexpr std::string_view shapeless[] = {"architectures",
                                           "dtype",
                                           "early_stopping",
                                           "encoder_stride",
+                                          "ep_size",
                                           "forced_decoder_ids",
                                           "gradient_checkpointing",
                                           "is_decoder",
@@ -62,6 +51,7 @@ constexpr std::string_view shapeless[] = {"architectures",
                                           "max_window_layers",
                                           "min_length",
                                           "n_ctx",
+                                          "n_group",
                                           "num_labels",
                                           "prefix",
                                           "pretraining_tp",
@@ -71,11 +61,13 @@ constexpr std::string_view shapeless[] = {"architectures",
                                           "return_dict_in_generate",
                                           "scale_attn_by_inverse_layer_idx",
                                           "scale_attn_weights",
+                                          "seq_aux",
                                           "suppress_tokens",
                                           "tie_weights_",
                                           "tie_word_embeddings",
                                           "tokenizer_class",
                                           "top_k",
+                                          "topk_group",
                                           "use_bfloat16",
                                           "use_cache"};
 
@@ -154,14 +146,23 @@ void Config::refuse(std::string_view key, std::string_view accepted) const {
   throw InputError(where(key), fmt::format("{:.60}", value), fmt::format("accepted: {}", accepted));
 }
 
-std::int64_t Config::count(std::string_view key, std::int64_t most) const {
+std::int64_t Config::whole(std::string_view key, std::int64_t least, std::int64_t most) const {
   const auto found = values_->find(key);
   const bool fits = found != values_->json.end() && found->is_number_integer() &&
                     !(found->is_number_unsigned() &&
                       found->get<std::uint64_t>() > static_cast<std::uint64_t>(most)) &&
-                    found->get<std::int64_t>() >= 1 && found->get<std::int64_t>() <= most;
-  if (!fits) refuse(key, fmt::format("a whole number from 1 to {}", most));
+                    found->get<std::int64_t>() >= least && found->get<std::int64_t>() <= most;
+  if (!fits) refuse(key, fmt::format("a whole number from {} to {}", least, most));
   return found->get<std::int64_t>();
+}
+
+std::int64_t Config::count(std::string_view key, std::int64_t most) const {
+  return whole(key, 1, most);
+}
+
+std::int64_t Config::number_or(std::string_view key, std::int64_t fallback,
+                               std::int64_t most) const {
+  return has(key) ? whole(key, 0, most) : fallback;
 }
 
 std::int64_t Config::count_or(std::string_view key, std::int64_t fallback,

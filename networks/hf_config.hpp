@@ -29,6 +29,9 @@ class Config {
   [[nodiscard]] std::int64_t count(std::string_view key, std::int64_t most) const;
   [[nodiscard]] std::int64_t count_or(std::string_view key, std::int64_t fallback,
                                       std::int64_t most) const;
+  /// The same in [0, most].
+  [[nodiscard]] std::int64_t number_or(std::string_view key, std::int64_t fallback,
+                                       std::int64_t most) const;
   /// A number in [0, 1).
   [[nodiscard]] double rate_or(std::string_view key, double fallback) const;
   [[nodiscard]] bool flag_or(std::string_view key, bool fallback) const;
@@ -42,6 +45,8 @@ class Config {
 
  private:
   struct Values;
+  [[nodiscard]] std::int64_t whole(std::string_view key, std::int64_t least,
+                                   std::int64_t most) const;
   [[noreturn]] void refuse(std::string_view key, std::string_view accepted) const;
 
   std::string text_, file_;

@@ -42,5 +42,7 @@ void gemma(Design& design);
 void mixtral(Design& design);
 void qwen2_moe(Design& design);
 void qwen3_moe(Design& design);
+void deepseek_v2(Design& design);
+void deepseek_v3(Design& design);
 
 }  // namespace parsim::networks::hugging_face

@@ -29,6 +29,15 @@ void read_experts(Design& design, std::string_view count) {
   warn_of_balance(design.network);
 }
 
+/// Whether experts are scored by a sigmoid.
+bool scores_by_sigmoid(const Config& config, std::string_view fallback) {
+  const std::string name = config.text_or("scoring_func", fallback);
+  const std::vector<std::string> known{"softmax", "sigmoid"};
+  if (name == known[0] || name == known[1]) return name == known[1];
+  throw InputError(config.where("scoring_func"), fmt::format("'{}'", name),
+                   fmt::format("accepted: {}{}", join(known), did_you_mean(name, known)));
+}
+
 /// In what a type differs from LLaMA.
 struct Style {
   bool qkv_bias = false;      ///< if the config does not say
@@ -36,7 +45,21 @@ struct Style {
   bool head_norm = false;     ///< of queries and keys
   std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
   std::string_view activation = "silu";
+  bool latent = false;  ///< multi-head latent attention
 };
+
+/// The keys of DeepSeek-V2 and V3. Every head has keys of its own.
+void read_latent_attention(Design& design) {
+  const Config& config = design.config;
+  SelfAttention& attention = design.attention;
+  LatentAttention& latent = attention.latent;
+  latent.rank = config.count("kv_lora_rank", most_hidden);
+  latent.query_rank = config.number_or("q_lora_rank", 0, most_hidden);
+  latent.rotary_dim = config.count("qk_rope_head_dim", most_hidden);
+  latent.value_dim = config.count("v_head_dim", most_hidden);
+  attention.head_dim = config.count("qk_nope_head_dim", most_hidden) + latent.rotary_dim;
+  attention.kv_heads = attention.heads;
+}
 
 /// LLaMA and what is built like it.
 void llama_like(Design& design, const Style& style = {}) {
@@ -49,6 +72,7 @@ void llama_like(Design& design, const Style& style = {}) {
   attention.head_dim = config.count_or(
       "head_dim", style.head_dim > 0 ? style.head_dim : attention.head_dim, most_hidden);
   attention.head_norm = style.head_norm;
+  if (style.latent) read_latent_attention(design);
   attention.bias = style.qkv_bias || config.flag_or("attention_bias", false);
   attention.out_bias = config.flag_or("attention_bias", false);
   attention.rotary = attention.causal = true;
@@ -113,6 +137,33 @@ void qwen3_moe(Design& design) {
   read_qwen_experts(design);
   llama_like(design, {.head_norm = true, .head_dim = 128});
 }
+
+namespace {
+
+void deepseek(Design& design, std::string_view scoring) {
+  const Config& config = design.config;
+  Experts& experts = design.experts;
+  read_experts(design, "n_routed_experts");
+  experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
+  experts.shared_ffn_hidden =
+      experts.ffn_hidden * config.number_or("n_shared_experts", 0, most_experts);
+  experts.normalized = config.flag_or("norm_topk_prob", false);
+  experts.sigmoid = scores_by_sigmoid(config, scoring);
+  design.dense_blocks = config.number_or("first_k_dense_replace", 0, most_blocks);
+  design.experts_every = config.count_or("moe_layer_freq", 1, most_blocks);
+  design.first_number = 0;
+  if (config.number_or("num_nextn_predict_layers", 0, most_blocks) > 0) {
+    design.network.warnings.push_back(
+        "the multi-token prediction of 'num_nextn_predict_layers' is not modelled: only the main "
+        "model is trained");
+  }
+  llama_like(design, {.latent = true});
+}
+
+}  // namespace
+
+void deepseek_v2(Design& design) { deepseek(design, "softmax"); }
+void deepseek_v3(Design& design) { deepseek(design, "sigmoid"); }
 
 void gemma(Design& design) { llama_like(design, {.tied = true, .activation = "gelu"}); }
 

@@ -177,6 +177,8 @@ constexpr ModelType model_types[] = {{"bert", bert},
                                      {"mixtral", mixtral},
                                      {"qwen2_moe", qwen2_moe},
                                      {"qwen3_moe", qwen3_moe},
+                                     {"deepseek_v2", deepseek_v2},
+                                     {"deepseek_v3", deepseek_v3},
                                      {"vit", vit}};
 
 std::string config_text(const std::string& path) {
@@ -235,12 +237,8 @@ Network read_hugging_face(const std::string& path, const std::map<std::string, s
     }
     return network;
   }
-  const bool latent = type == "deepseek_v2" || type == "deepseek_v3";
-  throw InputError(
-      config.where("model_type"),
-      latent ? fmt::format("'{}' has multi-head latent attention, which is not modelled", type)
-             : fmt::format("unknown model type '{}'", type),
-      fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
+  throw InputError(config.where("model_type"), fmt::format("unknown model type '{}'", type),
+                   fmt::format("accepted: {}{}", join(names), did_you_mean(type, names)));
 }
 
 }  // namespace parsim::networks

@@ -112,6 +112,24 @@ LanguageModel mixtral_8x7b() {
   return {size.name, size.summary, whole, add_llama};
 }
 
+/// DeepSeek-AI 2024 ("DeepSeek-V3 Technical Report"), section 4.2, and the vocabulary and dense
+/// feed-forward of its config.json. Without the multi-token prediction.
+LanguageModel deepseek_v3() {
+  Decoder whole = llama_decoder({"", "", 61, 7168, 128, 18432}, 129280, 4096);
+  SelfAttention& attention = whole.blocks.attention;
+  attention.kv_heads = attention.heads;
+  attention.head_dim = 128 + 64;
+  attention.latent = {.rank = 512, .query_rank = 1536, .rotary_dim = 64, .value_dim = 128};
+  whole.blocks.experts = {.count = 256,
+                          .top_k = 8,
+                          .ffn_hidden = 2048,
+                          .shared_ffn_hidden = 2048,
+                          .sigmoid = true,
+                          .normalized = true};
+  whole.blocks.dense_blocks = 3;
+  return {"deepseek-v3", "DeepSeek-V3, dropless, without multi-token prediction", whole, add_llama};
+}
+
 }  // namespace
 
 std::vector<NetworkEntry> language_models() {
@@ -119,7 +137,8 @@ std::vector<NetworkEntry> language_models() {
   for (const LanguageModel& model :
        {gpt_3(), bloom(), llama_3({"llama-3-8b", "Llama 3 8B", 32, 4096, 32, 14336}),
         llama_3({"llama-3-70b", "Llama 3 70B", 80, 8192, 64, 28672}),
-        llama_3({"llama-3-405b", "Llama 3 405B", 126, 16384, 128, 53248}), mixtral_8x7b()}) {
+        llama_3({"llama-3-405b", "Llama 3 405B", 126, 16384, 128, 53248}), mixtral_8x7b(),
+        deepseek_v3()}) {
     entries.push_back({model.name,
                        fmt::format("{}; samples of {} tokens unless --dim seq_length=N says "
                                    "otherwise",

@@ -41,18 +41,22 @@ LayerId transformer_norm(Network& network, const std::string& name, LayerId from
   return add_layer(network, name, Combine{"mul"}, {normed, scale});
 }
 
-LayerId self_attention(Network& network, const std::string& name, LayerId from,
-                       const SelfAttention& design) {
-  const std::int64_t seq_length = network[from].out.axes[0].extent,
-                     hidden = network[from].out.axes[1].extent;
+namespace {
+
+/// What attention multiplies.
+struct Operands {
+  LayerId query, key, value;
+};
+
+Operands usual_operands(Network& network, const std::string& name, LayerId from,
+                        const SelfAttention& design) {
   const std::int64_t query_width = design.heads * design.head_dim,
                      key_width = design.kv_heads * design.head_dim;
   // One GEMM for all three would be the same kernel with three times the columns; as three, each
   // may be cut by heads.
   LayerId query = add_layer(network, name + ".query", Dense{query_width, design.bias}, {from});
   LayerId key = add_layer(network, name + ".key", Dense{key_width, design.bias}, {from});
-  const LayerId value_made =
-      add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
+  const LayerId value = add_layer(network, name + ".value", Dense{key_width, design.bias}, {from});
   if (design.head_norm) {
     query = head_norm(network, name + ".query.norm", query, design.heads);
     key = head_norm(network, name + ".key.norm", key, design.kv_heads);
@@ -61,10 +65,47 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
     query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
     key = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {key});
   }
+  return {query, key, value};
+}
+
+/// Trainers write queries with their rotated channels as one tensor: one pass over all of them.
+Operands latent_operands(Network& network, const std::string& name, LayerId from,
+                         const SelfAttention& design) {
+  const LatentAttention& latent = design.latent;
+  const auto dense = [&](const char* part, std::int64_t units, bool bias, LayerId in) {
+    return add_layer(network, name + part, Dense{units, bias}, {in});
+  };
+  const auto narrowed = [&](const char* part, std::int64_t rank) {
+    return transformer_norm(network, name + part + ".norm", dense(part, rank, design.bias, from),
+                            TransformerNorm::root_mean_square);
+  };
+  const bool narrow = latent.query_rank > 0;
+  const LayerId made_from = narrow ? narrowed(".query.latent", latent.query_rank) : from;
+  LayerId query = dense(".query", design.heads * design.head_dim, false, made_from);
+  query = add_layer(network, name + ".query.rotary", Activation{"rotary"}, {query});
+  const LayerId compressed = narrowed(".latent", latent.rank);
+  LayerId shared = dense(".key.shared", latent.rotary_dim, design.bias, from);
+  shared = add_layer(network, name + ".key.rotary", Activation{"rotary"}, {shared});
+  const std::int64_t own = design.head_dim - latent.rotary_dim;
+  LayerId key = dense(".key.own", design.heads * own, false, compressed);
+  key = add_layer(network, name + ".key", HeadConcat{design.heads}, {key, shared});
+  return {query, key, dense(".value", design.heads * latent.value_dim, false, compressed)};
+}
+
+}  // namespace
+
+LayerId self_attention(Network& network, const std::string& name, LayerId from,
+                       const SelfAttention& design) {
+  const std::int64_t seq_length = network[from].out.axes[0].extent,
+                     hidden = network[from].out.axes[1].extent;
+  const bool is_latent = design.latent.rank > 0;
+  const std::int64_t value_dim = is_latent ? design.latent.value_dim : design.head_dim;
+  auto [query, key, value] = is_latent ? latent_operands(network, name, from, design)
+                                       : usual_operands(network, name, from, design);
   if (design.fused) {
     const LayerId mixed =
         add_layer(network, name + ".fused", Attention{design.heads, design.kv_heads, design.causal},
-                  {query, key, value_made});
+                  {query, key, value});
     return add_layer(network, name + ".output", Dense{hidden, design.out_bias}, {mixed});
   }
   // Queries that share a key are an axis of their own, along which keys and values are broadcast.
@@ -81,15 +122,15 @@ LayerId self_attention(Network& network, const std::string& name, LayerId from,
       moved(network, name + ".query.heads", query, HeadMove::split, shaped(group, token, channel));
   key = moved(network, name + ".key.heads", key, HeadMove::split_transposed,
               shaped(1, {Dim::other, design.head_dim}, {Dim::other, seq_length}));
-  const LayerId value = moved(network, name + ".value.heads", value_made, HeadMove::split,
-                              shaped(1, {Dim::other, seq_length}, channel));
+  value = moved(network, name + ".value.heads", value, HeadMove::split,
+                shaped(1, {Dim::other, seq_length}, {Dim::channel, value_dim}));
   const LayerId scores = add_layer(network, name + ".scores", MatMul{}, {query, key});
   const std::size_t last = network[scores].out.axes.size() - 1;
   LayerId weights = add_layer(network, name + ".softmax", Softmax{last}, {scores});
   weights = dropout(network, name + ".dropout", weights, design.dropout);
   const LayerId mixed = add_layer(network, name + ".context", MatMul{}, {weights, value});
   const LayerId joined = moved(network, name + ".joined", mixed, HeadMove::join,
-                               axes({token, {Dim::channel, query_width}}));
+                               axes({token, {Dim::channel, design.heads * value_dim}}));
   return add_layer(network, name + ".output", Dense{hidden, design.out_bias}, {joined});
 }
 
@@ -124,7 +165,9 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
     return add_layer(network, name + part, ExpertDense{units, design.bias}, {in});
   };
   LayerId router = add_layer(network, name + ".router", Dense{experts.count, false}, {from});
-  router = add_layer(network, name + ".probabilities", Softmax{1}, {router});
+  router = experts.sigmoid
+               ? add_layer(network, name + ".probabilities", Activation{"sigmoid"}, {router})
+               : add_layer(network, name + ".probabilities", Softmax{1}, {router});
   const LayerId sent =
       add_layer(network, name + ".dispatch",
                 ExpertDispatch{experts.top_k, expert_slots(experts, tokens)}, {from, router});

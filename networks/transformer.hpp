@@ -11,6 +11,16 @@ namespace parsim::networks::zoo {
 /// Root-mean-square norms have a scale and no shift.
 enum class TransformerNorm : std::uint8_t { layer, root_mean_square };
 
+/// Multi-head latent attention: queries, keys and values are made from few channels, each after an
+/// RMS norm; of a head's channels the last `rotary_dim` have the rotary embedding, and all heads'
+/// keys share them (DeepSeek-AI 2024, "DeepSeek-V2", equations 9 to 19).
+struct LatentAttention {
+  std::int64_t rank = 0;        ///< channels that keys and values are made from; 0: the usual kind
+  std::int64_t query_rank = 0;  ///< 0: queries are made from the hidden size
+  std::int64_t rotary_dim = 1;  ///< of a head's channels, less than head_dim
+  std::int64_t value_dim = 1;   ///< channels of a head's values
+};
+
 /// Self-attention over token × channel. Scale and mask belong to the softmax; in a fused kernel the
 /// dropout takes no time.
 struct SelfAttention {
@@ -22,8 +32,9 @@ struct SelfAttention {
   bool head_norm = false;  ///< RMS norm of every head of queries and keys, of one scale for all
   bool rotary = false;     ///< rotary position embedding of queries and keys
   double dropout = 0;      ///< of the attention probabilities
-  bool fused = true;       ///< one kernel; else two matmuls and a softmax, and the scores are kept
-  bool causal = false;     ///< a fused kernel skips what is masked; eager attention computes it
+  LatentAttention latent{};
+  bool fused = true;    ///< one kernel; else two matmuls and a softmax, and the scores are kept
+  bool causal = false;  ///< a fused kernel skips what is masked; eager attention computes it
 };
 
 struct FeedForward {
@@ -39,6 +50,7 @@ struct Experts {
   std::int64_t top_k = 1;              ///< experts that a token goes to
   std::int64_t ffn_hidden = 1;         ///< of an expert
   std::int64_t shared_ffn_hidden = 0;  ///< of what every token goes through as well; 0: nothing
+  bool sigmoid = false;                ///< the router's probabilities are sigmoids, not a softmax
   bool shared_gate = false;  ///< the shared part times a sigmoid of one more router output
   bool normalized = false;   ///< a token's probabilities are made to sum to one
   double capacity =

@@ -74,8 +74,8 @@ LayerId pre_norm_blocks(Network& network, const Blocks& design, LayerId from,
     part = dropout(network, name + ".attention.out.dropout", part, design.dropout);
     const LayerId attended = sum(network, name + ".attention.sum", x, part);
     part = transformer_norm(network, name + ".norm2", parallel ? x : attended, design.norm);
-    const bool sparse =
-        design.experts.count > 0 && i >= design.dense_blocks && (i + 1) % design.experts_every == 0;
+    const bool sparse = design.experts.count > 0 && i >= design.dense_blocks &&
+                        (i + design.first_number) % design.experts_every == 0;
     part = sparse ? mixture_of_experts(network, name + ".mlp", part, design.experts,
                                        design.feed_forward)
                   : feed_forward(network, name + ".mlp", part, design.feed_forward);

@@ -20,10 +20,10 @@ struct Blocks {
   std::int64_t hidden = 0, blocks = 0;
   SelfAttention attention{};
   FeedForward feed_forward{};
-  Experts experts{};              ///< in place of the feed-forward of some blocks
-  std::int64_t dense_blocks = 0;  ///< the first ones, which have no experts
-  std::int64_t experts_every =
-      1;  ///< then only blocks whose number it divides have them, the first of all counted as 1
+  Experts experts{};               ///< in place of the feed-forward of some blocks
+  std::int64_t dense_blocks = 0;   ///< the first ones, which have no experts
+  std::int64_t experts_every = 1;  ///< then only blocks whose number it divides have them,
+  std::int64_t first_number = 1;   ///< the first of all blocks having this one
   TransformerNorm norm = TransformerNorm::layer;
   double dropout = 0;  ///< after attention and after the feed-forward
 };

@@ -43,8 +43,9 @@ bool is_linear(const LayerKind& kind) {
     return reduce->function == "mean" || reduce->function == "sum";
   }
   return adds(kind) || rotates(kind) || kind.as<Dropout>() != nullptr ||
-         kind.as<Concat>() != nullptr || kind.as<Slicing>() != nullptr ||
-         kind.as<Rearrange>() != nullptr || kind.as<ExpertDispatch>() != nullptr;
+         kind.as<Concat>() != nullptr || kind.as<HeadConcat>() != nullptr ||
+         kind.as<Slicing>() != nullptr || kind.as<Rearrange>() != nullptr ||
+         kind.as<ExpertDispatch>() != nullptr;
 }
 
 bool joins(const LayerKind& from, const LayerKind& to, Fusion fusion) {

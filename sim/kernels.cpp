@@ -128,12 +128,16 @@ Gemms gemms_of(const MatMul&, const Region& left, const Part& part) {
 /// Each block of queries of a head loops over the keys: two matmuls forward, five backward, of
 /// which the first recomputes the scores (Dao et al. 2022, algorithms 1 and 4).
 ///
+/// Of the five, three sum over the width of queries and keys or make it, two that of the values.
+///
+/// queries           elements of the queries that the part reads
 /// flops, elements   of the two forward matmuls, and of what is read and written forward
-Kernel attention_kernel(const Attention& attention, const Shape& queries, const Part& part,
-                        double flops, double elements, bool backwards) {
-  constexpr double more_gemms = 5.0 / 2;  // gradients in addition to all that is read
-  constexpr double more_elements = 2;
-  const std::int64_t width = queries.axes[1].extent / attention.heads;
+Kernel attention_kernel(const Attention& attention, const Shape& values, const Part& part,
+                        double queries, double flops, double elements, bool backwards) {
+  constexpr double more_elements = 2;  // gradients in addition to all that is read
+  const auto made = static_cast<double>(part.out.volume());
+  const double more_gemms = (3 * queries + 2 * made) / (queries + made);
+  const std::int64_t width = values.axes[1].extent / attention.key_heads;
   const std::int64_t channels = part.out[2].size();
   Kernel kernel;
   kernel.kind = KernelClass::gemm;
@@ -145,9 +149,8 @@ Kernel attention_kernel(const Attention& attention, const Shape& queries, const 
   kernel.m = part.out[1].size();
   kernel.n = std::min(width, channels);
   kernel.batches = part.out[0].size() * ((channels + width - 1) / width);
-  const auto outputs = 2 * static_cast<double>(part.out.volume());
-  kernel.k = std::max<std::int64_t>(1, std::llround(kernel.flops / outputs));
-  kernel.keys = std::max(1.0, flops / (2 * outputs));
+  kernel.k = std::max<std::int64_t>(1, std::llround(kernel.flops / (2 * made)));
+  kernel.keys = std::max(1.0, flops / (2 * (queries + made)));
   return kernel;
 }
 
@@ -210,7 +213,7 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
     return kernels;
   }
   if (const Attention* attention = kind.as<Attention>()) {
-    push(attention_kernel(*attention, shapes[0], part, flops, traffic.all(), backwards));
+    push(attention_kernel(*attention, shapes[2], part, inputs[0], flops, traffic.all(), backwards));
     return kernels;
   }
   Gemms gemms;

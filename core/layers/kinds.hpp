@@ -105,6 +105,10 @@ Region input_region(const Attention& kind, Shapes in, const Shape& out, std::siz
                     const Part& part);
 Flops forward_flops(const Attention& kind, Shapes in, const Shape& out, const Part& part);
 
+Shape output_shape(const HeadConcat& kind, Shapes in, std::string_view where);
+Region input_region(const HeadConcat& kind, Shapes in, const Shape& out, std::size_t input,
+                    const Part& part);
+
 Shape output_shape(const Embedding& kind, Shapes in, std::string_view where);
 Region input_region(const Embedding& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);

@@ -128,6 +128,7 @@ struct HeadMove16 {
 template <class T>
 std::optional<typename CudaEngine<T>::Action> CudaEngine<T>::attend(const AttentionRequest<T>& r) {
   const AttentionPart<T>& part = r.part;
+  if (part.value_width != part.width) return std::nullopt;
   const std::int64_t heads = part.heads;
   const std::int64_t key_heads = r.keys[2].size() / part.width;
   // Whole heads, each key's with all or as many of its group.

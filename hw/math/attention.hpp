@@ -16,7 +16,8 @@ struct AttentionPart {
   View<T> query, key, value;
   View<T> y;  ///< output, or its gradient
   Box out;
-  std::int32_t width = 1;                  ///< channels of a head
+  std::int32_t width = 1;                  ///< channels of a head's queries and keys
+  std::int32_t value_width = 1;            ///< of its values and its output
   std::int32_t group = 1;                  ///< heads that share keys
   std::int32_t keys = 1;                   ///< tokens of keys and values
   std::int32_t first_head = 0, heads = 1;  ///< that the part has channels of
@@ -57,6 +58,12 @@ struct AttentionPart {
   [[nodiscard]] constexpr Index key_at(const Line& line, std::int32_t k, std::int32_t c) const {
     return {{line.sample, k, line.head / group * width + c}};
   }
+  [[nodiscard]] constexpr Index value_at(const Line& line, std::int32_t k, std::int32_t c) const {
+    return {{line.sample, k, line.head / group * value_width + c}};
+  }
+  [[nodiscard]] constexpr Index out_at(const Line& line, std::int32_t c) const {
+    return {{line.sample, line.token, line.head * value_width + c}};
+  }
   [[nodiscard]] constexpr Wide<T> score(const Line& line, std::int32_t k) const {
     Wide<T> sum_of = 0;
     for (std::int32_t c = 0; c < width; ++c) {
@@ -70,9 +77,9 @@ struct AttentionPart {
   /// Gradient of a weight.
   [[nodiscard]] constexpr Wide<T> slope(const Line& line, std::int32_t k) const {
     Wide<T> sum_of = 0;
-    for (std::int32_t c = 0; c < width; ++c) {
-      const Index at = query_at(line, c);
-      if (out.contains(at)) sum_of += y.wide(at) * value.wide(key_at(line, k, c));
+    for (std::int32_t c = 0; c < value_width; ++c) {
+      const Index at = out_at(line, c);
+      if (out.contains(at)) sum_of += y.wide(at) * value.wide(value_at(line, k, c));
     }
     return sum_of;
   }
@@ -118,11 +125,12 @@ struct AttentionForward {
 
   constexpr void operator()(std::uint32_t i) const {
     const Index at = loops.index(i);
-    const auto line = part.line(at.at[0], at.at[2] / part.width, at.at[1]);
+    const auto line = part.line(at.at[0], at.at[2] / part.value_width, at.at[1]);
+    const std::int32_t c = at.at[2] % part.value_width;
     Wide<T> sum = 0;
     for (std::int32_t k = 0; k < part.keys; ++k) {
       if (!part.sees(line, k)) continue;
-      sum += part.weight(line, k) * part.value.wide(part.key_at(line, k, at.at[2] % part.width));
+      sum += part.weight(line, k) * part.value.wide(part.value_at(line, k, c));
     }
     part.y(at) = static_cast<T>(sum);
   }
@@ -157,19 +165,19 @@ struct AttentionKeys {
   constexpr void operator()(std::uint32_t i) const {
     const Index at = loops.index(i);
     const std::int32_t k = at.at[1];
-    const std::int32_t c = at.at[2] % part.width;
-    const std::int32_t first = at.at[2] / part.width * part.group;
+    const std::int32_t width = of_values ? part.value_width : part.width;
+    const std::int32_t c = at.at[2] % width;
+    const std::int32_t first = at.at[2] / width * part.group;
     Wide<T> sum = 0;
     for (std::int32_t head = first; head < first + part.group; ++head) {
       if (head < part.first_head || head >= part.first_head + part.heads) continue;
       for (std::int32_t token = part.out.begin[1]; token < part.out.end[1]; ++token) {
         const auto line = part.line(at.at[0], head, token);
         if (!part.sees(line, k)) continue;
-        const Index query = part.query_at(line, c);
         if (!of_values) {
-          sum += part.score_slope(line, k) * part.query.wide(query) * part.scale();
-        } else if (part.out.contains(query)) {
-          sum += part.weight(line, k) * part.y.wide(query);
+          sum += part.score_slope(line, k) * part.query.wide(part.query_at(line, c)) * part.scale();
+        } else if (const Index made = part.out_at(line, c); part.out.contains(made)) {
+          sum += part.weight(line, k) * part.y.wide(made);
         }
       }
     }

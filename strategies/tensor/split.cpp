@@ -45,6 +45,21 @@ class Splitting {
     return extent >= static_cast<std::int64_t>(degree_);
   }
 
+  /// A product with fewer outputs than inputs that a norm over all of them reads, as in latent
+  /// attention. Made by all devices, the few channels need not be gathered before the norm, and
+  /// what is summed backward is as small. So do DeepSeek-V3's own program (inference/model.py, wq_a
+  /// and wkv_a) and Megatron-Core.
+  [[nodiscard]] bool is_narrowed_for_norm(LayerId id) const {
+    const Layer& layer = network_[id];
+    if (layer.kind.as<Dense>() == nullptr) return false;
+    const Shape& in = network_[layer.inputs[0]].out;
+    if (in.axes.empty() || layer.out.extent(Dim::channel) >= in.axes.back().extent) return false;
+    return std::any_of(network_.layers.begin(), network_.layers.end(), [&](const Layer& reader) {
+      const auto* norm = reader.kind.as<Norm>();
+      return norm != nullptr && norm->kind == NormKind::layer && reader.inputs[0] == id;
+    });
+  }
+
   Cut decide(LayerId id) {
     if (must_by_all_[id.index()]) return by_all();
     const Layer& layer = network_[id];
@@ -55,6 +70,7 @@ class Splitting {
       if (auto cut = summed(id)) return *cut;
       return by_all();
     }
+    if (is_narrowed_for_norm(id)) return by_all();
     const auto* table = layer.kind.as<Embedding>();
     // A table smaller than what it makes is not worth a sum, unless scores are made with it, too.
     if (table != nullptr && suffices(table->rows) &&
@@ -215,10 +231,13 @@ void cut_by_token(const Network& network, std::size_t degree, std::vector<std::v
   }
 }
 
-/// Every device needs all probabilities of its tokens, and what makes them is small.
-void mark_routers(const Network& network, std::vector<bool>& by_all) {
+/// Every device needs all probabilities of its tokens and all channels that the keys of latent
+/// attention share, and what makes them is small.
+void mark_small_operands(const Network& network, std::vector<bool>& by_all) {
   for (const Layer& layer : network.layers) {
-    if (layer.kind.as<ExpertDispatch>() == nullptr) continue;
+    if (layer.kind.as<ExpertDispatch>() == nullptr && layer.kind.as<HeadConcat>() == nullptr) {
+      continue;
+    }
     LayerId id = layer.inputs[1];
     while (network[id].inputs.size() == 1 && network[id].kind.as<Dense>() == nullptr) {
       by_all[id.index()] = true;
@@ -234,7 +253,7 @@ std::vector<std::vector<Cut>> split(const Network& network, std::size_t degree,
                                     bool sequence_parallel) {
   if (degree < 2) return std::vector<std::vector<Cut>>(network.layers.size());
   std::vector<bool> by_all(network.layers.size()), tried(network.layers.size());
-  mark_routers(network, by_all);
+  mark_small_operands(network, by_all);
   while (true) {
     std::vector<std::vector<Cut>> cuts = Splitting(network, degree, by_all).run();
     if (!alike(network, cuts, by_all) || relieve(network, cuts, tried, by_all)) continue;

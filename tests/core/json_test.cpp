@@ -58,6 +58,7 @@ Network every_kind() {
   add("loss", Loss{}, {fc});
   const LayerId sent = add("dispatch", ExpertDispatch{2, 3}, {query, key});
   const LayerId experts = add("experts", ExpertDense{6, true, 1.25}, {sent});
+  add("joined heads", HeadConcat{4}, {query, key});
   add("combine", ExpertCombine{2, true}, {experts, key});
   return network;
 }

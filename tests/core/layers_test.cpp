@@ -72,6 +72,10 @@ std::vector<Sample> samples() {
       {Attention{6, 2, true},
        {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 2}}},
         Shape{{{Dim::token, 7}, {Dim::channel, 2}}}}},
+      {Attention{3, 1, true},
+       {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 2}}},
+        Shape{{{Dim::token, 7}, {Dim::channel, 3}}}}},
+      {HeadConcat{3}, {tokens, Shape{{{Dim::token, 7}, {Dim::channel, 3}}}}},
       {Embedding{100, 12}, {Shape{{{Dim::token, 7}}}}},
       {Learned{image}, {}},
       {Softmax{1}, {tokens}},
@@ -244,6 +248,44 @@ TEST_CASE("layers: a joined axis is read from the operand that holds it") {
   CHECK(concat.input(0, part)[1] == Interval{4, 6});
   CHECK(concat.input(1, part)[1] == Interval{0, 2});
   CHECK(concat.input(1, {{{0, 1}, {0, 6}, {0, 2}, {0, 2}}, {}}).empty());
+}
+
+TEST_CASE("layers: heads are read with the channels that they share") {
+  // 3 heads of 2 channels, then 3 shared ones: head h has channels 5h to 5h + 5 of the output.
+  const Shape own{{{Dim::token, 7}, {Dim::channel, 6}}},
+      shared{{{Dim::token, 7}, {Dim::channel, 3}}};
+  const Sample concat{HeadConcat{3}, {own, shared}};
+  CHECK(to_text(concat.out()) == "7x15");
+  const auto channels = [&](std::size_t input, Interval made) {
+    return concat.input(input, {{{0, 1}, {2, 4}, made}, {}});
+  };
+  CHECK(channels(0, {5, 10}) == Region{{0, 1}, {2, 4}, {2, 4}});
+  CHECK(channels(1, {5, 10}) == Region{{0, 1}, {2, 4}, {0, 3}});
+  CHECK(channels(0, {1, 6})[2] == Interval{1, 3});
+  CHECK(channels(1, {1, 6})[2] == Interval{0, 3});
+  CHECK(channels(0, {2, 4}).empty());
+  CHECK(channels(1, {2, 4})[2] == Interval{0, 2});
+  CHECK(channels(1, {5, 7}).empty());
+  // From the last shared channel of a head to the next one's own.
+  CHECK(channels(1, {4, 6})[2] == Interval{2, 3});
+  CHECK(refusal(HeadConcat{4}, {own, shared}) ==
+        "net: layer 'x': 4 heads of shapes 7x6 and 7x3; inputs are tokens × (heads · width) and "
+        "tokens × shared channels");
+}
+
+TEST_CASE("layers: attention's values may be wider or narrower than its keys") {
+  // 6 heads of 1 channel share 2 keys; values of 4 channels a head.
+  const Shape queries{{{Dim::token, 7}, {Dim::channel, 6}}},
+      keys{{{Dim::token, 7}, {Dim::channel, 2}}}, values{{{Dim::token, 7}, {Dim::channel, 8}}};
+  const Sample attention{Attention{6, 2, false}, {queries, keys, values}};
+  CHECK(to_text(attention.out()) == "7x24");
+  // Heads 3 and 4 use the second key.
+  const Part part{{{0, 1}, {0, 7}, {12, 20}}, {}};
+  CHECK(attention.input(0, part)[2] == Interval{3, 5});
+  CHECK(attention.input(1, part)[2] == Interval{1, 2});
+  CHECK(attention.input(2, part)[2] == Interval{4, 8});
+  // 7 · 7 scores for 2 heads: over 1 channel, then to 4.
+  CHECK(attention.flops(part) == Flops{2.0 * 49 * 2 * (1 + 4)});
 }
 
 TEST_CASE("layers: flattened indices are read as whole channels") {

@@ -51,6 +51,11 @@ TEST_CASE("hugging face: parameters equal the published counts") {
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"qwen3-0.6b", 596'049'920},
       {"qwen3-30b-a3b", 30'532'122'624},
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"deepseek-v2", 235'741'434'880},
+      // DeepseekV3ForCausalLM has 671,026,419,200: with a correction of the scores of 256 experts
+      // in 58 blocks, which no gradient trains.
+      {"deepseek-v3", 671'026'419'200 - 58 * 256},
       {"vit-base-patch16-224", 86'567'656},
       {"vit-large-patch16-224", 304'326'632}};
   for (const auto& [name, count] : counts) {
@@ -74,6 +79,10 @@ TEST_CASE("hugging face: experts that a token does not go to are not active") {
   // Qwen3-30B-A3B: 3.3 B of 30.5 B, 48 blocks, 120 of 128 experts of 3 x 2048 x 768 not used.
   CHECK(active_parameter_count(published("qwen3-30b-a3b")) ==
         30'532'122'624 - 48LL * 120 * 3 * 2048 * 768);
+  // DeepSeek-V3: 37 B of 671 B (DeepSeek-AI 2024), 58 blocks, 248 of 256 experts of 3 x 7168 x
+  // 2048.
+  CHECK(active_parameter_count(published("deepseek-v3")) ==
+        671'026'404'352 - 58LL * 248 * 3 * 7168 * 2048);
   CHECK(active_parameter_count(published("llama-3-8b")) == 8'030'261'248);
 }
 
@@ -106,6 +115,69 @@ TEST_CASE("hugging face: built-in language models are what their configs say") {
           load_network(folder + name + ".json", {{"seq_length", 512}}, "--network",
                        {.fused_attention = false}));
   }
+}
+
+TEST_CASE("hugging face: DeepSeek-V3 by name is what its config says, but for its warning") {
+  const Network by_name = load_network("deepseek-v3", {}, "--network");
+  Network by_config = published("deepseek-v3", {{"seq_length", 4096}});
+  REQUIRE(by_config.warnings.size() == 2);
+  CHECK(by_config.warnings.back().find("num_nextn_predict_layers") != std::string::npos);
+  by_config.warnings.pop_back();
+  CHECK(by_name == by_config);
+}
+
+TEST_CASE("hugging face: blocks with experts start and repeat as DeepSeek's config says") {
+  const testing::TemporaryFolder temporary;
+  std::string config = text_of("deepseek-v2-lite");
+  config = testing::with(config, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 4");
+  config = testing::with(config, "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 5");
+  const Network network =
+      load_network(temporary.write("config.json", config), {{"seq_length", 64}}, "--network");
+  std::vector<std::string> sparse;
+  for (const Layer& layer : network.layers) {
+    if (layer.kind.as<ExpertDispatch>() != nullptr) sparse.push_back(layer.name);
+  }
+  // Of 27 blocks, counted from 0, those from 5 on that 4 divides.
+  CHECK(sparse == std::vector<std::string>{"block8.mlp.dispatch", "block12.mlp.dispatch",
+                                           "block16.mlp.dispatch", "block20.mlp.dispatch",
+                                           "block24.mlp.dispatch"});
+}
+
+TEST_CASE("hugging face: latent attention of DeepSeek-V3, by hand") {
+  // For 100 tokens of a block: 7168 to 1536 to 128 heads of 128 + 64 for queries; 7168 to 512 to
+  // 128 heads of 128 for keys and 128 for values, 7168 to 64 for what all keys share; 128 · 128
+  // back to 7168. Scores sum over 192 channels, their product with the values makes 128, and the
+  // mask leaves 50.5 of 100 keys.
+  const auto block = [](bool fused) {
+    const Network network =
+        load_network("deepseek-v3", {{"seq_length", 100}}, "--network", {.fused_attention = fused});
+    double flops = 0;
+    std::vector<std::string> shapes;
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const Layer& layer = network.layers[l];
+      if (!layer.name.starts_with("block7.attention.")) continue;
+      flops += forward_flops(layer.kind, input_shapes(network, LayerId{l}), layer.out,
+                             {whole(layer.out, 1), {}})
+                   .value;
+      shapes.push_back(layer.name.substr(17) + " " + to_text(layer.out));
+    }
+    return std::pair{flops, shapes};
+  };
+  const double products =
+      2.0 * 100 *
+      (7168 * 1536 + 1536 * 128 * 192 + 7168 * (512 + 64) + 512 * 128 * 256 + 128 * 128 * 7168);
+  const double scores = 2.0 * 100 * 128 * (192 + 128);
+  const auto [fused, shapes] = block(true);
+  CHECK(fused == products + scores * 50.5);
+  CHECK(shapes ==
+        std::vector<std::string>{"query.latent 100x1536", "query.latent.norm.norm 100x1536",
+                                 "query.latent.norm.scale 1536", "query.latent.norm 100x1536",
+                                 "query 100x24576", "query.rotary 100x24576", "latent 100x512",
+                                 "latent.norm.norm 100x512", "latent.norm.scale 512",
+                                 "latent.norm 100x512", "key.shared 100x64", "key.rotary 100x64",
+                                 "key.own 100x16384", "key 100x24576", "value 100x16384",
+                                 "fused 100x16384", "output 100x7168", "sum 100x7168"});
+  CHECK(block(false).first == products + scores * 100);
 }
 
 TEST_CASE("hugging face: Qwen3 norms the queries and keys of every head, by hand") {
@@ -203,17 +275,19 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
   const std::string path = temporary.folder() + "/slip.json";
   const std::string model_types =
       "bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3, gemma, mixtral, "
-      "qwen2_moe, qwen3_moe, vit";
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, vit";
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
        ":12:model_type: unknown model type 'gtp2'; accepted: " + model_types +
            "; did you mean 'gpt2'?"},
       {"gpt2", "\"gpt2\"", "\"mamba\"",
        ":12:model_type: unknown model type 'mamba'; accepted: " + model_types},
-      {"gpt2", "\"gpt2\"", "\"deepseek_v3\"",
-       ":12:model_type: 'deepseek_v3' has multi-head latent attention, which is not modelled; "
-       "accepted: " +
-           model_types},
+      {"deepseek-v3", "\"kv_lora_rank\": 512", "\"kv_lora_rank\": 0",
+       ":15:kv_lora_rank: 0; accepted: a whole number from 1 to 262144"},
+      {"deepseek-v3", "\"q_lora_rank\": 1536", "\"q_lora_rank\": -1",
+       ":29:q_lora_rank: -1; accepted: a whole number from 0 to 262144"},
+      {"deepseek-v3", "\"sigmoid\"", "\"sigmod\"",
+       ":40:scoring_func: 'sigmod'; accepted: softmax, sigmoid; did you mean 'sigmoid'?"},
       {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9",
        ":15:num_experts_per_tok: 9 experts a token of 8; accepted: at most all experts"},
       {"gpt2", "\"model_type\"", "\"modeltype\"",

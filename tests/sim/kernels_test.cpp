@@ -190,6 +190,17 @@ TEST_CASE("kernels: attention in one kernel by hand") {
   CHECK(only_one(past, Pass::forward).flops == forward.flops * 64.5 / 128);
   CHECK(only_one(past, Pass::forward).keys == 64.5);
   CHECK(only_one(past, Pass::forward).masked);
+  // Values of 32 channels a head: of seven products four sum over 64, or make them.
+  const LayerId v = add_input(network, "v", Shape{{{Dim::token, 128}, {Dim::channel, 64}}});
+  const LayerId narrow = add_layer(network, "narrow", Attention{6, 2, false}, {q, k, v});
+  const Part whole_narrow{whole(network[narrow].out, 2), {}};
+  const auto narrow_one = [&](Pass pass) {
+    return kernels_of(network, narrow, whole_narrow, pass).list[0];
+  };
+  CHECK(narrow_one(Pass::forward).flops == 2.0 * 2 * 6 * 128 * 128 * (64 + 32));
+  CHECK(narrow_one(Pass::backward).flops == 2.0 * 2 * 6 * 128 * 128 * (3 * 64 + 2 * 32));
+  CHECK(narrow_one(Pass::forward).keys == 128);
+  CHECK(narrow_one(Pass::backward).n == 32);
   // Half of a head's channels: all of its scores.
   part.out[2] = {0, 32};
   CHECK(only_one(all, Pass::forward).flops == 2.0 * 2 * 128 * 128 * (64 + 32));

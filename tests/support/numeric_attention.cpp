@@ -21,6 +21,7 @@ class Attending {
         value_(input.activations[2]),
         causal_(attention.causal),
         width_(input.inputs[0].axes[1].extent / attention.heads),
+        value_width_(input.inputs[2].axes[1].extent / attention.key_heads),
         shared_(attention.heads / attention.key_heads),
         keys_(input.inputs[1].axes[0].extent) {}
 
@@ -40,7 +41,9 @@ class Attending {
     for (double& x : w) x /= sum;
     return w;
   }
-  [[nodiscard]] Row row_of(const Index& out) const { return {out[0], out[1], out[2] / width_}; }
+  [[nodiscard]] Row row_of(const Index& out) const {
+    return {out[0], out[1], out[2] / value_width_};
+  }
   [[nodiscard]] Index query(const Row& row, std::int64_t c) const {
     return {row.sample, row.token, row.head * width_ + c};
   }
@@ -48,14 +51,18 @@ class Attending {
     return {row.sample, static_cast<std::int64_t>(k), row.head / shared_ * width_ + c};
   }
   [[nodiscard]] std::int64_t width() const { return width_; }
+  [[nodiscard]] std::int64_t value_width() const { return value_width_; }
+  [[nodiscard]] Index value_index(const Row& row, std::size_t k, std::int64_t c) const {
+    return {row.sample, static_cast<std::int64_t>(k), row.head / shared_ * value_width_ + c};
+  }
   [[nodiscard]] double value(const Row& row, std::size_t k, std::int64_t c) const {
-    return value_.at(key(row, k, c));
+    return value_.at(value_index(row, k, c));
   }
 
  private:
   const Block &query_, &key_, &value_;
   bool causal_;
-  std::int64_t width_, shared_, keys_;
+  std::int64_t width_, value_width_, shared_, keys_;
 };
 
 }  // namespace
@@ -67,7 +74,7 @@ Block attention_forward(const PartInput& input, const Attention& attention) {
     const Row row = attending.row_of(i);
     const std::vector<double> w = attending.weights(row);
     for (std::size_t k = 0; k < w.size(); ++k) {
-      out.at(i) += w[k] * attending.value(row, k, i[2] % attending.width());
+      out.at(i) += w[k] * attending.value(row, k, i[2] % attending.value_width());
     }
   });
   return out;
@@ -81,13 +88,13 @@ PartGradients attention_backward(const PartInput& input, const Attention& attent
   // Channel by channel: each adds to the gradient of the row's weights.
   for_each_index(input.part.out, [&](const Index& i) {
     const Row row = attending.row_of(i);
-    const std::int64_t channel = i[2] % attending.width();
+    const std::int64_t channel = i[2] % attending.value_width();
     const double g = out_gradient.at(i);
     const std::vector<double> w = attending.weights(row);
     double mean = 0;
     for (std::size_t k = 0; k < w.size(); ++k) mean += w[k] * attending.value(row, k, channel);
     for (std::size_t k = 0; k < w.size(); ++k) {
-      result.activations[2].at(attending.key(row, k, channel)) += g * w[k];
+      result.activations[2].at(attending.value_index(row, k, channel)) += g * w[k];
       const double score = g * w[k] * (attending.value(row, k, channel) - mean) * scale;
       for (std::int64_t c = 0; c < attending.width(); ++c) {
         const Index query = attending.query(row, c), key = attending.key(row, k, c);

@@ -126,6 +126,12 @@ void collect(const PartInput& input, const Index& out, std::vector<Term>& terms)
     while (at >= input.inputs[term.source].axes[concat->axis].extent) {
       at -= input.inputs[term.source++].axes[concat->axis].extent;
     }
+  } else if (const auto* heads = input.kind.as<HeadConcat>()) {
+    const std::int64_t own = input.inputs[0].axes[1].extent / heads->heads;
+    const std::int64_t both = own + input.inputs[1].axes[1].extent;
+    const std::int64_t head = out[2] / both, channel = out[2] % both;
+    term.source = channel < own ? 0 : 1;
+    term.index[2] = channel < own ? head * own + channel : channel - own;
   } else if (const auto* slicing = input.kind.as<Slicing>()) {
     std::int64_t& at = term.index[slicing->axis + 1];
     at = slicing->begin + at * slicing->step;
@@ -162,7 +168,8 @@ void keep_largest(const PartInput& input, std::vector<Term>& terms) {
 
 bool is_gather(const LayerKind& kind) {
   return kind.as<Pool>() || kind.as<Reduce>() || kind.as<Concat>() || kind.as<Slicing>() ||
-         kind.as<Flatten>() || kind.as<Rearrange>() || kind.as<Dropout>() || kind.as<Learned>();
+         kind.as<Flatten>() || kind.as<Rearrange>() || kind.as<Dropout>() || kind.as<Learned>() ||
+         kind.as<HeadConcat>();
 }
 
 Block gather_forward(const PartInput& input) {

@@ -214,6 +214,30 @@ Network attention() {
   return net;
 }
 
+/// Multi-head latent attention: queries, keys and values from few channels, keys that share a part,
+/// values of another width.
+Network latent_attention() {
+  constexpr std::int64_t heads = 4, own = 2, shared = 1, values = 3;
+  Network net{"latent", {}, {}, {}};
+  LayerId x = add_input(net, "vectors", Shape{{{Dim::token, 4}, {Dim::channel, 6}}});
+  x = add_layer(net, "in", Dense{6}, {x});
+  LayerId query = add_layer(net, "query.down", Dense{3}, {x});
+  query = add_layer(net, "query.norm", Norm{NormKind::layer, true, 0}, {query});
+  query = add_layer(net, "query.up", Dense{heads * (own + shared)}, {query});
+  LayerId latent = add_layer(net, "latent", Dense{4, false}, {x});
+  latent = add_layer(net, "latent.norm", Norm{NormKind::layer, true, 0}, {latent});
+  LayerId position = add_layer(net, "key.shared", Dense{shared}, {x});
+  position = add_layer(net, "key.tanh", Activation{"tanh"}, {position});
+  LayerId key = add_layer(net, "key.up", Dense{heads * own}, {latent});
+  key = add_layer(net, "key", HeadConcat{heads}, {key, position});
+  const LayerId value = add_layer(net, "value.up", Dense{heads * values}, {latent});
+  LayerId mixed = add_layer(net, "attention", Attention{heads, heads, true}, {query, key, value});
+  mixed = add_layer(net, "out", Dense{6}, {mixed});
+  x = add_layer(net, "sum", Combine{"add"}, {x, mixed});
+  classify(net, x, 3);
+  return net;
+}
+
 /// A mixture of experts, gated, with a shared expert; `slots` of an expert for a sample.
 Network experts(const char* name, std::int64_t slots, bool normalized) {
   constexpr std::int64_t tokens = 4, width = 4, inner = 5, count = 4, top_k = 2;
@@ -254,6 +278,7 @@ std::vector<Network> tiny_networks() {
           heads("heads", 1),
           heads("pairs", 2),
           attention(),
+          latent_attention(),
           experts("experts", 4, true),
           experts("capacity", 2, false)};
 }
