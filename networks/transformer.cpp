@@ -191,9 +191,9 @@ LayerId mixture_of_experts(Network& network, const std::string& name, LayerId fr
     const LayerId gate = add_layer(network, name + ".shared_gate", Dense{1, false}, {from});
     const LayerId open =
         add_layer(network, name + ".shared_gate.sigmoid", Activation{"sigmoid"}, {gate});
-    shared = add_layer(network, name + ".shared.gated", Combine{"mul"}, {shared, open});
+    shared = add_layer(network, name + ".shared.weighted", Combine{"mul"}, {shared, open});
   }
-  return sum(network, name + ".sum", mixed, shared);
+  return sum(network, name + ".shared.sum", mixed, shared);
 }
 
 LayerId dropout(Network& network, const std::string& name, LayerId from, double rate) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -64,6 +65,10 @@ TEST_CASE("hugging face: parameters equal the published counts") {
     CHECK(network.name == name);
     CHECK(parameter_count(network) == count);
     CHECK(network.layers.back().kind.as<Loss>() != nullptr);
+    // Red before: a shared expert's sum had the name of the block's, its gated output that of the
+    // product with its gate.
+    std::set<std::string> names;
+    for (const Layer& layer : network.layers) CHECK(names.insert(layer.name).second);
   }
 }
 
