@@ -36,6 +36,9 @@ using Texts = std::vector<std::string>;
 /// Throws InputError if the option accepts a closed set of words and this is none of them.
 void check_word(const std::string& text, const Option& option);
 
+/// Throws InputError for formats of 8 and 4 bits, saying why they are not accepted.
+void check_precision(const std::string& text, std::string_view where);
+
 template <class T>
 constexpr bool is_optional = false;
 template <class T>
@@ -49,6 +52,7 @@ T parse(const std::string& text, const Option& option) {
     return parse<typename T::value_type>(text, option);
   } else if constexpr (std::is_enum_v<T>) {
     if (!option.value.empty()) check_word(text, option);  // less than the enum has
+    if constexpr (std::is_same_v<T, Precision>) check_precision(text, option.flag);
     return parse_spelling<T>(text, option.flag);
   } else if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(parse_whole(text, option.flag, option.rules.least, option.rules.most));
