@@ -320,6 +320,9 @@ std::string Experiment::step_summary() const {
   if (request.sim.fusion != sim::Fusion::none) {
     summary += "; --fusion " + std::string(to_text(request.sim.fusion));
   }
+  if (request.sim.attention_kernel != sim::AttentionKernel::automatic) {
+    summary += "; --attention-kernel " + std::string(to_text(request.sim.attention_kernel));
+  }
   if (request.sim.launch_interval > Seconds{0}) {
     summary += "; a launch every " + to_text(request.sim.launch_interval);
   }

@@ -218,6 +218,10 @@ constexpr Option table[] = {
      "kernels between matrix products and of the optimizer: one for each layer, those of "
      "torch.compile, or those of Megatron-LM",
      "fusion", simulated<&sim::SimOptions::fusion>},
+    {"--attention-kernel", "", model, cases,
+     "fused attention that the trainer calls: FlashAttention-2 (xformers' kernel before Ampere), "
+     "FlashAttention 1, its implementation in Triton, or xformers' kernel",
+     "attention_kernel", simulated<&sim::SimOptions::attention_kernel>},
     {"--profile", "FILE", model, "compare simulate plan explain validate",
      "use measured times: of kernels, from 'parsim calibrate', or of whole layers (.csv)",
      "profile", file_member<&Request::profile>},

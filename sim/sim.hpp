@@ -13,6 +13,7 @@
 #include "core/executor.hpp"
 #include "core/profile.hpp"
 #include "core/spelling.hpp"
+#include "sim/attention_kernel.hpp"
 #include "sim/collective_tables.hpp"
 #include "sim/fusion.hpp"
 #include "sim/slowdowns.hpp"
@@ -84,6 +85,7 @@ struct SimOptions {
   LibraryTerms terms{};
   Engine engine = Engine::simgrid;
   Fusion fusion = Fusion::none;  ///< of the kernels between matrix products
+  AttentionKernel attention_kernel = AttentionKernel::automatic;
   /// Of operations, flows and links that behave alike, one of each is simulated (sim/merge.hpp).
   /// With p2p, or with contention on devices (Slowdowns::has_contention()), all are simulated.
   bool merge = true;

@@ -42,7 +42,10 @@ constexpr double memory_bound_overhead = 5e-6;
 class TileCosts final : public NetworkCosts {
  public:
   TileCosts(const Cluster& cluster, const SimOptions& options)
-      : NetworkCosts(cluster, options), devices_(by_model(device_of)) {}
+      : NetworkCosts(cluster, options),
+        devices_(by_model([&](const DeviceModel& model, Precision precision) {
+          return device_of(model, precision, options.attention_kernel);
+        })) {}
 
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
@@ -64,8 +67,7 @@ class TileCosts final : public NetworkCosts {
         cost.origin = near ? Origin::published : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
-        if (kernel.attends && rates.attention.model != nullptr)
-          cost.origin = rates.attention.origin;
+        if (kernel.attends && rates.attention.model) cost.origin = rates.attention.origin;
       }
     }
     return cost;
@@ -112,7 +114,7 @@ class TileCosts final : public NetworkCosts {
     std::optional<TileRates> tiles;          ///< nothing for CPUs
     std::optional<GemmInterpolation> gemms;  ///< of cards whose GEMMs were measured
     bool own_gemms = false;                  ///< on this card, not on one with the same chip
-    AttentionRates attention;                ///< null for CPUs
+    AttentionRates attention;                ///< without a model for CPUs
     int multiprocessors = 1;
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, memory_bound_overhead = 0;
@@ -120,7 +122,8 @@ class TileCosts final : public NetworkCosts {
     Origin origin = Origin::guessed;
   };
 
-  static OneDevice device_of(const DeviceModel& model, Precision precision) {
+  static OneDevice device_of(const DeviceModel& model, Precision precision,
+                             AttentionKernel attention) {
     OneDevice device;
     device.peak = peak_of(model, precision);
     if (model.kind == DeviceKind::cpu) {
@@ -145,7 +148,7 @@ class TileCosts final : public NetworkCosts {
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.memory_bound;
     device.memory_bound_overhead = std::min(memory_bound_overhead, row->tiles.overhead);
-    device.attention = attention_rates(model);
+    device.attention = attention_rates(model, attention);
     // Measured in 16 bits only; in others the same part of their peaks is a guess.
     if (precision != Precision::fp16 && precision != Precision::bf16) {
       device.attention.origin = Origin::guessed;

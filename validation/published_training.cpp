@@ -82,6 +82,10 @@ std::optional<sim::NcclVersion> nccl_version_of(const Claim& claim) {
 sim::SimOptions step_options(const Claim& claim) {
   sim::SimOptions options = default_nccl_options(claim);
   options.fusion = fusion_of(claim);
+  if (const std::string text = column(claim, "attention_kernel"); !text.empty()) {
+    options.attention_kernel = experiment::parse_spelling<sim::AttentionKernel>(
+        text, location_of(claim, "attention_kernel"));
+  }
   return options;
 }
 

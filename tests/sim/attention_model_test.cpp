@@ -62,6 +62,19 @@ TEST_CASE("attention model: level, width, once per block, mask and idle multipro
   CHECK(slower() == doctest::Approx(2));
   kernel.n = 256;
   CHECK(slower() == doctest::Approx(1));
+  model.narrow = 1.25;  // faster with 64 channels: widths are padded to a power of two
+  kernel.n = 64;
+  CHECK(slower() == doctest::Approx(1 / 1.25));
+  kernel.n = 48;
+  CHECK(slower() == doctest::Approx(64 / 48.0 / 1.25));
+  kernel.n = 96;
+  CHECK(slower() == doctest::Approx(128 / 96.0));
+  kernel.n = 128;
+  CHECK(slower() == doctest::Approx(1));
+  model.masked = 0.8;
+  CHECK(slower() == doctest::Approx(1));
+  kernel.masked = true;
+  CHECK(slower() == doctest::Approx(1.25));
 }
 
 struct Row {
@@ -136,6 +149,38 @@ TEST_CASE("attention model: a card's own row, else the nearest of its generation
   CHECK(of("v100-sxm2", "7.0").model->kernel == "xformers");
   CHECK(of("b300", "10.3").model->device == "b200-sxm");
   CHECK(of("mi300x", "").model->device == "h100-sxm5");
+}
+
+TEST_CASE("attention model: an older kernel has its rows, elsewhere a level by the automatic one") {
+  const auto of = [](const std::string& name, const std::string& architecture,
+                     AttentionKernel kernel) {
+    DeviceModel device;
+    device.name = name;
+    device.architecture = architecture;
+    return attention_rates(device, kernel);
+  };
+  const auto a100 = of("a100-sxm4-80", "8.0", AttentionKernel::triton);
+  CHECK(a100.model->kernel == "FlashAttention Triton");
+  CHECK(a100.origin == Origin::modelled);
+  CHECK(of("h100-sxm5", "9.0", AttentionKernel::flash1).origin == Origin::modelled);
+
+  const auto h100 = of("h100-sxm5", "9.0", AttentionKernel::triton);
+  CHECK(h100.origin == Origin::guessed);
+  const double there = of("a100-sxm4-80", "8.0", AttentionKernel::automatic).model->level;
+  const double here = of("h100-sxm5", "9.0", AttentionKernel::automatic).model->level;
+  CHECK(h100.model->level == doctest::Approx(a100.model->level * here / there));
+  CHECK(h100.model->masked == a100.model->masked);
+
+  // FlashAttention 1 on H100 was measured: what it would be given by the rule is near.
+  const double measured = of("h100-sxm5", "9.0", AttentionKernel::flash1).model->level;
+  const double ruled =
+      of("a100-sxm4-80", "8.0", AttentionKernel::flash1).model->level * here / there;
+  CHECK(measured == doctest::Approx(ruled).epsilon(0.01));
+
+  for (const AttentionKernel kernel : {AttentionKernel::flash1, AttentionKernel::triton}) {
+    CHECK(of("t4", "7.5", kernel).model->kernel == "xformers");
+  }
+  CHECK(of("rtx-3090", "8.6", AttentionKernel::xformers).model->kernel == "xformers");
 }
 
 }  // namespace
