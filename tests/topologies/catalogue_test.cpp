@@ -60,7 +60,8 @@ TEST_CASE("catalogue: the machines of the papers are there, and every generator 
        {"p100-4x4",  "dgx-p100",  "dgx-v100",        "dgx-2",         "dgx-a100",  "dgx-h100",
         "dgx-h200",  "k80-cloud", "mixed-p100-v100", "mixed-v100-t4", "rtx-mix",   "star",
         "ring",      "fat-tree",  "torus",           "dragonfly",     "pcie-tree", "nvswitch",
-        "cube-mesh", "nodes",     "k80-cloud-x2",    "v100-mesh-x2"}) {
+        "cube-mesh", "nodes",     "k80-cloud-x2",    "v100-mesh-x2",  "aws-p4d",   "aws-p5",
+        "gcp-a3",    "g4dn"}) {
     CAPTURE(name);
     CHECK(names.contains(name));
   }
