@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
@@ -18,7 +19,7 @@ namespace {
 /// Cards without a compute capability (AMD's) are of the years after Volta.
 constexpr double architecture_of_others = 8.0;
 /// From here on, a peak well above fp32's means tensor cores.
-constexpr double first_with_tensor_cores = 7.0;
+constexpr double first_with_tensor_cores = 7.0, first_with_bf16 = 8.0;
 
 std::vector<Coefficients> read_coefficients() {
   const EmbeddedFile& file = sim_files().front();
@@ -35,11 +36,16 @@ std::vector<Coefficients> read_coefficients() {
                         number(prefix + "overhead_us") * 1e-6,
                         number(prefix + "test_error_percent") / 100};
     };
-    all.push_back({table.at(row, "family"), table.at(row, "operands") == "fp16",
+    const std::string operands = table.at(row, "operands");
+    all.push_back({table.at(row, "family"),
+                   operands == "fp16"   ? Precision::fp16
+                   : operands == "tf32" ? Precision::tf32
+                                        : Precision::fp32,
                    number("architecture"), number("memory_rate") * 1e9, efficiency("constant_"),
                    efficiency("tiles_"), number("tiles_area_exponent"),
                    number("tiles_step_us") * 1e-6, number("tiles_winograd3"),
-                   number("tiles_winograd5")});
+                   number("tiles_winograd5"), number("sustained"),
+                   table.at(row, "convolutions") == "own"});
   }
   return all;
 }
@@ -68,23 +74,30 @@ const std::vector<Coefficients>& coefficients() {
 }
 
 Borrowed coefficients_of(const DeviceModel& model, Precision precision) {
-  const bool half = precision == Precision::fp16 || precision == Precision::bf16;
+  // BF16 runs as FP16 does, on cards that have it.
+  const bool half = precision == Precision::fp16 ||
+                    (precision == Precision::bf16 && compute_capability(model) >= first_with_bf16);
+  const Precision operands = half ? Precision::fp16 : precision;
   for (const Coefficients& row : coefficients()) {
-    // tf32 runs on tensor cores, which only the 16-bit rows describe.
-    const bool same = half == row.half && precision != Precision::tf32 &&
-                      precision != Precision::bf16 && model.name.starts_with(row.family);
-    if (same) return {&row, Origin::modelled};
+    if (row.operands == operands && model.name.starts_with(row.family)) {
+      return {&row, Origin::modelled};
+    }
   }
   const bool tensor_cores =
       compute_capability(model) >= first_with_tensor_cores && precision != Precision::fp32 &&
       model.peak_at(precision).value > 1.5 * model.peak_at(Precision::fp32).value;
   Borrowed nearest;
-  std::pair<double, double> least{std::numeric_limits<double>::infinity(), 0};
+  const auto serves = [&](Precision of_row) {
+    if (!tensor_cores) return of_row == Precision::fp32;
+    return of_row == Precision::fp16 || (of_row == precision && precision == Precision::tf32);
+  };
+  std::tuple<double, double, bool> least{std::numeric_limits<double>::infinity(), 0, false};
   for (const Coefficients& row : coefficients()) {
-    if (row.half != tensor_cores) continue;
-    const std::pair distance{
+    if (!serves(row.operands)) continue;
+    const std::tuple distance{
         std::abs(std::floor(compute_capability(model)) - std::floor(row.architecture)),
-        std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate))};
+        std::abs(std::log(std::max(model.memory_rate.value, 1.0) / row.memory_rate)),
+        row.operands != precision};
     if (distance < least) {
       least = distance;
       nearest.row = &row;

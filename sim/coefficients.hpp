@@ -24,10 +24,10 @@ struct Efficiency {
 
 /// Numbers of one card and precision.
 struct Coefficients {
-  std::string family;       ///< device models whose name begins so
-  bool half = false;        ///< 16-bit operands
-  double architecture = 0;  ///< compute capability
-  double memory_rate = 0;   ///< of the measured card, bytes/s; distinguishes related cards
+  std::string family;                    ///< device models whose name begins so
+  Precision operands = Precision::fp32;  ///< or tf32, or fp16 for both 16-bit formats
+  double architecture = 0;               ///< compute capability
+  double memory_rate = 0;  ///< of the measured card, bytes/s; distinguishes related cards
 
   Efficiency constant;  ///< whatever the shape
 
@@ -35,6 +35,11 @@ struct Coefficients {
   double area_exponent = 0;  ///< smaller tiles are slower: (area / 32768)^area_exponent
   double step = 0;           ///< seconds for 32 steps along the inner dimension, at least
   double winograd3 = 1, winograd5 = 1;  ///< gains of 3x3 and 5x5 convolutions of stride 1
+
+  /// Time of compute-bound kernels under load all the time, as in training, over that of the single
+  /// ones that the rest is fitted to.
+  double sustained = 1;
+  bool own_convolutions = true;  ///< else those of another card
 };
 /// All rows of the table.
 [[nodiscard]] const std::vector<Coefficients>& coefficients();
@@ -45,8 +50,13 @@ struct Borrowed {
 };
 /// The row of the card itself, else of the most similar one: the nearest generation (major compute
 /// capability), then the nearest memory bandwidth, which separates large cards from small ones of
-/// one generation. Equal distances: the earlier row. Not for CPUs.
+/// one generation; for TF32 on tensor cores also rows of 16 bits, where they are nearer. Equal
+/// distances: the earlier row. Not for CPUs.
 [[nodiscard]] Borrowed coefficients_of(const DeviceModel& model, Precision precision);
+
+[[nodiscard]] inline bool is_convolution(const Kernel& kernel) {
+  return kernel.kind != KernelClass::gemm && kernel.kind != KernelClass::memory;
+}
 
 /// The expected error of kernel times on a cluster's devices, for reports: "test_error" of each
 /// model's efficiencies, or the device from which they are scaled.

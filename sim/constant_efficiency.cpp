@@ -20,13 +20,15 @@ class ConstantEfficiency final : public NetworkCosts {
                              DeviceId device, Precision precision) const override {
     const Rates& rates = rates_[at(device, precision)];
     double time = 0;
+    Origin origin = rates.origin;
     for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion())) {
       const double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
       time += std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) +
               kernel.launches * rates.overhead;
+      if (is_convolution(kernel) && !rates.own_convolutions) origin = Origin::guessed;
     }
-    return {Seconds{time}, rates.origin};
+    return {Seconds{time}, origin};
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
@@ -49,6 +51,7 @@ class ConstantEfficiency final : public NetworkCosts {
   struct Rates {
     std::array<double, 5> flops{};
     double memory = 0, overhead = 0;
+    bool own_convolutions = true;
     Origin origin = Origin::guessed;
   };
 
@@ -62,10 +65,12 @@ class ConstantEfficiency final : public NetworkCosts {
       // A memory-bound kernel with FLOPs is a depthwise convolution: never limited by the peak.
       rates.flops[kind] =
           peak_of(model, precision) * (of == KernelClass::memory ? 1.0 : efficiency.of(of));
+      if (!cpu) rates.flops[kind] /= borrowed.row->sustained;
     }
     rates.memory = model.memory_rate.value * efficiency.memory;
     rates.overhead = efficiency.overhead;
     rates.origin = borrowed.origin;
+    if (!cpu) rates.own_convolutions = borrowed.row->own_convolutions;
     return rates;
   }
 

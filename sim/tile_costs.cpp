@@ -67,6 +67,7 @@ class TileCosts final : public NetworkCosts {
         cost.origin = near ? Origin::published : Origin::modelled;
       } else {
         cost.time += kernel_time(kernel, rates, element_bytes(precision));
+        if (is_convolution(kernel) && !rates.own_convolutions) cost.origin = Origin::guessed;
         if (kernel.attends && rates.attention.model) cost.origin = rates.attention.origin;
       }
     }
@@ -119,6 +120,7 @@ class TileCosts final : public NetworkCosts {
     std::array<double, 4> by_class{};  ///< CPUs: FLOP/s
     double peak = 1, memory_bound = 1, norm = 1, memory_bound_overhead = 0;
     double unaligned = std::numeric_limits<double>::infinity();  ///< FLOP/s
+    bool own_convolutions = true;
     Origin origin = Origin::guessed;
   };
 
@@ -147,7 +149,7 @@ class TileCosts final : public NetworkCosts {
     device.norm = row->architecture < first_fast_norms
                       ? model.memory_rate.value * old_norm_efficiency
                       : device.memory_bound;
-    device.memory_bound_overhead = std::min(memory_bound_overhead, row->tiles.overhead);
+    device.memory_bound_overhead = memory_bound_overhead;
     device.attention = attention_rates(model, attention);
     // Measured in 16 bits only; in others the same part of their peaks is a guess.
     if (precision != Precision::fp16 && precision != Precision::bf16) {
@@ -157,6 +159,7 @@ class TileCosts final : public NetworkCosts {
     if (std::floor(compute_capability(model)) == hopper) {
       device.unaligned = device.peak * unaligned_efficiency_on_hopper;
     }
+    device.own_convolutions = row->own_convolutions;
     device.origin = origin;
     return device;
   }

@@ -46,7 +46,7 @@ TileRates tile_rates(const Coefficients& row, std::int64_t multiprocessors, Flop
   for (std::size_t kind = 0; kind < rates.rate.size(); ++kind) {
     for (std::size_t t = 0; t < tiles.size(); ++t) {
       const double area = static_cast<double>(tiles[t].rows * tiles[t].columns);
-      rates.rate[kind][t] = each * row.tiles.of(static_cast<KernelClass>(kind)) *
+      rates.rate[kind][t] = each / row.sustained * row.tiles.of(static_cast<KernelClass>(kind)) *
                             std::pow(area / largest, row.area_exponent);
     }
   }

@@ -46,6 +46,8 @@ struct TileRates {
 /// and spectra read or written once), and one real GEMM for the complex ones, m × 2k by 2k × 2n at
 /// every frequency, without Winograd.
 ///
+/// Efficiencies are those under sustained load (Coefficients::sustained).
+///
 /// A reconstruction of library behaviour; form and coefficients were fitted to DeepBench
 /// (coefficients.csv), hence the 2 B at any precision. Checked: tests/sim/tiles_test.cpp.
 [[nodiscard]] Seconds gemm_time(const Kernel& gemm, const TileRates& rates,

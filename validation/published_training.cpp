@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "core/timeline.hpp"
 #include "experiment/attention.hpp"
 #include "experiment/calibration.hpp"
@@ -126,8 +127,10 @@ sim::Fusion fusion_of(const Claim& claim) {
     return experiment::parse_spelling<sim::Fusion>(text, location_of(claim, "fusion"));
   }
   if (column_contains(claim, "framework", "Megatron")) return sim::Fusion::megatron;
+  const std::vector<std::string> items = split_at(column(claim, "framework"), ',');
   const bool compiled = column_contains(claim, "framework", "compile") ||
-                        column_contains(claim, "framework", "torchtitan");
+                        column_contains(claim, "framework", "torchtitan") ||
+                        std::find(items.begin(), items.end(), " fused") != items.end();
   return compiled ? sim::Fusion::compiled : sim::Fusion::none;
 }
 
