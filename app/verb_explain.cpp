@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -113,6 +114,40 @@ report::Table table_of_chain(const std::vector<Share>& shares, Seconds step) {
   return table;
 }
 
+/// The parts in words, peak first.
+constexpr std::array<std::string_view, experiment::step_part_count> part_words{
+    "model FLOPs at the peak",
+    "products, beyond that",
+    "attention, beyond that",
+    "element-wise, norms, additions",
+    "optimizer",
+    "delays",
+    "exposed sends",
+    "imbalance",
+    "bubbles"};
+
+report::Table table_of_parts(const experiment::Waterfall& parts, Seconds step) {
+  std::vector<std::string> words;
+  std::vector<double> times, until;
+  std::vector<report::TableCell> shares;
+  double sum = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    sum += parts[p].count();
+    if (std::abs(parts[p] / step) < 1e-12) continue;
+    words.emplace_back(part_words[p]);
+    times.push_back(parts[p].count());
+    until.push_back(sum);
+    const double share = parts[p] / step;
+    shares.push_back({fmt::format("{:.1f} %", 100 * share), report::exact(share)});
+  }
+  report::Table table;
+  table.title = "from the peak to the step: means over the devices that compute";
+  report::add_words(table, "part", "part", words);
+  report::add_numbers(table, "s", {{"time", "time_s", times}, {"until here", "until_s", until}});
+  report::add_column(table, {"share", "share"}, std::move(shares));
+  return table;
+}
+
 report::Table table_of_layers(const experiment::Experiment& experiment, const Plan& plan,
                               const experiment::Explanation& explanation) {
   std::vector<std::string> names, splits, devices, alternatives;
@@ -167,6 +202,15 @@ void fields(auto& visit, json::Of<LayerRow> auto& row) {
   visit("alternative_step_s", row.alternative_step);
 }
 
+struct PartRow {
+  experiment::StepPart part{};
+  Seconds time{};
+};
+void fields(auto& visit, json::Of<PartRow> auto& row) {
+  visit("part", row.part);
+  visit("time_s", row.time, report::any_number);
+}
+
 struct ExplainRow {
   std::string strategy{}, network{}, cluster{};
   std::int64_t batch = 0;
@@ -176,6 +220,8 @@ struct ExplainRow {
   lowering::Verdict verdict{};
   Seconds estimated{};
   std::optional<Seconds> on_faster_links{};
+  experiment::StepFlops flops{};
+  std::vector<PartRow> waterfall{};
   std::vector<ChainRow> chain{};
   std::vector<LayerRow> layers{};
   std::vector<std::string> notes{};
@@ -195,6 +241,12 @@ void fields(auto& visit, json::Of<ExplainRow> auto& row) {
   visit("estimated_step_time_s", row.estimated);
   visit("faster_links_step_s", row.on_faster_links,
         "simulated with every link twice as fast; longer than step_time_s: an anomaly");
+  visit("model_flops", row.flops.model.value);
+  visit("mfu", row.flops.mfu(row.step));
+  visit("hfu", row.flops.hfu(row.step));
+  visit("waterfall", row.waterfall,
+        "means over the devices that compute, which add up to step_time_s: the model FLOPs at the "
+        "peak, then what comes on top");
   visit("chain", row.chain, "time that the step waits, by kind");
   visit("layers", row.layers);
   visit("notes", row.notes);
@@ -203,8 +255,8 @@ void fields(auto& visit, json::Of<ExplainRow> auto& row) {
 }
 
 std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
-                    const experiment::Run& run, const std::vector<Share>& shares,
-                    const experiment::Explanation& explanation,
+                    const experiment::Run& run, const experiment::Waterfall& parts,
+                    const std::vector<Share>& shares, const experiment::Explanation& explanation,
                     std::optional<Seconds> on_faster_links) {
   ExplainRow row{plan.strategy,
                  experiment.network.name,
@@ -216,10 +268,15 @@ std::string json_of(const experiment::Experiment& experiment, const Plan& plan,
                  run.result.verdict(),
                  explanation.step,
                  on_faster_links,
+                 run.result.flops,
+                 {},
                  {},
                  {},
                  plan.notes,
                  {report::inputs_json(experiment)}};
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    row.waterfall.push_back({static_cast<experiment::StepPart>(p), parts[p]});
+  }
   for (const Share& share : shares) row.chain.push_back({share});
   for (const experiment::LayerReason& reason : explanation.layers) {
     const LayerPlan& layer = plan.layers[reason.layer.index()];
@@ -300,7 +357,10 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   keep_top(explanation.layers, top);
 
   report::Document document = report::report_simulation(experiment, run.result);
-  document.tables = {table_of_chain(shares, run.result.step_time),
+  const experiment::Waterfall parts =
+      experiment::waterfall(run.dag, run.timeline, experiment.cluster);
+  document.tables = {table_of_parts(parts, run.result.step_time),
+                     table_of_chain(shares, run.result.step_time),
                      table_of_layers(experiment, planned.plan, explanation)};
   document.head.push_back(fmt::format(
       "{}: step {:.4g} ms {} (90 %: {:.4g} to {:.4g}), {:.4g} ms estimated", planned.plan.strategy,
@@ -342,8 +402,9 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   if (on_faster_links && experiment::links_anomaly(experiment, run).empty()) {
     document.notes.push_back(experiment::faster_links_text(run.result.step_time, *on_faster_links));
   }
-  document.csv_table = 1;
-  document.json = json_of(experiment, planned.plan, run, shares, explanation, on_faster_links);
+  document.csv_table = 2;
+  document.json =
+      json_of(experiment, planned.plan, run, parts, shares, explanation, on_faster_links);
   return {std::move(document), run.result.fits() ? ExitCode::ok : ExitCode::does_not_fit};
 }
 

@@ -193,6 +193,7 @@ Run run_plan(const Experiment& experiment, const Planned& planned) {
   if (result.step_time > Seconds{}) {
     result.samples_per_second = static_cast<double>(plan.batch) / result.step_time.count();
   }
+  result.flops = step_flops(run.dag, experiment.cluster);
   result.moved = bytes_moved(run.dag);
   result.messages = messages(run.dag);
   result.operations = static_cast<std::int64_t>(run.dag.size());

@@ -13,6 +13,7 @@
 #include "experiment/checks.hpp"
 #include "experiment/experiment.hpp"
 #include "experiment/step_interval.hpp"
+#include "experiment/utilization.hpp"
 #include "lowering/memory.hpp"
 #include "sim/communication_sources.hpp"
 #include "strategies/degrees.hpp"
@@ -48,6 +49,7 @@ struct RunResult {
   std::string strategy, error;
   Seconds step_time{};
   double samples_per_second = 0.0;
+  StepFlops flops{};
   Bytes moved{};
   std::int64_t messages = 0;
   std::int64_t operations = 0, simulated_operations = 0;  ///< the others are equal to one of them

@@ -146,7 +146,8 @@ void deepseek(Design& design, std::string_view scoring) {
   read_experts(design, "n_routed_experts");
   experts.ffn_hidden = config.count("moe_intermediate_size", most_ffn_hidden);
   experts.shared_ffn_hidden =
-      experts.ffn_hidden * config.number_or("n_shared_experts", 0, most_experts);
+      experts.ffn_hidden *
+      config.number_or("n_shared_experts", 0, most_ffn_hidden / experts.ffn_hidden);
   experts.normalized = config.flag_or("norm_topk_prob", false);
   experts.sigmoid = scores_by_sigmoid(config, scoring);
   design.dense_blocks = config.number_or("first_k_dense_replace", 0, most_blocks);

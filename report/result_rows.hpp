@@ -45,6 +45,12 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   visit("probability_fastest", perhaps(result.probability_fastest),
         "of the plans that fit, in a comparison; equal plans have that of all of them");
   visit("throughput_samples_per_s", known(result.samples_per_second));
+  visit("model_flops", known(result.flops.model.value),
+        Rule("that the batch needs, forward once and backward twice, of products, convolutions and "
+             "attention with all keys"));
+  visit("mfu", known(result.flops.mfu(step)),
+        "model_flops over what the devices that compute could do in the step at their peak");
+  visit("hfu", known(result.flops.hfu(step)), "the same with what the plan recomputes");
   visit("bytes_moved", known(result.moved.value), any_count);
   visit("messages", known(result.messages), any_count);
   visit("operations", known(result.operations), any_count);

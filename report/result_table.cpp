@@ -28,7 +28,8 @@ enum Drop : int {
   compute,
   idle,
   link,
-  moved
+  moved,
+  utilization
 };
 
 /// The largest peak of a device.
@@ -54,6 +55,11 @@ std::string memory_share(R result) {
   const double percent =
       100 * static_cast<double>(device->peak().value) / static_cast<double>(device->capacity.value);
   return percent < 1 ? "<1 %" : fmt::format("{:.0f} %", percent);
+}
+
+std::string mfu_text(R result) {
+  if (!result.error.empty()) return "-";
+  return three_digits(100 * result.flops.mfu(result.step_time)) + " %";
 }
 
 /// What the columns of degrees and memory do not say: "ep 8, recompute full, tight".
@@ -172,6 +178,13 @@ void add_for_programs(Columns& columns) {
   columns.numbers_for_programs("probability_fastest", [](R r) {
     return r.probability_fastest ? exact(*r.probability_fastest) : std::string();
   });
+  const auto of_flops = [&](const std::string& key, auto of) {
+    columns.numbers_for_programs(
+        key, [of](R r) { return r.error.empty() ? exact(of(r)) : std::string(); });
+  };
+  of_flops("mfu", [](R r) { return r.flops.mfu(r.step_time); });
+  of_flops("hfu", [](R r) { return r.flops.hfu(r.step_time); });
+  of_flops("model_flops", [](R r) { return r.flops.model.value; });
   columns.numbers_for_programs("messages", [](R r) {
     return r.error.empty() ? fmt::format("{}", r.messages) : std::string();
   });
@@ -225,6 +238,7 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
                 [](R r) { return experiment::mean_use(r).exposed_communication.count(); });
   columns.times("idle", "mean_idle_s", idle,
                 [](R r) { return experiment::mean_use(r).idle.count(); });
+  columns.words("MFU", true, utilization, mfu_text);
   columns.numbers("moved", "bytes_moved", "B", moved, [](R r) { return r.moved.value; });
   columns.numbers("peak memory", "peak_memory_bytes", "B", peak, peak_memory);
   columns.words("busiest link", false, link, link_text);

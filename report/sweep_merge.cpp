@@ -80,8 +80,9 @@ struct Criterion {
   }
 };
 Criterion criterion(const SweepRows& rows, const std::string& name, std::string_view flag) {
-  return {column_index(rows, name, flag),
-          name == "throughput_samples_per_s" || name == "probability_fastest"};
+  return {column_index(rows, name, flag), name == "throughput_samples_per_s" ||
+                                              name == "probability_fastest" || name == "mfu" ||
+                                              name == "hfu"};
 }
 
 struct RankedRow {

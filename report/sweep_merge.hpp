@@ -21,9 +21,9 @@ struct MergeRequest {
 /// Merges results: the same bytes however the points were divided. A point may stand in several
 /// files, and is taken once; one that was given up counts only if nothing better is there. `top`
 /// and `pareto` list rows that fit, of which a column's lowest value is the best, of
-/// throughput_samples_per_s and probability_fastest the highest. Warns of missing and repeated
-/// points. Throws InputError for files of different sweeps or versions, a point with two different
-/// results, an unknown column, or an output that this build cannot write.
+/// throughput_samples_per_s, probability_fastest, mfu and hfu the highest. Warns of missing and
+/// repeated points. Throws InputError for files of different sweeps or versions, a point with two
+/// different results, an unknown column, or an output that this build cannot write.
 [[nodiscard]] Document merge_results(const MergeRequest& request);
 
 }  // namespace parsim::report

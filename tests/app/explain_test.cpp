@@ -25,6 +25,14 @@ TEST_CASE("explain: the chain's parts fill the step, every layer has a row") {
   for (const auto& share : json["chain"]) chain += share["time_s"].get<double>();
   const double step = json["step_time_s"].get<double>();
   CHECK(std::abs(chain / step - 1) < 1e-9);
+  // From the peak to the step; the first part is the share that MFU is.
+  double waterfall = 0;
+  for (const auto& part : json["waterfall"]) waterfall += part["time_s"].get<double>();
+  CHECK(std::abs(waterfall / step - 1) < 1e-9);
+  CHECK(json["waterfall"][0]["part"] == "peak");
+  CHECK(std::abs(json["waterfall"][0]["time_s"].get<double>() / step - json["mfu"].get<double>()) <
+        1e-12);
+  CHECK(json["hfu"] == json["mfu"]);
   CHECK(std::abs(json["estimated_step_time_s"].get<double>() / step - 1) < 0.05);
   // What faster links bring stands in both outputs.
   CHECK(json["faster_links_step_s"].get<double>() <= step);

@@ -12,6 +12,8 @@
 #include "lowering/lower.hpp"
 #include "strategies/tensor/split.hpp"
 #include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/tiny_networks.hpp"
 #include "tests/support/world.hpp"
 
 using namespace parsim;
@@ -76,6 +78,62 @@ TEST_CASE("tensor: a transformer is shared as Shoeybi et al. 2019 share it") {
     }
     CHECK(dims.at("lm_head") == "channel");
     CHECK(dims.at("wte") == "in_channel");
+  }
+}
+
+TEST_CASE("tensor: latent attention is shared by heads, what it is narrowed to is made by all") {
+  for (const bool fused : {true, false}) {
+    CAPTURE(fused);
+    const auto dims = dims_of(networks::load_network("deepseek-v3", {{"seq_length", 64}}, "test",
+                                                     {.fused_attention = fused}),
+                              8);
+    const std::string block = "block5.attention.";
+    for (const std::string name : {"query", "query.rotary", "key.own", "key", "value"}) {
+      CAPTURE(name);
+      CHECK(dims.at(block + name) == "channel");
+    }
+    for (const std::string name : {"query.latent", "query.latent.norm", "latent", "latent.norm",
+                                   "key.shared", "key.rotary"}) {
+      CAPTURE(name);
+      CHECK(dims.at(block + name) == "replica");
+    }
+    CHECK(dims.at(block + (fused ? "fused" : "context")) == (fused ? "channel" : "head"));
+    CHECK(dims.at(block + "output") == "in_channel");
+  }
+}
+
+TEST_CASE("tensor: Qwen3's norms of heads are shared by heads") {
+  const Network network = networks::load_network(
+      std::string(PARSIM_SOURCE_DIR) + "/tests/networks/data/hugging_face/qwen3-0.6b.json",
+      {{"seq_length", 64}}, "test");
+  const auto dims = dims_of(network, 8);
+  for (const std::string name : {"query.norm.norm", "query.norm", "key.norm.norm", "key.norm"}) {
+    CAPTURE(name);
+    CHECK(dims.at("block5.attention." + name) == "head");
+  }
+  CHECK(dims.at("block5.attention.fused") == "channel");
+  CHECK(dims.at("block5.attention.output") == "in_channel");
+}
+
+TEST_CASE("tensor: shared latent attention computes what the unsplit network computes") {
+  const World world(testing::tiny_network("latent"), testing::star_of(4, "10 GB/s", "1us"));
+  for (const int degrees : {2, 4}) {
+    for (const bool sequence : {false, true}) {
+      StrategyInput input = asked(world, 4, degrees, 1, 2);
+      input.sequence_parallel = sequence;
+      const Plan plan = plan_tensor(input);
+      CAPTURE(degrees);
+      for (std::size_t l = 0; l < world.network.layers.size(); ++l) {
+        const std::string& name = world.network.layers[l].name;
+        CAPTURE(name);
+        if (name != "key" && name != "attention" && !name.ends_with(".up")) continue;
+        const std::vector<Cut>& cuts = plan.layers[l].cuts;
+        CHECK(std::any_of(cuts.begin(), cuts.end(),
+                          [](const Cut& cut) { return cut.dim == Dim::channel; }));
+      }
+      CHECK(testing::difference(plan, lowering::lower(world.network, world.cluster, plan), 1) ==
+            "");
+    }
   }
 }
 

@@ -1,0 +1,233 @@
+#include "experiment/utilization.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "lowering/recompute.hpp"
+
+namespace parsim::experiment {
+
+namespace {
+
+/// Of the slots of experts, the part that tokens need. What they compute lies behind a dispatch.
+double needed_slots(const Network& network, LayerId id) {
+  while (network[id].kind.as<ExpertDispatch>() == nullptr) {
+    if (network[id].inputs.empty()) return 1;
+    id = network[id].inputs[0];
+  }
+  const auto& dispatch = *network[id].kind.as<ExpertDispatch>();
+  const std::int64_t tokens = network[network[id].inputs[0]].out.axes[0].extent;
+  const std::int64_t slots = network[id].out.axes[0].extent * dispatch.slots;
+  return std::min(1.0, static_cast<double>(tokens * dispatch.top_k) / static_cast<double>(slots));
+}
+
+/// Forward FLOPs of a part, as StepFlops counts them.
+double counted_flops(const Network& network, LayerId id, const Part& part) {
+  const Layer& layer = network[id];
+  LayerKind kind = layer.kind;
+  if (const auto* attention = kind.as<Attention>()) {
+    kind = Attention{attention->heads, attention->key_heads, false};
+  }
+  const double flops = forward_flops(kind, input_shapes(network, id), layer.out, part).value;
+  return layer.kind.as<ExpertDense>() != nullptr ? flops * needed_slots(network, id) : flops;
+}
+
+bool is_attention(const LayerKind& kind) {
+  return kind.as<Attention>() != nullptr || kind.as<MatMul>() != nullptr;
+}
+
+/// Counted FLOPs of a forward pass over one sample: of attention, and of all else.
+struct ForwardFlops {
+  double attention = 0, products = 0;
+};
+ForwardFlops forward_of(const Network& network) {
+  ForwardFlops sum;
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerId id{l};
+    const double flops = counted_flops(network, id, {whole(network[id].out, 1), {}});
+    (is_attention(network[id].kind) ? sum.attention : sum.products) += flops;
+  }
+  return sum;
+}
+
+/// By device: whether it computes layers.
+std::vector<bool> computing(const ExecDag& dag, std::size_t devices) {
+  std::vector<bool> computes(devices);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) == OpKind::compute) {
+      computes[static_cast<std::size_t>(dag.record(OpId{i}).device)] = true;
+    }
+  }
+  return computes;
+}
+
+constexpr double passes = 3;  // one forward, and backward two gradients of as many FLOPs
+
+}  // namespace
+
+double StepFlops::mfu(Seconds step) const {
+  const double most = step.count() * peak.value;
+  return most > 0 ? model.value / most : 0;
+}
+
+double StepFlops::hfu(Seconds step) const {
+  const double most = step.count() * peak.value;
+  return most > 0 ? (model.value + recomputed.value) / most : 0;
+}
+
+Flops model_forward_flops(const Network& network) {
+  const ForwardFlops flops = forward_of(network);
+  return {flops.attention + flops.products};
+}
+
+StepFlops step_flops(const ExecDag& dag, const Cluster& cluster) {
+  StepFlops flops;
+  flops.model = {passes * static_cast<double>(dag.batch) * model_forward_flops(dag.network).value};
+  std::vector<std::optional<double>> of_work;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpRecord& record = dag.record(OpId{i});
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    if (static_cast<Pass>(record.sub) != Pass::recompute) continue;
+    const WorkId work{record.what};
+    if (of_work.size() <= work.index()) of_work.resize(work.index() + 1);
+    std::optional<double>& known = of_work[work.index()];
+    if (!known) known = counted_flops(dag.network, dag.work(work).layer, dag.part(work));
+    flops.recomputed.value += *known;
+  }
+  const std::vector<bool> computes = computing(dag, cluster.devices.size());
+  for (std::size_t d = 0; d < computes.size(); ++d) {
+    if (computes[d]) flops.peak.value += cluster.model(DeviceId{d}).peak_at(dag.precision).value;
+  }
+  return flops;
+}
+
+namespace {
+
+/// A kernel or a message of a device.
+struct Busy {
+  Span span{};
+  StepPart part = StepPart::exposed_sends;
+};
+
+/// Times of a device by part. Where several run at once, the first part of the enum counts.
+Waterfall times_of(std::vector<Busy> all) {
+  Waterfall times{};
+  // At every border one begins or ends.
+  std::vector<std::pair<Seconds, std::pair<std::size_t, int>>> borders;
+  for (const Busy& busy : all) {
+    if (busy.span.end <= busy.span.start) continue;
+    const auto part = static_cast<std::size_t>(busy.part);
+    borders.push_back({busy.span.start, {part, 1}});
+    borders.push_back({busy.span.end, {part, -1}});
+  }
+  std::sort(borders.begin(), borders.end());
+  std::array<int, step_part_count> running{};
+  Seconds before{};
+  for (const auto& [at, change] : borders) {
+    const auto first = std::find_if(running.begin(), running.end(), [](int n) { return n > 0; });
+    if (first != running.end()) {
+      times[static_cast<std::size_t>(first - running.begin())] += at - before;
+    }
+    running[change.first] += change.second;
+    before = at;
+  }
+  return times;
+}
+
+/// The part that a layer's kernels belong to.
+std::vector<StepPart> parts_of_layers(const Network& network) {
+  std::vector<StepPart> parts;
+  for (const Layer& layer : network.layers) {
+    const bool product = layer.kind.as<Conv>() != nullptr || layer.kind.as<Dense>() != nullptr ||
+                         layer.kind.as<ExpertDense>() != nullptr;
+    parts.push_back(product                    ? StepPart::products
+                    : is_attention(layer.kind) ? StepPart::attention
+                                               : StepPart::element_wise);
+  }
+  for (const LayerId id : lowering::attention_scores(network)) {
+    parts[id.index()] = StepPart::attention;
+  }
+  return parts;
+}
+
+std::vector<std::vector<Busy>> by_device(const ExecDag& dag, const Timeline& timeline,
+                                         std::size_t devices) {
+  const std::vector<StepPart> layers = parts_of_layers(dag.network);
+  std::vector<std::vector<Busy>> busy(devices);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpRecord& record = dag.record(OpId{i});
+    const Span span = timeline.spans[i];
+    const auto add = [&](std::int32_t device, StepPart part) {
+      busy[static_cast<std::size_t>(device)].push_back({span, part});
+    };
+    switch (dag.kind(OpId{i})) {
+      case OpKind::compute:
+        add(record.device, layers[dag.work(WorkId{record.what}).layer.index()]);
+        break;
+      case OpKind::update:
+        add(record.device, StepPart::optimizer);
+        break;
+      case OpKind::local:
+        add(record.device, StepPart::element_wise);
+        break;
+      case OpKind::delay:
+        add(record.device, StepPart::delays);
+        break;
+      case OpKind::transfer:
+        add(record.device, StepPart::exposed_sends);
+        if (record.to != record.device) add(record.to, StepPart::exposed_sends);
+        break;
+      case OpKind::collective:
+        for (const DeviceId member : dag.group(GroupId{record.device})) {
+          add(member.value, StepPart::exposed_sends);
+        }
+        break;
+    }
+  }
+  return busy;
+}
+
+Seconds& at(Waterfall& times, StepPart part) { return times[static_cast<std::size_t>(part)]; }
+
+}  // namespace
+
+Waterfall waterfall(const ExecDag& dag, const Timeline& timeline, const Cluster& cluster) {
+  const std::size_t devices = cluster.devices.size();
+  const std::vector<bool> computes = computing(dag, devices);
+  const Seconds step = makespan(timeline);
+  std::vector<std::vector<Busy>> busy = by_device(dag, timeline, devices);
+  std::vector<Waterfall> times;
+  std::vector<Seconds> kernels;
+  for (std::size_t d = 0; d < devices; ++d) {
+    if (!computes[d]) continue;
+    times.push_back(times_of(std::move(busy[d])));
+    Seconds sum{};
+    for (const Seconds time : times.back()) sum += time;
+    kernels.push_back(sum - at(times.back(), StepPart::exposed_sends));
+  }
+  Waterfall mean{};
+  if (times.empty() || step <= Seconds{}) return mean;
+  const Seconds busiest = *std::max_element(kernels.begin(), kernels.end());
+  const auto count = static_cast<double>(times.size());
+  for (std::size_t d = 0; d < times.size(); ++d) {
+    const Seconds idle =
+        std::max(Seconds{}, step - kernels[d] - at(times[d], StepPart::exposed_sends));
+    at(times[d], StepPart::imbalance) = std::min(idle, busiest - kernels[d]);
+    at(times[d], StepPart::bubbles) = idle - at(times[d], StepPart::imbalance);
+    for (std::size_t p = 0; p < step_part_count; ++p) mean[p] += times[d][p] / count;
+  }
+  // The model FLOPs at the peak come out of the kernels that compute them.
+  const StepFlops flops = step_flops(dag, cluster);
+  const ForwardFlops forward = forward_of(dag.network);
+  const double all = forward.attention + forward.products;
+  if (all <= 0) return mean;
+  const Seconds ideal = flops.model / flops.peak;
+  at(mean, StepPart::peak) = ideal;
+  at(mean, StepPart::products) -= ideal * (forward.products / all);
+  at(mean, StepPart::attention) -= ideal * (forward.attention / all);
+  return mean;
+}
+
+}  // namespace parsim::experiment

@@ -1,0 +1,179 @@
+#include "experiment/utilization.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/recompute.hpp"
+#include "strategies/strategies.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::experiment {
+namespace {
+
+using testing::World;
+
+constexpr double layers = 2, hidden = 64, heads = 4, tokens = 32, vocab = 96, batch = 8;
+const std::string gpt = "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=96";
+
+/// Korthikanti et al. 2022, appendix A: 24 B s h² + 4 B s² h a layer and 2 B s h v for the logits,
+/// forward, and twice as many backward.
+double by_hand() {
+  return 72 * batch * layers * tokens * hidden * hidden *
+         (1 + tokens / (6 * hidden) + vocab / (12 * layers * hidden));
+}
+
+ExecDag dag_of(const World& world, const Plan& plan) {
+  return lowering::lower(world.network, world.cluster, plan);
+}
+
+double sum(const Waterfall& parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0,
+                         [](double so_far, Seconds time) { return so_far + time.count(); });
+}
+
+double at(const Waterfall& parts, StepPart part) {
+  return parts[static_cast<std::size_t>(part)].count();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "utilization: model FLOPs of a GPT are those of the papers, masked or not, fused or not") {
+  CHECK(by_hand() == doctest::Approx(72 * 8.0 * 2 * 32 * 4096 * (1 + 1.0 / 12 + 1.0 / 16)));
+  for (const std::string attention : {"fused", "eager"}) {
+    CAPTURE(attention);
+    const World world(gpt + ",attention=" + attention,
+                      "nvswitch:4,device=a100-sxm4-80,rate=300GB/s");
+    const strategies::StrategyInput input = world.simulated(8);
+    for (const Plan& plan : {strategies::plan_data(input), strategies::plan_tensor(input)}) {
+      const StepFlops flops = step_flops(dag_of(world, plan), world.cluster);
+      CHECK(flops.model.value == doctest::Approx(by_hand()).epsilon(1e-12));
+      CHECK(flops.recomputed.value == 0);
+    }
+  }
+  // PaLM, appendix B: per token 6 N + 12 L H Q T; N without the tables, but with the logits' one.
+  const double weights = layers * 12 * hidden * hidden + vocab * hidden;
+  CHECK(by_hand() ==
+        doctest::Approx(batch * tokens * (6 * weights + 12 * layers * hidden * tokens)));
+}
+
+TEST_CASE("utilization: recomputation counts for the hardware, not for the model") {
+  const World world(gpt + ",attention=eager,dropout=0",
+                    "nvswitch:2,device=a100-sxm4-80,rate=300GB/s");
+  Plan plan = strategies::plan_data(world.input(8));
+  lowering::recompute_attention(world.network, plan);
+  // The products of queries and keys, 2 B s² h a layer: their result is kept by none.
+  CHECK(step_flops(dag_of(world, plan), world.cluster).recomputed.value ==
+        2 * batch * tokens * tokens * hidden * layers);
+  for (LayerPlan& layer : plan.layers) layer.recompute = true;
+  const StepFlops all = step_flops(dag_of(world, plan), world.cluster);
+  CHECK(all.recomputed.value > 0.8 * by_hand() / 3);
+  CHECK(all.recomputed.value <= by_hand() / 3);
+  const Seconds step{1e-3};
+  // Two A100s of 19.5 TFLOP/s in FP32.
+  CHECK(all.peak.value == 2 * world.cluster.model(DeviceId{0}).peak_at(Precision::fp32).value);
+  CHECK(all.mfu(step) == doctest::Approx(by_hand() / (all.peak.value * 1e-3)));
+  CHECK(all.hfu(step) ==
+        doctest::Approx((by_hand() + all.recomputed.value) / (all.peak.value * 1e-3)));
+  CHECK(all.mfu(Seconds{}) == 0);
+}
+
+TEST_CASE("utilization: an expert counts the tokens that go to it, not its slots") {
+  // 32 tokens to 2 of 4 experts each: 16 of 16 slots, or of 20, of each expert.
+  const std::string experts = gpt + ",experts=4,top_k=2,capacity=";
+  const double balanced =
+      model_forward_flops(networks::load_network(experts + "1", {}, "test")).value;
+  CHECK(model_forward_flops(networks::load_network(experts + "1.25", {}, "test")).value ==
+        doctest::Approx(balanced).epsilon(1e-12));
+  // Dropped tokens are not computed.
+  CHECK(model_forward_flops(networks::load_network(experts + "0.5", {}, "test")).value < balanced);
+  // A block: 8 h² of attention's products, 4 s h of scores, a router of h x 4 and 2 x 8 h² of
+  // products in experts; two operations each.
+  CHECK(balanced == tokens * (layers * (8 * hidden * hidden + 4 * tokens * hidden + 2 * hidden * 4 +
+                                        2 * 16 * hidden * hidden) +
+                              2 * vocab * hidden));
+}
+
+TEST_CASE("waterfall: by hand") {
+  // A device computes a product for 4 s, sends for 2 s, of which 1 s beside the product, and
+  // updates for 1 s; the other one computes for 1 s.
+  const Network network = testing::network_of("x: vector 64; a: dense 64; b: relu; loss");
+  const World world(
+      network, topologies::load_cluster("star:2,device=v100-sxm2,rate=1GB/s,latency=1us", "test"));
+  const Plan plan = strategies::plan_data(world.input(2));
+  const ExecDag dag = dag_of(world, plan);
+  Timeline timeline;
+  timeline.spans.resize(dag.size());
+  bool product[2] = {false, false}, sent = false, updated = false;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const OpRecord& record = dag.record(OpId{i});
+    if (dag.kind(OpId{i}) == OpKind::compute &&
+        dag.network[dag.work(WorkId{record.what}).layer].name == "a") {
+      const auto device = static_cast<std::size_t>(record.device);
+      if (std::exchange(product[device], true)) continue;
+      timeline.spans[i] = {Seconds{0}, Seconds{device == 0 ? 4.0 : 1.0}};
+    } else if (dag.kind(OpId{i}) == OpKind::collective && !std::exchange(sent, true)) {
+      timeline.spans[i] = {Seconds{3}, Seconds{5}};
+    } else if (dag.kind(OpId{i}) == OpKind::update && record.device == 0 &&
+               !std::exchange(updated, true)) {
+      timeline.spans[i] = {Seconds{6}, Seconds{7}};
+    }
+  }
+  REQUIRE(sent);
+  REQUIRE(updated);
+  const Waterfall parts = waterfall(dag, timeline, world.cluster);
+  const StepFlops flops = step_flops(dag, world.cluster);
+  const double ideal = (flops.model / flops.peak).count();
+  CHECK(at(parts, StepPart::peak) == ideal);
+  CHECK(at(parts, StepPart::products) == doctest::Approx((4 + 1) / 2.0 - ideal));
+  CHECK(at(parts, StepPart::optimizer) == 0.5);
+  // The first device sends from 4 to 5, the second from 3 to 5.
+  CHECK(at(parts, StepPart::exposed_sends) == 1.5);
+  // The first one waits from 5 to 6; the second has 4 s less to compute, and waits for 4 s.
+  CHECK(at(parts, StepPart::bubbles) == 0.5);
+  CHECK(at(parts, StepPart::imbalance) == 2);
+  CHECK(sum(parts) == doctest::Approx(7));
+}
+
+TEST_CASE("waterfall: the parts of any plan add up to its step") {
+  for (const std::string where :
+       {"mixed-p100-v100", "nvswitch:4,device=a100-sxm4-80,rate=300GB/s"}) {
+    for (const std::string attention : {"fused", "eager"}) {
+      const World world(gpt + ",attention=" + attention, where);
+      strategies::StrategyInput input = world.simulated(8);
+      input.micro_batches = 4;
+      for (const strategies::Strategy& strategy : strategies::all()) {
+        CAPTURE(strategy.name);
+        Plan plan;
+        try {
+          plan = strategy.plan(input);
+        } catch (const InputError&) {
+          continue;  // no plan for this input
+        }
+        const ExecDag dag = dag_of(world, plan);
+        const Timeline timeline = world.simulator->run(dag);
+        const Waterfall parts = waterfall(dag, timeline, world.cluster);
+        const double step = makespan(timeline).count();
+        CHECK(sum(parts) == doctest::Approx(step).epsilon(1e-9));
+        for (const StepPart part :
+             {StepPart::element_wise, StepPart::optimizer, StepPart::delays,
+              StepPart::exposed_sends, StepPart::imbalance, StepPart::bubbles}) {
+          CHECK(at(parts, part) >= 0);
+        }
+        const StepFlops flops = step_flops(dag, world.cluster);
+        CHECK(at(parts, StepPart::peak) ==
+              doctest::Approx(step * flops.mfu(Seconds{step})).epsilon(1e-9));
+        CHECK(flops.hfu(Seconds{step}) >= flops.mfu(Seconds{step}));
+        CHECK(flops.mfu(Seconds{step}) < 1);
+      }
+    }
+  }
+}
+
+}  // namespace parsim::experiment
