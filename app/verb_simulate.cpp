@@ -9,6 +9,7 @@
 #include "experiment/communication.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
+#include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
 #include "experiment/run.hpp"
 #include "lowering/lower.hpp"
@@ -76,6 +77,7 @@ Outcome run_simulate(const experiment::Arguments& arguments) {
   const experiment::Planned planned = chosen_plan(experiment, strategy, arguments.has("--quiet"));
   experiment::Run run = experiment::run_plan(experiment, planned);
   experiment::check_algorithm_used(experiment.request, {&run.result, 1});
+  experiment::bound_steps(experiment, {&run.result, 1});
   std::optional<experiment::HardwareRows> rows;
   if (request.hardware) {
     std::vector<experiment::RunResult> results{run.result};

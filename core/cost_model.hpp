@@ -38,6 +38,11 @@ struct OptimizerStep {
   Precision reduce = Precision::fp32;     ///< of the gradients
 };
 
+/// What parts of a layer take at least: each `fixed`, and all together `whole` on top.
+struct LeastTime {
+  Seconds fixed{}, whole{};
+};
+
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -45,6 +50,22 @@ class CostModel {
   /// Time of one pass over a part of a layer on a device that does nothing else.
   [[nodiscard]] virtual Cost compute(const Network& network, LayerId layer, const Part& part,
                                      Pass pass, DeviceId device, Precision precision) const = 0;
+  /// A lower bound of compute() for all parts of a layer, of `samples` samples in all, whatever
+  /// they are: what a part does is a share x of the pass's work, and it takes `fixed` + x · `whole`
+  /// or longer. Shares depend on the part alone; those of the cells of a layer add up to 1 or more.
+  /// Nothing if the model knows no such bound.
+  [[nodiscard]] virtual std::optional<LeastTime> least_time(const Network& network, LayerId layer,
+                                                            std::int64_t samples, Pass pass,
+                                                            DeviceId device,
+                                                            Precision precision) const {
+    static_cast<void>(network);
+    static_cast<void>(layer);
+    static_cast<void>(samples);
+    static_cast<void>(pass);
+    static_cast<void>(device);
+    static_cast<void>(precision);
+    return std::nullopt;
+  }
   /// Devices of the same number have the same times. By default every device has its own.
   [[nodiscard]] virtual std::int32_t alike(DeviceId device) const { return device.value; }
   /// Time to stream `touched` bytes through the device's memory (updates, copies, additions), with

@@ -43,6 +43,15 @@ class Calibrated final : public CostModel {
     cost.time *= kernels_.at(device.index());
     return cost;
   }
+  [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId layer,
+                                                    std::int64_t samples, Pass pass,
+                                                    DeviceId device,
+                                                    Precision precision) const override {
+    const auto least = base_->least_time(network, layer, samples, pass, device, precision);
+    if (!least) return std::nullopt;
+    const double factor = kernels_.at(device.index());
+    return LeastTime{least->fixed * factor, least->whole * factor};
+  }
   /// One factor for a type of device.
   [[nodiscard]] std::int32_t alike(DeviceId device) const override { return base_->alike(device); }
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {

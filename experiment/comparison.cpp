@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "experiment/communication.hpp"
+#include "experiment/lower_bound.hpp"
 #include "experiment/progress.hpp"
 
 namespace parsim::experiment {
@@ -92,6 +93,7 @@ void complete_rows(const Experiment& experiment, std::vector<RunResult>& results
     return a.step_time < b.step_time;
   });
   compare_steps(experiment, results);
+  bound_steps(experiment, results);
 }
 
 std::vector<RunResult> compare(const Experiment& experiment) {

@@ -101,6 +101,11 @@ Spread jittered_steps(const Experiment& experiment, const ExecDag& dag) {
 
 bool RunResult::fits() const { return verdict() != lowering::Verdict::over; }
 
+std::optional<double> RunResult::gap() const {
+  if (!lower_bound || *lower_bound <= Seconds{} || !fits()) return std::nullopt;
+  return step_time / *lower_bound - 1;
+}
+
 lowering::Verdict RunResult::verdict() const {
   lowering::Verdict worst = error.empty() ? lowering::Verdict::fits : lowering::Verdict::over;
   for (const DeviceResult& device : devices) worst = std::max(worst, device.verdict());

@@ -65,6 +65,7 @@ struct RunResult {
   StepParts parts{};                          ///< what the step depends on
   StepInterval interval{};                    ///< factors of step_time, see step_interval()
   std::optional<double> probability_fastest;  ///< in a comparison, of a plan that fits
+  std::optional<Seconds> lower_bound;         ///< of any plan's step, see least_step()
   std::string checks;                         ///< one line
   std::vector<std::string> notes;             ///< of the plan
   std::int64_t micro_batches = 1;
@@ -77,6 +78,8 @@ struct RunResult {
   std::string measured_note;       ///< why there is none
 
   [[nodiscard]] bool fits() const;
+  /// Step over lower bound, less 1; nothing where there is no bound or the plan does not fit.
+  [[nodiscard]] std::optional<double> gap() const;
   /// Of the device that is worst off; `over` if there is no plan.
   [[nodiscard]] lowering::Verdict verdict() const;
   /// The device that uses the largest part of what it may fill, ties to the lower id; null if there

@@ -44,6 +44,10 @@ void fields(auto& visit, json::Of<RunRow> auto& row) {
   visit("accuracy", known(row.accuracy));
   visit("probability_fastest", perhaps(result.probability_fastest),
         "of the plans that fit, in a comparison; equal plans have that of all of them");
+  visit("lower_bound_s", perhaps(result.lower_bound),
+        "no plan's step is shorter; null where kernels' times were measured, which have no bound");
+  visit("gap", perhaps(result.gap()),
+        "step_time_s over lower_bound_s, less 1; null if the plan does not fit");
   visit("throughput_samples_per_s", known(result.samples_per_second));
   visit("model_flops", known(result.flops.model.value),
         Rule("that the batch needs, forward once and backward twice, of products, convolutions and "

@@ -185,6 +185,13 @@ void add_for_programs(Columns& columns) {
   of_flops("mfu", [](R r) { return r.flops.mfu(r.step_time); });
   of_flops("hfu", [](R r) { return r.flops.hfu(r.step_time); });
   of_flops("model_flops", [](R r) { return r.flops.model.value; });
+  columns.numbers_for_programs("lower_bound_s", [](R r) {
+    return r.lower_bound ? exact(r.lower_bound->count()) : std::string();
+  });
+  columns.numbers_for_programs("gap", [](R r) {
+    const std::optional<double> gap = r.gap();
+    return gap ? exact(*gap) : std::string();
+  });
   columns.numbers_for_programs("messages", [](R r) {
     return r.error.empty() ? fmt::format("{}", r.messages) : std::string();
   });

@@ -130,15 +130,42 @@ double narrow_rate(const AttentionModel& model, std::int64_t width) {
   return channels * (wide + offset) / (wide * (channels + offset));
 }
 
+/// The largest part of the rate that a part of a head reaches, for what it keeps of its scores: a
+/// part of c channels computes the scores of all of them.
+double most_narrow_rate(const AttentionModel& model, std::int64_t width) {
+  double most = 0;
+  for (std::int64_t c = 1; c <= width; ++c) {
+    const auto part = static_cast<double>(c), whole = static_cast<double>(width);
+    most = std::max(most, narrow_rate(model, c) * 2 * part / (whole + part));
+  }
+  return most;
+}
+
+/// FLOP/s of long sequences with the widest heads.
+double rate_of(const AttentionModel& model, const Kernel& kernel, double peak) {
+  return peak * model.level * (kernel.backwards ? model.backward : 1) *
+         (kernel.masked ? model.masked : 1);
+}
+
+/// Keys that cost as much as what each block of queries does once.
+double once_of(const AttentionModel& model, const Kernel& kernel) {
+  return (kernel.backwards ? model.backward_keys : model.forward_keys) +
+         (kernel.masked ? model.masked_keys : 0);
+}
+
 }  // namespace
+
+Seconds least_attention_time(const AttentionModel& model, const Kernel& kernel, double most_keys,
+                             double peak) {
+  return Seconds{kernel.flops / (rate_of(model, kernel, peak) * most_narrow_rate(model, kernel.n)) *
+                 (1 + once_of(model, kernel) / std::max(1.0, most_keys))};
+}
 
 Seconds attention_time(const AttentionModel& model, const Kernel& kernel, double peak,
                        int multiprocessors) {
   constexpr double block = 128;
-  const double once = (kernel.backwards ? model.backward_keys : model.forward_keys) +
-                      (kernel.masked ? model.masked_keys : 0);
-  const double rate = peak * model.level * narrow_rate(model, kernel.n) *
-                      (kernel.backwards ? model.backward : 1) * (kernel.masked ? model.masked : 1);
+  const double once = once_of(model, kernel);
+  const double rate = rate_of(model, kernel, peak) * narrow_rate(model, kernel.n);
   const double blocks =
       static_cast<double>(kernel.batches) * std::ceil(static_cast<double>(kernel.m) / block);
   const double idle = std::max(1.0, static_cast<double>(multiprocessors) / std::max(1.0, blocks));

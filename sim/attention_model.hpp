@@ -63,4 +63,9 @@ struct AttentionRates {
 [[nodiscard]] Seconds attention_time(const AttentionModel& model, const Kernel& kernel, double peak,
                                      int multiprocessors);
 
+/// Of all parts of a kernel together, at least: as if no multiprocessor were idle, and a query
+/// attended to all `most_keys` keys wherever that is better.
+[[nodiscard]] Seconds least_attention_time(const AttentionModel& model, const Kernel& kernel,
+                                           double most_keys, double peak);
+
 }  // namespace parsim::sim

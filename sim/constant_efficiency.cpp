@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/coefficients.hpp"
+#include "sim/least_kernels.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 
@@ -29,6 +30,22 @@ class ConstantEfficiency final : public NetworkCosts {
       if (is_convolution(kernel) && !rates.own_convolutions) origin = Origin::guessed;
     }
     return {Seconds{time}, origin};
+  }
+
+  [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId id,
+                                                    std::int64_t samples, Pass pass,
+                                                    DeviceId device,
+                                                    Precision precision) const override {
+    const Rates& rates = rates_[at(device, precision)];
+    LeastTime all;
+    for (const LeastKernel& least : least_kernels(network, id, samples, pass, fusion())) {
+      const Kernel& kernel = least.whole;
+      const double gemms =
+          kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
+      all.fixed += Seconds{kernel.launches * rates.overhead};
+      all.whole += Seconds{std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory)};
+    }
+    return all;
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {

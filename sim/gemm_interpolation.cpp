@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "core/csv.hpp"
@@ -78,6 +79,71 @@ GemmInterpolation::Correction GemmInterpolation::correction(int rows, int column
     weights += weight;
   }
   return {sum / (weights + trust), weights};
+}
+
+double GemmInterpolation::least_correction(int rows, int columns, std::int64_t least_k,
+                                           std::int64_t most_k) const {
+  const double at_m = (rows + 0.5) / cells_an_octave, at_n = (columns + 0.5) / cells_an_octave;
+  const double from = logarithm(least_k), to = logarithm(most_k);
+  constexpr double farthest = 40;
+  double sum = 0, least_weights = 0, most_weights = 0;
+  for (const Row& row : rows_) {
+    const double a = at_m - row.m, b = at_n - row.n;
+    const double aside = (a * a + b * b) / (reach * reach);
+    const double near = std::clamp(row.k, from, to) - row.k;
+    const double far = std::max(std::abs(from - row.k), std::abs(to - row.k));
+    const double nearest = aside + near * near / (reach * reach);
+    if (nearest > farthest) continue;
+    const double most = std::exp(-nearest / 2);
+    // A row that counts for nothing at the far end has no weight there.
+    const double distance = aside + far * far / (reach * reach);
+    const double least = distance > farthest ? 0 : std::exp(-distance / 2);
+    sum += row.rest > 0 ? least * row.rest : most * row.rest;
+    least_weights += least;
+    most_weights += most;
+  }
+  return sum / ((sum > 0 ? most_weights : least_weights) + trust);
+}
+
+Seconds GemmInterpolation::least_flop_time(std::int64_t m, std::int64_t n, std::int64_t k,
+                                           std::int64_t batches, const PowerLimit& power) const {
+  // Several products at once are not corrected.
+  if (batches > 1) return sim::least_flop_time(model_, m, n, k, batches, 1);
+  const Key key{m, n, k, power.share, power.flops};
+  const auto known = known_least_.find(key);
+  if (known != known_least_.end()) return known->second;
+  constexpr double intervals_an_octave = 8;
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = cell_of(m); i >= 0; --i) {
+    const std::int64_t upper_m = std::min(m, last_of(i)), lower_m = i == 0 ? 1 : last_of(i - 1) + 1;
+    if (upper_m < lower_m) continue;  // no whole number is in the cell
+    bool any = false;
+    for (int j = cell_of(n); j >= 0; --j) {
+      const std::int64_t upper_n = std::min(n, last_of(j)),
+                         lower_n = j == 0 ? 1 : last_of(j - 1) + 1;
+      if (upper_n < lower_n) continue;
+      bool some = false;
+      for (std::int64_t upper = k, lower = 0; upper >= 1; upper = lower - 1) {
+        lower = std::max<std::int64_t>(
+            1, static_cast<std::int64_t>(static_cast<double>(upper) *
+                                         std::exp2(-1 / intervals_an_octave)));
+        const double flop = sim::least_flop_time(model_, upper_m, upper_n, upper, 1, 1).count();
+        if (flop * std::exp(-largest) >= best) break;  // and so are all smaller ones
+        some = true;
+        const double flops = 2 * static_cast<double>(lower_m) * static_cast<double>(lower_n) *
+                             static_cast<double>(lower);
+        const double corrected =
+            sim::least_flop_time(model_, upper_m, upper_n, upper, 1, throttling(power, flops))
+                .count() *
+            std::exp(least_correction(i, j, lower, upper));
+        best = std::min(best, corrected);
+      }
+      if (!some) break;
+      any = true;
+    }
+    if (!any) break;
+  }
+  return known_least_.emplace(key, Seconds{best}).first->second;
 }
 
 GemmTime GemmInterpolation::time(std::int64_t m, std::int64_t n, std::int64_t k,

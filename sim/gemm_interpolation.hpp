@@ -34,6 +34,11 @@ class GemmInterpolation {
   /// One product, y[m,n] = x[m,k] W[n,k]^T. Remembers what it was asked; not for several threads.
   [[nodiscard]] GemmTime time(std::int64_t m, std::int64_t n, std::int64_t k,
                               const PowerLimit& power) const;
+  /// What a FLOP takes at least in parts of `batches` products, none larger than m × k by k × n:
+  /// the least of all cells and of intervals of k, in which a correction is at least what follows
+  /// from the largest and the smallest weight of each row. Remembers what it was asked.
+  [[nodiscard]] Seconds least_flop_time(std::int64_t m, std::int64_t n, std::int64_t k,
+                                        std::int64_t batches, const PowerLimit& power) const;
   [[nodiscard]] const GemmModel& model() const { return model_; }
 
   /// 0 for an extent of 1, 2 for 2, 3 for 3, 4 for 4 and 5 …
@@ -44,6 +49,9 @@ class GemmInterpolation {
     double logarithm = 0, weight = 0;
   };
   [[nodiscard]] Correction correction(int rows, int columns, std::int64_t k) const;
+  /// Of any k in the range: no more than its logarithm.
+  [[nodiscard]] double least_correction(int rows, int columns, std::int64_t least_k,
+                                        std::int64_t most_k) const;
 
  private:
   /// A measured row: logarithms to base 2 of its extents, and r.
@@ -54,6 +62,7 @@ class GemmInterpolation {
   GemmModel model_;
   std::vector<Row> rows_;
   mutable std::map<Key, GemmTime> known_;
+  mutable std::map<Key, Seconds> known_least_;
 };
 
 }  // namespace parsim::sim

@@ -141,9 +141,45 @@ Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n, std::i
         best,
         std::pow(std::pow(by_flops, model.exponent) + memory_power, 1 / model.exponent) + added);
   }
-  const double throttled =
-      1 + power.share / (1 + power.flops / (2 * result * static_cast<double>(k)));
-  return Seconds{model.overhead + throttled * best};
+  return Seconds{model.overhead + throttling(power, 2 * result * static_cast<double>(k)) * best};
+}
+
+Seconds least_flop_time(const GemmModel& model, std::int64_t m, std::int64_t n, std::int64_t k,
+                        std::int64_t batches, double throttled) {
+  const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
+             depth = static_cast<double>(k), all = static_cast<double>(batches);
+  const double flops = 2 * rows * columns * depth * all;
+  const double gain = std::max(1.0, model.cache_gain);
+  const double by_memory = operand_bytes / 2 * (1 / rows + 1 / columns + 1 / depth) /
+                           (model.memory_rate * model.memory * gain);
+  const double memory_power = std::pow(by_memory, model.exponent);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t split = 1; split <= most_splits; split *= 2) {
+    const auto parts = static_cast<double>(split);
+    double by_flops = std::numeric_limits<double>::infinity();
+    for (const GemmTile& tile : gemm_tiles) {
+      const auto high = static_cast<double>(tile.rows), wide = static_cast<double>(tile.columns);
+      const double idle = std::max(1.0, high / rows) * std::max(1.0, wide / columns);
+      const double one_wave =
+          high * wide * static_cast<double>(model.multiprocessors) / (rows * columns * all * parts);
+      const double rate =
+          model.peak * model.efficiency * (tile.size == 0 ? 1.0 : model.relative[tile.size - 1]);
+      by_flops = std::min(by_flops, std::max(idle, one_wave) / rate);
+    }
+    by_flops *= 1 + parts * model.prologue / depth;
+    const double added = split == 1 ? 0
+                                    : model.split_overhead / flops +
+                                          (parts + 1) * partial_sum_bytes /
+                                              (2 * depth * model.memory_rate * model.split_memory);
+    best = std::min(
+        best,
+        std::pow(std::pow(by_flops, model.exponent) + memory_power, 1 / model.exponent) + added);
+  }
+  return Seconds{model.overhead / flops + throttled * best};
+}
+
+double throttling(const PowerLimit& power, double flops) {
+  return 1 + power.share / (1 + power.flops / flops);
 }
 
 }  // namespace parsim::sim

@@ -70,4 +70,14 @@ struct GemmModel {
 [[nodiscard]] Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n,
                                 std::int64_t k, std::int64_t batches, const PowerLimit& power);
 
+/// What a FLOP takes at least in products of parts, none larger than m × k by k × n: every wave but
+/// the first is as full as it may be, tiles are no larger than the parts or partly idle, and all
+/// that is read is in the cache. Rises as extents fall.
+///
+/// throttled   by how much power makes a kernel longer, at least
+[[nodiscard]] Seconds least_flop_time(const GemmModel& model, std::int64_t m, std::int64_t n,
+                                      std::int64_t k, std::int64_t batches, double throttled);
+/// How much longer power makes a kernel of so many FLOPs: 1 or more, rising with them.
+[[nodiscard]] double throttling(const PowerLimit& power, double flops);
+
 }  // namespace parsim::sim

@@ -34,6 +34,15 @@ class Scaled final : public CostModel {
                              DeviceId device, Precision precision) const override {
     return scaled(base_.compute(network, layer, part, pass, device, precision), kernels_, device);
   }
+  [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId layer,
+                                                    std::int64_t samples, Pass pass,
+                                                    DeviceId device,
+                                                    Precision precision) const override {
+    auto least = base_.least_time(network, layer, samples, pass, device, precision);
+    if (!least) return std::nullopt;
+    const double factor = kernels_ * (devices_.empty() ? 1 : devices_.at(device.index()));
+    return LeastTime{least->fixed * factor, least->whole * factor};
+  }
   [[nodiscard]] std::int32_t alike(DeviceId device) const override {
     return devices_.empty() ? base_.alike(device) : device.value;
   }

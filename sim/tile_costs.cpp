@@ -12,6 +12,7 @@
 #include "sim/attention_model.hpp"
 #include "sim/coefficients.hpp"
 #include "sim/gemm_interpolation.hpp"
+#include "sim/least_kernels.hpp"
 #include "sim/network_costs.hpp"
 #include "sim/sim.hpp"
 #include "sim/tiles.hpp"
@@ -72,6 +73,20 @@ class TileCosts final : public NetworkCosts {
       }
     }
     return cost;
+  }
+
+  [[nodiscard]] std::optional<LeastTime> least_time(const Network& network, LayerId id,
+                                                    std::int64_t samples, Pass pass,
+                                                    DeviceId device,
+                                                    Precision precision) const override {
+    const OneDevice& rates = devices_[at(device, precision)];
+    LeastTime all;
+    for (const LeastKernel& kernel : least_kernels(network, id, samples, pass, fusion())) {
+      const LeastTime one = least_kernel_time(kernel, rates, element_bytes(precision));
+      all.fixed += one.fixed;
+      all.whole += one.whole;
+    }
+    return all;
   }
 
   [[nodiscard]] Cost memory(DeviceId device, Bytes touched) const override {
@@ -192,6 +207,25 @@ class TileCosts final : public NetworkCosts {
     }
     const double gemms = kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
     return Seconds{std::max(memory_bound, gemms) + device.memory_bound_overhead};
+  }
+
+  static LeastTime least_kernel_time(const LeastKernel& least, const OneDevice& device,
+                                     std::int64_t bytes) {
+    const Kernel& kernel = least.whole;
+    if (device.gemms && is_gemm(kernel)) return least_gemm_time(least, *device.gemms);
+    const double rate = kernel.normalises ? device.norm : device.memory_bound;
+    const double memory_bound = kernel.bytes(bytes) / rate;
+    if (kernel.kind == KernelClass::memory) {
+      return {Seconds{kernel.launches * device.memory_bound_overhead},
+              Seconds{std::max(memory_bound, kernel.flops / device.peak)}};
+    }
+    if (device.tiles && !kernel.attends) return least_gemm_time(least, *device.tiles, bytes);
+    const double flops =
+        device.tiles
+            ? least_attention_time(*device.attention.model, kernel, least.most_keys, device.peak)
+                  .count()
+            : kernel.flops / device.by_class[static_cast<std::size_t>(kernel.kind)];
+    return {Seconds{device.memory_bound_overhead}, Seconds{std::max(memory_bound, flops)}};
   }
 
   std::vector<OneDevice> devices_;  ///< by model, then precision
