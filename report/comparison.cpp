@@ -57,9 +57,10 @@ std::vector<std::string> answer_lines(const std::vector<experiment::RunResult>& 
   std::vector<std::string> lines = {fmt::format(
       "Best: {}{}, {} {} (90 %: {})", best.strategy == "best" ? "" : best.strategy + ", ",
       strategies::short_text(best.degrees), step.text, unit_of(step_column), interval.text)};
-  std::string second =
-      fmt::format("      {} samples/s, {} of {}", cell("throughput_samples_per_s").first.text,
-                  to_text(fullest.peak()), to_text(fullest.capacity));
+  std::string second = fmt::format("      {} samples/s, {} % MFU, {} of {}",
+                                   cell("throughput_samples_per_s").first.text,
+                                   three_digits(100 * best.flops.mfu(best.step_time)),
+                                   to_text(fullest.peak()), to_text(fullest.capacity));
   const std::vector<std::string> others = rivals(sorted);
   if (best.probability_fastest && sorted.size() > 1) {
     second += fmt::format(", {:.0f} % likely to be the fastest", 100 * *best.probability_fastest);

@@ -11,7 +11,7 @@ namespace parsim::report {
 
 namespace {
 
-constexpr double absent = std::numeric_limits<double>::quiet_NaN();
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
 Table device_table(const experiment::RunResult& result) {
   const auto numbers = [&](auto of) {
@@ -62,9 +62,9 @@ std::optional<Table> jitter_table(const experiment::Experiment& experiment,
   for (const experiment::RunResult& result : results) {
     names.push_back(result.strategy);
     const bool known = result.jittered.has_value();
-    median.push_back(known ? result.jittered->median.count() : absent);
-    low.push_back(known ? result.jittered->low.count() : absent);
-    high.push_back(known ? result.jittered->high.count() : absent);
+    median.push_back(known ? result.jittered->median.count() : unknown);
+    low.push_back(known ? result.jittered->low.count() : unknown);
+    high.push_back(known ? result.jittered->high.count() : unknown);
   }
   Table table;
   table.title = fmt::format("{} steps with random kernel times (log-normal, {} %, seed {})",
