@@ -87,11 +87,13 @@ def column(browser, number):
 def check_numbers(browser, results):
     rows = browser.run("return [...document.querySelector('table.sortable').querySelectorAll('tbody tr')]"
                        ".map(row => [...row.cells].map(cell => cell.dataset.v ?? cell.textContent))")
+    titles = browser.run("return [...document.querySelector('table.sortable').querySelectorAll('th')]"
+                         ".map(cell => cell.textContent.split(' [')[0])")
     check(len(rows) == len(results), 'a row for every strategy')
     for row, result in zip(rows, results):
         check(row[0] == result['strategy'], f'{row[0]} stands where the JSON has it')
-        for cell, key in ((1, 'step_time_s'), (4, 'throughput_samples_per_s')):
-            check(float(row[cell]) == result[key], f'{row[0]}: {key}')
+        for title, key in (('step', 'step_time_s'), ('samples/s', 'throughput_samples_per_s')):
+            check(float(row[titles.index(title)]) == result[key], f'{row[0]}: {key}')
     bars = browser.run("return [...document.querySelectorAll('main > .bars > b')].map(b => b.textContent)")
     check(bars == [result['strategy'] for result in results], 'a bar for every strategy')
     # The first bar's segments are to scale: compute over the step.
