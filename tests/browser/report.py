@@ -84,11 +84,16 @@ def column(browser, number):
                        f".map(row => row.cells[{number}].dataset.v ?? row.cells[{number}].textContent)")
 
 
+def titles_of(browser):
+    """Of the columns, without units."""
+    return browser.run("return [...document.querySelector('table.sortable').querySelectorAll('th')]"
+                       ".map(cell => cell.textContent.split(' [')[0])")
+
+
 def check_numbers(browser, results):
     rows = browser.run("return [...document.querySelector('table.sortable').querySelectorAll('tbody tr')]"
                        ".map(row => [...row.cells].map(cell => cell.dataset.v ?? cell.textContent))")
-    titles = browser.run("return [...document.querySelector('table.sortable').querySelectorAll('th')]"
-                         ".map(cell => cell.textContent.split(' [')[0])")
+    titles = titles_of(browser)
     check(len(rows) == len(results), 'a row for every strategy')
     for row, result in zip(rows, results):
         check(row[0] == result['strategy'], f'{row[0]} stands where the JSON has it')
@@ -107,13 +112,14 @@ def check_numbers(browser, results):
 def check_sorting(browser):
     def click(number):
         browser.run(f"document.querySelectorAll('table.sortable th button')[{number}].click()")
-    click(4)
-    rates = [float(value) for value in column(browser, 4)]
+    rate = titles_of(browser).index('samples/s')
+    click(rate)
+    rates = [float(value) for value in column(browser, rate)]
     check(rates == sorted(rates), 'a click sorts by samples/s')
-    click(4)
-    check([float(value) for value in column(browser, 4)] == sorted(rates, reverse=True),
+    click(rate)
+    check([float(value) for value in column(browser, rate)] == sorted(rates, reverse=True),
           'a second click turns the order round')
-    order = browser.run("return document.querySelectorAll('table.sortable th')[4].ariaSort")
+    order = browser.run(f"return document.querySelectorAll('table.sortable th')[{rate}].ariaSort")
     check(order == 'descending', 'the order is said to those who cannot see it')
     click(0)
     names = column(browser, 0)
