@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 
 #include "app/measured_rows.hpp"
@@ -118,6 +119,33 @@ void write_smpi(const sim::SmpiReplay& replay, const std::string& folder) {
   write("traces.txt", names);
 }
 
+std::optional<report::Trainer> trainer_of(const experiment::Arguments& arguments) {
+  const std::optional<std::string> name = arguments.text("--launch");
+  if (!name) return std::nullopt;
+  const std::optional<report::Trainer> trainer = from_text<report::Trainer>(*name);
+  if (!trainer) {
+    std::vector<std::string> known;
+    for (const std::string_view word : spellings_of<report::Trainer>()) known.emplace_back(word);
+    experiment::refuse_word(*name, "--launch", known);
+  }
+  if (arguments.text("-o").value_or("").empty() || arguments.text("-o") == "-") {
+    throw InputError("--launch", "without a folder for its files", "accepted: with -o DIR");
+  }
+  return trainer;
+}
+
+void write_launch(const report::LaunchResult& result) {
+  experiment::make_folder(result.folder, "-o");
+  for (const report::LaunchFile& file : result.launch.files) {
+    const std::string path = result.folder + "/" + file.name;
+    experiment::OutputFile(path, "-o").commit(file.text);
+    if (!file.runs) continue;
+    using std::filesystem::perms;
+    std::filesystem::permissions(path, perms::owner_exec | perms::group_exec | perms::others_exec,
+                                 std::filesystem::perm_options::add);
+  }
+}
+
 }  // namespace
 
 Outcome run_plan_verb(const experiment::Arguments& arguments) {
@@ -130,13 +158,15 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
       throw InputError(flag, "the name is empty", "accepted: the name of a file to write");
     }
   }
+  const std::optional<report::Trainer> trainer = trainer_of(arguments);
+  if (trainer) files.plan += "/plan.json";
   if (arguments.has("-o") && files.plan == files.dag) {
     throw InputError("--dag", fmt::format("'{}' is also the file of -o", files.dag),
                      "accepted: another name");
   }
   std::optional<experiment::OutputFile> plan_file;
   std::optional<experiment::OutputFile> dag_file;
-  if (arguments.has("-o")) plan_file.emplace(files.plan, "-o");
+  if (arguments.has("-o") && !trainer) plan_file.emplace(files.plan, "-o");
   if (arguments.has("--dag")) dag_file.emplace(files.dag, "--dag");
 
   const experiment::Experiment experiment(request);
@@ -159,6 +189,14 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     files.smpi_ranks = replay.traces.size();
     files.smpi_hosts = replay.hosts;
     write_smpi(replay, files.smpi);
+  }
+  if (trainer) {
+    files.launch = {
+        *trainer, *arguments.text("-o"),
+        report::launch_files(*trainer, experiment.network, experiment.cluster, planned.plan),
+        experiment::run_plan(experiment, planned).result.step_time};
+    write_launch(*files.launch);
+    plan_file.emplace(files.plan, "-o");
   }
   const std::string plan_text = to_json(planned.plan);
   // All texts exist before the first of these files appears under its name.

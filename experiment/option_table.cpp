@@ -334,6 +334,9 @@ constexpr Option table[] = {
      "with --merge a file that ends in .csv, .jsonl or .sqlite"},
     {"--dag", "FILE", output, "plan",
      "write the execution DAG to this file; as Graphviz if it ends in .dot"},
+    {"--launch", "megatron", output, "plan",
+     "with -o DIR: write a script, a hostfile and the plan to this folder, to start a trainer "
+     "(Megatron-LM) with the plan"},
     {"--smpi", "DIR", output, "plan",
      "write the step to this folder for SimGrid's 'smpirun -replay': platform, hostfile and a trace "
      "per rank; with --collectives ideal"},

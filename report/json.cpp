@@ -112,6 +112,18 @@ void fields(auto& visit, json::Of<ComparisonRows> auto& rows) {
   visit.optional("hardware", rows.hardware);
 }
 
+struct LaunchRow {
+  Trainer trainer = Trainer::megatron;
+  std::vector<std::string> files{}, not_carried{};
+  Seconds step{};
+};
+void fields(auto& visit, json::Of<LaunchRow> auto& row) {
+  visit("trainer", row.trainer);
+  visit("files", row.files);
+  visit("not_carried", row.not_carried, "what the trainer is not told");
+  visit("carried_step_time_s", row.step, "predicted");
+}
+
 struct PlanRow {
   std::string strategy{};
   std::int64_t micro_batches = 1;
@@ -119,6 +131,7 @@ struct PlanRow {
   std::vector<StageRow> stages{};
   std::string plan_id{};
   std::optional<std::string> plan_file{}, dag_file{}, smpi_folder{};
+  std::optional<LaunchRow> launch{};
   std::optional<Seconds> search_time{};
   std::vector<std::string> notes{}, warnings{};
   std::int64_t seed = 0;
@@ -133,6 +146,7 @@ void fields(auto& visit, json::Of<PlanRow> auto& row) {
   visit("plan_file", row.plan_file);
   visit("dag_file", row.dag_file);
   visit("smpi_folder", row.smpi_folder);
+  visit("launch", row.launch, "null without --launch");
   visit("search_time_s", row.search_time, wall_clock_meaning);
   visit("notes", row.notes);
   visit("warnings", row.warnings);
@@ -213,11 +227,18 @@ std::string plan_summary_json(const experiment::Experiment& experiment,
               name(files.dag),
               name(files.smpi),
               {},
+              {},
               plan.notes,
               experiment.warnings,
               static_cast<std::int64_t>(experiment.request.seed),
               {inputs_json(experiment)}};
   if (experiment.request.timings) row.search_time = planned.search_time;
+  if (files.launch) {
+    row.launch = {files.launch->trainer, {}, files.launch->launch.not_carried, files.launch->step};
+    for (const LaunchFile& file : files.launch->launch.files) {
+      row.launch->files.push_back(files.launch->folder + "/" + file.name);
+    }
+  }
   return result_text(row);
 }
 

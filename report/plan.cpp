@@ -45,6 +45,16 @@ Document report_plan(const experiment::Experiment& experiment, const experiment:
         counted(static_cast<std::int64_t>(files.smpi_ranks), "MPI rank"),
         counted(static_cast<std::int64_t>(files.smpi_hosts), "host"), files.smpi));
   }
+  if (files.launch) {
+    const LaunchResult& launch = *files.launch;
+    document.notes.push_back(
+        fmt::format("to start {}: {}/run.sh on every machine; see README.md "
+                    "there; predicted step {}",
+                    "Megatron-LM", launch.folder, to_text(launch.step)));
+    for (const std::string& line : launch.launch.not_carried) {
+      document.notes.push_back("not carried: " + line);
+    }
+  }
   document.json = files.any() ? plan_summary_json(experiment, planned, files) : to_json(plan);
   return document;
 }

@@ -9,6 +9,7 @@
 #include "experiment/run.hpp"
 #include "experiment/scaling.hpp"
 #include "report/document.hpp"
+#include "report/launch.hpp"
 #include "report/result_text.hpp"
 
 namespace parsim::report {
@@ -54,11 +55,19 @@ namespace parsim::report {
 [[nodiscard]] InputsText inputs_of(const experiment::Request& request);
 /// All inputs of a result, as JSON.
 [[nodiscard]] std::string inputs_json(const experiment::Experiment& experiment);
+/// Files that start a trainer with a plan, and the step that it is predicted to take.
+struct LaunchResult {
+  Trainer trainer = Trainer::megatron;
+  std::string folder;
+  Launch launch;
+  Seconds step{};
+};
 /// What a plan was written to; "" if not.
 struct PlanFiles {
   std::string plan, dag;
   std::string smpi;  ///< a folder
   std::size_t smpi_ranks = 0, smpi_hosts = 0;
+  std::optional<LaunchResult> launch{};
   [[nodiscard]] bool any() const { return !plan.empty() || !dag.empty() || !smpi.empty(); }
 };
 /// The plan of a strategy, and the files it was written to. Without files the JSON is the plan

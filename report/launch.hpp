@@ -1,0 +1,47 @@
+// From a plan to the files that start a trainer with it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cluster.hpp"
+#include "core/network.hpp"
+#include "core/plan.hpp"
+
+namespace parsim::report {
+
+enum class Trainer : std::uint8_t { megatron };
+constexpr std::array<std::string_view, 1> spellings(Trainer) { return {"megatron"}; }
+
+struct LaunchFile {
+  std::string name, text;
+  bool runs = false;  ///< a script
+};
+struct Launch {
+  std::vector<LaunchFile> files;
+  std::vector<std::string> not_carried;  ///< what the trainer is not told, and what it then does
+};
+
+/// The devices of a plan in the order of Megatron-LM's ranks: those of a tensor-parallel group are
+/// neighbours, then replicas, then stages (megatron/core/parallel_state.py, order
+/// tp-cp-ep-dp-pp).
+/// Throws InputError (place --launch) for plans that Megatron-LM cannot run: degrees that differ
+/// between layers or stages, unequal shares, stages that begin inside blocks, other schedules than
+/// 1F1B, and machines with different numbers of GPUs in use.
+[[nodiscard]] std::vector<DeviceId> megatron_ranks(const Network& network, const Plan& plan);
+
+/// Arguments of Megatron-LM that parallelize as the plan does: "--tensor-model-parallel-size", "2",
+/// … Those of the model are the user's. Throws as megatron_ranks.
+/// Source of names: megatron/training/arguments.py; of the layout: its
+/// --pipeline-model-parallel-layout (E embedding, t a block, L head and loss, | between stages).
+[[nodiscard]] std::vector<std::string> megatron_arguments(const Network& network,
+                                                          const Cluster& cluster, const Plan& plan);
+
+/// run.sh, hostfile and README.md. Throws as megatron_ranks, and for devices of no machine.
+[[nodiscard]] Launch launch_files(Trainer trainer, const Network& network, const Cluster& cluster,
+                                  const Plan& plan);
+
+}  // namespace parsim::report
