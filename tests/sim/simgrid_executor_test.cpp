@@ -256,7 +256,9 @@ TEST_CASE("executor: reports can print SimGrid's settings") {
   CHECK(simgrid_settings() ==
         std::vector<std::string>{"network/model:CM02", "network/crosstraffic:0",
                                  "network/TCP-gamma:1e30", "network/optim:Lazy"});
-  CHECK(find_simgrid().version.starts_with("3."));
+  const std::string version = find_simgrid().version;
+  const bool known = version.starts_with("3.") || version.starts_with("4.");
+  CHECK_MESSAGE(known, version);
 }
 
 }  // namespace
