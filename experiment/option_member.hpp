@@ -30,9 +30,6 @@ using Texts = std::vector<std::string>;
 [[nodiscard]] double parse_factor(const std::string& text, std::string_view flag,
                                   std::int64_t least, std::int64_t most);
 
-/// "node" or a number.
-[[nodiscard]] ZeroGroup parse_zero_group(const std::string& text, std::string_view where);
-
 /// Throws InputError if the option accepts a closed set of words and this is none of them.
 void check_word(const std::string& text, const Option& option);
 

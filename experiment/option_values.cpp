@@ -39,17 +39,6 @@ double parse_factor(const std::string& text, std::string_view flag, std::int64_t
                    fmt::format("accepted: a number from {} to {}", least, most));
 }
 
-ZeroGroup parse_zero_group(const std::string& text, std::string_view where) {
-  if (text == "node") return {0, true};
-  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits) {
-    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number, or node");
-  }
-  return {static_cast<std::int32_t>(
-              parse_whole(text, where, 1, std::numeric_limits<std::int32_t>::max())),
-          false};
-}
-
 void check_word(const std::string& text, const Option& option) {
   const Texts words = option.words();
   if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return;
@@ -68,3 +57,18 @@ void check_precision(const std::string& text, std::string_view where) {
 }
 
 }  // namespace parsim::experiment::option_member
+
+namespace parsim::experiment {
+
+ZeroGroup parse_zero_group(const std::string& text, std::string_view where) {
+  if (text == "node") return {0, true};
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits) {
+    throw InputError(where, fmt::format("'{}'", text), "accepted: a whole number, or node");
+  }
+  return {static_cast<std::int32_t>(
+              parse_whole(text, where, 1, std::numeric_limits<std::int32_t>::max())),
+          false};
+}
+
+}  // namespace parsim::experiment

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/plan.hpp"
 #include "core/spelling.hpp"
 
 namespace parsim::experiment {
@@ -146,5 +147,8 @@ template <Spelled Enum>
   constexpr auto known = spellings_of<Enum>();
   refuse_word(text, where, {known.begin(), known.end()});
 }
+
+/// "node" or a number of replicas, as --zero-group. Throws InputError for `where`.
+[[nodiscard]] ZeroGroup parse_zero_group(const std::string& text, std::string_view where);
 
 }  // namespace parsim::experiment

@@ -9,7 +9,6 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "experiment/run.hpp"
-#include "networks/networks.hpp"
 #include "validation/measurements.hpp"
 #include "validation/published_calibration.hpp"
 #include "validation/published_collective.hpp"
@@ -80,7 +79,7 @@ bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
   if (has_layout_file(claim)) return true;
   const RunLayout layout = layout_of(claim);
-  return layout.tensor > 1 || layout.pipeline > 1;
+  return layout.tensor > 1 || layout.pipeline > 1 || count_column(claim, "ep", 1) > 1;
 }
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }
@@ -303,7 +302,7 @@ std::string PublishedPredictor::not_expressible(const Claim& claim) {
       return {};
     }
     if (!column(claim, "layer").empty()) return "a single layer, not a network";
-    static_cast<void>(networks::load_network(network_of(claim), {}, claim.set));
+    static_cast<void>(load_network_of(claim));
     static_cast<void>(precision_of(claim));
     if (claim.quantity == "step-time") {
       static_cast<void>(device_of(claim));
@@ -351,6 +350,7 @@ Prediction PublishedPredictor::throughput(const Claim& claim) const {
     Claim alone = claim;
     alone.what["n_gpus"] = alone.what["nodes"] = alone.what["gpus_per_node"] = "1";
     alone.what["dp"] = alone.what["global_batch"] = alone.what["placement"] = "";
+    alone.what["zero_group"] = alone.what["zero_range"] = "";
     const Training one(alone);
     one_device = one.samples() / one.step(factor);
   }

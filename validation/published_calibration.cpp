@@ -9,7 +9,6 @@
 
 #include "core/errors.hpp"
 #include "experiment/attention.hpp"
-#include "networks/networks.hpp"
 #include "validation/published_machines.hpp"
 
 namespace parsim::validation {
@@ -83,7 +82,7 @@ experiment::FittedStep described(const Claim& claim) {
   step.gpu = column(claim, "gpu");
   step.device = device_of(claim);
   step.precision = precision_of(claim);
-  const Network network = networks::load_network(network_of(claim), {}, claim.set);
+  const Network network = load_network_of(claim);
   step.network = network.name;
   step.attends = experiment::attention_of(network).has_value();
   return step;

@@ -13,6 +13,7 @@
 #include "core/text.hpp"
 #include "experiment/options.hpp"
 #include "networks/networks.hpp"
+#include "strategies/blocks.hpp"
 #include "topologies/topologies.hpp"
 #include "validation/measurements.hpp"
 
@@ -245,6 +246,25 @@ std::string system_of(const Claim& claim) {
 std::string network_of(const Claim& claim) {
   if (std::string call = column(claim, "network"); !call.empty()) return call;
   return resolved(AliasKind::network, claim, "model", networks::all());
+}
+
+std::map<std::string, std::int64_t> dims_of(const Claim& claim) {
+  const std::string name = network_of(claim);
+  const auto& known = networks::all();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const auto& entry) { return entry.name == name; });
+  if (found == known.end() || !found->sized || column(claim, "seq_len").empty()) return {};
+  return {{"seq_length", count_column(claim, "seq_len", 1)}};
+}
+
+Network load_network_of(const Claim& claim) {
+  Network network = networks::load_network(network_of(claim), dims_of(claim), claim.set);
+  const auto blocks = static_cast<std::int64_t>(strategies::first_layers_of_blocks(network).size());
+  const std::int64_t layers = count_column(claim, "layers", blocks);
+  if (blocks == 0 || layers == blocks) return network;
+  throw InputError(location_of(claim, "layers"),
+                   fmt::format("{} blocks, but {} has {}", layers, network.name, blocks),
+                   "accepted: the blocks of the network, which column `network` may name, too");
 }
 
 std::string device_of(const Claim& claim) {

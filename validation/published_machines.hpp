@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/cluster.hpp"
+#include "core/network.hpp"
 #include "validation/validation.hpp"
 
 namespace parsim::validation {
@@ -16,6 +18,11 @@ namespace parsim::validation {
 /// another spelling. Throws InputError naming the row for an unknown one.
 [[nodiscard]] std::string network_of(const Claim& claim);
 [[nodiscard]] std::string device_of(const Claim& claim);
+/// The network of that name; a built-in language model with samples of column `seq_len` tokens.
+/// Throws InputError naming the row if column `layers` gives another number of blocks.
+[[nodiscard]] Network load_network_of(const Claim& claim);
+/// Dimensions that load_network_of gives the network: seq_length, or none.
+[[nodiscard]] std::map<std::string, std::int64_t> dims_of(const Claim& claim);
 
 /// The value of --cluster for the row: column `cluster`, a name, or a generator call made from gpu,
 /// nodes, gpus_per_node and interconnect.

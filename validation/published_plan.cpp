@@ -92,6 +92,18 @@ strategies::PipelineSends sends_of(const Claim& claim, std::int32_t chunks) {
   return waits ? strategies::PipelineSends::blocking : strategies::PipelineSends::overlapped;
 }
 
+/// Column `zero_group`, as --zero-group; else `zero_range`, a number of replicas or "all"; without
+/// both the replicas of one machine under PyTorch's HYBRID_SHARD, else all.
+ZeroGroup zero_group_of(const Claim& claim) {
+  for (const std::string_view key : {"zero_group", "zero_range"}) {
+    const std::string text = column(claim, key);
+    if (text == "all") return {};
+    if (text.empty()) continue;
+    return experiment::parse_zero_group(text, location_of(claim, key));
+  }
+  return {0, column_contains(claim, "parallelism", "HYBRID_SHARD")};
+}
+
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
   const std::int64_t theirs = count_column(claim, name, ours);
   if (theirs == ours) return;
@@ -167,8 +179,11 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
     input.zero_stage =
         static_cast<std::int32_t>(parse_whole(stage, location_of(claim, "zero_stage"), 0, 3));
   }
+  if (input.zero_stage.value_or(0) > 0) input.zero_group = zero_group_of(claim);
   input.sequence_parallel = column(claim, "sequence_parallel") == "yes";
+  if (!column(claim, "ep").empty()) input.expert_parallel = small_column(claim, "ep");
   Plan plan = has_layout_file(claim) ? plan_of_file(claim, input) : plan_of_degrees(claim, input);
+  strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));
   if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
   plan = strategies::with_memory_options(input, std::move(plan));
   if (column(claim, "recompute") == "yes") strategies::recompute_blocks(input.network, plan);

@@ -31,7 +31,8 @@ struct RunLayout {
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or
 /// tensor-parallel groups in pipeline stages of whole blocks (1F1B, interleaved with vp), with as
 /// many blocks as column `layout` gives ("13/11") or equally many. Replicas shard states by column
-/// zero_stage; with recompute=yes every block has one checkpoint. Under FSDP (`parallelism`) the
+/// zero_stage, in groups as columns zero_group or zero_range give, and divide experts by column ep;
+/// with recompute=yes every block has one checkpoint. Under FSDP (`parallelism`) the
 /// weights of a block are gathered together; otherwise all gradients are reduced after the last
 /// kernel.
 ///

@@ -3,7 +3,6 @@
 #include "core/cost_model.hpp"
 #include "experiment/attention.hpp"
 #include "lowering/lower.hpp"
-#include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/strategies.hpp"
 #include "topologies/topologies.hpp"
@@ -34,10 +33,9 @@ experiment::StepParts SingleStep::parts(double factor) const {
 }
 
 SingleStep single_step(const Claim& claim) {
-  const std::string name = network_of(claim);
   const Cluster cluster = topologies::load_cluster("star:1,device=" + device_of(claim), claim.set);
-  const Network network = experiment::on_devices(networks::load_network(name, {}, claim.set), name,
-                                                 {}, cluster, std::nullopt)
+  const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
+                                                 dims_of(claim), cluster, std::nullopt)
                               .network;
   const auto cost = sim::make_tile_costs(cluster);
   strategies::StrategyInput input{network, cluster, *cost};

@@ -18,7 +18,6 @@
 #include "experiment/request.hpp"
 #include "lowering/lower.hpp"
 #include "lowering/memory.hpp"
-#include "networks/networks.hpp"
 #include "strategies/strategies.hpp"
 #include "validation/published_machines.hpp"
 #include "validation/published_plan.hpp"
@@ -139,9 +138,8 @@ Training::Training(const Claim& claim)
       options_(step_options(claim)),
       tiles_(sim::make_tile_costs(cluster_, options_)) {
   check_unit(claim);
-  const std::string name = network_of(claim);
-  const Network network = experiment::on_devices(networks::load_network(name, {}, claim.set), name,
-                                                 {}, cluster_, std::nullopt)
+  const Network network = experiment::on_devices(load_network_of(claim), network_of(claim),
+                                                 dims_of(claim), cluster_, std::nullopt)
                               .network;
   if (const std::string file = column(claim, "profile"); !file.empty()) {
     const std::string where = location_of(claim, "profile");
@@ -189,8 +187,7 @@ double Training::simulated(double kernels, double links, experiment::StepParts* 
 double simulation_length(const Claim& claim) {
   if (!has_layout(claim) || has_layout_file(claim)) return 0;
   const RunLayout run = layout_of(claim);
-  const auto layers =
-      static_cast<double>(networks::load_network(network_of(claim), {}, claim.set).layers.size());
+  const auto layers = static_cast<double>(load_network_of(claim).layers.size());
   return layers * static_cast<double>(run.micro_batches) *
          static_cast<double>(run.data * run.tensor);
 }

@@ -9,6 +9,7 @@
 #include "networks/networks.hpp"
 #include "sim/sim.hpp"
 #include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/refusal.hpp"
 #include "validation/measurements.hpp"
@@ -196,6 +197,46 @@ TEST_CASE("published plan: FSDP's units are blocks, which keep their input only"
     CHECK(plan.layers[l].recompute == (name.starts_with("block") && !name.ends_with(".mlp.sum")));
     CHECK(plan.layers[l].zero.stage == 3);
   }
+}
+
+TEST_CASE("published plan: states are sharded within groups, as the row says") {
+  const auto group = [](const std::string& key, const std::string& text,
+                        const std::string& run = "DP,1,8,1,4,3,96,1,") {
+    Claim claim = row(run);
+    if (!key.empty()) claim.what[key] = text;
+    return planned(claim).plan.layers[0].zero.group;
+  };
+  CHECK(group("", "").all());
+  CHECK(group("zero_range", "all").all());
+  CHECK(group("zero_range", "4") == ZeroGroup{4, false});
+  CHECK(group("zero_group", "node") == ZeroGroup{0, true});
+  CHECK(group("", "", "DP sync: FSDP FULL_SHARD,1,8,1,4,3,96,3,").all());
+  CHECK(group("", "", "DP sync: FSDP HYBRID_SHARD,1,8,1,4,3,96,3,") == ZeroGroup{0, true});
+  CHECK(group("zero_range", "4", "DP,1,8,1,4,3,96,,").all());
+  CHECK(testing::refusal_of([&] { return group("zero_range", "some"); }) ==
+        "f:2:zero_range: 'some'; accepted: a whole number, or node");
+  CHECK(testing::refusal_of([&] {
+          return group("zero_range", "3");
+        }).starts_with("f:2:zero_stage: parameter "));
+}
+
+TEST_CASE("published plan: column ep divides experts, and seq_len is that of samples") {
+  Claim claim = row("3D,1,4,2,1,2,8,1,");
+  claim.what["network"] = "mixtral-8x7b";
+  claim.what["seq_len"] = "64";
+  claim.what["layers"] = "32";
+  claim.what["ep"] = "4";
+  CHECK(load_network_of(claim).layers[0].out.axes[0].extent == 64);
+  Planned both{load_network_of(claim), {}};
+  const Cluster cluster = cluster_of(claim);
+  const auto cost = sim::make_tile_costs(cluster);
+  strategies::StrategyInput input{both.network, cluster, *cost};
+  both.plan = published_plan(claim, input);
+  CHECK(strategies::degrees_of(both.network, both.plan).ep == 4);
+  claim.what["layers"] = "4";
+  CHECK(testing::refusal_of([&] { static_cast<void>(load_network_of(claim)); }) ==
+        "f:2:layers: 4 blocks, but mixtral-8x7b has 32; accepted: the blocks of the network, which "
+        "column `network` may name, too");
 }
 
 TEST_CASE("published plan: a time is compared with a time, a rate with a rate") {
