@@ -44,5 +44,6 @@ void qwen2_moe(Design& design);
 void qwen3_moe(Design& design);
 void deepseek_v2(Design& design);
 void deepseek_v3(Design& design);
+void gpt_oss(Design& design);
 
 }  // namespace parsim::networks::hugging_face

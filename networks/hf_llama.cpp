@@ -40,9 +40,10 @@ bool scores_by_sigmoid(const Config& config, std::string_view fallback) {
 
 /// In what a type differs from LLaMA.
 struct Style {
-  bool qkv_bias = false;      ///< if the config does not say
-  bool tied = false;          ///< if the config does not say
-  bool head_norm = false;     ///< of queries and keys
+  bool qkv_bias = false;   ///< if the config does not say
+  bool tied = false;       ///< if the config does not say
+  bool ffn_bias = false;   ///< and of the last dense layer of attention, if the config does not say
+  bool head_norm = false;  ///< of queries and keys
   std::int64_t head_dim = 0;  ///< if the config does not say; 0: hidden over heads
   std::string_view activation = "silu";
   bool latent = false;  ///< multi-head latent attention
@@ -74,14 +75,14 @@ void llama_like(Design& design, const Style& style = {}) {
   attention.head_norm = style.head_norm;
   if (style.latent) read_latent_attention(design);
   attention.bias = style.qkv_bias || config.flag_or("attention_bias", false);
-  attention.out_bias = config.flag_or("attention_bias", false);
+  attention.out_bias = config.flag_or("attention_bias", style.ffn_bias);
   attention.rotary = attention.causal = true;
   attention.dropout = config.rate_or("attention_dropout", 0);
   design.norm = TransformerNorm::root_mean_square;
   const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
   design.feed_forward = {config.count("intermediate_size", most_ffn_hidden),
                          activation_of(config, key, style.activation), true,
-                         config.flag_or("mlp_bias", false)};
+                         config.flag_or("mlp_bias", style.ffn_bias)};
   const std::int64_t seq_length = seq_length_of(design, "max_position_embeddings");
   const bool slides = config.has("sliding_window") && config.flag_or("use_sliding_window", true);
   const std::int64_t window = slides ? config.count("sliding_window", most_seq_length) : seq_length;
@@ -165,6 +166,13 @@ void deepseek(Design& design, std::string_view scoring) {
 
 void deepseek_v2(Design& design) { deepseek(design, "softmax"); }
 void deepseek_v3(Design& design) { deepseek(design, "sigmoid"); }
+
+void gpt_oss(Design& design) {
+  read_experts(design, "num_local_experts");
+  design.experts.ffn_hidden = design.config.count("intermediate_size", most_ffn_hidden);
+  design.experts.normalized = true;
+  llama_like(design, {.qkv_bias = true, .ffn_bias = true, .head_dim = 64});
+}
 
 void gemma(Design& design) { llama_like(design, {.tied = true, .activation = "gelu"}); }
 

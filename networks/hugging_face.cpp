@@ -179,6 +179,7 @@ constexpr ModelType model_types[] = {{"bert", bert},
                                      {"qwen3_moe", qwen3_moe},
                                      {"deepseek_v2", deepseek_v2},
                                      {"deepseek_v3", deepseek_v3},
+                                     {"gpt_oss", gpt_oss},
                                      {"vit", vit}};
 
 std::string config_text(const std::string& path) {

@@ -130,6 +130,36 @@ LanguageModel deepseek_v3() {
   return {"deepseek-v3", "DeepSeek-V3, dropless, without multi-token prediction", whole, add_llama};
 }
 
+/// Yang et al. 2025 ("Qwen3 Technical Report"), table 2; other sizes from the config.json.
+LanguageModel qwen_3(const LlamaSize& size, std::int64_t kv_heads) {
+  Decoder whole = llama_decoder(size, 151936, 4096);
+  SelfAttention& attention = whole.blocks.attention;
+  attention.kv_heads = kv_heads;
+  attention.head_dim = 128;
+  attention.head_norm = true;
+  whole.blocks.experts = {
+      .count = 128, .top_k = 8, .ffn_hidden = size.ffn_hidden, .normalized = true};
+  return {size.name, size.summary, whole, add_llama};
+}
+
+/// OpenAI 2025 ("gpt-oss-120b & gpt-oss-20b Model Card"), section 2, and the config.json. Without
+/// the attention sinks, one number a head.
+LanguageModel gpt_oss_120b() {
+  const LlamaSize size{"gpt-oss-120b",
+                       "GPT-OSS 120B, dropless; full attention in every block, where every other "
+                       "one of the model's sees 128 tokens",
+                       36,
+                       2880,
+                       64,
+                       2880};
+  Decoder whole = llama_decoder(size, 201088, 4096);
+  whole.blocks.attention.head_dim = 64;
+  whole.blocks.attention.bias = whole.blocks.attention.out_bias = true;
+  whole.blocks.feed_forward.bias = true;
+  whole.blocks.experts = {.count = 128, .top_k = 4, .ffn_hidden = 2880, .normalized = true};
+  return {size.name, size.summary, whole, add_llama};
+}
+
 }  // namespace
 
 std::vector<NetworkEntry> language_models() {
@@ -138,7 +168,9 @@ std::vector<NetworkEntry> language_models() {
        {gpt_3(), bloom(), llama_3({"llama-3-8b", "Llama 3 8B", 32, 4096, 32, 14336}),
         llama_3({"llama-3-70b", "Llama 3 70B", 80, 8192, 64, 28672}),
         llama_3({"llama-3-405b", "Llama 3 405B", 126, 16384, 128, 53248}), mixtral_8x7b(),
-        deepseek_v3()}) {
+        qwen_3({"qwen3-30b-a3b", "Qwen3-30B-A3B, dropless", 48, 2048, 32, 768}, 4),
+        qwen_3({"qwen3-235b-a22b", "Qwen3-235B-A22B, dropless", 94, 4096, 64, 1536}, 4),
+        gpt_oss_120b(), deepseek_v3()}) {
     entries.push_back({model.name,
                        fmt::format("{}; samples of {} tokens unless --dim seq_length=N says "
                                    "otherwise",

@@ -52,6 +52,8 @@ TEST_CASE("hugging face: parameters equal the published counts") {
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"qwen3-0.6b", 596'049'920},
       {"qwen3-30b-a3b", 30'532'122'624},
+      // GptOssForCausalLM with a bias of the router for 32 experts and a sink for each of 64 heads.
+      {"gpt-oss-20b", 20'914'757'184 - 24 * (32 + 64)},
       {"deepseek-v2-lite", 15'706'484'224},
       {"deepseek-v2", 235'741'434'880},
       // DeepseekV3ForCausalLM has 671,026,419,200: with a correction of the scores of 256 experts
@@ -280,7 +282,7 @@ TEST_CASE("hugging face: every mistake gets its place, what was found and what i
   const std::string path = temporary.folder() + "/slip.json";
   const std::string model_types =
       "bert, roberta, distilbert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3, gemma, mixtral, "
-      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, vit";
+      "qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, vit";
   const Slip slips[] = {
       {"gpt2", "\"gpt2\"", "\"gtp2\"",
        ":12:model_type: unknown model type 'gtp2'; accepted: " + model_types +

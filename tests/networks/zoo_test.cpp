@@ -81,6 +81,12 @@ TEST_CASE("zoo: language models have the published parameters") {
       {"mixtral-8x7b", 46'702'792'704},
       // DeepseekV3ForCausalLM without the corrections of scores, which no gradient trains.
       {"deepseek-v3", 671'026'404'352},
+      // Qwen/Qwen3-30B-A3B and Qwen3-235B-A22B: elements of the published weights.
+      {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b-a22b", 235'093'634'560},
+      // GptOssForCausalLM has 116,829,156,672 (116.83 billion in the model card): with a bias of
+      // the router for 128 experts and a sink for each of 64 heads, in 36 blocks.
+      {"gpt-oss-120b", 116'829'156'672 - 36 * (128 + 64)},
       // Model card of bigscience/bloom.
       {"bloom", 176'247'271'424}};
   for (const auto& [name, count] : published) {
