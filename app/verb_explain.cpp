@@ -12,6 +12,7 @@
 #include "app/verbs.hpp"
 #include "core/critical_chain.hpp"
 #include "core/errors.hpp"
+#include "experiment/comparison.hpp"
 #include "experiment/explain.hpp"
 #include "experiment/faster_links.hpp"
 #include "experiment/progress.hpp"
@@ -319,11 +320,11 @@ Outcome run_explain(const experiment::Arguments& arguments) {
   const std::string name = request.strategies.empty() ? "best" : request.strategies.front();
   const strategies::Strategy* chosen = !request.layout_file.empty() ? &experiment::layout_strategy()
                                        : request.plan_file.empty()
-                                           ? &strategies::strategy(name, "--strategy")
+                                           ? &experiment::named_strategy(request, name)
                                            : nullptr;
   const experiment::Experiment experiment(request);
   experiment::Planner planner(experiment);
-  experiment::Progress progress(strategies::all().size(), arguments.has("--quiet"));
+  experiment::Progress progress(strategies::all().size(), arguments.has("--quiet"), arguments.poll);
   const std::size_t devices = devices_of(experiment.cluster, DeviceKind::gpu).size();
   const std::size_t layers = most_pairs / std::max<std::size_t>(1, devices * devices);
   const auto top =

@@ -100,7 +100,8 @@ std::vector<HardwareCase> predict_cases(const Arguments& arguments, const Machin
   std::vector<HardwareCase> cases;
   const std::vector<std::string> networks = networks_for(arguments, machine);
   const std::vector<std::string> names = strategies_for(arguments);
-  experiment::Progress progress(networks.size() * names.size(), arguments.has("--quiet"));
+  experiment::Progress progress(networks.size() * names.size(), arguments.has("--quiet"),
+                                arguments.poll);
   for (const std::string& network : networks) {
     const experiment::Request all = request_of(arguments, network, names, machine);
     std::vector<Plan> plans;

@@ -8,6 +8,7 @@
 #include "core/errors.hpp"
 #include "core/json.hpp"
 #include "experiment/communication.hpp"
+#include "experiment/comparison.hpp"
 #include "experiment/files.hpp"
 #include "experiment/hardware.hpp"
 #include "experiment/lower_bound.hpp"
@@ -36,13 +37,13 @@ const strategies::Strategy& only_strategy(const experiment::Request& request) {
                      fmt::format("accepted: one name (see 'parsim list strategies'); 'parsim "
                                  "compare' takes several"));
   }
-  return strategies::strategy(request.strategies.front(), "--strategy");
+  return experiment::named_strategy(request, request.strategies.front());
 }
 
 experiment::Planned chosen_plan(const experiment::Experiment& experiment,
                                 const strategies::Strategy* strategy, bool quiet) {
   if (strategy == nullptr) return {*experiment.plan, experiment.preparation};
-  experiment::Progress progress(1, quiet);
+  experiment::Progress progress(1, quiet, experiment.request.poll);
   progress.next(strategy->name);
   experiment::Planned planned = experiment::make_plan(experiment, *strategy, &progress);
   experiment::check_used(experiment.request, experiment.network, {planned.plan});
@@ -198,11 +199,13 @@ Outcome run_plan_verb(const experiment::Arguments& arguments) {
     write_launch(*files.launch);
     plan_file.emplace(files.plan, "-o");
   }
-  const std::string plan_text = to_json(planned.plan);
+  std::string plan_text = to_json(planned.plan);
   // All texts exist before the first of these files appears under its name.
   if (plan_file) plan_file->commit(plan_text);
   if (dag_file) dag_file->commit(dag_text);
-  return {report::report_plan(experiment, planned, files), ExitCode::ok};
+  Outcome outcome{report::report_plan(experiment, planned, files)};
+  outcome.file = std::move(plan_text);
+  return outcome;
 }
 
 }  // namespace parsim::app

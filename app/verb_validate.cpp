@@ -25,9 +25,10 @@ namespace parsim::app {
 
 namespace {
 
-validation::Validation predicted(const std::vector<validation::Claim>& claims, bool quiet,
+validation::Validation predicted(const std::vector<validation::Claim>& claims,
+                                 const experiment::Arguments& arguments,
                                  const validation::Predict& predict) {
-  experiment::Progress progress(claims.size(), quiet);
+  experiment::Progress progress(claims.size(), arguments.has("--quiet"), arguments.poll);
   std::vector<validation::PlanRun> runs;
   validation::Validation validation = validation::validate_claims(
       claims, [&](const validation::Claim& claim) -> validation::Prediction {
@@ -125,8 +126,7 @@ validation::Validation validate_published(const experiment::Arguments& arguments
     }
     return predictor(claim);
   };
-  validation::Validation validation =
-      predicted(rows_to_predict(claims), arguments.has("--quiet"), predict);
+  validation::Validation validation = predicted(rows_to_predict(claims), arguments, predict);
   count_rows(claims, validation.sets);
   for (validation::ValidationRow& row : validation.rows) {
     if (std::abs(row.error()) < notable_error) continue;
@@ -162,11 +162,11 @@ Outcome validated(const experiment::Arguments& arguments) {
   }
   const report::InputsText inputs = report::inputs_of(experiment::read_options(arguments));
   Outcome outcome;
-  outcome.document = published ? report::report_published(validate_published(arguments), inputs)
-                               : report::report_papers(
-                                     predicted(validation::paper_claims(), arguments.has("--quiet"),
-                                               validation::predict_claim),
-                                     inputs);
+  outcome.document =
+      published ? report::report_published(validate_published(arguments), inputs)
+                : report::report_papers(
+                      predicted(validation::paper_claims(), arguments, validation::predict_claim),
+                      inputs);
   return outcome;
 }
 

@@ -18,6 +18,7 @@ struct Outcome {
   int exit_code = ExitCode::ok;
   const report::Format* format = nullptr;  ///< instead of the one asked for
   std::string timelines{};                 ///< HTML, of validate's page
+  std::string file{};                      ///< of plan: the text of the plan file
 };
 
 /// A positional argument.

@@ -34,9 +34,14 @@ std::string lower_case(std::string_view text) {
 
 }  // namespace
 
-InputError::InputError(std::string_view where, std::string_view found, std::string_view accepted)
-    : std::runtime_error(accepted.empty() ? fmt::format("{}: {}", where, found)
-                                          : fmt::format("{}: {}; {}", where, found, accepted)) {}
+InputError::InputError(std::string_view place, std::string_view what_stands_there,
+                       std::string_view what_is_right)
+    : std::runtime_error(what_is_right.empty()
+                             ? fmt::format("{}: {}", place, what_stands_there)
+                             : fmt::format("{}: {}; {}", place, what_stands_there, what_is_right)),
+      where(place),
+      found(what_stands_there),
+      accepted(what_is_right) {}
 
 void ensure(bool holds, std::string_view meaning) {
   if (!holds) throw BrokenInvariant(std::string(meaning));

@@ -15,6 +15,8 @@ struct InputError : std::runtime_error {
   /// found      what stands there
   /// accepted   what would be right, with a "did you mean" if there is one; may be empty
   InputError(std::string_view where, std::string_view found, std::string_view accepted = {});
+
+  std::string where, found, accepted;
 };
 
 /// The simulation could not finish; the message names the blocked operations.

@@ -28,19 +28,28 @@ double weight_of(const strategies::Strategy& strategy) {
 
 }  // namespace
 
+const strategies::Strategy& named_strategy(const Request& request, std::string_view name) {
+  for (const strategies::Strategy& own : request.own_strategies) {
+    if (own.name == name) return own;
+  }
+  return strategies::strategy(name, "--strategy");
+}
+
 std::vector<const strategies::Strategy*> chosen_strategies(const Request& request) {
   std::vector<const strategies::Strategy*> named;
   for (const std::string& name : request.strategies) {
-    named.push_back(&strategies::strategy(name, "--strategy"));
+    named.push_back(&named_strategy(request, name));
   }
   std::vector<const strategies::Strategy*> chosen;
-  for (const strategies::Strategy& entry : strategies::all()) {
+  const auto choose = [&](const strategies::Strategy& entry, bool unnamed) {
     const auto times = std::count(named.begin(), named.end(), &entry);
     if (times > 1) {
       throw InputError("--strategy", "'" + entry.name + "' given twice", "accepted: once each");
     }
-    if (times == 1 || named.empty()) chosen.push_back(&entry);
-  }
+    if (times == 1 || unnamed) chosen.push_back(&entry);
+  };
+  for (const strategies::Strategy& entry : strategies::all()) choose(entry, named.empty());
+  for (const strategies::Strategy& own : request.own_strategies) choose(own, false);
   if (!request.layout_file.empty()) chosen.push_back(&layout_strategy());
   return chosen;
 }
@@ -54,7 +63,7 @@ std::vector<Candidate> plan_all(const Experiment& experiment,
   Planner planner(experiment);
   std::vector<double> weights;
   for (const strategies::Strategy* strategy : strategies) weights.push_back(weight_of(*strategy));
-  Progress progress(std::move(weights), quiet);
+  Progress progress(std::move(weights), quiet, experiment.request.poll);
   for (const strategies::Strategy* strategy : strategies) {
     progress.next(strategy->name);
     Candidate& candidate = candidates.emplace_back();

@@ -3,13 +3,19 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiment/run.hpp"
 
 namespace parsim::experiment {
 
-/// The strategies asked for, in the order of the table, all if none is named; then the layout.
+/// The strategy that --strategy names: the caller's own, or of the table. Throws InputError for an
+/// unknown name.
+[[nodiscard]] const strategies::Strategy& named_strategy(const Request& request,
+                                                         std::string_view name);
+/// The strategies asked for, in the order of the table, all of it if none is named; then the
+/// caller's own; then the layout.
 /// Throws InputError for an unknown name or one given twice.
 [[nodiscard]] std::vector<const strategies::Strategy*> chosen_strategies(const Request& request);
 

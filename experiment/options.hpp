@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -17,6 +18,7 @@
 #include "core/errors.hpp"
 #include "core/plan.hpp"
 #include "core/spelling.hpp"
+#include "strategies/strategies.hpp"
 
 namespace parsim::experiment {
 
@@ -105,6 +107,11 @@ struct Arguments {
   std::vector<std::string> words;  ///< positional arguments
   std::map<std::string, std::vector<std::string>, std::less<>> values;
   std::vector<std::string> command{};  ///< everything as typed, verb first
+  /// Called now and then while something is computed; throws to give the computation up. May be
+  /// empty.
+  std::function<void()> poll{};
+  /// Strategies of the caller's, which --strategy may name as those of the table.
+  std::vector<strategies::Strategy> strategies{};
 
   [[nodiscard]] bool has(std::string_view flag) const { return values.contains(flag); }
   /// The value of a flag that is given at most once.

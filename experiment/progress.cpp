@@ -16,12 +16,13 @@ namespace {
 constexpr std::string_view erase_line = "\r\x1b[K";
 }  // namespace
 
-Progress::Progress(std::size_t total, bool quiet)
-    : Progress(std::vector<double>(total, 1.0), quiet) {}
+Progress::Progress(std::size_t total, bool quiet, std::function<void()> poll)
+    : Progress(std::vector<double>(total, 1.0), quiet, std::move(poll)) {}
 
-Progress::Progress(std::vector<double> weights, bool quiet)
+Progress::Progress(std::vector<double> weights, bool quiet, std::function<void()> poll)
     : weights_(std::move(weights)),
       enabled_(!quiet && ::isatty(STDERR_FILENO) == 1),
+      poll_(std::move(poll)),
       start_(std::chrono::steady_clock::now()),
       step_start_(start_),
       last_(start_) {}
@@ -34,6 +35,7 @@ Progress::~Progress() {
 }
 
 void Progress::next(std::string_view name) {
+  if (poll_) poll_();
   step_start_ = last_ = std::chrono::steady_clock::now();
   name_ = name;
   const Seconds elapsed = step_start_ - start_;
@@ -61,6 +63,7 @@ void Progress::known(std::string_view line) {
 }
 
 void Progress::within(double share) {
+  if (poll_) poll_();
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
   if (share <= 0) {  // the search begins: what came before it says nothing of its pace

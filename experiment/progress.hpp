@@ -1,8 +1,10 @@
-// One line on standard error while something takes longer than a second; only on a terminal.
+// One line on standard error while something takes longer than a second; only on a terminal. Also
+// where a computation asks now and then whether it is still wanted.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +15,10 @@ class Progress {
  public:
   /// total   steps of equal weight
   /// quiet   print nothing at all
-  Progress(std::size_t total, bool quiet);
+  /// poll    see Arguments::poll; called by next() and within(); may be empty
+  Progress(std::size_t total, bool quiet, std::function<void()> poll = {});
   /// weights   how long the steps take, each compared with the others
-  Progress(std::vector<double> weights, bool quiet);
+  Progress(std::vector<double> weights, bool quiet, std::function<void()> poll = {});
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -32,6 +35,7 @@ class Progress {
   std::vector<double> weights_;
   std::size_t done_ = 0, lines_ = 0;
   bool enabled_, printed_ = false;
+  std::function<void()> poll_;
   std::string name_;  ///< of the step that has begun
   std::chrono::steady_clock::time_point start_, step_start_, last_;
 };

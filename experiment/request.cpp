@@ -191,6 +191,8 @@ Request read_options(const Arguments& arguments) {
   Request request;
   request.verb = arguments.verb;
   request.command = arguments.command;
+  request.poll = arguments.poll;
+  request.own_strategies = arguments.strategies;
   for (const Option& option : options()) {
     if (!arguments.has(option.flag)) continue;
     request.given.insert(option.flag);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -80,6 +81,8 @@ struct Request : strategies::StrategyOptions {
   std::optional<std::size_t> first_gpus;  ///< only so many of the cluster's
   std::vector<FittedStep> fitted;         ///< what --calibrate-with fits
   std::optional<Machine> machine;         ///< with --hw: what was found; stands in for --cluster
+  std::function<void()> poll;             ///< of the Arguments
+  std::vector<strategies::Strategy> own_strategies;  ///< of the Arguments
 };
 
 /// The options of any verb, each as its row of the table says. Throws InputError for a value that

@@ -125,8 +125,8 @@ const DeviceResult* RunResult::fullest() const {
 }
 
 const strategies::Strategy& layout_strategy() {
-  static const strategies::Strategy strategy{"layout", "the stages, groups and samples of --layout",
-                                             nullptr};
+  static const strategies::Strategy strategy{"layout",
+                                             "the stages, groups and samples of --layout"};
   return strategy;
 }
 
@@ -145,6 +145,7 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
   Seconds simulating{};
   strategies::StrategyInput input = experiment.strategy_input();
   input.simulate = [&](const Plan& plan) {
+    if (input.poll) input.poll();
     const Clock::time_point before = Clock::now();
     const Seconds step = simulate(plan);
     simulating += Clock::now() - before;
@@ -156,12 +157,14 @@ Planned Planner::plan(const strategies::Strategy& strategy, Progress* progress) 
       alias != experiment.request.zero_of_alias.end()) {
     input.zero_stage = alias->second;
   }
+  input.poll = experiment.request.poll;
   if (progress != nullptr) input.progress = [&](double share) { progress->within(share); };
   const bool laid_out = &strategy == &layout_strategy();
   if (laid_out) take_decisions(*experiment.layout, input);
   Plan plan = strategies::with_memory_options(
-      input,
-      laid_out ? strategies::plan_layout(input, experiment.layout->layout) : strategy.plan(input));
+      input, laid_out            ? strategies::plan_layout(input, experiment.layout->layout)
+             : strategy.callback ? strategy.callback(input)
+                                 : strategy.plan(input));
   const bool by_file = laid_out && experiment.layout->zero_group;
   strategies::check_zero_group(
       input, plan, by_file ? experiment.request.layout_file + ":zero_group" : "--zero-group");

@@ -36,7 +36,7 @@ Scaling scale(const Experiment& experiment,
     }
   }
   Scaling scaling;
-  Progress progress(counts.size() * strategies.size(), quiet);
+  Progress progress(counts.size() * strategies.size(), quiet, experiment.request.poll);
   for (const std::int64_t count : counts) {
     Request request = experiment.request;
     request.first_gpus = static_cast<std::size_t>(count);

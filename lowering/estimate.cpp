@@ -80,6 +80,7 @@ struct Estimator::State {
       : own(input.prices == nullptr ? std::make_unique<PriceCache>(input) : nullptr),
         prices(*(own ? *own : *input.prices).state_),
         sharing(link_sharing),
+        poll(input.poll),
         timer(input.cluster, sharing),
         walk(prices.store, timer) {
     const StepInput& of = prices.pricer.input;
@@ -91,6 +92,7 @@ struct Estimator::State {
   std::unique_ptr<PriceCache> own;
   PriceCache::State& prices;
   LinkSharing sharing;
+  std::function<void()> poll;
   Timer timer;
   Walk<Timer> walk;
 };
@@ -100,6 +102,7 @@ Estimator::Estimator(const StepInput& input, LinkSharing sharing)
 Estimator::~Estimator() = default;
 
 Seconds Estimator::step_time(const Plan& plan, Seconds limit) {
+  if (state_->poll) state_->poll();
   PriceCache::State& prices = state_->prices;
   PlanFragments& parts = state_->walk.parts();
   PriceCache::Counts& counts = prices.pricer.counts;

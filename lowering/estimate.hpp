@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -29,6 +30,8 @@ struct StepInput {
   Precision reduce_precision = Precision::fp32;
   Optimizer optimizer = Optimizer::momentum;
   PriceCache* prices = nullptr;  ///< of this very input, to share with other estimators
+  /// Called before each estimate; throws when the plan is no longer wanted. May be empty.
+  std::function<void()> poll{};
 };
 
 /// Prices that the estimators of one search share: of layers, of tensors with their readers, of

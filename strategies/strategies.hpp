@@ -119,6 +119,9 @@ struct StrategyInput : StrategyOptions {
   std::function<Seconds(const Plan&)> simulate{};
   /// Called by long searches now and then with the fraction that is done, 0 to 1. May be empty.
   std::function<void(double)> progress{};
+  /// Called before each estimate and simulation; throws when the plan is no longer wanted. May be
+  /// empty.
+  std::function<void()> poll{};
   /// Plans that other strategies have made already for this very input: searches that start from
   /// other strategies' plans do not ask again.
   std::span<const Plan> known{};
@@ -126,7 +129,7 @@ struct StrategyInput : StrategyOptions {
   lowering::PriceCache* prices = nullptr;
 
   [[nodiscard]] lowering::StepInput step() const {
-    return {network, cluster, cost, precision, reduce_precision, optimizer, prices};
+    return {network, cluster, cost, precision, reduce_precision, optimizer, prices, poll};
   }
   /// Memory of a device that a plan may fill.
   [[nodiscard]] Bytes usable_memory(DeviceId device) const {
@@ -136,7 +139,9 @@ struct StrategyInput : StrategyOptions {
 
 struct Strategy {
   std::string name, summary;
-  Plan (*plan)(const StrategyInput&);
+  Plan (*plan)(const StrategyInput&) = nullptr;
+  /// Instead of `plan`, of a strategy that is not in the table but the caller's own.
+  std::function<Plan(const StrategyInput&)> callback{};
 };
 
 [[nodiscard]] const std::vector<Strategy>& all();

@@ -11,6 +11,10 @@ TEST_CASE("errors: a message has place, finding and what is accepted") {
   CHECK(std::string(InputError("--batch", "'many'", "a whole number").what()) ==
         "--batch: 'many'; a whole number");
   CHECK(std::string(InputError("net.onnx", "no layers").what()) == "net.onnx: no layers");
+  const InputError error("--batch", "'many'", "a whole number");
+  CHECK(error.where == "--batch");
+  CHECK(error.found == "'many'");
+  CHECK(error.accepted == "a whole number");
 }
 
 TEST_CASE("errors: ensure throws a broken invariant with its meaning") {

@@ -1,0 +1,71 @@
+// Strategies of the caller's own, and computations that the caller gives up.
+#include "experiment/comparison.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/errors.hpp"
+
+using namespace parsim;
+using namespace parsim::experiment;
+
+namespace {
+
+Arguments arguments_with(const std::vector<std::string>& strategies) {
+  return {.verb = "compare",
+          .words = {},
+          .values = {{"--network", {"lenet5"}},
+                     {"--cluster", {"star:2,device=t4,rate=12GB/s,latency=1us"}},
+                     {"--batch", {"8"}},
+                     {"--strategy", strategies}}};
+}
+
+/// Data parallelism with `first` of eight samples on the first device.
+strategies::Strategy uneven(const std::string& name, std::int64_t first) {
+  return {name, "uneven", nullptr, [first](const strategies::StrategyInput& input) {
+            Plan plan = strategies::plan_data(input);
+            for (LayerPlan& layer : plan.layers) layer.cuts[0].sizes = {first, 8 - first};
+            return plan;
+          }};
+}
+
+}  // namespace
+
+TEST_CASE("comparison: a strategy of the caller's is a row like those of the table") {
+  Arguments arguments = arguments_with({"even", "data", "uneven"});
+  arguments.strategies = {uneven("even", 4), uneven("uneven", 7)};
+  const Experiment experiment(make_request(arguments));
+  const std::vector<RunResult> rows = compare(experiment);
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[0].strategy == "data");
+  CHECK(rows[1].strategy == "even");
+  CHECK(rows[1].step_time == rows[0].step_time);
+  CHECK(rows[2].strategy == "uneven");
+  CHECK(rows[2].step_time > rows[0].step_time);
+}
+
+TEST_CASE("comparison: a plan of the caller's that is none is refused by name") {
+  Arguments arguments = arguments_with({"broken"});
+  arguments.strategies = {uneven("broken", 9)};
+  const Experiment experiment(make_request(arguments));
+  CHECK_THROWS_WITH_AS(static_cast<void>(compare(experiment)), doctest::Contains("strategy broken"),
+                       InputError);
+}
+
+TEST_CASE("comparison: ends with what the caller's poll throws") {
+  struct GivenUp {};
+  for (const std::string strategy : {"best", "hybrid", "tensor", "hypergraph"}) {
+    CAPTURE(strategy);
+    Arguments arguments = arguments_with({strategy});
+    int calls = 0;
+    arguments.poll = [&calls] {
+      if (++calls > 3) throw GivenUp{};
+    };
+    const Experiment experiment(make_request(arguments));
+    CHECK_THROWS_AS(static_cast<void>(compare(experiment)), GivenUp);
+    CHECK(calls == 4);
+  }
+}
