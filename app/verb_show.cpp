@@ -41,16 +41,12 @@ report::Document show_network(const experiment::Arguments& arguments) {
                                three_digits(forward_flops_per_sample(network).value / 1e9))};
   std::vector<std::string> names, kinds, shapes;
   std::vector<double> parameters, flops;
-  for (std::size_t i = 0; i < network.layers.size(); ++i) {
-    const Layer& layer = network.layers[i];
-    names.push_back(layer.name);
-    kinds.emplace_back(kind_name(layer.kind));
-    shapes.push_back(to_text(layer.out));
-    std::int64_t own = 0;
-    for (const ParameterId id : layer.parameters) own += network[id].elements();
-    parameters.push_back(static_cast<double>(own));
-    const std::vector<Shape> inputs = input_shapes(network, LayerId{i});
-    flops.push_back(forward_flops(layer.kind, inputs, layer.out, {whole(layer.out, 1), {}}).value);
+  for (const report::LayerRow& row : report::layer_rows(network)) {
+    names.push_back(row.name);
+    kinds.push_back(row.kind);
+    shapes.push_back(row.output);
+    parameters.push_back(static_cast<double>(row.parameters));
+    flops.push_back(row.forward_flops);
   }
   report::Table table;
   report::add_words(table, "layer", "layer", names);

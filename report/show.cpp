@@ -7,6 +7,14 @@
 
 namespace parsim::report {
 
+void fields(auto& visit, json::Of<LayerRow> auto& row) {
+  visit("layer", row.name);
+  visit("kind", row.kind);
+  visit("output", row.output, "of a sample");
+  visit("parameters", row.parameters, any_count);
+  visit("forward_flops_per_sample", row.forward_flops);
+}
+
 namespace {
 
 struct NetworkRow {
@@ -14,6 +22,7 @@ struct NetworkRow {
   std::size_t layers = 0;
   std::int64_t parameters = 0, active = 0;
   double forward_flops = 0;
+  std::vector<LayerRow> rows{};
   std::vector<std::string> warnings{};
 };
 void fields(auto& visit, json::Of<NetworkRow> auto& row) {
@@ -23,6 +32,7 @@ void fields(auto& visit, json::Of<NetworkRow> auto& row) {
   visit("active_parameters", row.active,
         Rule(any_count, "that one token uses: of experts the share of those that it goes to"));
   visit("forward_flops_per_sample", row.forward_flops, "2 x multiply-accumulates");
+  visit("rows", row.rows, "the layers, in the order of plans");
   visit("warnings", row.warnings);
 }
 
@@ -98,10 +108,24 @@ void fields(auto& visit, json::Of<ClusterRow> auto& row) {
 
 }  // namespace
 
+std::vector<LayerRow> layer_rows(const Network& network) {
+  std::vector<LayerRow> rows;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const Layer& layer = network.layers[i];
+    std::int64_t own = 0;
+    for (const ParameterId id : layer.parameters) own += network[id].elements();
+    const std::vector<Shape> inputs = input_shapes(network, LayerId{i});
+    rows.push_back({layer.name, std::string(kind_name(layer.kind)), to_text(layer.out), own,
+                    forward_flops(layer.kind, inputs, layer.out, {whole(layer.out, 1), {}}).value});
+  }
+  return rows;
+}
+
 std::string network_json(const Network& network) {
   return result_text(NetworkRow{network.name, network.layers.size(), parameter_count(network),
                                 active_parameter_count(network),
-                                forward_flops_per_sample(network).value, network.warnings});
+                                forward_flops_per_sample(network).value, layer_rows(network),
+                                network.warnings});
 }
 
 std::string cluster_json(const Cluster& cluster, std::optional<BytesPerSecond> bisection) {
