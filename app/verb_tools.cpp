@@ -62,17 +62,24 @@ std::vector<Finding> package_findings() {
   return findings;
 }
 
-std::vector<Finding> findings() {
-  const sim::SimgridFound simgrid = sim::find_simgrid();
+bool has_gpu_driver() { return experiment::file_exists("/proc/driver/nvidia/version"); }
+
+/// What the user of this machine can do.
+std::string abilities(const sim::SimgridFound& simgrid) {
+  const bool engine = !simgrid.version.empty(), gpu = has_gpu_driver();
+  return fmt::format("SimGrid {}, GPU {}: you can compare and simulate{}{}", engine ? "yes" : "no",
+                     gpu ? "yes" : "no", engine ? "" : " with --engine fast",
+                     gpu ? ", and measure on this machine with --hw and calibrate" : "");
+}
+
+std::vector<Finding> findings(const sim::SimgridFound& simgrid) {
   std::vector<Finding> all = {
       {"parsim", report::version(), "", ""},
       {"SimGrid",
        simgrid.version.empty() ? "cannot be loaded: " + simgrid.failure
                                : simgrid.version + ", can be loaded",
        "simulating, but by --engine fast", "libsimgrid-dev"},
-      {"NVIDIA driver",
-       experiment::file_exists("/proc/driver/nvidia/version") ? "installed" : "missing", "--hw",
-       ""},
+      {"NVIDIA driver", has_gpu_driver() ? "installed" : "missing", "--hw", ""},
   };
   for (Finding& finding : package_findings()) all.push_back(std::move(finding));
   return all;
@@ -124,9 +131,10 @@ Outcome run_completion(const experiment::Arguments& arguments) {
 }
 
 Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
+  const sim::SimgridFound simgrid = sim::find_simgrid();
   Json json = Json::array();
   std::vector<std::string> what, state, needed, package, missing;
-  for (const Finding& finding : findings()) {
+  for (const Finding& finding : findings(simgrid)) {
     what.push_back(finding.what);
     state.push_back(finding.state);
     needed.push_back(finding.needed_for);
@@ -143,6 +151,7 @@ Outcome run_doctor(const experiment::Arguments& /*arguments*/) {
   report::add_words(table, "needed for", "needed_for", needed);
   report::add_words(table, "package", "package", package);
   Outcome outcome;
+  outcome.document.answer = {abilities(simgrid)};
   outcome.document.tables = {std::move(table)};
   outcome.document.notes = {missing.empty() ? "no package is missing"
                                             : "to install what is missing: apt-get install " +
@@ -188,6 +197,7 @@ Outcome run_rerun(const experiment::Arguments& arguments) {
     line.arguments.values["-o"] = {*file};
   }
   if (arguments.has("--quiet")) line.arguments.values["--quiet"] = {""};
+  line.arguments.poll = arguments.poll;
   Outcome outcome = line.verb->run(line.arguments);
   const bool other_form = arguments.has("--format") || arguments.has("--json");
   outcome.format = &chosen_format(other_form ? arguments : line.arguments);
