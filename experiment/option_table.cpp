@@ -331,7 +331,8 @@ constexpr Option table[] = {
     {"-o", "FILE", output, "plan calibrate rerun sweep",
      "write the plan or profile to this file; '-' is standard output, here and with other "
      "files, and the report then goes to standard error; of a sweep the folder of its results, "
-     "with --merge a file that ends in .csv, .jsonl or .sqlite"},
+     "with --merge a file that ends in .csv, .jsonl or .sqlite",
+     "", {}, {.long_name = "--output"}},
     {"--dag", "FILE", output, "plan",
      "write the execution DAG to this file; as Graphviz if it ends in .dot"},
     {"--launch", "megatron", output, "plan",

@@ -10,10 +10,12 @@ cd -- "${1:-$(dirname -- "${BASH_SOURCE[0]}")/../..}" || exit 1
 # not of other rooms on its floor; then third-party libraries: in .cpp files only, as everywhere but
 # in tests/. fmt and the standard library are allowed anywhere.
 declare -A floor=([core]=0 [networks]=1 [topologies]=1 [lowering]=1 [sim]=1 [hw]=1 [strategies]=2
-  [experiment]=3 [validation]=4 [report]=5 [app]=6 [tests]=7)
+  [experiment]=3 [validation]=4 [report]=5 [app]=6 [python]=7
+  [tests]=8)
 declare -A libraries=([core]="json boost" [networks]="onnx json" [topologies]="toml pugixml json"
   [lowering]="" [sim]="simgrid" [hw]="cuda mpi" [strategies]="boost" [experiment]="json zlib"
   [validation]="toml json" [report]="json sqlite" [app]="cli11 json"
+  [python]="json pybind11"
   [tests]="json boost onnx toml pugixml simgrid cli11 zlib doctest rapidcheck benchmark")
 
 # A folder's interface: its headers that the build names, all of them if it names none. Tests see
@@ -37,6 +39,7 @@ find_library() {
     toml++/*) library=toml ;;
     pugixml.hpp) library=pugixml ;;
     CLI/*) library=cli11 ;;
+    pybind11/*) library=pybind11 ;;
     zlib.h) library=zlib ;;
     sqlite3.h) library=sqlite ;;
     doctest/*) library=doctest ;;

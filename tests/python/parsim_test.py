@@ -1,0 +1,274 @@
+"""The Python module: the same results as the command line, for values that Python holds."""
+import csv
+import gc
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import parsim
+
+ROOT = pathlib.Path(os.environ['PARSIM_ROOT'])
+PROGRAM = ROOT / 'build/release/parsim'
+STAR = 'star:4,device=p100-sxm2*2+v100-sxm2*2,rate=12GB/s,latency=1us'
+SMALL = {'network': 'lenet5', 'cluster': STAR, 'batch': 64}
+CLUSTER = {'name': 'mine', 'nodes': [{'name': 'box', 'count': 2, 'switches': ['pcie'],
+           'devices': [{'model': 't4', 'count': 2}],
+           'links': [{'a': 'gpu*', 'b': 'pcie', 'rate': '12 GB/s', 'latency': '500 ns'}]}],
+           'links': [{'pairs': [['box0.pcie', 'box1.pcie']], 'rate': '10 GB/s', 'latency': '2 us'}]}
+BERT = {'model_type': 'bert', 'vocab_size': 1000, 'hidden_size': 64, 'num_hidden_layers': 2,
+        'num_attention_heads': 2, 'intermediate_size': 128, 'max_position_embeddings': 64,
+        'type_vocab_size': 2}
+
+
+def command_line(*words, folder='.'):
+    """What the program prints."""
+    done = subprocess.run([PROGRAM, *words], cwd=folder, capture_output=True, text=True,
+                          check=False)
+    if done.returncode == 2:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def command_of(result):
+    """The command that a result records."""
+    return (result['results'][0] if 'results' in result and 'inputs' not in result
+            else result)['inputs']['command']
+
+
+class Equality(unittest.TestCase):
+    """Results are those of the command line, to the last digit."""
+
+    def same(self, result, folder='.'):
+        words = command_of(result)
+        self.assertEqual('--json', words[-1])
+        self.assertEqual(command_line(*words, folder=folder), result.to_json())
+        table = command_line(*words[:-1], folder=folder)
+        self.assertEqual(table, result.table())
+
+    def test_compare(self):
+        self.same(parsim.compare(**SMALL, no_timings=True))
+
+    def test_compare_with_lists(self):
+        self.same(parsim.compare(**SMALL, strategies=['data', 'owt'], scaling=[1, 2, 4],
+                                 no_timings=True))
+
+    def test_simulate(self):
+        for engine in ('fast', 'simgrid', 'auto'):
+            result = parsim.simulate(**SMALL, strategy='data', engine=engine, no_timings=True)
+            self.same(result)
+            self.assertEqual(result.step_time_s, json.loads(result.to_json())['step_time_s'])
+
+    def test_explain_and_collective(self):
+        self.same(parsim.explain(**SMALL, strategy='data', no_timings=True))
+        self.same(parsim.collective('all-reduce', cluster=STAR, sizes='1KiB..1MiB'))
+
+    def test_catalogues(self):
+        self.assertEqual(command_line('list', 'networks', '--json'),
+                         parsim.list('networks').to_json())
+        self.assertEqual(command_line('show', 'cluster', STAR, '--json'),
+                         parsim.show('cluster', STAR).to_json())
+
+    def test_values_of_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, value in (('bert', BERT), ('cluster', CLUSTER)):
+                with open(f'{folder}/{name}.json', 'w', encoding='utf-8') as file:
+                    json.dump(value, file, indent=1)
+            result = parsim.compare(network=BERT, cluster=CLUSTER, batch=8, strategy='data',
+                                    dim={'seq_length': 32}, no_timings=True)
+            self.same(result, folder)
+        shown = parsim.show('cluster', CLUSTER)
+        self.assertEqual(4, len(shown.devices))
+
+    def test_does_not_fit(self):
+        result = parsim.simulate(network='vgg16', cluster=STAR, strategy='data',
+                                 override={'devices.gpu0.memory': '1GiB'})
+        self.assertEqual((5, False), (result.exit_code, result.fits))
+
+
+class Forms(unittest.TestCase):
+    """What results and plans can do besides."""
+
+    def test_tables(self):
+        result = parsim.compare(**SMALL, strategies=['data', 'owt'])
+        rows = list(csv.DictReader(io.StringIO(result.to_csv())))
+        self.assertEqual([row.strategy for row in result.results],
+                         [row['strategy'] for row in rows])
+        self.assertEqual(result.results[0].step_time_s, float(rows[0]['step_time_s']))
+        page = result._repr_html_()
+        self.assertEqual(1, page.count('<table>'))
+        self.assertIn(f'<th>{result.best}</th>', page)
+        self.assertIn('| strategy', result.to_markdown())
+
+    def test_pandas(self):
+        result = parsim.compare(**SMALL, strategies=['data', 'owt'])
+        try:
+            import pandas
+        except ImportError:
+            with self.assertRaisesRegex(ImportError, 'pip install pandas'):
+                result.to_pandas()
+            return
+        frame = result.to_pandas()
+        self.assertIsInstance(frame, pandas.DataFrame)
+        self.assertEqual(result.results[0].step_time_s, frame.step_time_s[0])
+
+    def test_plans(self):
+        plan = parsim.plan(network=BERT, cluster=CLUSTER, batch=8, strategy='data')
+        self.assertEqual('parsim-plan', plan.format)
+        step = parsim.simulate(plan=plan).step_time_s  # network and cluster go with it
+        self.assertEqual(parsim.simulate(network=BERT, cluster=CLUSTER, batch=8,
+                                         strategy='data').step_time_s, step)
+        with tempfile.TemporaryDirectory() as folder:
+            plan.save(f'{folder}/plan.json')
+            self.assertEqual(plan, parsim.read_plan(f'{folder}/plan.json'))
+            again = parsim.simulate(plan=f'{folder}/plan.json', network=BERT, cluster=CLUSTER)
+        self.assertEqual(step, again.step_time_s)
+        plan.layers[0].cuts[0].sizes = [8]
+        with self.assertRaises(parsim.InputError):
+            parsim.simulate(plan=plan)
+
+    def test_launch_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = parsim.plan(network='gpt:layers=4,hidden=256,heads=4', cluster='dgx-v100',
+                               batch=16, strategy='tensor', launch='megatron', output=folder)
+            self.assertEqual(plan, parsim.read_plan(f'{folder}/plan.json'))
+            self.assertIn('run.sh', os.listdir(folder))
+
+    def test_strategies(self):
+        def halves(network, cluster):
+            self.assertEqual(network.layers, len(network.rows))
+            plan = parsim.plan(network=network, cluster=cluster, batch=8, strategy='data')
+            for layer in plan.layers:
+                layer.cuts[0].sizes = [4, 4, 0, 0]
+            return plan
+
+        def none(network, cluster):
+            raise parsim.InputError('none', 'nothing', 'accepted: something')
+
+        def broken(network, cluster):
+            return {'format': 'parsim-plan'}
+
+        def wrong(network, cluster):
+            raise ZeroDivisionError('mine')
+        job = {'network': BERT, 'cluster': CLUSTER, 'batch': 8}
+        result = parsim.compare(**job, strategies=['data', halves, none])
+        rows = {row.strategy: row for row in result.results}
+        self.assertEqual({'data', 'halves', 'none'}, set(rows))
+        self.assertEqual('none: nothing; accepted: something', rows['none'].error)
+        self.assertGreater(rows['halves'].devices[0].peak_memory_bytes,
+                           rows['data'].devices[0].peak_memory_bytes)
+        self.assertEqual(rows['halves'].step_time_s,
+                         parsim.simulate(**job, strategy=halves).step_time_s)
+        with self.assertRaises(parsim.InputError) as raised:
+            parsim.simulate(**job, strategy=broken)
+        self.assertTrue(raised.exception.where.startswith('strategy broken'))
+        with self.assertRaisesRegex(ZeroDivisionError, 'mine'):
+            parsim.compare(**job, strategies=['data', wrong])
+
+
+class Refusals(unittest.TestCase):
+    """InputError where the command line ends with exit code 2."""
+
+    def refused(self, where, found, function, *arguments, **keywords):
+        with self.assertRaises(parsim.InputError) as raised:
+            function(*arguments, **keywords)
+        self.assertEqual(where, raised.exception.where)
+        self.assertIn(found, raised.exception.found)
+        return raised.exception
+
+    def test_names(self):
+        error = self.refused('--network', "unknown network 'resnet5'", parsim.compare,
+                             network='resnet5', cluster=STAR)
+        self.assertIn("did you mean", error.accepted)
+        self.assertEqual(f'{error.where}: {error.found}; {error.accepted}', str(error))
+
+    def test_values(self):
+        self.refused('--batch', "'many'", parsim.compare, network='lenet5', cluster=STAR,
+                     batch='many')
+        self.refused('--strategy', 'given 2 times', parsim.simulate, **SMALL,
+                     strategy=['data', 'owt'])
+        self.refused('--no-timings', "'yes'", parsim.compare, **SMALL, no_timings='yes')
+        self.refused('--batch', 'a dict', parsim.compare, network='lenet5', cluster=STAR, batch={})
+
+    def test_keywords(self):
+        error = self.refused('compare()', "unknown keyword 'bacth'", parsim.compare, bacth=3)
+        self.assertIn("did you mean 'batch'", error.accepted)
+        self.assertIsInstance(error, TypeError)
+
+    def test_dicts(self):
+        wrong = {**CLUSTER, 'nodes': [{**CLUSTER['nodes'][0], 'count': 0}]}
+        with self.assertRaises(parsim.InputError) as raised:
+            parsim.show('cluster', wrong)
+        self.assertTrue(raised.exception.where.startswith('name.json:'), raised.exception.where)
+
+
+class Processes(unittest.TestCase):
+    """Threads, signals, memory."""
+
+    def test_threads_run_at_once(self):
+        alone = parsim.compare(**SMALL, no_timings=True).to_json()
+        answers = []
+
+        def work(engine):
+            for _ in range(3):
+                answers.append(parsim.compare(**SMALL, no_timings=True, engine=engine).to_json())
+        threads = [threading.Thread(target=work, args=[engine]) for engine in
+                   ('fast', 'fast', 'simgrid')]
+        for thread in threads:
+            thread.start()
+        turns = 0
+        while any(thread.is_alive() for thread in threads):
+            turns += 1
+            time.sleep(0.001)
+        self.assertEqual(6, answers.count(alone))
+        self.assertGreater(turns, 20)  # this thread went on meanwhile
+
+    def test_interrupt(self):
+        script = ('import parsim, sys; print("ready", flush=True)\n'
+                  'try: parsim.compare(network="resnet50", cluster="mixed-p100-v100",'
+                  ' strategy="best", budget=100000000)\n'
+                  'except KeyboardInterrupt: print("interrupted")')
+        with subprocess.Popen([sys.executable, '-c', script], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual('ready\n', process.stdout.readline())
+            time.sleep(2)
+            process.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            out, err = process.communicate(timeout=60)
+        self.assertEqual('interrupted\n', out, err)
+        self.assertLess(time.monotonic() - begin, 10)
+
+    def test_nothing_is_left_behind(self):
+        calls = 10_000 if os.environ.get('PARSIM_LONG') else 200
+        page = os.sysconf('SC_PAGE_SIZE')
+
+        def in_use():
+            gc.collect()
+            resident = int(pathlib.Path('/proc/self/statm').read_text().split()[1]) * page
+            return resident, len(os.listdir('/proc/self/fd')), os.listdir(tempfile.gettempdir())
+
+        def call(number):
+            engine = 'simgrid' if number % 10 == 0 else 'fast'
+            parsim.simulate(network='lenet5', cluster=CLUSTER, strategy='data', engine=engine)
+            try:
+                parsim.simulate(network='lenet', cluster=CLUSTER, strategy='data')
+            except parsim.InputError:
+                pass
+        for number in range(50):
+            call(number)
+        memory, files, folders = in_use()
+        for number in range(calls):
+            call(number)
+        after, files_after, folders_after = in_use()
+        self.assertEqual(files, files_after)
+        self.assertFalse([name for name in folders_after
+                          if name.startswith('parsim-') and name not in folders
+                          and str(os.getpid()) in name])
+        self.assertLess(after - memory, 8 << 20)
