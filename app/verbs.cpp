@@ -57,7 +57,7 @@ std::span<const Verb> verbs() {
        true},
       {"sweep",
        "run 'compare' on every combination of the options that a file lists",
-       {{"FILE", "a TOML file, see docs/sweep.md; with --merge its results", {}, true}},
+       {{"FILE", "a TOML or JSON file, see docs/sweep.md; with --merge its results", {}, true}},
        "parsim sweep sweep.toml -o results --jobs 2",
        run_sweep},
       {"calibrate",

@@ -337,12 +337,12 @@ class LayoutReader {
 
 LayoutFile read_layout(std::string_view text, const std::string& file, const Network& network,
                        const Cluster& cluster) {
-  const topologies::Value root = topologies::parse_toml(text, file);
+  const topologies::Value root = topologies::parse_document(text, file);
   return LayoutReader(root, file, network, cluster).read();
 }
 
 std::string layout_schema() {
-  return topologies::table_schema("A file of --layout, in TOML", layout_keys());
+  return topologies::table_schema("A file of --layout, in TOML or JSON", layout_keys());
 }
 
 void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {

@@ -111,7 +111,7 @@ constexpr Option table[] = {
      "simulate this plan instead of asking a strategy",
      "plan", file_member<&Request::plan_file>},
     {"--layout", "FILE", question, plans,
-     "simulate the stages, devices and samples of this TOML file instead of asking a strategy; "
+     "simulate the stages, devices and samples of this TOML or JSON file instead of asking a strategy; "
      "'compare' adds it as a row",
      "layout", file_member<&Request::layout_file>},
     {"--batch", "N", question, cases, "samples per step over all devices (default: 32 per GPU)",

@@ -413,7 +413,7 @@ Arguments Sweep::arguments(const SweepPoint& point) const {
 }
 
 Sweep read_sweep(std::string_view text, const std::string& file, const std::string& version) {
-  const Value root = topologies::parse_toml(text, file);
+  const Value root = topologies::parse_document(text, file);
   return SweepReader(root, file, version).read();
 }
 

@@ -396,17 +396,11 @@ class FileReader {
   ClusterBuilder builder_;
 };
 
-bool is_json(std::string_view text, const std::string& file) {
-  if (file.ends_with(".json")) return true;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return !file.ends_with(".toml") && first != std::string_view::npos && text[first] == '{';
-}
-
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, const std::string& file,
                       std::vector<std::string>* notes) {
-  const Value root = is_json(text, file) ? parse_json(text, file) : parse_toml(text, file);
+  const Value root = parse_document(text, file);
   return FileReader(root, file).read(notes);
 }
 

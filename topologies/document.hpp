@@ -29,6 +29,8 @@ struct Value {
 /// that occurs twice.
 [[nodiscard]] Value parse_toml(std::string_view text, const std::string& file);
 [[nodiscard]] Value parse_json(std::string_view text, const std::string& file);
+/// The one that the file's name says, or its first character.
+[[nodiscard]] Value parse_document(std::string_view text, const std::string& file);
 
 /// A table whose keys are known: `keys` must outlive it. An unknown key is refused at once, before
 /// anything that may only follow from it (the required key that it misspells).

@@ -50,4 +50,11 @@ Value parse_json(std::string_view text, const std::string& file) {
   return convert(json::Document(std::string(text), file).root());
 }
 
+Value parse_document(std::string_view text, const std::string& file) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool begins_as_json = first != std::string_view::npos && text[first] == '{';
+  const bool is_json = file.ends_with(".json") || (begins_as_json && !file.ends_with(".toml"));
+  return is_json ? parse_json(text, file) : parse_toml(text, file);
+}
+
 }  // namespace parsim::topologies

@@ -134,6 +134,32 @@ class Forms(unittest.TestCase):
         with self.assertRaises(parsim.InputError):
             parsim.simulate(plan=plan)
 
+    def test_layouts(self):
+        layout = {'micro_batches': 2, 'schedule': 'gpipe', 'stages': [
+            {'layers': 'conv1-pool2', 'groups': [['gpu0'], ['gpu1']], 'samples': [3, 5]},
+            {'layers': 'flatten-fc3', 'groups': [['gpu2', 'gpu3']]}]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / 'layout.toml'
+            path.write_text('micro_batches = 2\nschedule = "gpipe"\n'
+                            '[[stages]]\nlayers = "conv1-pool2"\n'
+                            'groups = [["gpu0"], ["gpu1"]]\nsamples = [3, 5]\n'
+                            '[[stages]]\nlayers = "flatten-fc3"\ngroups = [["gpu2", "gpu3"]]\n',
+                            encoding='utf-8')
+            job = {**SMALL, 'batch': 16}
+            self.assertEqual(parsim.simulate(**job, layout=path).plan_id,
+                             parsim.simulate(**job, layout=layout).plan_id)
+
+    def test_sweeps(self):
+        sweep = {'options': {'cluster': STAR, 'strategy': 'data'},
+                 'axes': {'network': ['lenet5', 'mlp'], 'batch': [8, 16]}}
+        with tempfile.TemporaryDirectory() as folder:
+            parsim.sweep(sweep, output=folder, jobs=2)
+            parsim.sweep(folder, merge=True, output=f'{folder}/rows.csv')
+            rows = list(csv.DictReader(io.StringIO(pathlib.Path(folder, 'rows.csv').read_text())))
+        self.assertEqual(4, len(rows))
+        step = parsim.simulate(network='mlp', cluster=STAR, batch=16, strategy='data').step_time_s
+        self.assertIn(step, [float(row['step_time_s']) for row in rows])
+
     def test_launch_files(self):
         with tempfile.TemporaryDirectory() as folder:
             plan = parsim.plan(network='gpt:layers=4,hidden=256,heads=4', cluster='dgx-v100',
