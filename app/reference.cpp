@@ -148,14 +148,15 @@ void add_devices(std::string& out) {
   out +=
       "## Devices\n\nDense peaks. The label is that of the worst-founded number; `parsim show "
       "cluster` names every source.\n\n";
-  Rows rows(out, {"device", "fp32", "tf32", "fp16", "bf16", "memory", "memory rate", "numbers"});
+  Rows rows(out,
+            {"device", "fp32", "tf32", "fp16", "bf16", "fp8", "memory", "memory rate", "numbers"});
   for (const DeviceModel& model : topologies::device_models()) {
     Label worst = Label::measured;
     for (const Provenance& one : model.provenance) worst = std::max(worst, one.label);
     const auto peak = [&](Precision precision) { return to_text(model.peak_at(precision)); };
     rows.row({code(model.name), peak(Precision::fp32), peak(Precision::tf32), peak(Precision::fp16),
-              peak(Precision::bf16), to_text(model.memory), to_text(model.memory_rate),
-              std::string(to_text(worst))});
+              peak(Precision::bf16), model.fp8_peak.value > 0 ? peak(Precision::fp8) : "–",
+              to_text(model.memory), to_text(model.memory_rate), std::string(to_text(worst))});
   }
 }
 

@@ -67,7 +67,8 @@ void check_models(const Cluster& cluster, const std::string& where) {
   for (const DeviceModel& model : cluster.models) {
     const bool peaks = std::all_of(model.peak.begin(), model.peak.end(),
                                    [](FlopsPerSecond peak) { return positive(peak.value); });
-    if (!peaks || !positive(model.memory_rate.value) || model.memory.value <= 0) {
+    const bool fp8 = model.fp8_peak.value == 0 || positive(model.fp8_peak.value);
+    if (!peaks || !fp8 || !positive(model.memory_rate.value) || model.memory.value <= 0) {
       throw InputError(
           where, fmt::format("device type '{}' has a number that is not positive", model.name),
           "peaks, memory rate and memory must be positive");

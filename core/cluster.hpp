@@ -38,15 +38,16 @@ struct DeviceModel {
   DeviceKind kind = DeviceKind::gpu;
   std::string architecture;          ///< CUDA compute capability "7.0", or "" if it has none
   std::int32_t multiprocessors = 0;  ///< SMs, compute units or cores
-  /// Dense peak by Precision; a precision without tensor cores has the rate it is emulated at
-  /// (fp32's).
+  /// Dense peak by Precision up to bf16; a precision without tensor cores has the rate it is
+  /// emulated at (fp32's).
   std::array<FlopsPerSecond, 4> peak{};
+  FlopsPerSecond fp8_peak{};  ///< 0: multiplies no FP8
   BytesPerSecond memory_rate{};
   Bytes memory{};
   std::vector<Provenance> provenance;
 
   [[nodiscard]] FlopsPerSecond peak_at(Precision p) const {
-    return peak[static_cast<std::size_t>(p)];
+    return multiplies_in_fp8(p) ? fp8_peak : peak[static_cast<std::size_t>(p)];
   }
   friend bool operator==(const DeviceModel&, const DeviceModel&) = default;
 };

@@ -40,7 +40,25 @@ Cost kernel_time(const CostModel& cost, const Network& network, LayerId layer, c
   return kernel;
 }
 
+namespace {
+
+std::int64_t cast_weights(const ExecDag& dag, OpId id, const Fp8Weights& weights) {
+  if (!multiplies_in_fp8(dag.precision)) return 0;
+  const Tensor& tensor = dag.tensor(std::get<Update>(dag.op(id)).slice.tensor);
+  if (tensor.kind == Tensor::Kind::bucket) {
+    return weights.elements(dag.bucket_parts(tensor.index, {}));
+  }
+  const ParameterId parameter{tensor.index};
+  return weights.contains(parameter) ? dag.network[parameter].elements() : 0;
+}
+
+}  // namespace
+
 Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
+  return device_time(dag, id, cost, Fp8Weights(dag.network, dag.precision));
+}
+
+Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost, const Fp8Weights& weights) {
   switch (dag.kind(id)) {
     case OpKind::compute: {
       const Compute compute = std::get<Compute>(dag.op(id));
@@ -50,7 +68,7 @@ Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost) {
     case OpKind::update:
       return cost.update(DeviceId{dag.record(id).device},
                          {dag.payload(id).value / element_bytes(dag.precision), dag.optimizer,
-                          dag.precision, dag.reduce_precision});
+                          dag.precision, dag.reduce_precision, cast_weights(dag, id, weights)});
     case OpKind::local:
       if (dag.record(id).sub == static_cast<std::uint8_t>(LocalKind::drop)) {
         return {Seconds{}, Origin::modelled};

@@ -8,6 +8,7 @@
 
 #include "core/cluster.hpp"
 #include "core/exec_dag.hpp"
+#include "core/fp8.hpp"
 #include "core/spelling.hpp"
 
 namespace parsim {
@@ -36,6 +37,7 @@ struct OptimizerStep {
   Optimizer optimizer = Optimizer::momentum;
   Precision precision = Precision::fp32;  ///< of the weights that layers use
   Precision reduce = Precision::fp32;     ///< of the gradients
+  std::int64_t cast = 0;  ///< weights that the device then casts to FP8, all that it uses
 };
 
 /// What parts of a layer take at least: each `fixed`, and all together `whole` on top.
@@ -114,7 +116,12 @@ class CostModel {
                                const Part& part, Pass pass, DeviceId device, Precision precision,
                                Precision reduce);
 
-/// Time of a compute, update, local or delay of the DAG; zero for communication.
+/// Time of a compute, update, local or delay of the DAG; zero for communication. An update is with
+/// the cast to FP8 of the whole weights of which it changes its device's share.
+///
+/// weights   of the DAG's network and precision; made anew if not given
 [[nodiscard]] Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost);
+[[nodiscard]] Cost device_time(const ExecDag& dag, OpId id, const CostModel& cost,
+                               const Fp8Weights& weights);
 
 }  // namespace parsim

@@ -31,8 +31,8 @@
 
 namespace parsim::json {
 
-/// A range of whole numbers, or from where numbers may be; what the schema says of the field; a
-/// spelling of the enum that is none here.
+/// A range of whole numbers, or from where numbers may be; what the schema says of the field;
+/// spellings of the enum that are none here, with spaces between them.
 struct Rule {
   Limits limits{};
   std::string_view meaning{};
@@ -74,12 +74,22 @@ concept Special = requires(Writer& out, const T& value) { put_special(out, value
 template <class T>
 concept HasKinds = requires(const T& value) { each_kind(value); };
 
+/// Whether a spelling is none here.
+[[nodiscard]] constexpr bool excepts(const Rule& rule, std::string_view word) {
+  for (std::string_view rest = rule.except; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    if (rest.substr(0, end) == word) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
 /// The spellings that a field of an enum may have.
 template <Spelled Enum>
 [[nodiscard]] std::vector<std::string_view> words_of(const Rule& rule) {
   std::vector<std::string_view> words;
   for (const std::string_view word : spellings_of<Enum>()) {
-    if (word != rule.except) words.push_back(word);
+    if (!excepts(rule, word)) words.push_back(word);
   }
   return words;
 }

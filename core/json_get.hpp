@@ -100,7 +100,7 @@ void get(const Node& node, T& value, const Rule& rule) {
   } else if constexpr (std::same_as<T, std::string>) {
     value = node.text();
   } else if constexpr (std::is_enum_v<T>) {
-    if (rule.except == node.text()) node.refuse(accepted_words<T>(rule));
+    if (excepts(rule, node.text())) node.refuse(accepted_words<T>(rule));
     value = node.word_as<T>(spellings_of<T>());
   } else if constexpr (is_id<T>) {
     value = T{static_cast<std::int32_t>(node.integer(rule.limits))};

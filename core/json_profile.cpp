@@ -139,7 +139,7 @@ void fields(auto& visit, Of<PairEntry> auto& entry) {
 struct DeviceEntry {
   std::string name{}, model{}, architecture{};
   std::int32_t multiprocessors = 0;
-  std::array<double, spellings_of<Precision>().size()> peak{};
+  std::array<double, std::tuple_size_v<decltype(DeviceModel::peak)>> peak{};
   double memory_rate = 0;
   std::int64_t memory = 0;
   double link_rate = 0, link_latency = 0;

@@ -21,7 +21,8 @@ inline constexpr Limits extents{1, std::int64_t{1} << 44};
 inline constexpr Limits bounds{0, std::int64_t{1} << 44};
 
 inline constexpr Rule reduce_precision_rule{
-    "of sums of gradients; absent: the one that stores the weights", "tf32"};
+    "of sums of gradients; absent: the one that stores the weights",
+    "tf32 fp8 fp8-delayed fp8-blockwise"};
 
 /// [["channel", 64], ["height", 56], …]
 void put_special(Writer& out, const Shape& shape);

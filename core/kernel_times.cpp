@@ -23,7 +23,7 @@ Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device
 }
 
 Cost DeviceTimes::of(OpId id) {
-  if (dag_.kind(id) != OpKind::compute) return device_time(dag_, id, cost_);
+  if (dag_.kind(id) != OpKind::compute) return device_time(dag_, id, cost_, weights_);
   const OpRecord& record = dag_.record(id);
   const DeviceId device{record.device};
   constexpr std::uint64_t passes = 8, devices = std::uint64_t{1} << 28U;

@@ -33,12 +33,16 @@ class KernelTimes {
 class DeviceTimes {
  public:
   DeviceTimes(const ExecDag& dag, const CostModel& cost)
-      : dag_(dag), cost_(cost), kernels_(dag.network, cost, dag.precision, dag.reduce_precision) {}
+      : dag_(dag),
+        cost_(cost),
+        weights_(dag.network, dag.precision),
+        kernels_(dag.network, cost, dag.precision, dag.reduce_precision) {}
   [[nodiscard]] Cost of(OpId id);
 
  private:
   const ExecDag& dag_;
   const CostModel& cost_;
+  Fp8Weights weights_;
   KernelTimes kernels_;
   std::unordered_map<std::uint64_t, Cost> known_;  ///< by work, pass, devices; looked up only
 };

@@ -44,20 +44,32 @@ constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
   return Seconds{amount.value / rate.value};
 }
 
-/// Floating-point format of a training step: element size and which peak of a device applies.
-enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16 };
-constexpr std::array<std::string_view, 4> spellings(Precision) {
-  return {"fp32", "tf32", "fp16", "bf16"};
+/// Floating-point format of a training step: element size and which peak of a device applies. The
+/// last three multiply in FP8 and store bf16 (core/fp8.hpp).
+enum class Precision : std::uint8_t { fp32, tf32, fp16, bf16, fp8, fp8_delayed, fp8_blockwise };
+constexpr std::array<std::string_view, 7> spellings(Precision) {
+  return {"fp32", "tf32", "fp16", "bf16", "fp8", "fp8-delayed", "fp8-blockwise"};
 }
 
-/// Bytes of one tensor element: 4 for fp32 and tf32, 2 for fp16 and bf16.
+/// True for the recipes that multiply in FP8.
+[[nodiscard]] constexpr bool multiplies_in_fp8(Precision precision) {
+  return precision >= Precision::fp8;
+}
+
+/// Bytes of one tensor element: 4 for fp32 and tf32, 2 for fp16, bf16 and what stores bf16.
 [[nodiscard]] constexpr std::int64_t element_bytes(Precision precision) {
   return precision == Precision::fp32 || precision == Precision::tf32 ? 4 : 2;
 }
 
-/// The format in which a precision stores its tensors: tf32 is a way to multiply fp32.
+/// The format of a step without its products in FP8: bf16 for these recipes, else the same.
+[[nodiscard]] constexpr Precision without_fp8(Precision precision) {
+  return multiplies_in_fp8(precision) ? Precision::bf16 : precision;
+}
+
+/// The format in which a precision stores its tensors: tf32 is a way to multiply fp32, FP8 one to
+/// multiply bf16.
 [[nodiscard]] constexpr Precision storage_of(Precision precision) {
-  return precision == Precision::tf32 ? Precision::fp32 : precision;
+  return precision == Precision::tf32 ? Precision::fp32 : without_fp8(precision);
 }
 
 /// Parses `"400 Gbit/s"`, `"25GB/s"`, `"936 ns"`, `"80 GiB"`, `"10.6 TFLOP/s"`. k/M/G/T are powers

@@ -74,6 +74,18 @@ void check_recompute(const Network& network, strategies::Recompute recompute,
       "accepted: optimal or none");
 }
 
+void check_fp8(const Cluster& cluster, Precision precision, const std::string& where) {
+  if (!multiplies_in_fp8(precision)) return;
+  for (const DeviceModel& model : cluster.models) {
+    if (model.kind != DeviceKind::gpu || model.fp8_peak.value > 0) continue;
+    throw InputError(
+        where,
+        fmt::format("'{}' on {}, which does not multiply in FP8", to_text(precision), model.name),
+        "accepted there: fp32, tf32, fp16, bf16; FP8 on GPUs with an fp8 rate in docs/cli.md "
+        "(Ada, Hopper, Blackwell, MI300X)");
+  }
+}
+
 }  // namespace
 
 void refuse_name(std::string_view where, std::string_view what, std::string_view name,
@@ -214,6 +226,7 @@ Experiment::Experiment(const Request& asked)
     batch = request.batch.value_or(samples_per_gpu * static_cast<std::int64_t>(gpus));
     if (!request.layout_file.empty()) read_layout_file();
   }
+  check_fp8(cluster, request.precision, plan ? request.plan_file : "--precision");
   for (const DeviceModel& model : cluster.models) {
     if (model.kind == DeviceKind::gpu && model.peak_at(request.precision).value <= 0) {
       warnings.push_back(fmt::format("{} has no {} arithmetic: its times are those of fp32",

@@ -46,14 +46,14 @@ void check_word(const std::string& text, const Option& option) {
 }
 
 void check_precision(const std::string& text, std::string_view where) {
-  constexpr std::string_view narrow[] = {"fp8", "mxfp8", "mxfp4", "nvfp4"};
+  constexpr std::string_view narrow[] = {"mxfp8", "mxfp4", "nvfp4"};
   if (std::find(std::begin(narrow), std::end(narrow), text) == std::end(narrow)) return;
   throw InputError(
       where,
       fmt::format("'{}' is not modelled: its kernels, its conversions and what is kept "
                   "in which format have no prices",
                   text),
-      "accepted: fp32, tf32, fp16, bf16");
+      "accepted: fp32, tf32, fp16, bf16, fp8, fp8-delayed, fp8-blockwise");
 }
 
 }  // namespace parsim::experiment::option_member

@@ -32,6 +32,12 @@ void throttle_links(Machine& machine, const LinkThrottle& link) {
 
 void check_fits(const ExecDag& dag, const Machine& machine) {
   check_runnable(dag.network, "--hw");
+  if (multiplies_in_fp8(dag.precision)) {
+    throw InputError(
+        "--precision",
+        fmt::format("'{}' with --hw, which has no kernels in FP8", to_text(dag.precision)),
+        "accepted there: fp32, tf32, bf16");
+  }
   const Stores held = stores(dag);
   const std::size_t devices = machine.cluster.devices.size();
   if (static_cast<std::size_t>(held.devices) > devices) {

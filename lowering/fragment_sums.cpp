@@ -119,9 +119,10 @@ void Fragments::price(SumFragment& sum) {
   const auto memory = [&](DeviceId device, Bytes touched) {
     return input.cost.memory(device, touched).time.count();
   };
+  const std::int64_t cast = pricer_->weights.elements(group.contents);
   const auto update = [&](DeviceId device, std::int64_t part) {
     return input.cost
-        .update(device, {part, input.optimizer, input.precision, input.reduce_precision})
+        .update(device, {part, input.optimizer, input.precision, input.reduce_precision, cast})
         .time.count();
   };
   if (group.served()) {

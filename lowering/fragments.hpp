@@ -142,9 +142,11 @@ struct Structure {
 struct Pricer {
   explicit Pricer(const StepInput& step)
       : input(step),
+        weights(input.network, input.precision),
         kernels(input.network, input.cost, input.precision, input.reduce_precision),
         communications(input.cluster, input.cost) {}
   StepInput input;
+  Fp8Weights weights;
   KernelTimes kernels;
   PriceCache::Counts counts;
   CommunicationPricer communications;

@@ -3,6 +3,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/fp8.hpp"
 #include "lowering/memory.hpp"
 
 namespace parsim::lowering {
@@ -58,8 +59,10 @@ bool works_in_place(const LayerKind& kind) {
          kind.as<Flatten>() != nullptr || (rearrange != nullptr && !rearrange->moves_data);
 }
 
-std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t element) {
+std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision) {
   const std::size_t count = network.layers.size();
+  const std::int64_t element = element_bytes(precision);
+  std::vector<bool> in_fp8(count);        // whether an operand of such a product
   std::vector<std::size_t> owner(count);  // whose memory a layer's output is
   std::vector<std::int64_t> bytes(count);
   for (std::size_t l = 0; l < count; ++l) {
@@ -68,6 +71,10 @@ std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t elemen
     if (reads_output(layer.kind)) bytes[owner[l]] = std::max(bytes[owner[l]], element);
     constexpr std::int64_t single = 4;
     const bool loss = layer.kind.as<Loss>() != nullptr;
+    if (multiplies_in_fp8(precision) && multiplies_in_fp8(network, LayerId{l})) {
+      in_fp8[owner[layer.inputs[0].index()]] = true;
+      continue;
+    }
     for (const LayerId producer : layer.inputs) {
       std::int64_t& kept = bytes[owner[producer.index()]];
       if (reads_operands(layer.kind)) kept = std::max({kept, element, loss ? single : 0});
@@ -75,6 +82,7 @@ std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t elemen
   }
   for (std::size_t l = 0; l < count; ++l) {
     if (network.layers[l].kind.as<Dropout>() != nullptr) ++bytes[l];
+    if (in_fp8[l]) ++bytes[l];
   }
   return bytes;
 }

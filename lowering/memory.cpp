@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/fp8.hpp"
 #include "lowering/plan_fragments.hpp"
 #include "lowering/zero_schedule.hpp"
 
@@ -31,7 +32,8 @@ class Accounting {
         gradient_(gradient_bytes(plan_.precision, plan_.reduce_precision)),
         dropped_(parts.dropped),
         drops_(std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end()),
-        bytes_(kept_bytes(network_, element_)),
+        bytes_(kept_bytes(network_, plan_.precision)),
+        in_fp8_(network_, plan_.precision),
         kept_(parts.cluster.devices.size()),
         use_(parts.cluster.devices.size()) {}
 
@@ -54,6 +56,7 @@ class Accounting {
   void find_what_weights_need();
   void count_output(LayerId id, std::int32_t stage, Kept& kept, std::int64_t elements) const;
   void states();
+  [[nodiscard]] std::int64_t cast_bytes(const SyncGroup& group, DeviceId device) const;
   void add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go);
   [[nodiscard]] std::int64_t backward_peak(const Kept& kept, std::int32_t stage) const;
   void in_flight(const RankList& list, DeviceId device);
@@ -65,6 +68,7 @@ class Accounting {
   const std::vector<bool>& dropped_;
   bool drops_;
   std::vector<std::int64_t> bytes_;  ///< of an element that stays, by layer
+  Fp8Weights in_fp8_;
   std::vector<Kept> kept_;
   std::vector<MemoryUse> use_;
   /// By layer, if backward is split: whether it has a kernel of its own for weight gradients, and
@@ -206,6 +210,7 @@ void Accounting::states() {
       MemoryUse& use = use_[device.index()];
       const std::int64_t share = group.zero_stage > 0 ? group.shard_of(device) : elements;
       use.weights += Bytes{(group.zero_stage == 3 ? share : elements) * element_};
+      if (group.zero_stage < 3) use.weights += Bytes{cast_bytes(group, device)};
       use.gradients += Bytes{(lets_go ? share : elements) * gradient_};
       if (!served || device == group.sync.server) {
         use.optimizer_state += Bytes{share * states};
@@ -227,6 +232,13 @@ void Accounting::states() {
   add_gathered_and_scattered(groups, scatters);
 }
 
+/// Of the weights' copies in FP8.
+std::int64_t Accounting::cast_bytes(const SyncGroup& group, DeviceId device) const {
+  const std::int64_t elements = in_fp8_.elements(group.contents);
+  if (elements == 0) return 0;
+  return elements * fp8_cast(plan_.precision, parts_.cluster.model(device)).copies;
+}
+
 /// Adds the sharded weights and gradients that are gathered or not yet scattered.
 void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups, bool lets_go) {
   const auto gathered = groups_by_devices(groups, 3), filled = groups_by_devices(groups, 2);
@@ -235,7 +247,7 @@ void Accounting::add_gathered_and_scattered(const std::vector<SyncGroup>& groups
   for (const SyncGroup& group : groups) {
     std::int64_t elements = 0;
     for (const auto& [parameter, region] : group.contents) elements += region.volume();
-    weights.push_back(elements * element_);
+    weights.push_back(elements * element_ + cast_bytes(group, group.devices.front()));
     gradients.push_back(elements * gradient_);
   }
   const auto add = [&](const std::vector<std::size_t>& units, std::int64_t whole) {

@@ -35,13 +35,16 @@ struct MemoryUse {
 /// or that of a layer that reads it follows from it, and a byte of a dropout's mask. Functions that
 /// work in place keep nothing of their own: what they need counts where their memory is. A loss
 /// keeps its operand in at least four bytes: trainers compute it in fp32 (PyTorch's automatic mixed
-/// precision, operations that autocast to float32; Megatron-LM's cross entropy).
-[[nodiscard]] std::vector<std::int64_t> kept_bytes(const Network& network, std::int64_t element);
+/// precision, operations that autocast to float32; Megatron-LM's cross entropy). Layers that
+/// multiply in FP8 keep their operand as a byte, beside what other layers need of it (Transformer
+/// Engine: Linear saves its input as it was cast; scales of blocks, a thirtieth more, do not
+/// count).
+[[nodiscard]] std::vector<std::int64_t> kept_bytes(const Network& network, Precision precision);
 
 /// By device id.
 ///
-///     weights, gradients   the parts that a device's cells use, at the plan's element size and at
-///                          gradient_bytes, or its share of them if they are split; in a pipeline
+///     weights, gradients   the parts that a device's cells use, at the plan's element size, with
+///                          their copies in FP8 (core/fp8.hpp), and at gradient_bytes, or its share of them if they are split; in a pipeline
 ///                          gradients of several micro-batches are whole until they are summed
 ///     optimizer_state      optimizer_bytes each
 ///     activations          outputs that the backward pass reads, and received pieces, from forward

@@ -155,7 +155,7 @@ void recompute_segments(const Network& network, Plan& plan) {
     members[stage].push_back(l);
   }
   const std::int64_t element = element_bytes(plan.precision);
-  const std::vector<std::int64_t> bytes = kept_bytes(network, element);
+  const std::vector<std::int64_t> bytes = kept_bytes(network, plan.precision);
   // Functions that work in place have the memory of what they read.
   std::vector<std::size_t> owner(count);
   for (std::size_t l = 0; l < count; ++l) {

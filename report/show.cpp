@@ -53,6 +53,9 @@ void fields(auto& visit, json::Of<PeaksRow> auto& row) {
        {Precision::fp32, Precision::tf32, Precision::fp16, Precision::bf16}) {
     visit(to_text(precision), row.model.peak_at(precision).value);
   }
+  std::optional<double> fp8;
+  if (row.model.fp8_peak.value > 0) fp8 = row.model.fp8_peak.value;
+  visit(to_text(Precision::fp8), fp8);
 }
 
 struct ShownDevice {

@@ -22,9 +22,18 @@ class ConstantEfficiency final : public NetworkCosts {
     const Rates& rates = rates_[at(device, precision)];
     double time = 0;
     Origin origin = rates.origin;
-    for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion())) {
-      const double gemms =
+    const double gain = fp8_gain(device, precision);
+    for (const Kernel& kernel :
+         kernels_of(network, id, part, pass, fusion(), multiplies_in_fp8(precision))) {
+      if (kernel.casts > 0) {
+        const CastWork cast = cast_work(device, precision, kernel.casts);
+        time +=
+            static_cast<double>(cast.touched.value) / rates.memory + cast.launches * rates.overhead;
+        continue;
+      }
+      double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
+      if (kernel.in_fp8) gemms /= gain;
       time += std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory) +
               kernel.launches * rates.overhead;
       if (is_convolution(kernel) && !rates.own_convolutions) origin = Origin::guessed;
@@ -38,10 +47,13 @@ class ConstantEfficiency final : public NetworkCosts {
                                                     Precision precision) const override {
     const Rates& rates = rates_[at(device, precision)];
     LeastTime all;
-    for (const LeastKernel& least : least_kernels(network, id, samples, pass, fusion())) {
+    const double gain = fp8_gain(device, precision);
+    for (const LeastKernel& least :
+         least_kernels(network, id, samples, pass, fusion(), multiplies_in_fp8(precision))) {
       const Kernel& kernel = least.whole;
-      const double gemms =
+      double gemms =
           kernel.flops > 0 ? kernel.flops / rates.flops[static_cast<std::size_t>(kernel.kind)] : 0;
+      if (kernel.in_fp8) gemms /= gain;
       all.fixed += Seconds{kernel.launches * rates.overhead};
       all.whole += Seconds{std::max(gemms, kernel.bytes(element_bytes(precision)) / rates.memory)};
     }
@@ -60,7 +72,7 @@ class ConstantEfficiency final : public NetworkCosts {
   }
 
   [[nodiscard]] std::string accuracy(Precision precision) const override {
-    return kernel_accuracy(cluster(), precision, &Coefficients::constant);
+    return kernel_accuracy(cluster(), without_fp8(precision), &Coefficients::constant);
   }
 
  private:
@@ -71,6 +83,13 @@ class ConstantEfficiency final : public NetworkCosts {
     bool own_convolutions = true;
     Origin origin = Origin::guessed;
   };
+
+  /// How many times faster than in bf16 products in FP8 are: by the peaks.
+  [[nodiscard]] double fp8_gain(DeviceId device, Precision precision) const {
+    if (!multiplies_in_fp8(precision)) return 1;
+    const DeviceModel& model = cluster().model(device);
+    return std::max(1.0, model.fp8_peak.value / peak_of(model, Precision::bf16));
+  }
 
   static Rates rates_of(const DeviceModel& model, Precision precision) {
     const bool cpu = model.kind == DeviceKind::cpu;

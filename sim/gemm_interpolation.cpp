@@ -19,15 +19,20 @@ constexpr double cells_an_octave = 2, reach = 0.5, trust = 1, largest = 0.3;
 constexpr double near_weight = 1;
 constexpr double rounding = 1e-9;
 
-const CsvTable& measured_rows() {
-  constexpr std::string_view path = "sim/gemm_rows.csv";
-  static const CsvTable table = [&] {
-    const auto files = sim_files();
-    const auto file = std::find_if(files.begin(), files.end(),
-                                   [&](const EmbeddedFile& one) { return one.path == path; });
-    ensure(file != files.end(), "measured GEMMs are embedded");
-    return read_csv(file->text, std::string(path));
-  }();
+CsvTable read_rows(std::string_view path) {
+  const auto files = sim_files();
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const EmbeddedFile& one) { return one.path == path; });
+  ensure(file != files.end(), "measured GEMMs are embedded");
+  return read_csv(file->text, std::string(path));
+}
+
+const CsvTable& measured_rows(bool fp8) {
+  if (fp8) {
+    static const CsvTable table = read_rows("sim/fp8_gemm_rows.csv");
+    return table;
+  }
+  static const CsvTable table = read_rows("sim/gemm_rows.csv");
   return table;
 }
 
@@ -38,18 +43,23 @@ double logarithm(std::int64_t extent) { return std::log2(static_cast<double>(ext
 GemmInterpolation::GemmInterpolation(GemmModel model) : model_(std::move(model)) {
   // The model of the card that was measured, whatever this device's rates are.
   const auto measured =
-      std::find_if(gemm_models().begin(), gemm_models().end(),
-                   [&](const GemmModel& one) { return one.device == model_.device; });
+      std::find_if(gemm_models().begin(), gemm_models().end(), [&](const GemmModel& one) {
+        return one.device == model_.device && one.format == model_.format;
+      });
   ensure(measured != gemm_models().end(), "only measured cards interpolate");
-  const CsvTable& table = measured_rows();
+  const bool fp8 = model_.format != "bf16";
+  const CsvTable& table = measured_rows(fp8);
   for (const CsvTable::Row& row : table.rows) {
     if (table.at(row, "gpu") != model_.device || table.at(row, "held_out") == "1") continue;
+    if (fp8 && table.at(row, "dtype") != model_.format) continue;
     const auto extent = [&](std::string_view column) {
       return static_cast<std::int64_t>(table.number(row, column));
     };
     const std::int64_t m = extent("m"), n = extent("n"), k = extent("k");
     const double modelled = gemm_time(*measured, m, n, k, 1, measured->burst).count();
-    const double rest = std::log(table.number(row, "median_us") * 1e-6 / modelled);
+    const double product =
+        table.number(row, "median_us") * 1e-6 - measured_cast(*measured, m, k).count();
+    const double rest = std::log(std::max(product, modelled * std::exp(-largest)) / modelled);
     rows_.push_back(
         {logarithm(m), logarithm(n), logarithm(k), std::clamp(rest, -largest, largest)});
   }

@@ -8,6 +8,7 @@
 
 #include "core/csv.hpp"
 #include "core/errors.hpp"
+#include "core/text.hpp"
 #include "sim/embedded.hpp"
 
 namespace parsim::sim {
@@ -28,8 +29,11 @@ constexpr std::pair<std::string_view, std::string_view> same_chips[] = {
     {"a100-sxm4-40", "a100-sxm4-80"},
     {"a100-pcie", "a100-sxm4-80"},
     {"a100-pcie-40", "a100-sxm4-80"}};
+/// Cards whose products in FP8 others borrow, and their compute capability.
+constexpr std::pair<std::string_view, double> lenders[] = {
+    {"l40s", 8.9}, {"h100-sxm5", 9.0}, {"b200-sxm", 10.0}};
 constexpr std::int64_t most_splits = 64, least_depth = 64;
-constexpr double operand_bytes = 2, partial_sum_bytes = 4;
+constexpr double result_bytes = 2, partial_sum_bytes = 4;
 constexpr double measured_copies = 6;
 
 std::vector<GemmModel> read_gemm_models() {
@@ -44,6 +48,8 @@ std::vector<GemmModel> read_gemm_models() {
     const auto number = [&](std::string_view column) { return table.number(row, column); };
     GemmModel model;
     model.device = table.at(row, "gpu");
+    model.format = table.at(row, "dtype");
+    model.operand_bytes = model.format == "bf16" ? 2 : 1;
     model.multiprocessors = static_cast<std::int64_t>(number("multiprocessors"));
     model.peak = number("peak");
     model.memory_rate = number("memory_rate");
@@ -59,6 +65,8 @@ std::vector<GemmModel> read_gemm_models() {
     model.split_overhead = number("split_overhead");
     model.cache = number("cache");
     model.cache_gain = number("cache_gain");
+    model.cast = number("cast");
+    model.cast_overhead = number("cast_overhead");
     model.burst = {number("power"), number("power_flops")};
     model.sustained = {number("sustained_power"), number("sustained_flops")};
     model.sustained_from = table.at(row, "sustained_from");
@@ -70,6 +78,16 @@ std::vector<GemmModel> read_gemm_models() {
     all.push_back(std::move(model));
   }
   return all;
+}
+
+/// The lender of a card's products in FP8. Cards without a capability (AMD's) take Hopper's.
+std::string_view nearest_generation(const DeviceModel& model) {
+  const double own = to_number<double>(model.architecture).value_or(9.0);
+  return std::min_element(std::begin(lenders), std::end(lenders),
+                          [&](const auto& a, const auto& b) {
+                            return std::abs(a.second - own) < std::abs(b.second - own);
+                          })
+      ->first;
 }
 
 double rounded_up(std::int64_t a, std::int64_t b) { return static_cast<double>((a + b - 1) / b); }
@@ -87,19 +105,40 @@ const std::vector<GemmModel>& gemm_models() {
 }
 
 std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision) {
-  if (precision != Precision::fp16 && precision != Precision::bf16) return std::nullopt;
+  const bool fp8 = multiplies_in_fp8(precision);
+  if (!fp8 && precision != Precision::fp16 && precision != Precision::bf16) return std::nullopt;
+  if (model.peak_at(precision).value <= 0) return std::nullopt;
+  const std::string_view format = !fp8                                    ? "bf16"
+                                  : precision == Precision::fp8_blockwise ? "fp8_block"
+                                                                          : "fp8";
   const auto same = std::find_if(std::begin(same_chips), std::end(same_chips),
                                  [&](const auto& entry) { return entry.first == model.name; });
   const std::string_view measured = same == std::end(same_chips) ? model.name : same->second;
-  for (GemmModel own : gemm_models()) {
-    if (own.device != measured) continue;
-    // A device described anew, for a what-if, has rates of its own.
-    own.multiprocessors = std::max(1, model.multiprocessors);
-    own.peak = model.peak_at(precision).value;
-    own.memory_rate = model.memory_rate.value;
-    return own;
-  }
-  return std::nullopt;
+  const std::vector<GemmModel>& all = gemm_models();
+  const auto row_of = [&](std::string_view device) {
+    return std::find_if(all.begin(), all.end(), [&](const GemmModel& one) {
+      return one.device == device && one.format == format;
+    });
+  };
+  auto found = row_of(measured);
+  const bool borrowed = fp8 && found == all.end();
+  if (borrowed) found = row_of(nearest_generation(model));
+  if (found == all.end()) return std::nullopt;
+  GemmModel own = *found;
+  own.borrowed = borrowed;
+  // A device described anew, for a what-if, has rates of its own.
+  own.multiprocessors = std::max(1, model.multiprocessors);
+  own.peak = model.peak_at(precision).value;
+  own.memory_rate = model.memory_rate.value;
+  return own;
+}
+
+Seconds measured_cast(const GemmModel& model, std::int64_t m, std::int64_t k) {
+  if (model.format == "bf16") return Seconds{0};
+  // Read for the largest element, read and written; with a scale a block one pass does both.
+  const double each = model.format == "fp8" ? 2 + 2 + 1 : 2 + 1;
+  return Seconds{model.cast_overhead + each * static_cast<double>(m) * static_cast<double>(k) /
+                                           (model.memory_rate * model.cast)};
 }
 
 Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -110,9 +149,10 @@ Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n, std::i
   const double left = static_cast<double>(m) * static_cast<double>(k) * all,
                right = static_cast<double>(n) * static_cast<double>(k) * all,
                result = static_cast<double>(m) * static_cast<double>(n) * all;
-  const double used =
-      eighth_power(operand_bytes * (left + measured_copies * right + result) / model.cache);
-  const double by_memory = operand_bytes * (left + right + result) /
+  const double used = eighth_power(
+      (model.operand_bytes * (left + measured_copies * right) + result_bytes * result) /
+      model.cache);
+  const double by_memory = (model.operand_bytes * (left + right) + result_bytes * result) /
                            (model.memory_rate * model.memory) * (1 + used) /
                            (model.cache_gain + used);
   const double memory_power = std::pow(by_memory, model.exponent);
@@ -150,8 +190,9 @@ Seconds least_flop_time(const GemmModel& model, std::int64_t m, std::int64_t n, 
              depth = static_cast<double>(k), all = static_cast<double>(batches);
   const double flops = 2 * rows * columns * depth * all;
   const double gain = std::max(1.0, model.cache_gain);
-  const double by_memory = operand_bytes / 2 * (1 / rows + 1 / columns + 1 / depth) /
-                           (model.memory_rate * model.memory * gain);
+  const double by_memory =
+      (model.operand_bytes / 2 * (1 / rows + 1 / columns) + result_bytes / 2 * (1 / depth)) /
+      (model.memory_rate * model.memory * gain);
   const double memory_power = std::pow(by_memory, model.exponent);
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t split = 1; split <= most_splits; split *= 2) {

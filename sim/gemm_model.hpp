@@ -1,5 +1,5 @@
-// Times of 16-bit GEMMs on cards of which others published measurements: tiles, waves, split-K,
-// memory, cache and power, with coefficients of the card itself (gemm_models.csv).
+// Times of GEMMs in 16 and 8 bits on cards of which others published measurements: tiles, waves,
+// split-K, memory, cache and power, with coefficients of the card itself (gemm_models.csv).
 #pragma once
 
 #include <array>
@@ -22,6 +22,9 @@ struct PowerLimit {
 /// Coefficients of one card. Seconds, bytes, FLOPs; rates of the whole card.
 struct GemmModel {
   std::string device;  ///< the device model that was measured
+  std::string format;  ///< of the operands: bf16; fp8, scaled by tensor; fp8_block
+  double operand_bytes = 2;
+  bool borrowed = false;  ///< of another card, whose chip is not the same
   std::int64_t multiprocessors = 1;
   double peak = 1, memory_rate = 1;  ///< of the data sheet; what the efficiencies are parts of
   double efficiency = 1;             ///< of the largest tile
@@ -35,6 +38,8 @@ struct GemmModel {
   double split_memory = 1, split_overhead = 0;  ///< of split-K: part of the memory rate; seconds
   double cache = 1, cache_gain = 1;  ///< bytes; how many times faster the cache is than the memory
   PowerLimit burst, sustained;
+  /// Of the cast of x to FP8 that measured times contain: part of the memory rate, and seconds.
+  double cast = 1, cast_overhead = 0;
   std::string sustained_from;  ///< the card whose rows `sustained` is fitted to; "burst": none
   int rows = 0, held_out_rows = 0;
   double held_out_mean = 0, held_out_p90 = 0;  ///< relative errors of held-out rows
@@ -46,7 +51,8 @@ struct GemmModel {
 
 /// The device's own row with its number of multiprocessors, peak and memory rate; nothing for other
 /// devices and for 32-bit operands. FP16 and BF16 are alike: only BF16 was measured, and both have
-/// the same peak.
+/// the same peak. In FP8, which no other model prices, a device without a row borrows that of the
+/// nearest generation (Hopper's from the H100, Ada's from the L40S, Blackwell's from the B200).
 [[nodiscard]] std::optional<GemmModel> gemm_model_of(const DeviceModel& model, Precision precision);
 
 /// Time of `batches` products y[m,n] = x[m,k] W[n,k]^T:
@@ -56,19 +62,22 @@ struct GemmModel {
 ///
 ///     flops = fill(⌈m/tm⌉·⌈n/tn⌉·batches·s / SMs) · 2·tm·tn·(⌈k/s⌉ + prologue) / rate of an SM
 ///     fill(w) = (1 − smooth)·⌈w⌉ + smooth·max(w, 1)
-///     bytes = 2 B·(m·k + n·k + m·n)·batches / memory · (1 + u) / (gain + u)
-///     u = (2 B·(m·k + 6·n·k + m·n)·batches / cache)^8
+///     bytes = (o·(m·k + n·k) + 2 B·m·n)·batches / memory · (1 + u) / (gain + u)
+///     u = ((o·(m·k + 6·n·k) + 2 B·m·n)·batches / cache)^8
 ///
-/// with s = 1, 2, 4 … 64 while k/s ≥ 64. The measurements went round six copies of W, hence the 6.
-/// Never shorter for more rows, columns or batches. Gradients (NN and NT layouts) were not
-/// measured; they are priced as products of the same extents in the forward layout (TN), and a
-/// batch as that many times the tiles.
+/// with operands of o = 2 B, in FP8 1 B, and s = 1, 2, 4 … 64 while k/s ≥ 64. The measurements went
+/// round six copies of W, hence the 6. Never shorter for more rows, columns or batches. Gradients
+/// (NN and NT layouts) were not measured; they are priced as products of the same extents in the
+/// forward layout (TN), and a batch as that many times the tiles.
 ///
 /// power   GemmModel::burst: a kernel now and then; sustained: one after another, as in training
 ///
 /// A reconstruction; fitted by fit_gemms.py. Checked: tests/sim/gemm_model_test.cpp.
 [[nodiscard]] Seconds gemm_time(const GemmModel& model, std::int64_t m, std::int64_t n,
                                 std::int64_t k, std::int64_t batches, const PowerLimit& power);
+
+/// Of the cast of x before a measured product; 0 for bf16. Steps price their casts apart.
+[[nodiscard]] Seconds measured_cast(const GemmModel& model, std::int64_t m, std::int64_t k);
 
 /// What a FLOP takes at least in products of parts, none larger than m × k by k × n: every wave but
 /// the first is as full as it may be, tiles are no larger than the parts or partly idle, and all

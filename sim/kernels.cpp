@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/fp8.hpp"
 #include "sim/elementwise.hpp"
 
 namespace parsim::sim {
@@ -171,7 +172,8 @@ double Kernel::bytes(std::int64_t element_bytes) const {
   return elements * each + fp32_elements * fp32 + conversions + masks;
 }
 
-Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass, Fusion fusion) {
+Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pass, Fusion fusion,
+                   bool fp8) {
   const Layer& layer = network[id];
   const LayerKind& kind = layer.kind;
   const Rearrange* rearrange = kind.as<Rearrange>();
@@ -228,16 +230,27 @@ Kernels kernels_of(const Network& network, LayerId id, const Part& part, Pass pa
   } else {
     throw BrokenInvariant("every layer kind with FLOPs has its GEMMs");
   }
+  const auto width = [](const Region& of) { return of[of.rank() - 1].size(); };
+  const bool in_fp8 = fp8 && multiplies_in_fp8(network, id) &&
+                      width(part.out) % fp8_multiple == 0 && width(first) % fp8_multiple == 0;
+  const auto push_cast = [&](double elements) {
+    Kernel cast;
+    cast.casts = elements;
+    push(cast);
+  };
   const auto push_gemm = [&](Kernel gemm_kernel) {
     gemm_kernel.elements = traffic.all();
     gemm_kernel.flops = flops;
+    gemm_kernel.in_fp8 = in_fp8;
     push(gemm_kernel);
   };
   if (!backwards) {
+    if (in_fp8 && casts_input(network, id)) push_cast(static_cast<double>(first.volume()));
     push_gemm(gemms.forward);
     return kernels;
   }
   const bool two_operands = kind.as<MatMul>() != nullptr;
+  if (in_fp8 && pass != Pass::backward_weights) push_cast(traffic.out);
   if (pass != Pass::backward_weights) {
     push_gemm(gemms.data);
     if (two_operands) push_gemm(gemms.weights);

@@ -56,15 +56,17 @@ struct Kernel {
   double converted = 0;      ///< elements read in one of both precisions and written in the other
   double masks = 0;          ///< bytes read and written beyond that
   double launches = 1;       ///< kernels of which this is the sum; 0 within another layer's
+  bool in_fp8 = false;       ///< a matmul of operands in FP8
+  double casts = 0;          ///< elements cast to FP8, which is all that the kernel does
 
   /// Read and written, in a step whose elements have so many bytes.
   [[nodiscard]] double bytes(std::int64_t element_bytes) const;
 };
 
-/// At most three: a matmul of two activations has two input gradients; a layer with a bias has an
-/// input gradient, a weight gradient and a sum.
+/// At most four: a matmul of two activations has two input gradients; a layer with a bias has an
+/// input gradient, a weight gradient and a sum, and casts its output's gradient to FP8 before.
 struct Kernels {
-  std::array<Kernel, 3> list;
+  std::array<Kernel, 4> list;
   std::size_t count = 0;
   // A loop over a temporary keeps what has begin() alive, but not what a span of it refers to.
   [[nodiscard]] const Kernel* begin() const { return list.data(); }
@@ -73,7 +75,11 @@ struct Kernels {
 
 /// None for layers that move nothing. For Pass::backward of a layer with weights: input gradients,
 /// then weight gradients.
+///
+/// fp8   layers that can (core/fp8.hpp) multiply in FP8, if the part's widths are multiples of 16,
+///       and cast inputs forward, gradients of outputs backward; a split backward casts with the
+///       input gradients
 [[nodiscard]] Kernels kernels_of(const Network& network, LayerId layer, const Part& part, Pass pass,
-                                 Fusion fusion = Fusion::none);
+                                 Fusion fusion = Fusion::none, bool fp8 = false);
 
 }  // namespace parsim::sim

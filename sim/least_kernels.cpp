@@ -80,7 +80,7 @@ double elements_left(const LayerKind& kind, const std::vector<Shape>& in, const 
 }  // namespace
 
 std::vector<LeastKernel> least_kernels(const Network& network, LayerId id, std::int64_t samples,
-                                       Pass pass, Fusion fusion) {
+                                       Pass pass, Fusion fusion, bool fp8) {
   const Layer& layer = network[id];
   const std::vector<Shape> shapes = input_shapes(network, id);
   const Part all{whole(layer.out, samples), {}};
@@ -90,7 +90,8 @@ std::vector<LeastKernel> least_kernels(const Network& network, LayerId id, std::
   const double left = elements_left(layer.kind, shapes, layer.out);
   const Conv* conv = layer.kind.as<Conv>();
   std::vector<LeastKernel> least;
-  for (const Kernel& kernel : kernels_of(network, id, all, pass, fusion)) {
+  for (const Kernel& kernel : kernels_of(network, id, all, pass, fusion, fp8)) {
+    if (kernel.casts > 0) continue;
     LeastKernel& one = least.emplace_back(LeastKernel{kernel, kernel.flops});
     for (double* moved :
          {&one.whole.elements, &one.whole.fp32_elements, &one.whole.converted, &one.whole.masks}) {

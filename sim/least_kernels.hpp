@@ -27,10 +27,11 @@ struct LeastKernel {
   double most_keys = 1;  ///< attends: that a query attends to
 };
 
-/// As kernels_of() of all `samples`, for every way of cutting them.
+/// As kernels_of() of all `samples`, for every way of cutting them, without casts to FP8: parts of
+/// odd widths multiply in bf16.
 [[nodiscard]] std::vector<LeastKernel> least_kernels(const Network& network, LayerId layer,
-                                                     std::int64_t samples, Pass pass,
-                                                     Fusion fusion);
+                                                     std::int64_t samples, Pass pass, Fusion fusion,
+                                                     bool fp8 = false);
 
 /// Of gemm_time (tiles.hpp): whole waves, and steps along the inner dimension, left out; a tile is
 /// as large as the part at most, or its rest is idle.

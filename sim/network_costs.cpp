@@ -8,6 +8,11 @@ Cost NetworkCosts::update(DeviceId device, const OptimizerStep& step) const {
   const OptimizerKernels kernels = optimizer_kernels(step, fusion());
   Cost cost = memory(device, kernels.touched);
   cost.time += static_cast<double>(kernels.launches - 1) * memory(device, {}).time;
+  if (step.cast > 0) {
+    // How many tensors they are is not known here: without launches.
+    const CastWork cast = cast_work(device, step.precision, static_cast<double>(step.cast));
+    cost.time += memory(device, cast.touched).time - memory(device, {}).time;
+  }
   return cost;
 }
 

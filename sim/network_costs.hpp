@@ -1,10 +1,12 @@
 // What every cost model of kernels has in common: the costs of links, and rates by type of device.
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <vector>
 
 #include "core/cost_model.hpp"
+#include "core/fp8.hpp"
 #include "sim/collectives.hpp"
 
 namespace parsim::sim {
@@ -28,7 +30,17 @@ class NetworkCosts : public CostModel {
  protected:
   [[nodiscard]] Fusion fusion() const { return options_.fusion; }
   [[nodiscard]] const Cluster& cluster() const { return paths_.cluster(); }
-  /// `rates_of(model, precision)` for every type of device and precision, as at() finds them.
+  /// Bytes that a cast to FP8 of so many elements reads and writes on a device, and its kernels.
+  struct CastWork {
+    Bytes touched;
+    double launches = 1;
+  };
+  [[nodiscard]] CastWork cast_work(DeviceId device, Precision precision, double elements) const {
+    const Fp8Cast cast = fp8_cast(precision, cluster().model(device));
+    return {{std::llround(cast.bytes * elements)}, cast.launches};
+  }
+  /// `rates_of(model, precision)` for every type of device and precision without FP8, as at() finds
+  /// them.
   [[nodiscard]] auto by_model(auto rates_of) const {
     std::vector<decltype(rates_of(DeviceModel{}, Precision{}))> rates;
     for (const DeviceModel& model : cluster().models) {
@@ -40,7 +52,7 @@ class NetworkCosts : public CostModel {
   }
   [[nodiscard]] std::size_t at(DeviceId device, Precision precision) const {
     return static_cast<std::size_t>(cluster()[device].model) * precisions +
-           static_cast<std::size_t>(precision);
+           static_cast<std::size_t>(without_fp8(precision));
   }
 
  private:

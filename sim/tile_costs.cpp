@@ -46,15 +46,37 @@ class TileCosts final : public NetworkCosts {
       : NetworkCosts(cluster, options),
         devices_(by_model([&](const DeviceModel& model, Precision precision) {
           return device_of(model, precision, options.attention_kernel);
-        })) {}
+        })) {
+    for (const DeviceModel& model : cluster.models) {
+      for (const Precision recipe : {Precision::fp8, Precision::fp8_blockwise}) {
+        auto gemms = gemm_model_of(model, recipe);
+        auto& one = fp8_.emplace_back();
+        if (!gemms) continue;
+        const bool own = gemms->device == model.name;
+        one.emplace(Fp8Gemms{GemmInterpolation(*std::move(gemms)), own});
+      }
+    }
+  }
 
   [[nodiscard]] Cost compute(const Network& network, LayerId id, const Part& part, Pass pass,
                              DeviceId device, Precision precision) const override {
     const OneDevice& rates = devices_[at(device, precision)];
     Cost cost{Seconds{}, rates.origin};
     bool near = true;
-    for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion())) {
-      if (rates.gemms && is_gemm(kernel)) {
+    const Fp8Gemms* fp8 = fp8_gemms(device, precision);
+    bool borrows = false;
+    for (const Kernel& kernel : kernels_of(network, id, part, pass, fusion(), fp8 != nullptr)) {
+      if (kernel.casts > 0) {
+        const CastWork cast = cast_work(device, precision, kernel.casts);
+        cost.time += Seconds{static_cast<double>(cast.touched.value) / rates.memory_bound +
+                             cast.launches * rates.memory_bound_overhead};
+      } else if (kernel.in_fp8) {
+        const GemmTime gemm = time_of(fp8->gemms, kernel);
+        cost.time += gemm.time;
+        near &= gemm.near && fp8->own;
+        borrows |= fp8->gemms.model().borrowed;
+        cost.origin = borrows ? Origin::guessed : near ? Origin::published : Origin::modelled;
+      } else if (rates.gemms && is_gemm(kernel)) {
         const GemmTime gemm = time_of(*rates.gemms, kernel);
         if (kernel.row_alignment * element_bytes(precision) < aligned_bytes) {
           cost.time += std::max(gemm.time, Seconds{kernel.flops / rates.unaligned});
@@ -81,8 +103,14 @@ class TileCosts final : public NetworkCosts {
                                                     Precision precision) const override {
     const OneDevice& rates = devices_[at(device, precision)];
     LeastTime all;
-    for (const LeastKernel& kernel : least_kernels(network, id, samples, pass, fusion())) {
-      const LeastTime one = least_kernel_time(kernel, rates, element_bytes(precision));
+    const Fp8Gemms* fp8 = fp8_gemms(device, precision);
+    for (const LeastKernel& kernel :
+         least_kernels(network, id, samples, pass, fusion(), fp8 != nullptr)) {
+      LeastTime one = least_kernel_time(kernel, rates, element_bytes(precision));
+      if (kernel.whole.in_fp8) {
+        const LeastTime in_fp8 = least_gemm_time(kernel, fp8->gemms);
+        one = {std::min(one.fixed, in_fp8.fixed), std::min(one.whole, in_fp8.whole)};
+      }
       all.fixed += one.fixed;
       all.whole += one.whole;
     }
@@ -114,12 +142,13 @@ class TileCosts final : public NetworkCosts {
   [[nodiscard]] std::string accuracy(Precision precision) const override {
     std::vector<std::string> own;
     for (const DeviceModel& model : cluster().models) {
-      if (const auto gemms = gemm_model_of(model, precision)) {
+      if (const auto gemms = gemm_model_of(model, precision); gemms && !gemms->borrowed) {
         own.push_back(fmt::format("{} {:.3g} % (90 % of shapes within {:.3g} %)", model.name,
                                   100 * gemms->held_out_mean, 100 * gemms->held_out_p90));
       }
     }
-    const std::string others = kernel_accuracy(cluster(), precision, &Coefficients::tiles);
+    const std::string others =
+        kernel_accuracy(cluster(), without_fp8(precision), &Coefficients::tiles);
     if (own.empty()) return others;
     return fmt::format("GEMMs: {}, mean over held-out shapes; other kernels: {}", join(own),
                        others);
@@ -138,6 +167,19 @@ class TileCosts final : public NetworkCosts {
     bool own_convolutions = true;
     Origin origin = Origin::guessed;
   };
+
+  /// Products in FP8 of a type of device.
+  struct Fp8Gemms {
+    GemmInterpolation gemms;
+    bool own = false;  ///< measured on this card
+  };
+  /// Null without FP8.
+  [[nodiscard]] const Fp8Gemms* fp8_gemms(DeviceId device, Precision precision) const {
+    if (!multiplies_in_fp8(precision)) return nullptr;
+    const auto model = static_cast<std::size_t>(cluster()[device].model);
+    const auto& found = fp8_[2 * model + (precision == Precision::fp8_blockwise ? 1 : 0)];
+    return found ? &*found : nullptr;
+  }
 
   static OneDevice device_of(const DeviceModel& model, Precision precision,
                              AttentionKernel attention) {
@@ -228,7 +270,8 @@ class TileCosts final : public NetworkCosts {
     return {Seconds{device.memory_bound_overhead}, Seconds{std::max(memory_bound, flops)}};
   }
 
-  std::vector<OneDevice> devices_;  ///< by model, then precision
+  std::vector<OneDevice> devices_;            ///< by model, then precision without FP8
+  std::vector<std::optional<Fp8Gemms>> fp8_;  ///< by model: scaled by tensor, by block
 };
 
 }  // namespace

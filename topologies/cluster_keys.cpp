@@ -23,7 +23,7 @@ constexpr json::Limits multiprocessors{0, 1'000'000};
 const Keys& number_source_keys() {
   static const Keys keys = [] {
     Keys made{{key<Text>("multiprocessors")}};
-    for (const std::string_view name : spellings_of<Precision>()) {
+    for (const std::string_view name : peak_keys) {
       made.keys.push_back(key<Text>(name));
     }
     made.keys.push_back(key<Text>("memory"));
@@ -38,7 +38,7 @@ const Keys& device_type_keys() {
     Keys made{{required<Text>("name"), key<Text>("base", "what it has where it says nothing"),
                key<DeviceKind>("kind"), key<Text>("architecture"),
                key<std::int64_t>("multiprocessors", multiprocessors)}};
-    for (const std::string_view name : spellings_of<Precision>()) {
+    for (const std::string_view name : peak_keys) {
       made.keys.push_back(key<QuantityText>(name, "peak"));
     }
     for (const Key& one :

@@ -1,9 +1,15 @@
 // The keys of cluster files, table by table.
 #pragma once
 
+#include <array>
+#include <string_view>
+
 #include "topologies/keys.hpp"
 
 namespace parsim::topologies {
+
+/// Keys of a device type's rates: those of DeviceModel::peak, then fp8_peak.
+inline constexpr std::array<std::string_view, 5> peak_keys{"fp32", "tf32", "fp16", "bf16", "fp8"};
 
 [[nodiscard]] const Keys& cluster_keys();
 [[nodiscard]] const Keys& device_type_keys();

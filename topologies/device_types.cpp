@@ -99,13 +99,18 @@ DeviceModel read_device_type(const Value& entry, const std::string& file,
       fields.integer_or("multiprocessors", model.multiprocessors,
                         {base ? 0 : 1, device_type_keys().limits("multiprocessors").most}));
   // fp32 comes first, because the others are emulated at its rate unless given.
-  constexpr auto precisions = spellings_of<Precision>();
-  for (std::size_t i = 0; i < precisions.size(); ++i) {
+  for (std::size_t i = 0; i < model.peak.size(); ++i) {
+    const std::string_view precision = peak_keys[i];
     const bool required = !base && i == 0;
-    const auto text = required ? fields.text(precisions[i]) : fields.maybe_text(precisions[i]);
-    const std::string where = fields.where(precisions[i]);
+    const auto text = required ? fields.text(precision) : fields.maybe_text(precision);
+    const std::string where = fields.where(precision);
     if (text) model.peak[i] = positive(parse_flops_rate(*text, where), where);
     if (!text && !base) model.peak[i] = model.peak[0];
+  }
+  // Nobody emulates FP8: without a rate a device has none.
+  if (const auto text = fields.maybe_text(peak_keys.back())) {
+    const std::string where = fields.where(peak_keys.back());
+    model.fp8_peak = positive(parse_flops_rate(*text, where), where);
   }
   if (!base || fields.find("memory") != nullptr) {
     const std::string where = fields.where("memory");

@@ -79,6 +79,7 @@ class PlatformWriter {
         {model_memory, fmt::format("{} B", model.memory.value)},
         {memory, fmt::format("{} B", device.memory.value)}};
     for (const auto& [key, value] : props) prop(6, key, value);
+    if (model.fp8_peak.value > 0) prop(6, fp8, peak(Precision::fp8));
     text_ += "    </host>\n";
   }
 

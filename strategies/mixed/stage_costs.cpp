@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/fp8.hpp"
 #include "lowering/memory.hpp"
 #include "lowering/recompute.hpp"
 #include "lowering/sync.hpp"
@@ -26,7 +27,7 @@ StageCosts::StageCosts(const StrategyInput& input, const std::vector<DeviceClass
       readers_(consumers(input.network)),
       first_(first_layers_of_blocks(input.network)),
       boundary_(boundary_bytes(input.network, input.precision)),
-      bytes_(lowering::kept_bytes(input.network, element_bytes(input.precision))) {
+      bytes_(lowering::kept_bytes(input.network, input.precision)) {
   const std::size_t layers = input.network.layers.size();
   for (std::size_t b = 0; b < first_.size(); ++b) {
     block_.resize(b + 1 < first_.size() ? first_[b + 1] : layers, b);
@@ -252,8 +253,15 @@ StageCosts::Need StageCosts::need(const StageShape& shape, const Member& member,
   const auto replicas = static_cast<double>(shape.replicas());
   const double shards =
       input_.zero_group.ranks > 0 ? std::min<double>(replicas, input_.zero_group.ranks) : replicas;
+  // Copies in FP8: of nearly all weights.
+  const DeviceId device = classes_[member.of_class].machines[0][0];
+  const bool copied = multiplies_in_fp8(input_.precision) && input_.zero_stage < 3;
+  const double copies =
+      copied ? static_cast<double>(fp8_cast(input_.precision, input_.cluster.model(device)).copies)
+             : 0;
   const double weight =
-      static_cast<double>(element_bytes(input_.precision)) / (input_.zero_stage == 3 ? shards : 1);
+      static_cast<double>(element_bytes(input_.precision)) / (input_.zero_stage == 3 ? shards : 1) +
+      copies;
   const double gradient =
       static_cast<double>(lowering::gradient_bytes(input_.precision, input_.reduce_precision)) /
       (input_.zero_stage >= 2 && micro_batches == 1 ? shards : 1);

@@ -261,7 +261,9 @@ TEST_CASE("json: values of the wrong type or out of range are refused with their
   CHECK(refusal("\"micro_batches\": 1", "\"micro_batches\": 0") ==
         "f.json:/schedule/micro_batches: 0; accepted: a whole number from 1 to 2147483647");
   CHECK(refusal("\"fp32\"", "\"fp23\"") ==
-        "f.json:/precision: 'fp23'; accepted: fp32, tf32, fp16, bf16; did you mean 'fp32'?");
+        "f.json:/precision: 'fp23'; accepted: fp32, tf32, fp16, bf16, fp8, fp8-delayed, "
+        "fp8-blockwise; did "
+        "you mean 'fp32'?");
 }
 
 TEST_CASE("json: hostile texts are refused and never crash") {

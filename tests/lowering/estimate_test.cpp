@@ -191,6 +191,29 @@ TEST_CASE("estimate: sums of another size than the kernels' are priced as lower(
   }
 }
 
+TEST_CASE("estimate: casts to FP8 are priced as lower() makes them") {
+  const Cluster cluster =
+      topologies::load_cluster("star:5,device=h100-sxm5,rate=10GB/s,latency=1us", "test");
+  const auto cost = sim::make_constant_efficiency(cluster);
+  const Network network = networks::load_network(
+      "gpt:layers=2,hidden=64,heads=4,seq_length=32,vocab_size=128", {}, "test");
+  strategies::StrategyInput input{network, cluster, *cost};
+  input.batch = batch;
+  for (const Precision precision :
+       {Precision::fp8, Precision::fp8_delayed, Precision::fp8_blockwise}) {
+    input.precision = precision;
+    lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      Plan plan = random_plan(network, 4, batch, seed);
+      plan.precision = precision;
+      const double expected =
+          list_scheduled(lowering::lower(network, cluster, plan), *cost).count();
+      CAPTURE(seed);
+      CHECK(estimator.step_time(plan).count() == doctest::Approx(expected).epsilon(1e-9));
+    }
+  }
+}
+
 TEST_CASE("estimate: what is remembered changes nothing") {
   const Cluster cluster =
       topologies::load_cluster("star:5,device=p100-sxm2,rate=10GB/s,latency=1us", "test");

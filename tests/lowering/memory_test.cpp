@@ -75,6 +75,64 @@ TEST_CASE("memory: tensor parallelism keeps sbh (10 + (24 + 5 as/h)/t), with seq
   }
 }
 
+/// Memory of one sample of a GPT of so many blocks of 64 channels and 48 tokens.
+lowering::MemoryUse gpt_memory(int layers, const std::string& device, Precision precision,
+                               int zero = 0, const std::string& attention = "eager") {
+  const World world(
+      fmt::format("gpt:layers={},hidden=64,heads=4,seq_length=48,vocab_size=100,attention={}",
+                  layers, attention),
+      "star:2,device=" + device + ",rate=10GB/s");
+  strategies::StrategyInput input = world.input(2);
+  input.precision = precision;
+  input.zero_stage = zero;
+  return strategies::memory_use(input, strategies::plan_data(input))[0];
+}
+
+TEST_CASE("memory: a block in FP8 keeps operands of its products as bytes, by hand") {
+  const auto kept = [](Precision precision, const std::string& attention) {
+    const auto of = [&](int layers) {
+      return gpt_memory(layers, "h100-sxm5", precision, 0, attention).activations.value;
+    };
+    return (of(5) - of(3)) / 2;
+  };
+  constexpr std::int64_t sbh = 48 * 64, scores = 5LL * 4 * 48 * 48;
+  const std::int64_t bf16 = kept(Precision::bf16, "eager");
+  for (const Precision recipe :
+       {Precision::fp8, Precision::fp8_delayed, Precision::fp8_blockwise}) {
+    // Inputs of queries, keys and values, of the output's product, and both of the feed-forward
+    // part: 2 + 2 + 2 + 8 in bf16, half of it in FP8.
+    CHECK(bf16 - kept(recipe, "eager") == 7 * sbh);
+    // Fused attention reads its output backward, which stays in bf16 as well.
+    CHECK(kept(Precision::bf16, "fused") - kept(recipe, "fused") == (7 - 2) * sbh);
+  }
+  CHECK(bf16 > scores);
+}
+
+TEST_CASE("memory: weights in FP8 are copies beside bf16, transposed ones where needed, by hand") {
+  constexpr std::int64_t products = 12LL * 64 * 64;  // weights of a block's products
+  const auto more = [](const std::string& device, Precision recipe, int zero) {
+    const auto of = [&](int layers) {
+      const lowering::MemoryUse fp8 = gpt_memory(layers, device, recipe, zero),
+                                bf16 = gpt_memory(layers, device, Precision::bf16, zero);
+      CHECK(fp8.gradients == bf16.gradients);
+      CHECK(fp8.optimizer_state == bf16.optimizer_state);
+      return fp8.weights.value - bf16.weights.value;
+    };
+    return (of(5) - of(3)) / 2;
+  };
+  for (const int zero : {0, 1}) {
+    CHECK(more("h100-sxm5", Precision::fp8, zero) == 2 * products);
+    CHECK(more("h100-sxm5", Precision::fp8_delayed, zero) == 2 * products);
+    CHECK(more("l40s", Precision::fp8_blockwise, zero) == 2 * products);
+    CHECK(more("b200-sxm", Precision::fp8, zero) == products);
+    CHECK(more("b200-sxm", Precision::fp8_blockwise, zero) == 2 * products);
+  }
+  // Split weights are cast when they are gathered, a few at a time.
+  CHECK(more("h100-sxm5", Precision::fp8, 3) == 0);
+  CHECK(gpt_memory(3, "h100-sxm5", Precision::fp8, 3).communication.value >
+        gpt_memory(3, "h100-sxm5", Precision::bf16, 3).communication.value);
+}
+
 TEST_CASE("memory: sums and copies keep nothing, products what they read, by hand") {
   // Elements of one sample that stay, in fp32: a name, the network's end, and what is kept.
   Network net;
@@ -88,7 +146,8 @@ TEST_CASE("memory: sums and copies keep nothing, products what they read, by han
   const LayerId g = add_layer(net, "g", Activation{"relu"}, {f});  // its output: kept
   const LayerId h = add_layer(net, "h", Concat{0}, {g, g});        // the loss reads it: kept
   (void)add_layer(net, "loss", Loss{}, {h});
-  CHECK(lowering::kept_bytes(net, 4) == std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
+  CHECK(lowering::kept_bytes(net, Precision::fp32) ==
+        std::vector<std::int64_t>{4, 0, 4, 4, 0, 5, 4, 0, 4, 0});
 }
 
 /// Bytes a parameter of weights, gradients and states on each of two devices that sum gradients.
@@ -222,7 +281,7 @@ TEST_CASE("memory: a loss in 16 bits keeps its scores in four bytes") {
   Network net;
   const LayerId in = add_input(net, "in", vector_shape(4));
   (void)add_layer(net, "loss", Loss{}, {add_layer(net, "scores", Dense{6}, {in})});
-  CHECK(lowering::kept_bytes(net, 2) == std::vector<std::int64_t>{2, 4, 0});
+  CHECK(lowering::kept_bytes(net, Precision::bf16) == std::vector<std::int64_t>{2, 4, 0});
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST_CASE("recompute: layers come back right before the backward that reads them
 std::int64_t most_alive(const ExecDag& dag, const std::vector<bool>& dropped) {
   const lowering::GradientFlow flow = lowering::gradient_flow(dag.network);
   const std::int64_t element = element_bytes(dag.precision);
-  std::vector<std::int64_t> bytes = lowering::kept_bytes(dag.network, element);
+  std::vector<std::int64_t> bytes = lowering::kept_bytes(dag.network, dag.precision);
   for (std::size_t l = 0; l < dropped.size(); ++l) {
     for (const LayerId producer : dag.network.layers[l].inputs) {
       const bool needed = dropped[l] && !dropped[producer.index()];

@@ -117,6 +117,22 @@ TEST_CASE("least kernels: no cell of a random plan is faster, published networks
   }
 }
 
+TEST_CASE("least kernels: no cell of a random plan is faster, products in FP8") {
+  const Cluster cluster = topologies::load_cluster(
+      "star:3,device=h100-sxm5*1+l40s*1+b200-sxm*1,rate=10GB/s,latency=1us", "test");
+  for (const char* name : {"gpt:layers=1,hidden=1024,heads=16,seq_length=512",
+                           "gpt:layers=1,hidden=512,heads=8,experts=8,seq_length=128"}) {
+    const Network network = networks::load_network(name, {}, "test");
+    for (const CostSource& source : cost_sources()) {
+      const auto cost = source.make(cluster, {});
+      for (const Precision precision : {Precision::fp8, Precision::fp8_blockwise}) {
+        const Plan plan = testing::random_plan(network, 3, 16, 5);
+        CHECK(check_cells(network, cluster, *cost, plan, precision) > 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("least kernels: all of a layer at once takes little more than its bound") {
   // Full waves of full tiles: the bound would be of no use if it were far below. Where power
   // throttles long kernels, parts are faster, by a third at most.

@@ -22,10 +22,10 @@ inline constexpr std::string_view name = "parsim.name", node = "parsim.node",
                                   kind = "parsim.kind", architecture = "parsim.architecture",
                                   multiprocessors = "parsim.multiprocessors", fp32 = "parsim.fp32",
                                   tf32 = "parsim.tf32", fp16 = "parsim.fp16", bf16 = "parsim.bf16",
-                                  memory_rate = "parsim.memory_rate",
-                                  model_memory = "parsim.model_memory", memory = "parsim.memory",
-                                  a = "parsim.a", b = "parsim.b", label = "parsim.label",
-                                  source = "parsim.source";
+                                  fp8 = "parsim.fp8",  // absent: none
+    memory_rate = "parsim.memory_rate", model_memory = "parsim.model_memory",
+                                  memory = "parsim.memory", a = "parsim.a", b = "parsim.b",
+                                  label = "parsim.label", source = "parsim.source";
 }  // namespace platform_key
 
 using Props = std::map<std::string, std::string, std::less<>>;

@@ -50,6 +50,9 @@ std::optional<DeviceModel> model_of_props(const PlatformPoint& host, const std::
   model.peak = {
       parse_flops_rate(text(fp32), where(fp32)), parse_flops_rate(text(tf32), where(tf32)),
       parse_flops_rate(text(fp16), where(fp16)), parse_flops_rate(text(bf16), where(bf16))};
+  if (const auto rate = prop_of(host.props, fp8)) {
+    model.fp8_peak = parse_flops_rate(*rate, where(fp8));
+  }
   model.memory_rate = parse_rate(text(memory_rate), where(memory_rate));
   model.memory = parse_bytes(text(model_memory), where(model_memory));
   model.provenance = {{"*", Label::guessed, "given in " + file}};
