@@ -159,8 +159,8 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 
 std::string missing_needs(const Claim& claim) {
   // Features in `needs` that can be expressed by now. "scale": a simulation that took too long.
-  constexpr std::string_view met[] = {"ep",    "hierarchical-zero", "hsdp", "layout", "mla", "moe",
-                                      "scale", "uneven-placement",  "vp"};
+  constexpr std::string_view met[] = {"ep",  "fp8",   "hierarchical-zero", "hsdp", "layout", "mla",
+                                      "moe", "scale", "uneven-placement",  "vp"};
   const std::string needs = text_of(claim, "needs");
   std::vector<std::string> missing;
   for (const std::string& word : split_at(needs, ',')) {

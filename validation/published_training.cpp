@@ -98,18 +98,39 @@ sim::SimOptions default_nccl_options(const Claim& claim) {
   return options;
 }
 
+namespace {
+
+/// How FP8 is scaled, by the column fp8_recipe or the precision's own words: Megatron-LM's names,
+/// Megatron-Bridge's CS and DS (current and delayed scaling), torchao's tensorwise.
+Precision fp8_recipe_of(const Claim& claim) {
+  for (const char* name : {"fp8_recipe", "precision"}) {
+    const auto has = [&](std::string_view word) { return column_contains(claim, name, word); };
+    if (has("delayed") || has("-DS")) return Precision::fp8_delayed;
+    if (has("block") || has("128")) return Precision::fp8_blockwise;
+    if (has("rowwise") || has("MX")) {
+      throw InputError(location_of(claim, name),
+                       fmt::format("'{}' is not modelled", column(claim, name)),
+                       "accepted: FP8 scaled by tensor (current or delayed) or by block");
+    }
+  }
+  return Precision::fp8;
+}
+
+}  // namespace
+
 Precision precision_of(const Claim& claim) {
   std::string text = column(claim, "precision");
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto has = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (has("fp8") || has("float8")) return fp8_recipe_of(claim);
   if (has("tf32")) return Precision::tf32;
   if (has("bf16")) return Precision::bf16;
   if (has("amp") || has("fp16") || has("mixed")) return Precision::fp16;
   if (text.empty() || has("fp32")) return Precision::fp32;
   throw InputError(location_of(claim, "precision"),
                    fmt::format("unknown precision '{}'", column(claim, "precision")),
-                   "accepted: FP32, TF32, FP16, BF16, AMP, mixed, or nothing for FP32");
+                   "accepted: FP32, TF32, FP16, BF16, FP8, AMP, mixed, or nothing for FP32");
 }
 
 Precision reduce_precision_of(const Claim& claim) {

@@ -252,6 +252,26 @@ TEST_CASE("published plan: a time is compared with a time, a rate with a rate") 
   CHECK(predictor(row("3D,3,2,2,4,3,24,,")).reason.starts_with("f:2:n_gpus"));
 }
 
+TEST_CASE("published plan: FP8 is scaled as the row's recipe says") {
+  const auto precision = [](const std::string& format, const std::string& recipe) {
+    Claim claim;
+    claim.what["precision"] = format;
+    claim.what["fp8_recipe"] = recipe;
+    return precision_of(claim);
+  };
+  CHECK(precision("FP8", "") == Precision::fp8);
+  CHECK(precision("FP8", "FP8") == Precision::fp8);
+  CHECK(precision("FP8-CS", "FP8-CS") == Precision::fp8);
+  CHECK(precision("FP8", "float8 tensorwise") == Precision::fp8);
+  CHECK(precision("FP8", "FP8 (delayed scaling)") == Precision::fp8_delayed);
+  CHECK(precision("FP8-DS", "") == Precision::fp8_delayed);
+  CHECK(precision("FP8", "blockwise") == Precision::fp8_blockwise);
+  CHECK(precision("BF16", "") == Precision::bf16);
+  for (const char* other : {"float8 rowwise", "MXFP8"}) {
+    CHECK_THROWS_AS(static_cast<void>(precision("FP8", other)), InputError);
+  }
+}
+
 TEST_CASE("published plan: gradients are summed as the row says, by default in fp32") {
   Claim claim = row("3D,2,2,2,4,3,24,,");
   CHECK(reduce_precision_of(claim) == Precision::fp32);
