@@ -233,9 +233,17 @@ std::vector<std::string> megatron_arguments(const Network& network, const Cluste
   if (degrees.ep.value_or(1) > 1) value("--expert-model-parallel-size", *degrees.ep);
   value("--micro-batch-size", *degrees.micro_batch);
   value("--global-batch-size", plan.batch);
-  if (plan.precision == Precision::bf16) flag("--bf16");
+  if (storage_of(plan.precision) == Precision::bf16) flag("--bf16");
+  if (multiplies_in_fp8(plan.precision)) {
+    // With scales of blocks E4M3 serves gradients, too: Transformer Engine's default.
+    const bool by_block = plan.precision == Precision::fp8_blockwise;
+    value("--fp8-format", by_block ? "e4m3" : "hybrid");
+    value("--fp8-recipe", by_block                                   ? "blockwise"
+                          : plan.precision == Precision::fp8_delayed ? "delayed"
+                                                                     : "tensorwise");
+  }
   if (plan.precision == Precision::fp16) flag("--fp16");
-  if (plan.precision == plan.reduce_precision && plan.precision == Precision::bf16) {
+  if (plan.reduce_precision == Precision::bf16 && storage_of(plan.precision) == Precision::bf16) {
     flag("--grad-reduce-in-bf16");
   }
   value("--optimizer", plan.optimizer == Optimizer::adam ? "adam" : "sgd");

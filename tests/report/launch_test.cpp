@@ -90,6 +90,24 @@ TEST_CASE("launch: ranks are tensor groups, then replicas, then stages, by hand"
   }
 }
 
+TEST_CASE("launch: recipes of FP8 have Megatron-LM's names") {
+  const auto recipe = [](void (*change)(experiment::Request&)) {
+    const Made fp8 = made("nodes:1x4,device=h100-sxm5,intra=300GB/s,inter=25GB/s", 4, change);
+    const Words words =
+        megatron_arguments(fp8.experiment->network, fp8.experiment->cluster, fp8.plan);
+    const auto at = std::find(words.begin(), words.end(), "--bf16");
+    REQUIRE(words.end() - at > 4);
+    return Words(at + 1, at + 5);
+  };
+  CHECK(recipe([](experiment::Request& request) { request.precision = Precision::fp8; }) ==
+        Words{"--fp8-format", "hybrid", "--fp8-recipe", "tensorwise"});
+  CHECK(recipe([](experiment::Request& request) { request.precision = Precision::fp8_delayed; }) ==
+        Words{"--fp8-format", "hybrid", "--fp8-recipe", "delayed"});
+  CHECK(recipe([](experiment::Request& request) {
+          request.precision = Precision::fp8_blockwise;
+        }) == Words{"--fp8-format", "e4m3", "--fp8-recipe", "blockwise"});
+}
+
 TEST_CASE("launch: uneven stages are a layout, and an embedding needs no block") {
   const Made uneven = made(machines, 5, [](experiment::Request& request) {
     request.tensor_parallel = 4;
