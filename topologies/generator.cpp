@@ -80,6 +80,15 @@ std::vector<std::int64_t> GeneratorCall::shape(std::size_t least, std::size_t mo
   return numbers;
 }
 
+std::vector<std::int64_t> GeneratorCall::integers(std::string_view key, std::int64_t least,
+                                                  std::int64_t most) const {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& part : split_at(options_.value(key), '+')) {
+    numbers.push_back(parse_whole(part, where(key), least, most));
+  }
+  return numbers;
+}
+
 BytesPerSecond GeneratorCall::rate(std::string_view key) const {
   const BytesPerSecond rate = parse_rate(options_.value(key), where(key));
   if (rate.value > 0) return rate;

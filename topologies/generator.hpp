@@ -60,6 +60,9 @@ class GeneratorCall {
                                      std::int64_t most) const {
     return options_.integer(key, least, most);
   }
+  /// Numbers between `least` and `most`, "1+1+4" = {1, 1, 4}.
+  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key, std::int64_t least,
+                                                   std::int64_t most) const;
   /// The same, with what stands for an absent option.
   [[nodiscard]] BytesPerSecond rate_or(std::string_view key, BytesPerSecond otherwise) const;
   [[nodiscard]] Seconds latency_or(std::string_view key, Seconds otherwise) const;

@@ -20,6 +20,7 @@ const std::vector<Generator>& generators() {
        with_common_options({{"intra", "120GB/s", "each device's port into its machine's switch"},
                             {"inter", "12GB/s", "each network port of a machine"},
                             {"nics", "1", "network ports per machine: device i uses port i*nics/M"},
+                            {"placement", "", "devices of each machine that take part, as 1+1+4+3"},
                             {"latency", "1us", "of each link"},
                             {"intra-latency", "", "inside, if it differs"},
                             {"inter-latency", "", "outside, if it differs"},

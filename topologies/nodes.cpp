@@ -7,6 +7,7 @@
 
 #include "core/errors.hpp"
 #include "topologies/generator.hpp"
+#include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
 
@@ -79,7 +80,15 @@ Cluster build_nodes(const GeneratorCall& call) {
     add_cpu(builder, call, fmt::format("n{}.cpu", n), node,
             cards_of_devices.empty() ? middle : cards_of_devices.front(), intra_latency);
   }
-  return std::move(builder).finish();
+  Cluster cluster = std::move(builder).finish();
+  if (!call.has("placement")) return cluster;
+  const std::vector<std::int64_t> counts = call.integers("placement", 1, each);
+  if (std::ssize(counts) != machines) {
+    throw InputError(call.where("placement"), fmt::format("{} numbers", counts.size()),
+                     fmt::format("accepted: one for each of the {} machines", machines));
+  }
+  return first_gpus_of_nodes(std::move(cluster), {counts.begin(), counts.end()},
+                             call.where("placement"));
 }
 
 }  // namespace parsim::topologies

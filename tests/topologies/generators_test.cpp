@@ -6,6 +6,7 @@
 
 #include "core/errors.hpp"
 #include "core/routes.hpp"
+#include "tests/support/refusal.hpp"
 #include "topologies/topologies.hpp"
 
 namespace parsim::topologies {
@@ -107,6 +108,20 @@ TEST_CASE("nodes: a mix is of one machine or of all of them") {
   };
   CHECK(models(make("nodes:2x4,device=t4*2+k80*2")) == "ttkkttkk");
   CHECK(models(make("nodes:2x4,device=t4*4+k80*4")) == "ttttkkkk");
+}
+
+TEST_CASE("nodes: machines may take part with some of their devices") {
+  const Cluster cluster = make("nodes:4x4,device=t4,placement=1+1+4+3,intra=10GB/s,inter=1GB/s");
+  std::vector<std::size_t> counts(cluster.nodes.size());
+  for (const Device& device : cluster.devices) ++counts[device.node.index()];
+  CHECK(counts == std::vector<std::size_t>{1, 1, 4, 3});
+  CHECK(cluster.devices.back().name == "n3.gpu2");
+  const auto refused = [](const std::string& placement) {
+    return testing::refusal_of([&] { make("nodes:2x4,device=t4,placement=" + placement); });
+  };
+  CHECK(
+      refused("1+2+3").ends_with("placement: 3 numbers; accepted: one for each of the 2 machines"));
+  CHECK(refused("1+5").ends_with("placement: '5'; accepted: a whole number from 1 to 4"));
 }
 
 TEST_CASE("ring: neighbours are three links apart, the farthest five on a ring of five") {
