@@ -11,7 +11,11 @@ OptimizerKernels optimizer_kernels(const OptimizerStep& step, Fusion fusion) {
   const bool copies = element_bytes(step.precision) < element_bytes(Precision::fp32);
   const std::int64_t launches =
       std::max<std::int64_t>(1, (step.elements + elements_of_a_launch - 1) / elements_of_a_launch);
-  return {touched + Bytes{copies ? step.elements * copy : 0}, launches * (copies ? 2 : 1)};
+  // Zeroing, scaling and the norm run over the whole buffer at once.
+  constexpr std::int64_t passes = 1 + 2 + 1;
+  const Bytes sums{fusion == Fusion::megatron ? step.elements * passes * element_bytes(step.reduce)
+                                              : 0};
+  return {touched + sums + Bytes{copies ? step.elements * copy : 0}, launches * (copies ? 2 : 1)};
 }
 
 }  // namespace parsim::sim
