@@ -63,8 +63,11 @@ void check_recompute(const Network& network, strategies::Recompute recompute,
       lowering::attention_scores(network).empty()) {
     lacks = "attention scores to drop (a fused kernel keeps none)";
   }
-  if (recompute == strategies::Recompute::full &&
-      strategies::first_layers_of_blocks(network).empty()) {
+  constexpr strategies::Recompute of_blocks[] = {
+      strategies::Recompute::pointwise, strategies::Recompute::op, strategies::Recompute::full};
+  const bool needs_blocks =
+      std::find(std::begin(of_blocks), std::end(of_blocks), recompute) != std::end(of_blocks);
+  if (needs_blocks && strategies::first_layers_of_blocks(network).empty()) {
     lacks = "transformer blocks";
   }
   if (lacks.empty()) return;
@@ -84,6 +87,23 @@ void check_fp8(const Cluster& cluster, Precision precision, const std::string& w
         "accepted there: fp32, tf32, fp16, bf16; FP8 on GPUs with an fp8 rate in docs/cli.md "
         "(Ada, Hopper, Blackwell, MI300X)");
   }
+}
+
+/// Throws InputError if --recompute-every chooses among no blocks.
+void check_recompute_every(const Request& request, const Network& network) {
+  if (!request.given.contains("--recompute-every")) return;
+  std::string found;
+  if (strategies::first_layers_of_blocks(network).empty()) {
+    found = fmt::format("network '{}' has no transformer blocks", network.name);
+  } else if (request.layout_file.empty() && !request.recompute) {
+    found = "without --recompute";
+  } else if (request.recompute == strategies::Recompute::optimal) {
+    found = "with --recompute optimal, which chooses layers itself";
+  } else {
+    return;
+  }
+  throw InputError("--recompute-every", found,
+                   "accepted: with --recompute selective, pointwise, op or full of a transformer");
 }
 
 }  // namespace
@@ -192,6 +212,7 @@ Experiment::Experiment(const Request& asked)
         "accepted: layer");
   }
   check_recompute(network, request.recompute.value_or(strategies::Recompute::none), "--recompute");
+  check_recompute_every(request, network);
   if (!lowering::attention_scores(network).empty()) {
     warnings.push_back(fmt::format(
         "attention is eager{}: its scores are written, read and kept for the backward pass "

@@ -204,10 +204,14 @@ constexpr Option table[] = {
      "their shares of the gradients (default: all replicas are one group)",
      "zero_group", member<&Request::zero_group>, {.in_plan_file = true}},
     {"--recompute", "", memory, cases,
-     "activations to drop and compute again in backward: attention scores with selective, all "
-     "within a transformer block with full, what lowers the peak most with optimal (default: "
-     "none; best searches)",
+     "activations to drop and compute again in backward: attention scores with selective; within "
+     "transformer blocks, norms and activation functions with pointwise, all but attention and "
+     "every other matrix product with op, all with full; what lowers the peak most with optimal "
+     "(default: none; best searches)",
      "recompute", member<&Request::recompute>, {.in_plan_file = true}},
+    {"--recompute-every", "K", memory, cases,
+     "recompute in every K-th transformer block only",
+     "recompute_every", member<&Request::recompute_every>, {.in_plan_file = true}},
     {"--headroom", "SHARE|SIZE", memory, cases,
      "memory of each device kept free for CUDA, NCCL, libraries and fragmentation",
      "headroom", member<&Request::headroom>},

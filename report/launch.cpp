@@ -37,7 +37,10 @@ strategies::Degrees carried_degrees(const Network& network, const Plan& plan) {
   if (*degrees.pp > 1 && degrees.schedule != strategies::PipelineSchedule::one_f_one_b) {
     refuse("its schedule is not 1F1B", "--schedule 1f1b");
   }
-  if (!degrees.recompute || degrees.recompute == strategies::Recompute::optimal) {
+  constexpr strategies::Recompute theirs[] = {
+      strategies::Recompute::none, strategies::Recompute::selective, strategies::Recompute::full};
+  if (!degrees.recompute ||
+      std::find(std::begin(theirs), std::end(theirs), *degrees.recompute) == std::end(theirs)) {
     refuse("it recomputes layers of its own choice", "--recompute none, selective or full");
   }
   if (!degrees.zero) refuse("layers have ZeRO stages of their own", "one of --zero");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string_view>
 
@@ -82,6 +83,50 @@ void recompute_blocks(const Network& network, Plan& plan) {
         std::all_of(readers[l].begin(), readers[l].end(), [&](const Consumer& reader) {
           return blocks[reader.layer.index()] == blocks[l];
         });
+  }
+}
+
+namespace {
+
+/// Whether the layer's output is a sum over a group of devices, which divide its inputs.
+bool sums_over_group(const LayerPlan& plan) {
+  return std::any_of(plan.cuts.begin(), plan.cuts.end(), [](const Cut& cut) {
+    return cut.dim == Dim::in_channel && cut.sizes.size() > 1;
+  });
+}
+
+}  // namespace
+
+void recompute_operations(const Network& network, Plan& plan) {
+  recompute_blocks(network, plan);
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  std::map<std::int64_t, int> products;  // by block
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    const LayerKind& kind = network.layers[l].kind;
+    bool kept = kind.as<Attention>() != nullptr || kind.as<ExpertDispatch>() != nullptr ||
+                sums_over_group(plan.layers[l]);
+    if (kind.as<Dense>() != nullptr && products[blocks[l]]++ % 2 == 0) kept = true;
+    if (kept) plan.layers[l].recompute = false;
+  }
+}
+
+void recompute_pointwise(const Network& network, Plan& plan) {
+  recompute_blocks(network, plan);
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const LayerKind& kind = network.layers[l].kind;
+    const Combine* combine = kind.as<Combine>();
+    const Activation* function = kind.as<Activation>();
+    const bool dropped = kind.as<Norm>() != nullptr ||
+                         (function != nullptr && function->function != "rotary") ||
+                         (combine != nullptr && combine->function == "mul");
+    if (!dropped) plan.layers[l].recompute = false;
+  }
+}
+
+void keep_other_blocks(const Network& network, std::int32_t every, Plan& plan) {
+  const std::vector<std::int64_t> blocks = blocks_of(network);
+  for (std::size_t l = 0; l < blocks.size(); ++l) {
+    if ((blocks[l] + 1) % every != 0) plan.layers[l].recompute = false;
   }
 }
 

@@ -40,4 +40,20 @@ namespace parsim::strategies {
 /// kept.
 void recompute_blocks(const Network& network, Plan& plan);
 
+/// Marks what to recompute: everything within a block but attention, tokens that came to experts,
+/// sums over a group, and every other dense layer (the first, third, ... of the block), as
+/// torchtitan's selective_ac_option = "op" (torchtitan/parallelisms/parallelize_llama.py,
+/// _save_list and _custom_policy: every second matrix product is not saved).
+void recompute_operations(const Network& network, Plan& plan);
+
+/// Marks what to recompute: outputs of norms and activation functions, and their products with
+/// gates, within a block, as Megatron-LM's --recompute-modules layernorm moe_act
+/// (megatron/core/transformer/transformer_config.py), but for the activation functions of dense
+/// feed-forwards, too.
+void recompute_pointwise(const Network& network, Plan& plan);
+
+/// Takes the marks off all blocks but every `every`-th: block `every` - 1 is the first that is
+/// recomputed, as torchtitan's selective_ac_option = "2" counts.
+void keep_other_blocks(const Network& network, std::int32_t every, Plan& plan);
+
 }  // namespace parsim::strategies

@@ -167,7 +167,8 @@ std::optional<PipelineSchedule> schedule_of(const Schedule& schedule, const Degr
 std::optional<Recompute> recompute_of(const Network& network, const Plan& plan) {
   const auto drops = [](const LayerPlan& layer) { return layer.recompute; };
   if (std::none_of(plan.layers.begin(), plan.layers.end(), drops)) return Recompute::none;
-  for (const Recompute rule : {Recompute::selective, Recompute::full, Recompute::optimal}) {
+  for (const Recompute rule : {Recompute::selective, Recompute::pointwise, Recompute::op,
+                               Recompute::full, Recompute::optimal}) {
     Plan marked = plan;
     recompute(network, rule, marked);
     if (marked.layers == plan.layers) return rule;

@@ -69,11 +69,14 @@ bool leaves_memory_alone(const StrategyInput& input, const Plan& plan) {
 
 }  // namespace
 
-void recompute(const Network& network, Recompute what, Plan& plan) {
+void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t every) {
   for (LayerPlan& layer : plan.layers) layer.recompute = false;
   if (what == Recompute::selective) lowering::recompute_attention(network, plan);
+  if (what == Recompute::pointwise) recompute_pointwise(network, plan);
+  if (what == Recompute::op) recompute_operations(network, plan);
   if (what == Recompute::full) recompute_blocks(network, plan);
   if (what == Recompute::optimal) lowering::recompute_segments(network, plan);
+  if (what != Recompute::optimal && every > 1) keep_other_blocks(network, every, plan);
 }
 
 Plan with_memory_options(const StrategyInput& input, Plan plan) {
@@ -83,7 +86,7 @@ Plan with_memory_options(const StrategyInput& input, Plan plan) {
       layer.zero = {*input.zero_stage, {}, refused ? ZeroGroup{} : input.zero_group};
     }
   }
-  if (input.recompute) recompute(input.network, *input.recompute, plan);
+  if (input.recompute) recompute(input.network, *input.recompute, plan, input.recompute_every);
   return plan;
 }
 

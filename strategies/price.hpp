@@ -21,8 +21,9 @@ struct Price {
   }
 };
 
-/// Marks what to recompute, and nothing else.
-void recompute(const Network& network, Recompute what, Plan& plan);
+/// Marks what to recompute, in every `every`-th block, and nothing else. `optimal` chooses the
+/// blocks itself.
+void recompute(const Network& network, Recompute what, Plan& plan, std::int32_t every = 1);
 
 /// The plan with the memory options that the input has (ZeRO, recomputation) in place of its
 /// own; what is absent from the input stays as the plan has it. Strategies need not apply them:

@@ -53,12 +53,16 @@ constexpr std::array<std::string_view, 2> spellings(DegreeRule) { return {"divid
 /// Which activations are dropped and computed again (see lowering/recompute.hpp).
 ///   none
 ///   selective  attention scores and what is made of them up to the product with the values
+///   pointwise  within a transformer block, outputs of norms and activation functions, as
+///              Megatron-LM's --recompute-modules layernorm moe_act
+///   op         everything within a block but attention and every other matrix product, as
+///              torchtitan's selective_ac_option "op"
 ///   full       everything within a transformer block: its input is the only checkpoint
 ///   optimal    everything except the outputs of segments, which are cut to minimise the peak
-/// The first three as in Megatron-LM.
-enum class Recompute : std::uint8_t { none, selective, full, optimal };
-constexpr std::array<std::string_view, 4> spellings(Recompute) {
-  return {"none", "selective", "full", "optimal"};
+/// none, selective and full as in Megatron-LM.
+enum class Recompute : std::uint8_t { none, selective, pointwise, op, full, optimal };
+constexpr std::array<std::string_view, 6> spellings(Recompute) {
+  return {"none", "selective", "pointwise", "op", "full", "optimal"};
 }
 /// Former spellings, refused with a hint to the new one.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spellings(Recompute) {
@@ -95,7 +99,8 @@ struct StrategyOptions {
   std::optional<std::int32_t> zero_stage{};  ///< what replicas shard, see ZeroSharding
   ZeroGroup zero_group{};                    ///< among how many of them
   std::optional<Recompute> recompute{};
-  lowering::Headroom headroom{};  ///< memory that plans leave free
+  std::int32_t recompute_every = 1;  ///< only in every so many-th block; not with optimal
+  lowering::Headroom headroom{};     ///< memory that plans leave free
   Rounding rounding = Rounding::largest_remainder;
   SearchCosts search_costs = SearchCosts::own;
   DegreeRule degrees = DegreeRule::dividing;

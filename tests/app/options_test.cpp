@@ -97,6 +97,8 @@ class Samples {
         {"--budget", {"7"}},
         {"--seed", {"3"}},
         {"--zero-group", {"2", "--zero", "1"}},
+        {"--recompute-every",
+         {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--headroom", {"10%"}},
         {"--costs", {"constant"}},
         {"--profile", {profile}},
