@@ -158,13 +158,17 @@ std::vector<Alias> read_aliases(const std::string& kind) {
 }  // namespace
 
 std::string missing_needs(const Claim& claim) {
-  // Features in `needs` that can be expressed by now. "scale": a simulation that took too long.
-  constexpr std::string_view met[] = {"ep",  "fp8",   "hierarchical-zero", "hsdp", "layout", "mla",
-                                      "moe", "scale", "uneven-placement",  "vp"};
+  // Features in `needs` that can be expressed by now. "scale": a simulation that took too long;
+  // "device": one that is unknown is refused by its name.
+  constexpr std::string_view met[] = {
+      "device", "ep",  "fp8",   "hierarchical-zero", "hsdp", "layout",
+      "mla",    "moe", "scale", "uneven-placement",  "vp"};
   const std::string needs = text_of(claim, "needs");
+  const bool recompute_known = !text_of(claim, "recompute").empty();
   std::vector<std::string> missing;
   for (const std::string& word : split_at(needs, ',')) {
-    const bool is_met = std::find(std::begin(met), std::end(met), word) != std::end(met);
+    const bool is_met = std::find(std::begin(met), std::end(met), word) != std::end(met) ||
+                        (word == "selective-recompute" && recompute_known);
     if (!word.empty() && !is_met) missing.push_back(word);
   }
   return join(missing);

@@ -104,6 +104,30 @@ ZeroGroup zero_group_of(const Claim& claim) {
   return {0, column_contains(claim, "parallelism", "HYBRID_SHARD")};
 }
 
+/// Column `recompute`: a word of --recompute, yes for full, no or nothing for none.
+strategies::Recompute recompute_of(const Claim& claim) {
+  const std::string text = column(claim, "recompute");
+  if (text == "yes") return strategies::Recompute::full;
+  if (text.empty() || text == "no") return strategies::Recompute::none;
+  return experiment::parse_spelling<strategies::Recompute>(text, location_of(claim, "recompute"));
+}
+
+/// Column `bucket`: a size as of --bucket, or "all" for one sum after the last kernel. Without it
+/// that of trainers whose defaults let sums overlap with the backward pass: InternEvo's
+/// reduce_bucket_size of 512 Mi elements with overlap_sync_grad (configs/7B_sft.py), and 40 million
+/// elements (megatron/core/distributed/distributed_data_parallel.py) with the overlap_grad_reduce
+/// of Megatron-Bridge's recipes (src/megatron/bridge/recipes); else "all".
+Bytes bucket_of(const Claim& claim, Precision reduced) {
+  constexpr Bytes all{std::numeric_limits<std::int64_t>::max()};
+  const std::string text = column(claim, "bucket");
+  if (text == "all") return all;
+  if (!text.empty()) return parse_bytes(text, location_of(claim, "bucket"));
+  const auto elements = [&](std::int64_t count) { return Bytes{count * element_bytes(reduced)}; };
+  if (column_contains(claim, "framework", "InternEvo")) return elements(std::int64_t{512} << 20);
+  if (column_contains(claim, "framework", "Megatron-Bridge")) return elements(40'000'000);
+  return all;
+}
+
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
   const std::int64_t theirs = count_column(claim, name, ours);
   if (theirs == ours) return;
@@ -173,7 +197,7 @@ RunLayout layout_of(const Claim& claim) {
 }
 
 Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
-  input.bucket = Bytes{std::numeric_limits<std::int64_t>::max()};
+  input.bucket = bucket_of(claim, input.reduce_precision);
   const std::string stage = column(claim, "zero_stage");
   if (!stage.empty()) {
     input.zero_stage =
@@ -186,7 +210,10 @@ Plan published_plan(const Claim& claim, strategies::StrategyInput& input) {
   strategies::check_zero_group(input, plan, location_of(claim, "zero_stage"));
   if (column_contains(claim, "parallelism", "FSDP")) plan.buckets = unit_buckets(input.network);
   plan = strategies::with_memory_options(input, std::move(plan));
-  if (column(claim, "recompute") == "yes") strategies::recompute_blocks(input.network, plan);
+  const strategies::Recompute what = recompute_of(claim);
+  if (what != strategies::Recompute::none) {
+    strategies::recompute(input.network, what, plan, small_column(claim, "recompute_every"));
+  }
   return plan;
 }
 

@@ -137,6 +137,16 @@ Precision reduce_precision_of(const Claim& claim) {
   constexpr std::pair<std::string_view, Precision> words[] = {
       {"FP32", Precision::fp32}, {"FP16", Precision::fp16}, {"BF16", Precision::bf16}};
   const std::string text = column(claim, "reduce_precision");
+  // InternEvo reduces gradients as they are (reduce_tensor of internlm/solver/optimizer/utils.py);
+  // Megatron-Bridge's performance scripts set grad_reduce_in_fp32 = False (scripts/performance/
+  // configs).
+  const bool as_computed = column_contains(claim, "framework", "InternEvo") ||
+                           column_contains(claim, "framework", "Megatron-Bridge");
+  if (text.empty() && as_computed) {
+    const Precision own = precision_of(claim);
+    if (multiplies_in_fp8(own)) return Precision::bf16;
+    if (element_bytes(own) == 2) return own;
+  }
   if (text.empty()) return Precision::fp32;
   return experiment::parse_word(text, location_of(claim, "reduce_precision"), words);
 }

@@ -22,8 +22,9 @@ namespace parsim::validation {
 /// Of the row's column `precision`; FP32 if it is empty. Throws InputError for an unknown one.
 [[nodiscard]] Precision precision_of(const Claim& claim);
 
-/// The precision in which gradients are summed: column `reduce_precision`, or the default of the
-/// command line. Throws InputError unless it is FP32, FP16 or BF16.
+/// The precision in which gradients are summed: column `reduce_precision`, or that of the kernels
+/// under trainers that do not cast, or the default of the command line. Throws InputError unless it
+/// is FP32, FP16 or BF16.
 [[nodiscard]] Precision reduce_precision_of(const Claim& claim);
 
 /// Peak memory of a device.

@@ -90,6 +90,11 @@ TEST_CASE("measurements: a row waits for what it needs, and no longer") {
   CHECK(missing_needs(claim("nonesuch,scale,another", "validate")) == "nonesuch, another");
   CHECK(missing_needs(claim("scale,vp", "validate")).empty());
   CHECK(split_of(claim("vp", "validate")) == Split::validate);
+  // What is recomputed has to be said.
+  Claim selective = claim("selective-recompute", "validate");
+  CHECK(missing_needs(selective) == "selective-recompute");
+  selective.what["recompute"] = "op";
+  CHECK(split_of(selective) == Split::validate);
 }
 
 TEST_CASE("measurements: errors name the line") {

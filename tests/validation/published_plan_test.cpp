@@ -220,6 +220,51 @@ TEST_CASE("published plan: states are sharded within groups, as the row says") {
         }).starts_with("f:2:zero_stage: parameter "));
 }
 
+TEST_CASE("published plan: recomputation as the row says") {
+  const auto dropped = [](const std::string& text, const std::string& every = "") {
+    Claim claim = row("DP,1,8,1,4,1,32,1,");
+    claim.what["recompute"] = text;
+    claim.what["recompute_every"] = every;
+    const auto [network, plan] = planned(claim);
+    std::size_t count = 0;
+    for (const LayerPlan& layer : plan.layers) count += layer.recompute ? 1 : 0;
+    return count;
+  };
+  CHECK(dropped("") == 0);
+  CHECK(dropped("no") == 0);
+  CHECK(dropped("yes") == dropped("full"));
+  CHECK(dropped("yes") == 2 * dropped("yes", "2"));
+  CHECK(dropped("op") < dropped("full"));
+  CHECK(dropped("pointwise") == 4 * 3);  // two norms and an activation function of each block
+  CHECK(testing::refusal_of([&] {
+          return dropped("some");
+        }).starts_with("f:2:recompute: 'some'; accepted: none, selective, pointwise, op, full"));
+}
+
+TEST_CASE("published plan: gradients overlap where the trainer's defaults do") {
+  const auto buckets = [](const std::string& framework, const std::string& bucket = "") {
+    Claim claim = row("DP,1,8,1,4,1,32,1,");
+    claim.what["framework"] = framework;
+    claim.what["bucket"] = bucket;
+    return planned(claim).plan.buckets.size();
+  };
+  CHECK(buckets("Megatron-LM core") == 1);
+  CHECK(buckets("InternEvo") == 1);  // 512 Mi elements hold this network
+  CHECK(buckets("Megatron-LM core", "100kB") > 1);
+  CHECK(buckets("InternEvo", "all") == 1);
+  const auto reduced = [](const std::string& framework, const std::string& precision) {
+    Claim claim = row("DP,1,8,1,4,1,32,1,");
+    claim.what["framework"] = framework;
+    claim.what["precision"] = precision;
+    return reduce_precision_of(claim);
+  };
+  CHECK(reduced("InternEvo", "BF16") == Precision::bf16);
+  CHECK(reduced("Megatron-Bridge, container 26.04", "BF16") == Precision::bf16);
+  CHECK(reduced("InternEvo", "FP32") == Precision::fp32);
+  CHECK(reduced("Megatron-Bridge, container 26.04", "FP8") == Precision::bf16);
+  CHECK(reduced("Megatron-LM core", "BF16") == Precision::fp32);
+}
+
 TEST_CASE("published plan: column ep divides experts, and seq_len is that of samples") {
   Claim claim = row("3D,1,4,2,1,2,8,1,");
   claim.what["network"] = "mixtral-8x7b";
