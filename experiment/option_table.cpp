@@ -209,8 +209,8 @@ constexpr Option table[] = {
      "every other matrix product with op, all with full; what lowers the peak most with optimal "
      "(default: none; best searches)",
      "recompute", member<&Request::recompute>, {.in_plan_file = true}},
-    {"--recompute-every", "K", memory, cases,
-     "recompute in every K-th transformer block only",
+    {"--recompute-every", "N", memory, cases,
+     "recompute in every N-th transformer block only",
      "recompute_every", member<&Request::recompute_every>, {.in_plan_file = true}},
     {"--headroom", "SHARE|SIZE", memory, cases,
      "memory of each device kept free for CUDA, NCCL, libraries and fragmentation",
