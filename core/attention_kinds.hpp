@@ -15,12 +15,26 @@ namespace parsim {
 ///     out      softmax(queries · keysᵀ / √width) · values, by head: tokens × (heads · width')
 ///
 /// causal: a token attends to itself and those before it. Cut along sample, token (of queries), and
-/// channel: a part needs the heads that its channels belong to.
+/// channel: a part needs the heads that its channels belong to. A part may be of some keys only
+/// (Part::contraction), one step of ring attention.
 struct Attention {
   std::int64_t heads = 1, key_heads = 1;
   bool causal = false;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
+
+/// Position in the sequence of the token with index `index`, if `tokens` tokens are in zigzag order
+/// over `ways` devices: the sequence is cut into 2 · ways chunks, and device i has chunks i and 2 ·
+/// ways - 1 - i, one after the other, so that under a causal mask all devices have as much work
+/// (Llama Team 2024, "The Llama 3 Herd of Models", section 3.3.2; Megatron-LM's
+/// get_batch_on_this_cp_rank). `tokens` is a multiple of 2 · ways.
+[[nodiscard]] constexpr std::int64_t zigzag_position(std::int64_t index, std::int64_t tokens,
+                                                     std::int32_t ways) {
+  if (ways == 0) return index;
+  const std::int64_t each = tokens / (2 * std::int64_t{ways}), slot = index / each;
+  const std::int64_t chunk = slot % 2 == 0 ? slot / 2 : 2 * std::int64_t{ways} - 1 - slot / 2;
+  return chunk * each + index % each;
+}
 
 /// The channels of every head, then channels that all heads share, as multi-head latent attention
 /// makes its keys (DeepSeek-AI 2024, "DeepSeek-V2", equation 17):

@@ -59,8 +59,8 @@ WorkId ExecDag::intern(const Work& work) {
 
 ExecDag::CompactWork ExecDag::compact(const Work& work) {
   CompactWork row{work.layer, work.out, -1, work.edges_to_partial_sum};
-  const Interval contraction{work.contraction_begin, work.contraction_end};
-  if (contraction == Interval{}) return row;
+  const std::pair contraction{Interval{work.contraction_begin, work.contraction_end}, work.zigzag};
+  if (contraction == std::pair{Interval{}, 0}) return row;
   const auto found = std::find(contractions_.begin(), contractions_.end(), contraction);
   row.contraction = static_cast<std::int32_t>(found - contractions_.begin());
   if (found == contractions_.end()) contractions_.push_back(contraction);
@@ -71,9 +71,10 @@ Work ExecDag::work(WorkId id) const {
   const CompactWork& row = works_[id.index()];
   Work work{row.layer, row.out, 0, 0, row.edges_to_partial_sum};
   if (row.contraction < 0) return work;
-  const Interval contraction = contractions_[static_cast<std::size_t>(row.contraction)];
+  const auto& [contraction, zigzag] = contractions_[static_cast<std::size_t>(row.contraction)];
   work.contraction_begin = static_cast<std::int32_t>(contraction.begin);
   work.contraction_end = static_cast<std::int32_t>(contraction.end);
+  work.zigzag = zigzag;
   return work;
 }
 
@@ -265,7 +266,7 @@ const Shares& ExecDag::shares(OpId id) const {
 
 Part ExecDag::part(WorkId id) const {
   const Work& w = work(id);
-  return {region(w.out), {w.contraction_begin, w.contraction_end}};
+  return {region(w.out), {w.contraction_begin, w.contraction_end}, w.zigzag};
 }
 
 std::size_t ExecDag::bytes_in_memory() const {

@@ -138,7 +138,8 @@ class ExecDag {
   };
   [[nodiscard]] CompactWork compact(const Work& work);
   std::vector<CompactWork> works_;
-  std::vector<Interval> contractions_;  ///< few: one for each share of a cut contraction
+  /// Few: one for each share of a cut contraction, and of tokens in zigzag order.
+  std::vector<std::pair<Interval, std::int32_t>> contractions_;
   std::vector<Slice> slices_;
   std::vector<std::vector<DeviceId>> groups_;
   std::vector<std::vector<std::pair<ParameterId, RegionId>>> buckets_;

@@ -96,6 +96,7 @@ struct WorkEntry {
   RegionId out{};
   std::array<std::int32_t, 2> contraction{};
   std::vector<std::int32_t> edges{};
+  std::int32_t zigzag = 0;
 };
 
 void fields(auto& visit, Of<WorkEntry> auto& work) {
@@ -103,6 +104,9 @@ void fields(auto& visit, Of<WorkEntry> auto& work) {
   visit("out", work.out, index_of(work.regions));
   visit("contraction", work.contraction);
   visit("edges_to_partial_sum", work.edges, index_of(most_operands));
+  visit.optional(
+      "zigzag", work.zigzag,
+      Rule(Limits{0}, "devices over which the tokens of causal attention are in zigzag order"));
 }
 
 struct SliceEntry {
@@ -158,6 +162,7 @@ WorkEntry entry_of_work(const Work& work) {
   entry.layer = work.layer;
   entry.out = work.out;
   entry.contraction = {work.contraction_begin, work.contraction_end};
+  entry.zigzag = work.zigzag;
   for (std::size_t input = 0; input < most_operands; ++input) {
     if (((work.edges_to_partial_sum >> input) & 1U) != 0) {
       entry.edges.push_back(static_cast<std::int32_t>(input));
@@ -252,6 +257,7 @@ Work get_work(const Node& node, const ExecDag& dag, std::size_t regions) {
   const auto& [begin, end] = entry.contraction;
   if (end < begin) node["contraction"].refuse("ends before it begins", "begin <= end");
   Work work{entry.layer, entry.out, begin, end};
+  work.zigzag = entry.zigzag;
   const Limits operands = index_of(std::min(dag.network[entry.layer].inputs.size(), most_operands));
   node["edges_to_partial_sum"].each([&](const Node& input) {
     work.edges_to_partial_sum |= std::uint32_t{1} << input.integer(operands);

@@ -63,6 +63,10 @@ void fields(auto& visit, Of<LayerPlan> auto& plan) {
   visit.optional("regather", plan.regather,
                  "what readers gather of the output is dropped after forward and gathered again in "
                  "backward");
+  visit.optional(
+      "zigzag", plan.zigzag,
+      Rule(Limits{0}, "devices over which the tokens of causal attention are in zigzag order"));
+  visit.optional("ring", plan.ring, "keys and values of attention go round a ring");
 }
 
 void fields(auto& visit, Of<Slot> auto& slot) {

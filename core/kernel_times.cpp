@@ -8,7 +8,7 @@ std::size_t KernelTimes::Hash::operator()(const Key& key) const { return hash_of
 
 Cost KernelTimes::of(LayerId layer, const Part& part, Pass pass, DeviceId device) {
   key_.assign({layer.value, static_cast<std::int64_t>(pass), cost_.alike(device),
-               part.contraction.begin, part.contraction.end});
+               part.contraction.begin, part.contraction.end, part.zigzag});
   for (std::size_t axis = 0; axis < part.out.rank(); ++axis) {
     // Samples are alike; at other borders of a layer there is padding.
     const Interval range = part.out[axis];

@@ -174,7 +174,8 @@ struct Softmax {
 };
 
 /// Softmax cross-entropy against the labels, averaged over the global batch; one number per sample.
-/// The end of every network that is trained.
+/// The end of every network that is trained. Of tokens × classes it is averaged over tokens, too,
+/// and cut along them as along a contraction (in_channel).
 struct Loss {
   friend bool operator==(const Loss&, const Loss&) = default;
 };

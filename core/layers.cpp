@@ -128,7 +128,8 @@ Flops forward_flops(const LayerKind& kind, std::span<const Shape> inputs, const 
 std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs) {
   if (const auto* table = kind.as<Embedding>()) return table->rows;
   const std::vector<Axis>& axes = inputs[0].axes;
-  return kind.as<Conv>() != nullptr ? axes.front().extent : axes.back().extent;
+  const bool first = kind.as<Conv>() != nullptr || kind.as<Loss>() != nullptr;
+  return first ? axes.front().extent : axes.back().extent;
 }
 
 std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,

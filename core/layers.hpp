@@ -52,10 +52,14 @@ struct ParameterShape {
 };
 
 /// What one cell of a layer's grid computes: a box of the output and, if the contraction is cut,
-/// which input channels are summed (empty interval = all of them).
+/// which input channels are summed (empty interval = all of them): of a loss which tokens, of
+/// attention which keys.
 struct Part {
   Region out;
   Interval contraction;
+  /// Of attention with a causal mask: its tokens are in zigzag order (zigzag_position) over so many
+  /// devices; 0: in their own order.
+  std::int32_t zigzag = 0;
   friend bool operator==(const Part&, const Part&) = default;
 };
 
@@ -81,7 +85,8 @@ struct Part {
 /// in balance.
 [[nodiscard]] double tokens_over_average(const ExpertDense& kind, const Shape& out,
                                          const Part& part);
-/// What the sizes of a cut along in_channel add up to: the input's channels, or a table's rows.
+/// What the sizes of a cut along in_channel add up to: the input's channels, a table's rows, or the
+/// tokens that a loss averages.
 [[nodiscard]] std::int64_t contraction_extent(const LayerKind& kind, std::span<const Shape> inputs);
 /// The dimensions along which parts may be made; always contains sample and replica.
 [[nodiscard]] std::vector<Dim> cuttable_dims(const LayerKind& kind, std::span<const Shape> inputs,

@@ -76,6 +76,7 @@ struct Work {
   /// device, `partial_sum` = added into the edge's own store, because they must travel. One bit per
   /// operand.
   std::uint32_t edges_to_partial_sum = 0;
+  std::int32_t zigzag = 0;  ///< as in Part
   friend bool operator==(const Work&, const Work&) = default;
 };
 
@@ -84,7 +85,8 @@ struct Work {
 ///   forward, recompute   reads activation of each operand over input_region, weights over
 ///                        parameter_region; writes activation of the output over `out` — or, if the
 ///                        contraction is cut, to its partial_sum: forward ADDS, recompute
-///                        OVERWRITES
+///                        OVERWRITES. Attention with a share of the keys leaves what all shares so
+///                        far give, and backward has the gradients of that share alone
 ///   backward_data        reads gradient of the output over `out`, and weights (only layers that
 ///   are
 ///                        linear in their operand have this pass); ADDS over input_region to each

@@ -86,7 +86,7 @@ std::vector<Cell> cells(const Network& network, LayerId layer, const LayerPlan& 
       plan.joined ? cut_contraction(plan) : std::nullopt;
   std::size_t in_row = 0;  // cells so far with the same indices along all cuts but the last
   for (const DeviceId device : plan.devices) {
-    Cell cell{device, {whole(out, samples), {}}, 0, 0, 1};
+    Cell cell{device, {whole(out, samples), {}, plan.zigzag}, 0, 0, 1};
     bool idle = false;
     for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
       const Interval share{offsets[c][index[c]], offsets[c][index[c] + 1]};
@@ -157,6 +157,30 @@ void validate_states(const LayerPlan& plan, const std::string& location) {
   }
 }
 
+/// Tokens in zigzag order, and rings.
+void validate_attention(const Network& network, LayerId id, const LayerPlan& plan,
+                        const std::string& location) {
+  const auto* attention = network[id].kind.as<Attention>();
+  const std::int64_t tokens = network[id].out.extent(Dim::token);
+  if (plan.zigzag != 0 && (attention == nullptr || !attention->causal || plan.zigzag < 0 ||
+                           tokens % (2 * std::int64_t{plan.zigzag}) != 0)) {
+    throw InputError(location,
+                     fmt::format("{} tokens in zigzag order over {}", tokens, plan.zigzag),
+                     "attention with a causal mask, and twice as many divide the tokens");
+  }
+  if (!plan.ring) return;
+  const auto uneven = [](const Cut& cut) {
+    const auto other = [&](std::int64_t size) { return size != cut.sizes[0]; };
+    return cut.dim == Dim::token && std::any_of(cut.sizes.begin(), cut.sizes.end(), other);
+  };
+  if (attention == nullptr || plan.joined ||
+      network[network[id].inputs[1]].out.extent(Dim::token) != tokens ||
+      std::any_of(plan.cuts.begin(), plan.cuts.end(), uneven)) {
+    throw InputError(location, "a ring",
+                     "attention of as many queries as keys, with tokens in equal parts");
+  }
+}
+
 std::int64_t cut_extent(const Network& network, LayerId id, Dim dim, std::int64_t samples) {
   if (dim == Dim::sample) return samples;
   if (dim == Dim::in_channel) {
@@ -214,6 +238,7 @@ void validate_layer(const Network& network, LayerId id, const LayerPlan& plan, s
                        fmt::format("0 to {}", devices - 1));
     }
   }
+  validate_attention(network, id, plan, location);
   for (std::size_t c = 0; plan.joined && c + 1 < plan.cuts.size(); ++c) {
     if (plan.cuts[c].dim != Dim::in_channel) continue;
     throw InputError(location, "joined cells whose contraction is cut, but not by the last cut",

@@ -64,6 +64,14 @@ struct LayerPlan {
   /// Drop what readers' devices have gathered of the output's parts after forward, and gather it
   /// again in backward.
   bool regather = false;
+  /// Of attention with a causal mask: the tokens of its samples are in zigzag order over so many
+  /// devices (Part); 0: in their own order.
+  std::int32_t zigzag = 0;
+  /// Of attention whose tokens are cut: keys and values go round a ring of the devices that share a
+  /// sample's tokens, a part at a time, and each device attends to the parts as they come (Liu et
+  /// al. 2023, "Ring Attention with Blockwise Transformers"). False: a device has all that it needs
+  /// before it begins.
+  bool ring = false;
   friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
 };
 

@@ -200,6 +200,7 @@ std::vector<std::int64_t> kernel_signature(const LayerKind& kind, const std::vec
     put_extents(signature, input_region(kind, inputs, out, i, part));
   }
   signature.push_back(part.contraction.size());
+  if (part.zigzag > 0) signature.push_back(-part.zigzag);
   if (const auto* experts = kind.as<ExpertDense>()) {
     constexpr double steps = 1e6;  // the busiest expert's part takes longer than an equal one
     signature.push_back(std::llround(steps * tokens_over_average(*experts, out, part)));

@@ -31,7 +31,7 @@ void throttle_links(Machine& machine, const LinkThrottle& link) {
 }
 
 void check_fits(const ExecDag& dag, const Machine& machine) {
-  check_runnable(dag.network, "--hw");
+  check_runnable(dag, "--hw");
   if (multiplies_in_fp8(dag.precision)) {
     throw InputError(
         "--precision",

@@ -172,7 +172,7 @@ std::vector<View<double>> HostEngine::mirror(const std::vector<RemoteSlice>& rem
 
 HostNumbers::HostNumbers(const ExecDag& dag, Processes* processes)
     : dag_(dag), engine_(dag, device_of(processes)), processes_(processes) {
-  check_runnable(dag.network, "--hw");
+  check_runnable(dag, "--hw");
   const std::optional<DeviceId> mine = device_of(processes);
   OpKernels<HostEngine> maker(engine_, dag);
   for (std::size_t i = 0; i < dag.size(); ++i) {

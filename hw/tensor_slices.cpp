@@ -270,4 +270,20 @@ void check_runnable(const Network& network, const std::string& where) {
   }
 }
 
+void check_runnable(const ExecDag& dag, const std::string& where) {
+  check_runnable(dag.network, where);
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    if (dag.kind(OpId{i}) != OpKind::compute) continue;
+    const Work work = dag.work(std::get<Compute>(dag.op(OpId{i})).work);
+    const Layer& layer = dag.network[work.layer];
+    const bool whole = work.contraction_end == work.contraction_begin;
+    const bool sums = layer.kind.as<Loss>() != nullptr || layer.kind.as<Attention>() != nullptr;
+    if (work.zigzag == 0 && (whole || !sums)) continue;
+    throw InputError(where,
+                     fmt::format("layer '{}' (context parallelism divides its tokens)", layer.name),
+                     "real hardware cannot run this yet; simulate it without --hw, or leave out "
+                     "--cp");
+  }
+}
+
 }  // namespace parsim::hw

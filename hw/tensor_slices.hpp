@@ -74,5 +74,7 @@ struct Stores {
 
 /// Throws InputError naming the first layer that the engines here cannot compute.
 void check_runnable(const Network& network, const std::string& where);
+/// The same of a DAG, whose parts of layers may also be such that they cannot.
+void check_runnable(const ExecDag& dag, const std::string& where);
 
 }  // namespace parsim::hw

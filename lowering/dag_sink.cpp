@@ -72,7 +72,7 @@ void DagSink::begin(const PlanFragments& parts) {
     for (const Cell& cell : parts.layers[l]->cells) {
       works.push_back(dag_.intern(Work{
           id, dag_.intern(cell.part.out), static_cast<std::int32_t>(cell.part.contraction.begin),
-          static_cast<std::int32_t>(cell.part.contraction.end), indirect}));
+          static_cast<std::int32_t>(cell.part.contraction.end), indirect, cell.part.zigzag}));
     }
   }
   for (const SumFragment* sum : parts.sums) {
@@ -102,6 +102,66 @@ OpId DagSink::kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, Af
   return dag_.add(
       Compute{works_[id.index()][cell], pass, parts_->layers[id.index()]->devices[cell], m},
       once(after));
+}
+
+OpId DagSink::ring_kernel(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+                          Pass pass, std::int32_t m, After& after) {
+  const auto cell = static_cast<std::size_t>(ring.cells[member]);
+  Work work = dag_.work(works_[id.index()][cell]);
+  const std::vector<Cell>& cells = parts_->layers[id.index()]->cells;
+  const Part part = part_of_ring(cells[cell], cells[static_cast<std::size_t>(ring.cells[block])]);
+  work.contraction_begin = static_cast<std::int32_t>(part.contraction.begin);
+  work.contraction_end = static_cast<std::int32_t>(part.contraction.end);
+  // Gradients of others' keys and values travel.
+  constexpr std::uint32_t keys_and_values = 0b110;
+  if (block != member) work.edges_to_partial_sum |= keys_and_values;
+  return dag_.add(Compute{dag_.intern(work), pass, ring.devices[member], m}, once(after));
+}
+
+OpId DagSink::ring_send(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+                        std::size_t operand, std::int32_t m, After& after) {
+  const LayerId producer = parts_->network[id].inputs[operand + 1];
+  const Slice what = slice(output(producer), Role::activation, m, ring.blocks[operand][block]);
+  const DeviceId next = ring.devices[(member + 1) % ring.devices.size()];
+  return dag_.add(Transfer{ring.devices[member], next, what, what, false}, Stream::tensor,
+                  once(after));
+}
+
+OpId DagSink::ring_return(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+                          std::size_t operand, std::int32_t m, After& after) {
+  const TensorId edge = store({id, operand + 1});
+  const Region& region = ring.blocks[operand][block];
+  const DeviceId next = ring.devices[(member + 1) % ring.devices.size()];
+  return dag_.add(Transfer{ring.devices[member], next, slice(edge, Role::partial_sum, m, region),
+                           slice(edge, Role::gradient, m, region), true},
+                  Stream::tensor, once(after));
+}
+
+OpId DagSink::ring_add(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+                       std::size_t operand, std::int32_t m, After& after) {
+  const TensorId edge = store({id, operand + 1});
+  const Region& region = ring.blocks[operand][block];
+  return dag_.add(
+      Local{LocalKind::add, ring.devices[member], slice(edge, Role::gradient, m, region),
+            slice(edge, Role::partial_sum, m, region)},
+      once(after));
+}
+
+OpId DagSink::ring_home(LayerId id, const Ring& ring, std::size_t member, std::size_t operand,
+                        std::int32_t m, After& after) {
+  const LayerId producer = parts_->network[id].inputs[operand + 1];
+  const TensorId edge = store({id, operand + 1});
+  const Region& region = ring.blocks[operand][member];
+  const Slice received = slice(edge, Role::gradient, m, region);
+  const Slice own = parts_->edge(id, operand + 1).direct
+                        ? slice(output(producer), Role::gradient, m, region)
+                        : slice(edge, Role::partial_sum, m, region);
+  const OpId added =
+      dag_.add(Local{LocalKind::add, ring.devices[member], received, own}, once(after));
+  if (own.role == Role::gradient) return added;
+  // What returns to the producer comes through the same buffer.
+  return dag_.add(Local{LocalKind::drop, ring.devices[member], received, received},
+                  std::vector<OpId>{added});
 }
 
 OpId DagSink::sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,

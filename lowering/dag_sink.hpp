@@ -37,6 +37,19 @@ class DagSink {
   void begin(const PlanFragments& parts);
 
   Op kernel(LayerId id, std::size_t cell, Pass pass, std::int32_t m, After& after);
+  // Of ring attention: kernels of a member with a block, blocks of keys or values (operand 0 or 1)
+  // to the next member, their gradients after the member's part is added; at home they are added to
+  // its own.
+  Op ring_kernel(LayerId id, const Ring& ring, std::size_t member, std::size_t block, Pass pass,
+                 std::int32_t m, After& after);
+  Op ring_send(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+               std::size_t operand, std::int32_t m, After& after);
+  Op ring_return(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+                 std::size_t operand, std::int32_t m, After& after);
+  Op ring_add(LayerId id, const Ring& ring, std::size_t member, std::size_t block,
+              std::size_t operand, std::int32_t m, After& after);
+  Op ring_home(LayerId id, const Ring& ring, std::size_t member, std::size_t operand,
+               std::int32_t m, After& after);
   Op sum_parts(LayerId id, const LayerFragment::Sum& sum, const FanOut::PartsSum& how,
                std::int32_t m, After& after);
   Op arrive(LayerId id, const FanOut::Arrival& arrival, std::int32_t m, Stream stream,

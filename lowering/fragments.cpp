@@ -21,6 +21,7 @@ void append(std::vector<std::int32_t>& key, const LayerPlan& plan) {
   key.push_back(static_cast<std::int32_t>(plan.sync.kind));
   key.push_back(plan.sync.server.value);
   key.push_back((plan.joined ? 1 : 0) + (plan.regather ? 2 : 0));
+  key.push_back(plan.ring ? -1 - plan.zigzag : plan.zigzag);
   key.push_back(plan.zero.stage + (plan.zero.group.node ? 4 : 0));
   key.push_back(plan.zero.group.ranks);
   for (const std::int64_t share : plan.zero.shares) {
@@ -170,6 +171,7 @@ LayerFragment Fragments::make_layer(LayerId id, const LayerPlan& plan) {
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
     fragment.sums.push_back({std::move(members), std::move(devices), key.second});
   }
+  if (plan.ring) fragment.rings = rings_of(network_, id, fragment.cells);
   if (pricer_ != nullptr) price(fragment, id);
   return fragment;
 }
@@ -179,6 +181,7 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
   const bool two = structure_.flow.two_kernels[id.index()];
   const bool back = structure_.flow.wants[id.index()];
   const bool data = back && (!two || structure_.flow.passes_on[id.index()]);
+  if (!fragment.rings.empty()) return price_rings(fragment, id, data);
   for (const Cell& cell : fragment.cells) {
     const auto time = [&](Pass pass) {
       return pricer_->kernels.of(id, cell.part, pass, cell.device).time.count();
@@ -189,14 +192,48 @@ void Fragments::price(LayerFragment& fragment, LayerId id) {
   }
 }
 
+void Fragments::price_rings(LayerFragment& fragment, LayerId id, bool back) {
+  const std::size_t count = fragment.cells.size();
+  fragment.forward.assign(count, 0);
+  fragment.backward.assign(count, 0);
+  fragment.weights.assign(count, 0);
+  fragment.block_forward.resize(count);
+  fragment.block_backward.resize(count);
+  for (Ring& ring : fragment.rings) {
+    const std::size_t members = ring.cells.size();
+    for (std::size_t r = 0; r < members; ++r) {
+      const auto c = static_cast<std::size_t>(ring.cells[r]);
+      for (const std::int32_t block : ring.cells) {
+        const Part part =
+            part_of_ring(fragment.cells[c], fragment.cells[static_cast<std::size_t>(block)]);
+        const auto time = [&](Pass pass) {
+          return pricer_->kernels.of(id, part, pass, ring.devices[r]).time.count();
+        };
+        fragment.block_forward[c].push_back(time(Pass::forward));
+        fragment.block_backward[c].push_back(back ? time(Pass::backward) : 0);
+        fragment.forward[c] += fragment.block_forward[c].back();
+        fragment.backward[c] += fragment.block_backward[c].back();
+      }
+      for (const std::size_t operand : {0U, 1U}) {
+        const Region& block = ring.blocks[operand][r];
+        ring.sends[operand].push_back(pricer_->communications.transfer(
+            ring.devices[r], ring.devices[(r + 1) % members], Bytes{block.volume() * element_}));
+        ring.additions[operand].push_back(local(ring.devices[r], block, 3));
+      }
+    }
+  }
+}
+
 std::vector<Need> Fragments::needs(const Consumer& reader, const LayerFragment& fragment) const {
   const Layer& layer = network_[reader.layer];
   const std::vector<Shape> inputs = input_shapes(network_, reader.layer);
   std::vector<Need> all;
   all.reserve(fragment.cells.size());
   for (const Cell& cell : fragment.cells) {
-    all.push_back({cell.device,
-                   input_region(layer.kind, inputs, layer.out, reader.input, cell.part),
+    // Keys and values of others come round the ring.
+    const bool own = fragment.plan.ring && reader.input > 0;
+    const Part part = own ? part_of_ring(cell, cell) : cell.part;
+    all.push_back({cell.device, input_region(layer.kind, inputs, layer.out, reader.input, part),
                    cell.replica});
   }
   return all;

@@ -16,6 +16,7 @@
 #include "lowering/estimate.hpp"
 #include "lowering/gradient_flow.hpp"
 #include "lowering/reshard.hpp"
+#include "lowering/ring.hpp"
 #include "lowering/sync.hpp"
 
 namespace parsim::lowering {
@@ -35,6 +36,9 @@ struct LayerFragment {
     Region region;
   };
   std::vector<Sum> sums;
+  std::vector<Ring> rings;  ///< of ring attention
+  /// With rings: seconds by cell and block. `forward` and `backward` are their sums.
+  std::vector<std::vector<double>> block_forward, block_backward;
 };
 
 /// A tensor and its readers, under the layer plans of all of them. A movement's price is that of
@@ -183,6 +187,7 @@ class Fragments {
   };
   [[nodiscard]] LayerFragment make_layer(LayerId id, const LayerPlan& plan);
   void price(LayerFragment& fragment, LayerId id);
+  void price_rings(LayerFragment& fragment, LayerId id, bool back);
   [[nodiscard]] FanOut make_fan_out(LayerId producer, const std::vector<std::int32_t>& numbers);
   /// How the partial sums of a layer are summed, and what its cells hold of the output afterwards.
   [[nodiscard]] std::vector<FanOut::PartsSum> make_parts_sums(const LayerFragment& home,

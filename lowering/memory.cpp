@@ -139,6 +139,16 @@ void Accounting::activations() {
       if (!splits_.empty() && splits_[l]) kept.for_weights[stages[l]] += elements * element_;
     }
     own_data(id);
+    // Two buffers of keys and values, and as many of their gradients.
+    for (const Ring& ring : fragment.rings) {
+      constexpr std::int64_t buffers = 4;
+      const std::int64_t bytes =
+          (ring.blocks[0][0].volume() + ring.blocks[1][0].volume()) * element_ * buffers;
+      for (std::size_t r = 0; ring.cells.size() > 1 && r < ring.cells.size(); ++r) {
+        std::int64_t& largest = kept_[ring.devices[r].index()].largest_arrival;
+        largest = std::max(largest, bytes);
+      }
+    }
     for (const FanOut::Arrival& arrival : parts_.fans[l]->arrivals) {
       const auto edge = static_cast<std::size_t>(arrival.edge);
       const std::size_t reader = parts_.structure.readers[l][edge].layer.index();

@@ -63,13 +63,31 @@ class Timer {
                                        : pass == Pass::forward || pass == Pass::recompute
                                            ? layer.forward
                                            : layer.backward;
-    const Op op = run(layer.devices[cell], after, times[cell]);
-    if (limit_ != never_lost) {
-      const std::size_t device = layer.devices[cell].index();
-      if (pass != Pass::recompute) bound_.devices[device].work -= times[cell];
-      expect(device, op.end);
-    }
-    return op;
+    return kernel_of(layer.devices[cell], pass, times[cell], after);
+  }
+  Op ring_kernel(LayerId id, const Ring& ring, std::size_t member, std::size_t block, Pass pass,
+                 std::int32_t, After after) {
+    const LayerFragment& layer = *parts_->layers[id.index()];
+    const auto cell = static_cast<std::size_t>(ring.cells[member]);
+    const bool backward = pass == Pass::backward;
+    const double time = (backward ? layer.block_backward : layer.block_forward)[cell][block];
+    return kernel_of(ring.devices[member], pass, time, after);
+  }
+  Op ring_send(LayerId, const Ring& ring, std::size_t member, std::size_t, std::size_t operand,
+               std::int32_t, After after) {
+    return occupy(ring.sends[operand][member], Stream::tensor, after);
+  }
+  Op ring_return(LayerId, const Ring& ring, std::size_t member, std::size_t, std::size_t operand,
+                 std::int32_t, After after) {
+    return occupy(ring.sends[operand][member], Stream::tensor, after);
+  }
+  Op ring_add(LayerId, const Ring& ring, std::size_t member, std::size_t, std::size_t operand,
+              std::int32_t, After after) {
+    return run(ring.devices[member], after, ring.additions[operand][member]);
+  }
+  Op ring_home(LayerId, const Ring& ring, std::size_t member, std::size_t operand, std::int32_t,
+               After after) {
+    return run(ring.devices[member], after, ring.additions[operand][member]);
   }
   Op sum_parts(LayerId, const LayerFragment::Sum&, const FanOut::PartsSum& how, std::int32_t,
                After after) {
@@ -147,6 +165,13 @@ class Timer {
     latest_ = std::max(latest_, least);
   }
   [[nodiscard]] const SumFragment& sum_of(std::size_t s) const { return *parts_->sums[s]; }
+  Op kernel_of(DeviceId device, Pass pass, double seconds, double after) {
+    const Op op = run(device, after, seconds);
+    if (limit_ == never_lost) return op;
+    if (pass != Pass::recompute) bound_.devices[device.index()].work -= seconds;
+    expect(device.index(), op.end);
+    return op;
+  }
   Op run(DeviceId device, double after, double seconds) {
     double& queue = queues_[device.index() * static_cast<std::size_t>(queues_per_device)];
     queue = std::max(queue, after) + seconds;

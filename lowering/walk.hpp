@@ -13,6 +13,7 @@
 //     one function for each kind of operation, which issues it and returns its Op
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -89,6 +90,12 @@ class Walk {
   [[nodiscard]] After regathered_operands(LayerId id, std::int32_t m);
   void backward(LayerId id, std::int32_t m, bool weights_later);
   void weight_gradients(LayerId id, std::int32_t m);
+  // Ring attention: walk_ring.hpp. `start` is by cell.
+  template <class Step>
+  void go_round(LayerId id, const Ring& ring, std::int32_t m, const std::vector<After>& start,
+                const Step& take);
+  void ring_forward(LayerId id, std::int32_t m, Pass pass);
+  void ring_backward(LayerId id, std::int32_t m, std::vector<After> start);
   void end_backward(LayerId id, std::int32_t m);
   void await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m, After& after) const;
   void exchange(const std::vector<Slot>& round);
@@ -165,7 +172,9 @@ class Walk {
   std::vector<std::vector<Op>> last_backward_;  ///< by layer, cell
   std::vector<After> after_;                    ///< by cell
   std::vector<When> by_cell_;
-
+  std::array<std::vector<When>, 2> ring_returned_;  ///< of keys and values, by cell
+  /// By attention layer and micro-batch: when its cells' own keys and values have been sent.
+  std::map<std::size_t, std::array<std::vector<When>, 2>> departed_;
   bool scatters_ = false;  ///< every micro-batch's gradients are scattered
   std::vector<SumState> sum_states_;
   std::vector<std::vector<std::size_t>> sums_of_layer_, split_weights_;

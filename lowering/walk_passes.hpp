@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "lowering/walk.hpp"
+#include "lowering/walk_again.hpp"
+#include "lowering/walk_ring.hpp"
 
 namespace parsim::lowering {
 
@@ -60,6 +61,7 @@ void Walk<Sink>::lay_out() {
   last_movement_.clear();
   sending_.clear();
   held_back_.clear();
+  departed_.clear();
 }
 
 template <class Sink>
@@ -164,29 +166,6 @@ auto Walk<Sink>::arrival(LayerId producer, std::size_t index, std::int32_t m, La
   return arrived;
 }
 
-/// A recomputed output overwrites the first one, which may still be in transit to other devices.
-template <class Sink>
-void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
-  const FanOut* fan = parts_.fans[id.index()];
-  if (fan == nullptr) return;
-  const Offsets& dates = offsets_[at(id, m)];
-  for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
-    const When& arrived = table_[dates.arrivals + a];
-    if (arrived == Sink::not_yet) continue;
-    const FanOut::Arrival& arrival = fan->arrivals[a];
-    // Of a scatter_gather only the transfers read what is to be overwritten.
-    const std::vector<Leg>& legs = arrival.movement.legs;
-    for (std::size_t i = 0; i < legs.size(); ++i) {
-      Sink::add(after_[static_cast<std::size_t>(legs[i].cell)],
-                table_[dates.legs + arrival.first_leg + i]);
-    }
-    if (!legs.empty()) continue;
-    for (const std::int32_t cell : arrival.movement.producers) {
-      Sink::add(after_[static_cast<std::size_t>(cell)], arrived);
-    }
-  }
-}
-
 template <class Sink>
 void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
   const LayerFragment& layer = *parts_.layers[id.index()];
@@ -196,6 +175,10 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
     await_departures(id, m);
     const After regathered = regathered_operands(id, m);
     for (After& after : after_) Sink::merge(after, regathered);
+  }
+  if (!layer.rings.empty()) {
+    for (std::size_t c = 0; others && c < after_.size(); ++c) arrived_operands(id, c, m, after_[c]);
+    return ring_forward(id, m, again ? Pass::recompute : Pass::forward);
   }
   for (std::size_t c = 0; c < layer.devices.size(); ++c) {
     const DeviceId device = layer.devices[c];
@@ -224,69 +207,6 @@ void Walk<Sink>::forward(LayerId id, std::int32_t m, bool again) {
 }
 
 template <class Sink>
-auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
-  const Layer& layer = parts_.network[id];
-  After all = Sink::nothing();
-  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
-    const LayerId producer = layer.inputs[i];
-    if (source(producer) || !parts_.layers[producer.index()]->plan.regather) continue;
-    const Sources& sources = parts_.edge(id, i).sources;
-    std::set<std::size_t> needed;
-    for (const std::vector<std::int32_t>& by_cell : sources.by_need) {
-      for (const std::int32_t one : by_cell) {
-        if (one < 0) needed.insert(static_cast<std::size_t>(~one));
-      }
-    }
-    for (const std::size_t index : needed) {
-      const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
-      if (!arrival.again) continue;
-      const Offsets& dates = offsets_[at(producer, m)];
-      When& arrived = table_[dates.again + index];
-      if (arrived == Sink::not_yet) {
-        After after = Sink::nothing();
-        for (const std::int32_t cell : arrival.movement.producers) {
-          Sink::add(after, table_[dates.ready + static_cast<std::size_t>(cell)]);
-        }
-        for (const After& gradient : gradients_[at(id, m)]) Sink::merge(after, gradient);
-        // What is overwritten has been read.
-        for (const Consumer& reader : parts_.structure.readers[producer.index()]) {
-          const std::size_t first = offsets_[at(reader.layer, m)].ready;
-          for (std::size_t c = 0; c < parts_.layers[reader.layer.index()]->cells.size(); ++c) {
-            if (table_[first + c] != Sink::not_yet) Sink::add(after, table_[first + c]);
-          }
-        }
-        arrived = Sink::done(
-            sink_.arrive(producer, arrival, m, stream_between(producer, id, false), after));
-      }
-      Sink::add(all, arrived);
-    }
-  }
-  return all;
-}
-
-/// A kernel that is repeated comes before what reads it in the device's stream; the sum behind it
-/// is in another stream.
-template <class Sink>
-void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
-                                     After& after) const {
-  const Layer& layer = parts_.network[id];
-  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
-    const LayerId producer = layer.inputs[i];
-    if (!parts_.dropped[producer.index()] || !parts_.layers[producer.index()]->partial_sums)
-      continue;
-    const When* ready = &table_[offsets_[at(producer, m)].ready];
-    const Sources& sources = parts_.edge(id, i).sources;
-    if (sources.aligned) {
-      Sink::add(after, ready[cell]);
-      continue;
-    }
-    for (const std::int32_t one : sources.by_need[cell]) {
-      if (one >= 0) Sink::add(after, ready[one]);
-    }
-  }
-}
-
-template <class Sink>
 void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
   const LayerFragment& layer = *parts_.layers[id.index()];
   const GradientFlow& flow = parts_.structure.flow;
@@ -295,6 +215,7 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
   const bool deferred = weights_later && has_weight_kernel(id);
   const After regathered = deferred ? Sink::nothing() : regathered_operands(id, m);
   by_cell_.assign(count, Sink::not_yet);
+  std::vector<After> start;  // of a ring
   for (std::size_t c = 0; c < count; ++c) {
     const std::int32_t home = layer.canonical[c];
     const DeviceId device = layer.devices[c];
@@ -312,6 +233,11 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
     await_weights(id, device, after);
     await_gradient_buffer(id, device, after);
     await_sent(device, after);
+    if (!layer.rings.empty()) {
+      Sink::merge(after, regathered);
+      start.push_back(std::move(after));
+      continue;
+    }
     const auto run = [&](Pass pass) {
       const Op op = sink_.kernel(id, c, pass, m, after);
       ran(id, device, op);
@@ -329,8 +255,10 @@ void Walk<Sink>::backward(LayerId id, std::int32_t m, bool weights_later) {
       last_backward_[l][c] = run(Pass::backward_weights);
     }
   }
+  if (!layer.rings.empty()) ring_backward(id, m, std::move(start));
   for (std::size_t i = 0; i < parts_.network[id].inputs.size(); ++i) {
     const LayerId producer = parts_.network[id].inputs[i];
+    if (!layer.rings.empty() && i > 0) by_cell_ = ring_returned_[i - 1];
     if (source(producer)) continue;
     if (blocks(stream_between(producer, id, true))) {
       held_back_.push_back({id, i, m, by_cell_});

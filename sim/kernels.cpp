@@ -143,7 +143,10 @@ Kernel attention_kernel(const Attention& attention, const Shape& values, const P
   Kernel kernel;
   kernel.kind = KernelClass::gemm;
   kernel.attends = true;
-  kernel.masked = attention.causal;
+  // Of a ring's steps only the first one has a mask: others have all of some keys (or half of the
+  // queries).
+  kernel.masked = attention.causal &&
+                  (part.contraction.empty() || !intersect(part.contraction, part.out[1]).empty());
   kernel.backwards = backwards;
   kernel.flops = flops * (backwards ? more_gemms : 1);
   kernel.elements = elements * (backwards ? more_elements : 1);

@@ -72,8 +72,24 @@ std::optional<SamplesOf> replicas_of(const Network& network, const Plan& plan,
   return replicas;
 }
 
+/// Parts of the tokens, the same of all dense layers that have tokens (sequence parallelism leaves
+/// those whole).
+std::optional<std::int64_t> token_parts(const Network& network, const Plan& plan,
+                                        const std::vector<LayerId>& layers) {
+  std::optional<std::int64_t> parts;
+  for (const LayerId id : layers) {
+    const Layer& layer = network[id];
+    if (layer.kind.as<Dense>() == nullptr || layer.out.region_axis(Dim::token) == 0) continue;
+    const auto own = static_cast<std::int64_t>(parts_along(plan.layers[id.index()], Dim::token));
+    if (parts && *parts != own) return std::nullopt;
+    parts = own;
+  }
+  return parts.value_or(1);
+}
+
 /// The degrees of a stage whose replicas are known and of one size.
-void find_degrees(const SamplesOf& replicas, StageSummary& stage) {
+void find_degrees(const SamplesOf& replicas, std::optional<std::int64_t> context,
+                  StageSummary& stage) {
   std::map<Interval, std::int64_t> sizes;
   for (const auto& [device, samples] : replicas) ++sizes[samples];
   std::int64_t end = 0;
@@ -83,7 +99,11 @@ void find_degrees(const SamplesOf& replicas, StageSummary& stage) {
   }
   stage.dp = std::ssize(sizes);
   const auto other = [&](const auto& entry) { return entry.second != sizes.begin()->second; };
-  if (std::none_of(sizes.begin(), sizes.end(), other)) stage.tp = sizes.begin()->second;
+  if (std::any_of(sizes.begin(), sizes.end(), other)) return;
+  const std::int64_t devices = sizes.begin()->second;
+  if (!context || devices % *context != 0) return;
+  stage.cp = context;
+  stage.tp = devices / *context;
 }
 
 std::optional<std::vector<Interval>> blocks_of_stage(
@@ -197,7 +217,7 @@ std::vector<StageSummary> stages_of(const Network& network, const Plan& plan) {
     }
     if (count > 0) stage.blocks = blocks_of_stage(blocks, count, s, plan.schedule.stage_of_layer);
     if (const auto replicas = replicas_of(network, plan, stage.layers)) {
-      find_degrees(*replicas, stage);
+      find_degrees(*replicas, token_parts(network, plan, stage.layers), stage);
     }
   }
   return stages;
@@ -209,6 +229,7 @@ Degrees degrees_of(const Network& network, const Plan& plan) {
   degrees.micro_batches = plan.schedule.micro_batches;
   degrees.tp = common(stages, &StageSummary::tp);
   degrees.dp = common(stages, &StageSummary::dp);
+  degrees.cp = common(stages, &StageSummary::cp);
   find_pipeline(stages, degrees);
   degrees.schedule = schedule_of(plan.schedule, degrees);
   degrees.recompute = recompute_of(network, plan);
@@ -223,10 +244,11 @@ Degrees degrees_of(const Network& network, const Plan& plan) {
     for (const auto& [device, samples] : *replicas) sizes.insert(samples.size());
   }
   if (sizes.size() == 1) degrees.micro_batch = *sizes.begin();
-  const auto shared = [](const LayerPlan& layer) { return parts_along(layer, Dim::token) > 1; };
+  const auto shared = [&](const LayerPlan& layer) {
+    return static_cast<std::int64_t>(parts_along(layer, Dim::token)) > degrees.cp.value_or(1);
+  };
   degrees.sequence_parallel =
       *degrees.tp > 1 && std::any_of(plan.layers.begin(), plan.layers.end(), shared);
-  degrees.cp = 1;  // tokens are shared within tensor-parallel groups only
   degrees.ep = 1;
   for (const LayerPlan& layer : plan.layers) {
     degrees.ep = std::max<std::int64_t>(*degrees.ep,
@@ -242,6 +264,7 @@ std::string short_text(const Degrees& degrees) {
   };
   if (degrees.tp && degrees.dp) {
     add("tp", degrees.tp);
+    if (degrees.cp.value_or(1) > 1) add("cp", degrees.cp);
     add("pp", degrees.pp);
     add("dp", degrees.dp);
   } else {
@@ -269,6 +292,7 @@ std::string plan_id(const Network& network, const Plan& plan) {
     const LayerPlan& layer = plan.layers[l];
     append(layer.recompute ? 1 : 0, layer.regather ? 1 : 0, static_cast<int>(layer.sync.kind),
            layer.sync.server.value, plan.schedule.stage_of_layer[l]);
+    if (layer.zigzag > 0 || layer.ring) append(layer.zigzag, layer.ring ? 1 : 0);
     append(layer.zero.stage, layer.zero.group.ranks, layer.zero.group.node ? 1 : 0);
     for (const std::int64_t share : layer.zero.shares) append(share);
     std::vector<Cell> own = cells(network, LayerId{l}, layer, samples_of(plan));

@@ -13,10 +13,11 @@ namespace parsim::strategies {
 
 /// Absent where a plan has no such number: where layers or stages differ in it.
 struct Degrees {
-  std::optional<std::int64_t> tp;  ///< devices that share a replica's layers
+  std::optional<std::int64_t> tp;  ///< devices that share a replica's layers, of its tokens, if cp
   std::optional<std::int64_t> pp;  ///< groups of devices that have different stages
   std::optional<std::int64_t> dp;  ///< replicas with samples of their own
-  std::optional<std::int64_t> cp, ep;
+  std::optional<std::int64_t> cp;  ///< parts of the tokens of layers with weights
+  std::optional<std::int64_t> ep;
   std::optional<std::int64_t> vp;           ///< stages of a device
   std::int64_t micro_batches = 1;           ///< of a step
   std::optional<std::int64_t> micro_batch;  ///< samples of a replica in one of them
@@ -31,7 +32,7 @@ struct StageSummary {
   std::vector<LayerId> layers;                  ///< ascending
   std::optional<std::vector<Interval>> blocks;  ///< if the stage has whole blocks (blocks.hpp)
   std::vector<DeviceId> devices;  ///< that work on it, in the order of the layers' parts
-  std::optional<std::int64_t> tp, dp;
+  std::optional<std::int64_t> tp, dp, cp;
   friend bool operator==(const StageSummary&, const StageSummary&) = default;
 };
 

@@ -17,6 +17,7 @@
 #include "strategies/plan_support.hpp"
 #include "strategies/shares.hpp"
 #include "strategies/stages.hpp"
+#include "strategies/tensor/context.hpp"
 #include "strategies/tensor/split.hpp"
 
 namespace parsim::strategies {
@@ -42,11 +43,13 @@ class LayoutPlanner {
         layout_(layout),
         micro_batches_(input.micro_batches.value_or(1)),
         pipeline_(layout.stages.size() / static_cast<std::size_t>(layout.chunks)),
+        context_(static_cast<std::size_t>(input.context_parallel.value_or(1))),
         users_(lowering::users_of_parameters(input.network)) {}
 
   Plan run() {
     expect_whole_micro_batches(input_.batch, micro_batches_, "layout");
     check();
+    tensor::expect_context(input_);
     Plan plan = empty_plan(input_, "layout", {});
     plan.schedule.micro_batches = micro_batches_;
     plan.schedule.rank_lists.clear();
@@ -56,11 +59,16 @@ class LayoutPlanner {
     for (std::int32_t s = 0; s < stages; ++s) {
       const auto stage = static_cast<std::size_t>(s);
       const std::vector<DeviceGroup>& groups = layout_.stages[stage].groups;
-      const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
-      for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l) {
-        plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
-        plan.schedule.stage_of_layer[l] = s;
+      if (context_ > 1) {
+        tensor::divide_tokens(input_, {layout_.stages[stage].first, end_of(stage)}, groups,
+                              shares[stage], fmt::format("layout: stage {}", s), plan.layers);
+      } else {
+        const std::vector<GroupCuts>& cuts = cuts_of(sizes_of(groups));
+        for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
+          plan.layers[l] = layer_plan(LayerId{l}, groups, shares[stage], cuts[l]);
       }
+      for (std::size_t l = layout_.stages[stage].first; l < end_of(stage); ++l)
+        plan.schedule.stage_of_layer[l] = s;
       if (stage < pipeline_) {
         RankList list{{},
                       device_slots(input_.schedule, s, static_cast<std::int32_t>(pipeline_),
@@ -399,6 +407,7 @@ class LayoutPlanner {
   const Layout& layout_;
   std::int32_t micro_batches_;
   std::size_t pipeline_;                                          ///< stages on different devices
+  std::size_t context_;                                           ///< parts of the tokens
   std::vector<std::vector<LayerId>> users_;                       ///< by parameter
   std::map<std::set<std::size_t>, std::vector<GroupCuts>> cuts_;  ///< by sizes of groups
   std::vector<std::string> notes_;

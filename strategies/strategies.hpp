@@ -69,6 +69,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 2> old_spell
   return {{{"attention", "selective"}, {"segments", "optimal"}}};
 }
 
+/// How devices that divide the tokens exchange keys and values for attention, as Megatron-LM's
+/// --cp-comm-type calls it (see strategies/tensor/context.hpp). p2p is the default there, too
+/// (megatron/training/arguments.py).
+enum class ContextExchange : std::uint8_t { p2p, all_gather, a2a };
+constexpr std::array<std::string_view, 3> spellings(ContextExchange) {
+  return {"p2p", "all_gather", "a2a"};
+}
+
 /// What a border between stages of a pipeline must not divide: a transformer's block, or a layer.
 enum class Granularity : std::uint8_t { block, layer };
 constexpr std::array<std::string_view, 2> spellings(Granularity) { return {"block", "layer"}; }
@@ -80,7 +88,9 @@ struct StrategyOptions {
   Precision reduce_precision = Precision::fp32;  ///< of gradients' sums, see Plan
   Optimizer optimizer = Optimizer::momentum;
   std::optional<std::int32_t> tensor_parallel{}, pipeline_parallel{}, data_parallel{};
-  std::optional<std::int32_t> expert_parallel{};  ///< see experts.hpp
+  std::optional<std::int32_t> expert_parallel{};   ///< see experts.hpp
+  std::optional<std::int32_t> context_parallel{};  ///< see tensor/context.hpp; absent: 1
+  ContextExchange context_exchange = ContextExchange::p2p;
   std::int32_t virtual_pipeline =
       1;  ///< model chunks of each device, see device_slots (stages.hpp)
   bool sequence_parallel =

@@ -42,8 +42,8 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
                                   const std::vector<DeviceId>& devices) {
   std::vector<Arrangement> arrangements;
   for (const ParallelDegrees& degrees : all) {
-    arrangements.push_back(
-        arranging.arrange(degrees, tensor::in_groups(input, devices, degrees.tensor)));
+    arrangements.push_back(arranging.arrange(
+        degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context)));
   }
   std::stable_sort(arrangements.begin(), arrangements.end(),
                    [](const Arrangement& a, const Arrangement& b) {
@@ -55,7 +55,7 @@ std::vector<Arrangement> arranged(const StrategyInput& input, Arranging& arrangi
 /// Layers x micro-batches x devices in a walk through the step.
 std::size_t work_of(const StrategyInput& input, const ParallelDegrees& degrees) {
   return input.network.layers.size() * static_cast<std::size_t>(degrees.micro_batches) *
-         degrees.tensor * degrees.data;
+         degrees.group() * degrees.data;
 }
 
 /// Estimates of the most promising arrangements; of more, until one fits, if none of them does.
@@ -88,7 +88,7 @@ std::vector<Estimated> most_promising(const StrategyInput& input, Arranging& arr
 
 bool degrees_given(const StrategyInput& input) {
   return input.tensor_parallel || input.pipeline_parallel || input.data_parallel ||
-         input.expert_parallel || input.virtual_pipeline > 1;
+         input.expert_parallel || input.context_parallel || input.virtual_pipeline > 1;
 }
 
 /// Adds plans whose stages differ. Finalists that an estimate finds much slower are not simulated.
@@ -121,6 +121,7 @@ Plan plan_tensor(const StrategyInput& input) {
   }
   expect_interleavable(input, input.pipeline_parallel, "--vp");
   expect_experts(input);
+  tensor::expect_context(input);
   Arranging arranging(input);
   lowering::Estimator estimator(input.step());
   const std::vector<Estimated> candidates =
@@ -156,7 +157,7 @@ Plan plan_tensor(const StrategyInput& input) {
                                        idle, degrees.data,
                                        counted(input.batch / degrees.micro_batches, "sample")));
     }
-    const std::size_t used = degrees.tensor * degrees.pipeline * degrees.data;
+    const std::size_t used = degrees.group() * degrees.pipeline * degrees.data;
     if (used < devices.size()) {
       plan.notes.push_back(fmt::format("{} of {} devices are used", used, devices.size()));
     }

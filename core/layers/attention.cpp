@@ -18,12 +18,45 @@ std::int64_t value_width(const Attention& kind, const Shape& values) {
   return values.axes[1].extent / kind.key_heads;
 }
 
+/// Positions of tokens with neighbouring indices, in runs.
+std::vector<Interval> runs_of(Interval indices, std::int64_t tokens, std::int32_t zigzag) {
+  if (zigzag == 0) return {indices};
+  const std::int64_t each = tokens / (2 * std::int64_t{zigzag});
+  std::vector<Interval> runs;
+  for (std::int64_t at = indices.begin; at < indices.end;) {
+    const std::int64_t end = std::min(indices.end, (at / each + 1) * each);
+    const std::int64_t first = zigzag_position(at, tokens, zigzag);
+    runs.push_back({first, first + end - at});
+    at = end;
+  }
+  return runs;
+}
+
+/// Pairs of a query and a key that is not after it.
+double pairs_of(Interval queries, Interval keys) {
+  // From the first query that sees a key on, and from the first one that sees all of them.
+  const std::int64_t some = std::clamp(keys.begin, queries.begin, queries.end);
+  const std::int64_t all = std::clamp(keys.end - 1, some, queries.end);
+  const auto rising = static_cast<double>(all - some);
+  const double seen =
+      rising * (static_cast<double>(some + all + 1) / 2 - static_cast<double>(keys.begin));
+  return seen + static_cast<double>((queries.end - all) * keys.size());
+}
+
 /// Keys of the queries of a part: with a causal mask those up to the last query's, and on average
 /// half of the part's own.
 double keys_read(const Attention& kind, Shapes in, const Part& part) {
-  const auto keys = static_cast<double>(in[1].axes[0].extent);
-  if (!kind.causal) return keys;
-  return (static_cast<double>(part.out[1].begin + part.out[1].end) + 1) / 2;
+  const std::int64_t tokens = in[1].axes[0].extent;
+  const Interval keys = part.contraction.empty() ? Interval{0, tokens} : part.contraction;
+  if (!kind.causal) return static_cast<double>(keys.size());
+  if (part.zigzag == 0 && part.contraction.empty()) {
+    return (static_cast<double>(part.out[1].begin + part.out[1].end) + 1) / 2;
+  }
+  double pairs = 0;
+  for (const Interval some : runs_of(part.out[1], tokens, part.zigzag)) {
+    for (const Interval read : runs_of(keys, tokens, part.zigzag)) pairs += pairs_of(some, read);
+  }
+  return pairs / static_cast<double>(part.out[1].size());
 }
 
 }  // namespace
@@ -59,10 +92,13 @@ Region input_region(const Attention& kind, Shapes in, const Shape&, std::size_t 
   if (input == 0) return {part.out[0], part.out[1], {heads.begin * width, heads.end * width}};
   const std::int64_t group = kind.heads / kind.key_heads;
   const Interval keys{heads.begin / group, (heads.end + group - 1) / group};
-  // A causal mask hides what comes after the part's last token.
-  const std::int64_t tokens = kind.causal ? part.out[1].end : in[1].axes[0].extent;
+  // A causal mask hides what comes after the part's last token. In zigzag order that is near the
+  // end for every part.
+  const bool hides = kind.causal && part.zigzag == 0;
+  Interval tokens{0, hides ? part.out[1].end : in[1].axes[0].extent};
+  if (!part.contraction.empty()) tokens = part.contraction;
   const std::int64_t each = input == 1 ? width : made;
-  return {part.out[0], {0, tokens}, {keys.begin * each, keys.end * each}};
+  return {part.out[0], tokens, {keys.begin * each, keys.end * each}};
 }
 
 /// Scores, along the whole width of every head that the part has channels of, and their product

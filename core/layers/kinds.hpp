@@ -147,5 +147,6 @@ Region input_region(const ExpertCombine& kind, Shapes in, const Shape& out, std:
 Shape output_shape(const Loss& kind, Shapes in, std::string_view where);
 Region input_region(const Loss& kind, Shapes in, const Shape& out, std::size_t input,
                     const Part& part);
+std::vector<Dim> cuttable_dims(const Loss& kind, Shapes in, const Shape& out);
 
 }  // namespace parsim::layers

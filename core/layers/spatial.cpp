@@ -126,7 +126,14 @@ Shape output_shape(const Loss&, Shapes in, std::string_view where) {
 }
 
 Region input_region(const Loss&, Shapes in, const Shape&, std::size_t, const Part& part) {
-  return whole_samples(in[0], part.out[0]);
+  Region region = whole_samples(in[0], part.out[0]);
+  if (!part.contraction.empty()) region[1] = part.contraction;
+  return region;
+}
+
+std::vector<Dim> cuttable_dims(const Loss&, Shapes in, const Shape&) {
+  const bool averages = in[0].axes.size() == 2 && in[0].axes[0].dim == Dim::token;
+  return averages ? std::vector{Dim::sample, Dim::in_channel} : std::vector{Dim::sample};
 }
 
 }  // namespace parsim::layers

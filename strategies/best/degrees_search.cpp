@@ -48,8 +48,8 @@ std::vector<Placed> every_placement(const StrategyInput& input, Arranging& arran
   std::vector<Placed> all;
   for (const std::vector<DeviceId>& devices : device_lists(input)) {
     for (const ParallelDegrees& degrees : tensor::every_degrees(input, devices)) {
-      Placed one{degrees, tensor::in_groups(input, devices, degrees.tensor), 0};
-      one.devices.resize(degrees.tensor * degrees.pipeline * degrees.data);
+      Placed one{degrees, tensor::in_groups(input, devices, degrees.tensor, degrees.context), 0};
+      one.devices.resize(degrees.group() * degrees.pipeline * degrees.data);
       one.least = arranging.least_step(degrees, one.devices);
       all.push_back(std::move(one));
     }
@@ -111,7 +111,7 @@ std::vector<PricedPlan> candidates_by_degrees(const StrategyInput& input,
     const Arrangement arrangement = arranging.arrange(one.degrees, one.devices);
     if (best.fits() && Seconds{arrangement.cut.step} > enough * margin) continue;
     work += input.network.layers.size() * static_cast<std::size_t>(one.degrees.micro_batches) *
-            one.degrees.tensor * one.degrees.data;
+            one.degrees.group() * one.degrees.data;
     const Price worst{best.overcommit, best.fits() ? enough : best.step};
     std::vector<PricedPlan> variants, over;
     try {

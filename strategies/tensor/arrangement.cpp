@@ -18,13 +18,13 @@ namespace parsim::strategies::tensor {
 namespace {
 
 std::span<const DeviceId> devices_of_stage(const Arrangement& a, std::size_t stage) {
-  const std::size_t each = a.degrees.data * a.degrees.tensor;
+  const std::size_t each = a.degrees.data * a.degrees.group();
   return std::span(a.devices).subspan(stage % a.degrees.pipeline * each, each);
 }
 
-/// The devices of one tensor-parallel group.
+/// The devices of one replica: its tensor-parallel groups.
 std::span<const DeviceId> group_of(const Arrangement& a, std::size_t stage, std::size_t replica) {
-  return devices_of_stage(a, stage).subspan(replica * a.degrees.tensor, a.degrees.tensor);
+  return devices_of_stage(a, stage).subspan(replica * a.degrees.group(), a.degrees.group());
 }
 
 /// Where the stage after this one begins.
@@ -84,6 +84,12 @@ const std::vector<std::vector<Cut>>& Arranging::cuts(std::size_t degree) {
   return at->second;
 }
 
+const std::vector<LayerShare>& Arranging::shares_of_tokens(const ParallelDegrees& degrees) {
+  const auto [at, fresh] = token_shares_.try_emplace({degrees.tensor, degrees.context});
+  if (fresh) at->second = share_tokens(input_, degrees.tensor, degrees.context);
+  return at->second;
+}
+
 const std::vector<double>& Arranging::gathered(std::size_t degree) {
   const auto [at, fresh] = gathered_.try_emplace(degree);
   if (fresh) {
@@ -110,8 +116,8 @@ std::vector<std::int64_t> Arranging::shares(const ParallelDegrees& degrees,
   std::vector<DeviceId> slowest(degrees.data, devices[0]);
   for (std::size_t r = 0; r < degrees.data; ++r) {
     for (std::size_t s = 0; s < degrees.pipeline; ++s) {
-      for (std::size_t k = 0; k < degrees.tensor; ++k) {
-        const DeviceId device = devices[(s * degrees.data + r) * degrees.tensor + k];
+      for (std::size_t k = 0; k < degrees.group(); ++k) {
+        const DeviceId device = devices[(s * degrees.data + r) * degrees.group() + k];
         const bool first = s == 0 && k == 0;
         if (first || time_on(device) > time_on(slowest[r])) slowest[r] = device;
       }
@@ -157,19 +163,53 @@ double Arranging::expert_exchange(const Arrangement& a, std::size_t stage, Layer
                  .count();
 }
 
+/// Seconds of what attention exchanges between the parts of the tokens with a micro-batch: keys and
+/// values gathered twice and their gradients scattered, nothing if they go round a ring, or four
+/// all-to-alls and their gradients'.
+double Arranging::context_exchange(const Arrangement& a, std::size_t stage, LayerId id,
+                                   std::int64_t samples) const {
+  const Layer& layer = input_.network[id];
+  const std::size_t context = a.degrees.context;
+  if (context < 2 || layer.kind.as<Attention>() == nullptr) return 0;
+  std::vector<DeviceId> ring;
+  for (std::size_t c = 0; c < context; ++c) {
+    ring.push_back(group_of(a, stage, 0)[c * a.degrees.tensor]);
+  }
+  const auto time = [&](CollectiveKind kind, LayerId of) {
+    std::int64_t elements =
+        input_.network[of].out.elements() * samples / static_cast<std::int64_t>(a.degrees.tensor);
+    if (kind == CollectiveKind::all_to_all)
+      elements -= elements / static_cast<std::int64_t>(context);
+    const Bytes payload{elements * element_bytes(input_.precision)};
+    return input_.cost.collective(kind, ring, payload).count();
+  };
+  double all = 0;
+  if (input_.context_exchange == ContextExchange::a2a) {
+    for (const LayerId operand : layer.inputs) all += time(CollectiveKind::all_to_all, operand);
+    return 2 * (all + time(CollectiveKind::all_to_all, id));
+  }
+  if (input_.context_exchange == ContextExchange::p2p) return 0;  // behind the kernels
+  for (const LayerId operand : {layer.inputs[1], layer.inputs[2]}) {
+    all += 2 * time(CollectiveKind::all_gather, operand) +
+           time(CollectiveKind::reduce_scatter, operand);
+  }
+  return all;
+}
+
 /// A layer's update is once a step, so a share of it comes with every micro-batch.
 const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t stage) {
   const Network& network = input_.network;
   const std::vector<std::vector<Cut>>& split = cuts(a.degrees.tensor);
+  const bool by_tokens = a.degrees.context > 1;
   const Loads busy = loads(a, stage);
   // Stages of like devices with like shares take as long.
   const std::span<const DeviceId> group = group_of(a, stage, 0);
   const bool together = std::all_of(group.begin(), group.end(), [&](DeviceId device) {
     return input_.cluster[device].node == input_.cluster[group[0]].node;
   });
-  std::vector<std::int64_t> key{static_cast<std::int64_t>(a.degrees.tensor),
-                                a.degrees.micro_batches, together ? 1 : 0,
-                                static_cast<std::int64_t>(a.degrees.experts)};
+  std::vector<std::int64_t> key{
+      static_cast<std::int64_t>(a.degrees.tensor), a.degrees.micro_batches, together ? 1 : 0,
+      static_cast<std::int64_t>(a.degrees.experts), static_cast<std::int64_t>(a.degrees.context)};
   for (const auto& [device, samples] : busy) {
     key.insert(key.end(), {std::int64_t{input_.cluster[device].model}, samples});
   }
@@ -186,10 +226,14 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
     double time = 0;
     for (const auto& [device, samples] : busy) {
       if (samples == 0) continue;
-      const Part part = part_of(network, id, split[l], samples);
+      const LayerShare* share = by_tokens ? &shares_of_tokens(a.degrees)[l] : nullptr;
+      const Part part = by_tokens ? part_of(network, id, share->cuts, samples, share->zigzag)
+                                  : part_of(network, id, split[l], samples);
       time = std::max(time, layer_time(input_, flow_, id, part, device).count());
     }
-    time += exchange_time(input_, readers_, split, id, most, group);
+    time += exchange_time(input_, readers_, split, id, most, group.first(a.degrees.tensor),
+                          static_cast<std::int64_t>(a.degrees.context));
+    time += context_exchange(a, stage, id, most);
     const bool divided = is_of_experts(network.layers[l]);
     const auto owners = static_cast<double>(divided ? a.degrees.experts : 1);
     time += updates[l].count() / owners / a.degrees.micro_batches;
@@ -203,7 +247,7 @@ const std::vector<double>& Arranging::until(const Arrangement& a, std::size_t st
 /// time; this is what remains of the stage with most to sum.
 double Arranging::sums_left_over(const Arrangement& a,
                                  const std::vector<std::vector<double>>& until) {
-  if (a.degrees.data < 2) return 0;
+  if (a.degrees.data * a.degrees.context < 2) return 0;
   const Network& network = input_.network;
   double most = 0;
   for (std::size_t device = 0; device < a.degrees.pipeline; ++device) {
@@ -223,7 +267,8 @@ double Arranging::sums_left_over(const Arrangement& a,
       load += until[s][end] - until[s][first];
     }
     std::vector<DeviceId> group;
-    for (std::size_t r = 0; r < a.degrees.data; ++r) group.push_back(group_of(a, device, r)[0]);
+    const std::span<const DeviceId> all = devices_of_stage(a, device);
+    for (std::size_t d = 0; d < all.size(); d += a.degrees.tensor) group.push_back(all[d]);
     const Bytes payload{elements / static_cast<std::int64_t>(a.degrees.tensor) *
                         element_bytes(input_.reduce_precision)};
     const double sums = input_.cost.collective(CollectiveKind::all_reduce, group, payload).count();
@@ -253,16 +298,19 @@ ChainCosts Arranging::costs_of(const Arrangement& a) {
       });
     }
     const double dear = 10 * (costs.until[s - 1].back() + costs.until[s].back());
-    const auto ways_across = static_cast<std::int64_t>(degrees.tensor);
+    const auto ways_across = static_cast<std::int64_t>(degrees.group());
+    const auto parts = static_cast<std::int64_t>(degrees.context);
     for (std::size_t l = 0; l < boundary_.size(); ++l) {
       const auto bytes = [&](double of_sample) {
         return static_cast<std::int64_t>(of_sample) * most;
       };
       const Bytes shares{bytes(boundary_[l]) * together / ways_across};
-      const Bytes whole{bytes(gathered(degrees.tensor)[l])};
+      const Bytes whole{bytes(gathered(degrees.tensor)[l]) / parts};
       double time = shares.value > 0 ? input_.cost.transfer(from, to, shares).count() : dear;
-      if (shares.value > 0 && whole.value > 0 && ways_across > 1) {
-        time += input_.cost.collective(CollectiveKind::all_gather, next, whole).count();
+      if (shares.value > 0 && whole.value > 0 && degrees.tensor > 1) {
+        time +=
+            input_.cost.collective(CollectiveKind::all_gather, next.first(degrees.tensor), whole)
+                .count();
       }
       handed.push_back(time);
     }
@@ -318,6 +366,15 @@ Plan Arranging::plan_of(const Arrangement& a) {
       plan.schedule.stage_of_layer[l] = static_cast<std::int32_t>(s);
       layer.devices.assign(own.begin(), own.end());
       layer.sync = chosen_sync(input_);
+      if (a.degrees.context > 1) {
+        std::vector<std::vector<DeviceId>> groups;
+        for (std::size_t r = 0; r < a.degrees.data; ++r) {
+          const auto group = group_of(a, s, r);
+          groups.emplace_back(group.begin(), group.end());
+        }
+        divide(shares_of_tokens(a.degrees)[l], groups, a.shares, layer);
+        continue;
+      }
       if (std::optional<Cut> cut = loss_by_sample(input_.network, LayerId{l}, a)) {
         layer.cuts = {std::move(*cut)};
         continue;

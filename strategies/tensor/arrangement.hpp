@@ -12,6 +12,7 @@
 #include "lowering/gradient_flow.hpp"
 #include "strategies/pipeline_cut.hpp"
 #include "strategies/strategies.hpp"
+#include "strategies/tensor/context.hpp"
 
 namespace parsim::strategies::tensor {
 
@@ -21,14 +22,18 @@ struct ParallelDegrees {
   std::int32_t micro_batches = 1;
   std::size_t chunks = 1;   ///< of the model that a device has, each a stage (device_slots)
   std::size_t experts = 1;  ///< replicas that divide the experts (divide_experts)
+  std::size_t context = 1;  ///< parts of the tokens (share_tokens)
   [[nodiscard]] std::size_t stages() const { return pipeline * chunks; }
+  /// Devices of a replica of a stage.
+  [[nodiscard]] std::size_t group() const { return tensor * context; }
   friend auto operator<=>(const ParallelDegrees&, const ParallelDegrees&) = default;
 };
 
 /// Degrees with everything that a plan needs. Device k of replica r of stage s is devices[(s · data
-/// + r) · tensor + k]: those of a tensor-parallel group are neighbours, then replicas, then stages
-/// (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-/// Megatron-LM", section 3). With several chunks stage s is on the devices of stage s mod pipeline.
+/// + r) · group + k]: those of a tensor-parallel group are neighbours, then those that divide the
+/// tokens (LayerShare), then replicas, then stages (Narayanan et al. 2021, "Efficient Large-Scale
+/// Language Model Training on GPU Clusters Using Megatron-LM", section 3). With several chunks
+/// stage s is on the devices of stage s mod pipeline.
 struct Arrangement {
   ParallelDegrees degrees;
   std::vector<DeviceId> devices;
@@ -60,6 +65,9 @@ class Arranging {
   using Loads = std::vector<std::pair<DeviceId, std::int64_t>>;
 
   const std::vector<std::vector<Cut>>& cuts(std::size_t degree);
+  const std::vector<LayerShare>& shares_of_tokens(const ParallelDegrees& degrees);
+  [[nodiscard]] double context_exchange(const Arrangement& a, std::size_t stage, LayerId id,
+                                        std::int64_t samples) const;
   const std::vector<double>& gathered(std::size_t degree);
   double time_on(DeviceId device);
   std::vector<std::int64_t> shares(const ParallelDegrees& degrees,
@@ -79,6 +87,8 @@ class Arranging {
   /// By tensor degree, then layer: its elements that every device of a group holds and needs.
   std::map<std::size_t, std::vector<double>> gathered_;
   std::map<std::size_t, std::vector<std::vector<Cut>>> cuts_;  ///< by tensor degree
+  /// By tensor and context degree.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<LayerShare>> token_shares_;
   std::map<std::vector<std::int64_t>, std::vector<double>>
       until_;                               ///< by what distinguishes stages
   std::map<std::int32_t, double> time_on_;  ///< by model: the whole network

@@ -31,17 +31,21 @@ std::size_t largest_machine(const StrategyInput& input, const std::vector<Device
   if (input.tensor_parallel) asked.push_back(fmt::format("--tp {}", *input.tensor_parallel));
   if (input.pipeline_parallel) asked.push_back(fmt::format("--pp {}", *input.pipeline_parallel));
   if (input.data_parallel) asked.push_back(fmt::format("--dp {}", *input.data_parallel));
+  if (input.context_parallel) asked.push_back(fmt::format("--cp {}", *input.context_parallel));
   if (input.expert_parallel) asked.push_back(fmt::format("--ep {}", *input.expert_parallel));
   const bool interleaved = input.virtual_pipeline > 1;
   if (interleaved) asked.push_back(fmt::format("--vp {}", input.virtual_pipeline));
   throw InputError(
       "strategy 'tensor'", fmt::format("{} on {} devices", join(asked, " "), devices),
       fmt::format("accepted: degrees whose product is at most the number of devices, and no more "
-                  "stages than {}{}{}",
+                  "stages than {}{}{}{}",
                   units_of(input.network, input.granularity).size() == input.network.layers.size()
                       ? "layers"
                       : "blocks, or layers with --granularity layer",
                   input.expert_parallel ? "; --ep divides the replicas" : "",
+                  input.context_parallel && input.context_exchange == ContextExchange::a2a
+                      ? "; with --cp-comm a2a, --tp times --cp divides the key/value heads"
+                      : "",
                   interleaved ? "; with --vp two stages or more, and a batch that divides into a "
                                 "multiple of them as micro-batches"
                               : ""));
@@ -80,8 +84,10 @@ std::set<std::int32_t> divisors_of(std::int64_t batch) {
 }  // namespace
 
 std::vector<DeviceId> in_groups(const StrategyInput& input, const std::vector<DeviceId>& devices,
-                                std::size_t degree) {
-  if (degree > largest_machine(input, devices)) return devices;
+                                std::size_t tensor, std::size_t context) {
+  const std::size_t largest = largest_machine(input, devices);
+  if (tensor > largest) return devices;
+  const std::size_t degree = tensor * context > largest ? tensor : tensor * context;
   std::map<NodeId, std::vector<DeviceId>> of_machine;
   std::vector<DeviceId> grouped;
   for (const DeviceId device : devices) {
@@ -108,7 +114,9 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
     if (!worth_a_look(ways, input.tensor_parallel, count) ||
         (!input.tensor_parallel && ways > most))
       continue;
-    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
+    const auto context = static_cast<std::size_t>(input.context_parallel.value_or(1));
+    if (!has_heads_for(input, ways, context)) continue;
+    const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
     const auto chunks = static_cast<std::size_t>(input.virtual_pipeline);
     const std::size_t fewest = chunks > 1 ? 2 : 1;
     for (std::size_t stages = fewest; stages <= std::min(groups, units / chunks); ++stages) {
@@ -122,7 +130,7 @@ std::vector<ParallelDegrees> all_degrees(const StrategyInput& input,
         const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
         if (feeds_all || number == *numbers.begin())
           for (const std::size_t experts : expert_degrees(input, replicas))
-            all.push_back({ways, stages, replicas, number, chunks, experts});
+            all.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }
   }
@@ -144,28 +152,39 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
     return count <= few_devices || of % number == 0;
   };
   const std::size_t most = std::max(most_tensor_degree, largest_machine(input, devices));
+  struct Shape {
+    std::size_t ways, context, stages, groups;
+  };
+  std::vector<Shape> shapes;
+  const std::vector<std::size_t> contexts = context_degrees(input, count);
   std::vector<ParallelDegrees> every;
   for (std::size_t ways = 1; ways <= count; ++ways) {
     if (!tried(ways, input.tensor_parallel, count)) continue;
     if (!input.tensor_parallel && ways > most) break;
-    const std::size_t groups = in_groups(input, devices, ways).size() / ways;
-    for (std::size_t stages = chunks > 1 ? 2 : 1; stages <= std::min(groups, units / chunks);
-         ++stages) {
-      if (!tried(stages, input.pipeline_parallel, groups)) continue;
-      for (std::size_t replicas = 1; replicas <= groups / stages; ++replicas) {
-        const bool whole = replicas == groups / stages;
-        const bool wanted = input.data_parallel
-                                ? replicas == static_cast<std::size_t>(*input.data_parallel)
-                                : whole || count <= few_devices;
-        if (!wanted) continue;
-        for (const std::int32_t number :
-             all_divisors ? divisors : numbers_of(input, stages, replicas)) {
-          const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
-          const bool in_turns = chunks == 1 || static_cast<std::size_t>(number) % stages == 0;
-          if (!feeds_all || !in_turns) continue;
-          for (const std::size_t experts : expert_degrees(input, replicas))
-            every.push_back({ways, stages, replicas, number, chunks, experts});
-        }
+    for (const std::size_t context : contexts) {
+      if (!has_heads_for(input, ways, context)) continue;
+      const std::size_t groups = in_groups(input, devices, ways, context).size() / (ways * context);
+      for (std::size_t stages = chunks > 1 ? 2 : 1; stages <= std::min(groups, units / chunks);
+           ++stages) {
+        if (tried(stages, input.pipeline_parallel, groups))
+          shapes.push_back({ways, context, stages, groups});
+      }
+    }
+  }
+  for (const auto& [ways, context, stages, groups] : shapes) {
+    for (std::size_t replicas = 1; replicas <= groups / stages; ++replicas) {
+      const bool whole = replicas == groups / stages;
+      const bool wanted = input.data_parallel
+                              ? replicas == static_cast<std::size_t>(*input.data_parallel)
+                              : whole || count <= few_devices;
+      if (!wanted) continue;
+      for (const std::int32_t number :
+           all_divisors ? divisors : numbers_of(input, stages, replicas)) {
+        const bool feeds_all = input.batch / number >= static_cast<std::int64_t>(replicas);
+        const bool in_turns = chunks == 1 || static_cast<std::size_t>(number) % stages == 0;
+        if (!feeds_all || !in_turns) continue;
+        for (const std::size_t experts : expert_degrees(input, replicas))
+          every.push_back({ways, stages, replicas, number, chunks, experts, context});
       }
     }
   }
@@ -175,8 +194,9 @@ std::vector<ParallelDegrees> every_degrees(const StrategyInput& input,
 std::string note_of(const ParallelDegrees& degrees) {
   const auto chunks = static_cast<std::int64_t>(degrees.chunks);
   return fmt::format(
-      "tensor {} x pipeline {} x data {}{}, {}{}", degrees.tensor, degrees.pipeline, degrees.data,
-      degrees.experts > 1 ? fmt::format(" (experts {})", degrees.experts) : "",
+      "tensor {}{} x pipeline {} x data {}{}, {}{}", degrees.tensor,
+      degrees.context > 1 ? fmt::format(" x context {}", degrees.context) : "", degrees.pipeline,
+      degrees.data, degrees.experts > 1 ? fmt::format(" (experts {})", degrees.experts) : "",
       counted(degrees.micro_batches, "micro-batch"),
       chunks > 1 ? fmt::format(", {} a device", counted(chunks, "model chunk")) : "");
 }

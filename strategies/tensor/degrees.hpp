@@ -9,10 +9,11 @@
 namespace parsim::strategies::tensor {
 
 /// Devices in the order in which they form groups: within machines, where groups fit into one;
-/// those that are left over in a machine are left out.
+/// those that are left over in a machine are left out. A group has `context` tensor-parallel ones;
+/// if it is larger than a machine, these are within machines.
 [[nodiscard]] std::vector<DeviceId> in_groups(const StrategyInput& input,
                                               const std::vector<DeviceId>& devices,
-                                              std::size_t degree);
+                                              std::size_t tensor, std::size_t context = 1);
 
 /// All degrees whose groups, stages and replicas use all devices; with degrees given, as many
 /// devices as possible. Throws InputError if there are none.

@@ -8,21 +8,23 @@ bool held_whole(const std::vector<Cut>& cuts) {
 
 bool by_token(const std::vector<Cut>& cuts) { return !cuts.empty() && cuts[0].dim == Dim::token; }
 
-Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
-             std::int64_t samples) {
-  const std::size_t degree = cuts.empty() ? 1 : cuts[0].sizes.size();
-  const LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, false, {}};
+Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts, std::int64_t samples,
+             std::int32_t zigzag) {
+  std::size_t degree = 1;
+  for (const Cut& cut : cuts) degree *= cut.sizes.size();
+  LayerPlan plan{cuts, std::vector<DeviceId>(degree, DeviceId{0}), {}, false, {}};
+  plan.zigzag = zigzag;
   const std::vector<Cell> parts = cells(network, id, plan, samples);
   return parts.empty() ? Part{} : parts[0].part;  // the first is the largest
 }
 
 double exchange_time(const StrategyInput& input, const std::vector<std::vector<Consumer>>& readers,
                      const std::vector<std::vector<Cut>>& cuts, LayerId id, std::int64_t samples,
-                     std::span<const DeviceId> group) {
+                     std::span<const DeviceId> group, std::int64_t parts) {
   const Layer& layer = input.network[id];
   if (group.size() < 2 || layer.kind.as<Input>() != nullptr) return 0;
   const std::vector<Cut>& own = cuts[id.index()];
-  const Bytes payload{layer.out.elements() * samples * element_bytes(input.precision)};
+  const Bytes payload{layer.out.elements() * samples * element_bytes(input.precision) / parts};
   bool parts_read = false, all_read = false, tokens_read = false;
   for (const Consumer& reader : readers[id.index()]) {
     if (input.network[reader.layer].kind.as<Loss>() != nullptr) continue;  // by sample

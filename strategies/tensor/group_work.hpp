@@ -15,8 +15,10 @@ namespace parsim::strategies::tensor {
 [[nodiscard]] bool by_token(const std::vector<Cut>& cuts);
 
 /// The part of a layer that a device of a group computes, the largest one.
+///
+/// zigzag   as in LayerPlan
 [[nodiscard]] Part part_of(const Network& network, LayerId id, const std::vector<Cut>& cuts,
-                           std::int64_t samples);
+                           std::int64_t samples, std::int32_t zigzag = 0);
 
 /// Seconds that a group spends, with a micro-batch, on collectives for a layer's output and its
 /// gradient: sums of partial results, sums of what parts of readers give back, gathers for readers
@@ -24,9 +26,11 @@ namespace parsim::strategies::tensor {
 ///
 /// readers   consumers of the network's layers
 /// cuts      by layer, as tensor::split makes them
+/// parts     of the tokens, of which the group has one
 [[nodiscard]] double exchange_time(const StrategyInput& input,
                                    const std::vector<std::vector<Consumer>>& readers,
                                    const std::vector<std::vector<Cut>>& cuts, LayerId id,
-                                   std::int64_t samples, std::span<const DeviceId> group);
+                                   std::int64_t samples, std::span<const DeviceId> group,
+                                   std::int64_t parts = 1);
 
 }  // namespace parsim::strategies::tensor

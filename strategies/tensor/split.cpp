@@ -117,7 +117,8 @@ class Splitting {
     const Layer& layer = network_[id];
     const std::vector<Shape> inputs = input_shapes(network_, id);
     const std::vector<Dim> dims = cuttable_dims(layer.kind, inputs, layer.out);
-    if (std::find(dims.begin(), dims.end(), Dim::in_channel) == dims.end()) return std::nullopt;
+    const bool sums = std::find(dims.begin(), dims.end(), Dim::in_channel) != dims.end();
+    if (!sums || layer.kind.as<Loss>() != nullptr) return std::nullopt;
     const auto* conv = layer.kind.as<Conv>();
     const std::size_t axis = conv != nullptr ? 1 : inputs[0].axes.size();  // of a region
     Cut cut{Dim::in_channel, {}};

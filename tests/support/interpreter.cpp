@@ -66,12 +66,21 @@ class Interpreter {
   [[nodiscard]] std::vector<Place> parameter_places(const Compute& op) const;
   void give_weights(const std::vector<Place>& where);
   void take_gathered_weights();
+  /// Adds to a step of ring attention what the device has of earlier steps: the keys and values
+  /// that it has attended to, in place of the sums over them that a kernel keeps.
+  void remember_keys(const Compute& op, PartInput& input);
   void forward_pass(const Compute& op, const PartInput& input);
   void backward_pass(const Compute& op, const PartInput& input, std::size_t operands);
+
+  struct Attended {
+    std::vector<Interval> keys;
+    Block key, value;
+  };
 
   const ExecDag& dag_;
   Memory& memory_;
   std::vector<bool> trains_;
+  std::map<std::pair<StoreKey, Region>, Attended> attended_;  ///< by output
 };
 
 std::vector<Place> Interpreter::parameter_places(const Compute& op) const {
@@ -154,6 +163,7 @@ void Interpreter::run_op(const Compute& op) {
   for (const Place& place : parameter_places(op)) {
     input.parameters.push_back(memory_.read(place.key, place.region));
   }
+  if (layer.kind.as<Attention>() != nullptr && !part.contraction.empty()) remember_keys(op, input);
   if (op.pass == Pass::forward || op.pass == Pass::recompute) {
     forward_pass(op, input);
   } else {
@@ -161,15 +171,43 @@ void Interpreter::run_op(const Compute& op) {
   }
 }
 
+void Interpreter::remember_keys(const Compute& op, PartInput& input) {
+  const Work& work = dag_.work(op.work);
+  const StoreKey output{
+      op.device, {Tensor::Kind::output, work.layer.value, -1}, Role::activation, op.micro_batch};
+  Attended& all = attended_[{output, input.part.out}];
+  const Interval share = input.part.contraction;
+  const bool forwards = op.pass == Pass::forward || op.pass == Pass::recompute;
+  const bool again = std::find(all.keys.begin(), all.keys.end(), share) != all.keys.end();
+  if (forwards && again) all = {};
+  if (all.keys.empty()) {
+    Part whole_part = input.part;
+    whole_part.contraction = {0, input.inputs[1].axes[0].extent};
+    all.key = Block(input_region(input.kind, input.inputs, input.out, 1, whole_part));
+    all.value = Block(input_region(input.kind, input.inputs, input.out, 2, whole_part));
+  }
+  if (forwards) all.keys.push_back(share);
+  all.key.paste(input.activations[1]);
+  all.value.paste(input.activations[2]);
+  input.activations[1] = all.key;
+  input.activations[2] = all.value;
+  input.keys = all.keys;
+}
+
 void Interpreter::forward_pass(const Compute& op, const PartInput& input) {
   const Work& work = dag_.work(op.work);
   // Any share of the contraction but the whole one makes a partial sum.
-  const bool partial = work.contraction_end > work.contraction_begin;
+  const bool partial = work.contraction_end > work.contraction_begin && input.keys.empty();
   const StoreKey to{op.device,
                     {Tensor::Kind::output, work.layer.value, -1},
                     partial ? Role::partial_sum : Role::activation,
                     op.micro_batch};
   const bool adds = partial && op.pass == Pass::forward;
+  if (!input.keys.empty()) {  // what is made of a part of the keys nobody reads
+    std::int64_t attended = 0;
+    for (const Interval share : input.keys) attended += share.size();
+    if (attended < input.inputs[1].axes[0].extent) return;
+  }
   adds ? memory_.add(to, forward(input)) : memory_.write(to, forward(input));
 }
 
@@ -182,7 +220,12 @@ void Interpreter::backward_pass(const Compute& op, const PartInput& input, std::
         {op.device, {Tensor::Kind::output, work.layer.value, -1}, Role::gradient, op.micro_batch},
         input.part.out);
   }
-  const PartGradients gradients = backward(input, out_gradient);
+  PartGradients gradients = backward(input, out_gradient);
+  for (std::size_t i = 1; i < gradients.activations.size() && !input.keys.empty(); ++i) {
+    const std::vector<Shape> shapes = input_shapes(dag_.network, work.layer);
+    gradients.activations[i] =
+        gradients.activations[i].piece(input_region(layer.kind, shapes, layer.out, i, input.part));
+  }
   for (std::size_t i = 0; op.pass != Pass::backward_weights && i < operands; ++i) {
     const LayerId producer = layer.inputs[i];
     if (!trains_[producer.index()]) continue;

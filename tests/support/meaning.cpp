@@ -143,8 +143,10 @@ class Comparison {
 }  // namespace
 
 std::string difference(const Plan& plan, const ExecDag& dag, std::uint64_t seed) {
+  std::vector<std::int32_t> zigzag;
+  for (const LayerPlan& layer : plan.layers) zigzag.push_back(layer.zigzag);
   const Step reference = train_step(dag.network, dag.batch, statistic_groups(dag.network, plan),
-                                    initial_parameters(dag.network));
+                                    initial_parameters(dag.network), zigzag);
   try {
     Memory in_order = interpret(dag, issue_order(dag));
     std::string found = Comparison(plan, dag, reference, in_order).run();

@@ -77,6 +77,9 @@ struct PartInput {
   std::vector<Block> parameters;   ///< by parameter
   std::int64_t first_sample = 0;   ///< index in the global batch of sample 0 of these blocks
   std::int64_t batch = 1;          ///< global batch, which the loss is averaged over
+  /// Of attention with a share of the keys (Part::contraction): those that it has so far, whose
+  /// blocks are given; gradients are of the share alone. Empty: all.
+  std::vector<Interval> keys{};
 };
 
 /// Gradients of a part, over the boxes of the blocks given: contributions of this part only.

@@ -23,13 +23,22 @@ class Attending {
         width_(input.inputs[0].axes[1].extent / attention.heads),
         value_width_(input.inputs[2].axes[1].extent / attention.key_heads),
         shared_(attention.heads / attention.key_heads),
-        keys_(input.inputs[1].axes[0].extent) {}
+        keys_(input.inputs[1].axes[0].extent),
+        zigzag_(input.part.zigzag),
+        known_(input.keys) {}
 
-  /// The weights of the keys that a row attends to.
+  /// The weights of all keys for a row: none of those that the mask hides.
   [[nodiscard]] std::vector<double> weights(const Row& row) const {
-    std::vector<double> w(static_cast<std::size_t>(causal_ ? row.token + 1 : keys_));
-    double largest = -std::numeric_limits<double>::infinity();
+    std::vector<double> w(static_cast<std::size_t>(keys_));
+    constexpr double hidden = -std::numeric_limits<double>::infinity();
+    double largest = hidden;
+    const std::int64_t position = zigzag_position(row.token, keys_, zigzag_);
     for (std::size_t k = 0; k < w.size(); ++k) {
+      const auto index = static_cast<std::int64_t>(k);
+      if (!is_known(index) || (causal_ && zigzag_position(index, keys_, zigzag_) > position)) {
+        w[k] = hidden;
+        continue;
+      }
       for (std::int64_t c = 0; c < width_; ++c) {
         w[k] += query_.at(query(row, c)) * key_.at(key(row, k, c));
       }
@@ -37,6 +46,7 @@ class Attending {
       largest = std::max(largest, w[k]);
     }
     double sum = 0;
+    if (largest == hidden) return std::vector<double>(w.size());  // no key of its share
     for (double& x : w) sum += x = std::exp(x - largest);
     for (double& x : w) x /= sum;
     return w;
@@ -60,9 +70,17 @@ class Attending {
   }
 
  private:
+  [[nodiscard]] bool is_known(std::int64_t key) const {
+    return known_.empty() || std::any_of(known_.begin(), known_.end(), [&](Interval some) {
+             return some.begin <= key && key < some.end;
+           });
+  }
+
   const Block &query_, &key_, &value_;
   bool causal_;
   std::int64_t width_, value_width_, shared_, keys_;
+  std::int32_t zigzag_;
+  const std::vector<Interval>& known_;
 };
 
 }  // namespace
@@ -74,6 +92,7 @@ Block attention_forward(const PartInput& input, const Attention& attention) {
     const Row row = attending.row_of(i);
     const std::vector<double> w = attending.weights(row);
     for (std::size_t k = 0; k < w.size(); ++k) {
+      if (w[k] == 0) continue;  // may not be read
       out.at(i) += w[k] * attending.value(row, k, i[2] % attending.value_width());
     }
   });
@@ -85,6 +104,7 @@ PartGradients attention_backward(const PartInput& input, const Attention& attent
   PartGradients result = zero_gradients(input);
   const Attending attending(input, attention);
   const double scale = 1 / std::sqrt(static_cast<double>(attending.width()));
+  const Interval share = input.part.contraction;
   // Channel by channel: each adds to the gradient of the row's weights.
   for_each_index(input.part.out, [&](const Index& i) {
     const Row row = attending.row_of(i);
@@ -92,8 +112,12 @@ PartGradients attention_backward(const PartInput& input, const Attention& attent
     const double g = out_gradient.at(i);
     const std::vector<double> w = attending.weights(row);
     double mean = 0;
-    for (std::size_t k = 0; k < w.size(); ++k) mean += w[k] * attending.value(row, k, channel);
     for (std::size_t k = 0; k < w.size(); ++k) {
+      if (w[k] != 0) mean += w[k] * attending.value(row, k, channel);
+    }
+    for (std::size_t k = 0; k < w.size(); ++k) {
+      const auto index = static_cast<std::int64_t>(k);
+      if (w[k] == 0 || (!share.empty() && (index < share.begin || index >= share.end))) continue;
       result.activations[2].at(attending.value_index(row, k, channel)) += g * w[k];
       const double score = g * w[k] * (attending.value(row, k, channel) - mean) * scale;
       for (std::int64_t c = 0; c < attending.width(); ++c) {

@@ -231,12 +231,16 @@ PartGradients embedding_backward(const PartInput& input, const Embedding& embedd
 void for_each_line(const PartInput& input, std::int64_t sample, const auto& line) {
   const std::size_t axis = class_axis(input);
   const std::int64_t classes = input.inputs[0].axes[axis - 1].extent;
-  Region lines = input.activations[0].box();
+  Region lines = whole(input.inputs[0], sample + 1);
   lines[0] = {sample, sample + 1};
   lines[axis] = {0, 1};
   const std::int64_t count = lines.volume();
   std::int64_t next = (input.first_sample + sample) * count;
-  for_each_index(lines, [&](const Index& i) { line(i, label(next++, classes), count); });
+  const Interval own = input.part.contraction;  // tokens
+  for_each_index(lines, [&](const Index& i) {
+    const std::int64_t truth = label(next++, classes);
+    if (own.empty() || (i[1] >= own.begin && i[1] < own.end)) line(i, truth, count);
+  });
 }
 
 Block loss_forward(const PartInput& input) {

@@ -13,9 +13,10 @@ bool is_batch_norm(const LayerKind& kind) {
 /// The layer with its operands, for the whole output or for one group of statistics.
 PartInput part_input(const Network& network, LayerId id, const std::vector<Shape>& shapes,
                      const Region& region, const Step& step, const std::vector<Block>& parameters,
-                     std::int64_t batch) {
+                     std::int64_t batch, const std::vector<std::int32_t>& zigzag) {
   const Layer& layer = network[id];
   PartInput input{layer.kind, shapes, layer.out, {region, {}}, {}, {}, 0, batch};
+  if (!zigzag.empty()) input.part.zigzag = zigzag[id.index()];
   for (const LayerId producer : layer.inputs) {
     const Block& whole_operand = step.activations[producer.index()];
     // The statistics of batch normalisation are those of the block it is given.
@@ -74,7 +75,7 @@ std::vector<Block> initial_parameters(const Network& network) {
 }
 
 Step train_step(const Network& network, std::int64_t batch, const StatisticGroups& groups,
-                const std::vector<Block>& parameters) {
+                const std::vector<Block>& parameters, const std::vector<std::int32_t>& zigzag) {
   Step step;
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     const LayerId id{l};
@@ -89,7 +90,7 @@ Step train_step(const Network& network, std::int64_t batch, const StatisticGroup
     const std::vector<Shape> shapes = input_shapes(network, id);
     for (const Region& region : parts_of(network, id, groups, batch)) {
       step.activations[l].paste(
-          forward(part_input(network, id, shapes, region, step, parameters, batch)));
+          forward(part_input(network, id, shapes, region, step, parameters, batch, zigzag)));
     }
     if (layer.kind.as<Loss>() == nullptr) continue;
     for (const double loss : step.activations[l].values()) {
@@ -105,7 +106,7 @@ Step train_step(const Network& network, std::int64_t batch, const StatisticGroup
     const std::vector<Shape> shapes = input_shapes(network, id);
     for (const Region& region : parts_of(network, id, groups, batch)) {
       const PartGradients contribution =
-          backward(part_input(network, id, shapes, region, step, parameters, batch),
+          backward(part_input(network, id, shapes, region, step, parameters, batch, zigzag),
                    step.gradients[l].piece(region));
       for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
         if (!trains[layer.inputs[i].index()]) continue;

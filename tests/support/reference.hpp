@@ -32,7 +32,10 @@ struct Step {
 [[nodiscard]] std::vector<Block> initial_parameters(const Network& network);
 
 /// One step of plain SGD on `data_block`s and `label`s.
+///
+/// zigzag   by layer, as in LayerPlan; empty: tokens in their own order
 [[nodiscard]] Step train_step(const Network& network, std::int64_t batch,
-                              const StatisticGroups& groups, const std::vector<Block>& parameters);
+                              const StatisticGroups& groups, const std::vector<Block>& parameters,
+                              const std::vector<std::int32_t>& zigzag = {});
 
 }  // namespace parsim::testing

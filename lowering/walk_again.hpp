@@ -1,0 +1,112 @@
+// What the walk's passes wait for where outputs are computed or gathered again. Private to
+// lowering/.
+#pragma once
+
+#include <set>
+
+#include "lowering/walk.hpp"
+
+namespace parsim::lowering {
+
+/// A recomputed output overwrites the first one, which may still be in transit to other devices.
+template <class Sink>
+void Walk<Sink>::await_departures(LayerId id, std::int32_t m) {
+  for (const Consumer& reader : parts_.structure.readers[id.index()]) {
+    const auto sent = departed_.find(at(reader.layer, m));
+    if (sent == departed_.end() || reader.input == 0) continue;
+    const std::vector<When>& by_cell = sent->second[reader.input - 1];
+    const Sources& sources = parts_.edge(reader.layer, reader.input).sources;
+    for (std::size_t c = 0; c < by_cell.size(); ++c) {
+      if (sources.aligned) {
+        Sink::add(after_[c], by_cell[c]);
+        continue;
+      }
+      for (const std::int32_t one : sources.by_need[c]) {
+        if (one >= 0) Sink::add(after_[static_cast<std::size_t>(one)], by_cell[c]);
+      }
+    }
+  }
+  const FanOut* fan = parts_.fans[id.index()];
+  if (fan == nullptr) return;
+  const Offsets& dates = offsets_[at(id, m)];
+  for (std::size_t a = 0; a < fan->arrivals.size(); ++a) {
+    const When& arrived = table_[dates.arrivals + a];
+    if (arrived == Sink::not_yet) continue;
+    const FanOut::Arrival& arrival = fan->arrivals[a];
+    // Of a scatter_gather only the transfers read what is to be overwritten.
+    const std::vector<Leg>& legs = arrival.movement.legs;
+    for (std::size_t i = 0; i < legs.size(); ++i) {
+      Sink::add(after_[static_cast<std::size_t>(legs[i].cell)],
+                table_[dates.legs + arrival.first_leg + i]);
+    }
+    if (!legs.empty()) continue;
+    for (const std::int32_t cell : arrival.movement.producers) {
+      Sink::add(after_[static_cast<std::size_t>(cell)], arrived);
+    }
+  }
+}
+
+template <class Sink>
+auto Walk<Sink>::regathered_operands(LayerId id, std::int32_t m) -> After {
+  const Layer& layer = parts_.network[id];
+  After all = Sink::nothing();
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (source(producer) || !parts_.layers[producer.index()]->plan.regather) continue;
+    const Sources& sources = parts_.edge(id, i).sources;
+    std::set<std::size_t> needed;
+    for (const std::vector<std::int32_t>& by_cell : sources.by_need) {
+      for (const std::int32_t one : by_cell) {
+        if (one < 0) needed.insert(static_cast<std::size_t>(~one));
+      }
+    }
+    for (const std::size_t index : needed) {
+      const FanOut::Arrival& arrival = parts_.fans[producer.index()]->arrivals[index];
+      if (!arrival.again) continue;
+      const Offsets& dates = offsets_[at(producer, m)];
+      When& arrived = table_[dates.again + index];
+      if (arrived == Sink::not_yet) {
+        After after = Sink::nothing();
+        for (const std::int32_t cell : arrival.movement.producers) {
+          Sink::add(after, table_[dates.ready + static_cast<std::size_t>(cell)]);
+        }
+        for (const After& gradient : gradients_[at(id, m)]) Sink::merge(after, gradient);
+        // What is overwritten has been read.
+        for (const Consumer& reader : parts_.structure.readers[producer.index()]) {
+          const std::size_t first = offsets_[at(reader.layer, m)].ready;
+          for (std::size_t c = 0; c < parts_.layers[reader.layer.index()]->cells.size(); ++c) {
+            if (table_[first + c] != Sink::not_yet) Sink::add(after, table_[first + c]);
+          }
+        }
+        arrived = Sink::done(
+            sink_.arrive(producer, arrival, m, stream_between(producer, id, false), after));
+      }
+      Sink::add(all, arrived);
+    }
+  }
+  return all;
+}
+
+/// A kernel that is repeated comes before what reads it in the device's stream; the sum behind it
+/// is in another stream.
+template <class Sink>
+void Walk<Sink>::await_repeated_sums(LayerId id, std::size_t cell, std::int32_t m,
+                                     After& after) const {
+  const Layer& layer = parts_.network[id];
+  for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
+    const LayerId producer = layer.inputs[i];
+    if (!parts_.dropped[producer.index()] || !parts_.layers[producer.index()]->partial_sums)
+      continue;
+    const When* ready = &table_[offsets_[at(producer, m)].ready];
+    const Sources& sources = parts_.edge(id, i).sources;
+    if (sources.aligned) {
+      Sink::add(after, ready[cell]);
+      continue;
+    }
+    for (const std::int32_t one : sources.by_need[cell]) {
+      if (one >= 0) Sink::add(after, ready[one]);
+    }
+  }
+}
+
+}  // namespace parsim::lowering

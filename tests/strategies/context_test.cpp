@@ -1,0 +1,366 @@
+// Context parallelism: what parts of the tokens compute, move and keep.
+#include "strategies/tensor/context.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/dag_traffic.hpp"
+#include "lowering/estimate.hpp"
+#include "lowering/lower.hpp"
+#include "lowering/memory.hpp"
+#include "strategies/blocks.hpp"
+#include "strategies/degrees.hpp"
+#include "strategies/layout.hpp"
+#include "tests/support/list_scheduler.hpp"
+#include "tests/support/long_tests.hpp"
+#include "tests/support/meaning.hpp"
+#include "tests/support/notation.hpp"
+#include "tests/support/numeric.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/support/world.hpp"
+
+namespace parsim::testing {
+namespace {
+
+using strategies::ContextExchange;
+
+/// A language model of two blocks, small enough for the interpreter.
+Network tiny_model(const std::string& options, bool causal) {
+  Network net = networks::load_network(
+      "gpt:layers=2,hidden=8,heads=4,seq_length=8,vocab_size=5,ffn_hidden=6" + options, {}, "test");
+  for (Layer& layer : net.layers) {
+    auto* attention = std::get_if<Attention>(&layer.kind.value);
+    if (attention != nullptr) attention->causal = causal;
+  }
+  return net;
+}
+
+struct ContextDegrees {
+  std::size_t tensor = 1, context = 2, data = 1, pipeline = 1;
+};
+
+Plan context_plan(strategies::StrategyInput& input, const ContextDegrees& degrees) {
+  input.context_parallel = static_cast<std::int32_t>(degrees.context);
+  std::vector<std::size_t> first = strategies::first_layers_of_blocks(input.network);
+  first.resize(degrees.pipeline);
+  first[0] = 0;
+  const std::size_t group = degrees.tensor * degrees.context;
+  std::vector<DeviceId> devices;
+  for (std::size_t d = 0; d < group * degrees.data * degrees.pipeline; ++d) devices.emplace_back(d);
+  const strategies::Layout layout = strategies::even_layout(first, group, degrees.data, devices);
+  return strategies::with_memory_options(input, strategies::plan_layout(input, layout));
+}
+
+constexpr ContextExchange exchanges[] = {ContextExchange::p2p, ContextExchange::all_gather,
+                                         ContextExchange::a2a};
+
+/// Bytes that devices receive in operations on activations, by direction: forward (and again in
+/// backward), and of gradients.
+struct Moved {
+  std::int64_t values = 0, gradients = 0, collectives = 0;
+};
+Moved moved(const ExecDag& dag, CollectiveKind kind) {
+  Moved all;
+  for (std::size_t i = 0; i < dag.size(); ++i) {
+    const Op op = dag.op(OpId{i});
+    const auto* collective = std::get_if<Collective>(&op);
+    if (collective == nullptr || collective->kind != kind) continue;
+    const Tensor& tensor = dag.tensor(collective->slice.tensor);
+    if (tensor.kind == Tensor::Kind::bucket) continue;
+    ++all.collectives;
+    const bool values = collective->slice.role == Role::activation;
+    (values ? all.values : all.gradients) += bytes_received(dag, OpId{i}).value;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("context: parts of the tokens compute what the unsplit network computes") {
+  const ContextDegrees all[] = {{1, 2, 1, 1}, {1, 4, 1, 1}, {2, 2, 1, 1}, {1, 2, 2, 1},
+                                {1, 2, 1, 2}, {2, 2, 2, 1}, {2, 2, 1, 2}, {1, 4, 2, 1}};
+  std::mt19937_64 random(5);
+  const auto one_of = [&](auto... choices) {
+    const auto list = std::array{choices...};
+    return list.at(random() % list.size());
+  };
+  const int rounds = long_tests() ? 12 : 2;
+  for (int round = 0; round < rounds; ++round) {
+    for (const ContextDegrees& degrees : all) {
+      for (const ContextExchange exchange : exchanges) {
+        const bool causal = one_of(true, true, false);
+        // Of keys and values of two heads each, all-to-alls have but two parts.
+        const bool groups = exchange != ContextExchange::a2a && one_of(true, false);
+        const World world(tiny_model(groups ? ",kv_heads=2" : "", causal),
+                          star_of(16, "10 GB/s", "1us"));
+        strategies::StrategyInput input =
+            world.input(static_cast<std::int64_t>(degrees.data) * one_of(2, 4));
+        input.context_exchange = exchange;
+        input.micro_batches = one_of(1, 2);
+        input.zero_stage = one_of(0, 1, 2, 3);
+        input.sequence_parallel = degrees.tensor > 1 && one_of(false, true);
+        input.recompute = one_of(strategies::Recompute::none, strategies::Recompute::full);
+        const Plan plan = context_plan(input, degrees);
+        const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+        CAPTURE(fmt::format(
+            "tp {} cp {} dp {} pp {}, {}, zero {}, sequence {}, causal {}, {} heads",
+            degrees.tensor, degrees.context, degrees.data, degrees.pipeline, to_text(exchange),
+            *input.zero_stage, input.sequence_parallel, causal, groups ? 2 : 4));
+        CHECK(difference(plan, dag, random()) == "");
+        const strategies::Degrees found = strategies::degrees_of(world.network, plan);
+        CHECK(found.tp == static_cast<std::int64_t>(degrees.tensor));
+        CHECK(found.cp == static_cast<std::int64_t>(degrees.context));
+        CHECK(found.dp == static_cast<std::int64_t>(degrees.data));
+        CHECK(found.sequence_parallel == input.sequence_parallel);
+        lowering::Estimator estimator(input.step(), lowering::LinkSharing::ignored);
+        double makespan = 0;
+        for (const Span& span : list_schedule(dag, durations_alone(dag, *world.cost))) {
+          makespan = std::max(makespan, span.end.count());
+        }
+        CHECK(estimator.step_time(plan).count() == doctest::Approx(makespan).epsilon(1e-9));
+      }
+    }
+  }
+}
+
+TEST_CASE("context: attention of tokens in zigzag order is attention of tokens in their own") {
+  constexpr std::int64_t tokens = 12, width = 4;
+  const LayerKind kind = Attention{2, 2, true};
+  const Shape shape{{{Dim::token, tokens}, {Dim::channel, width}}};
+  const std::vector<Shape> shapes(3, shape);
+  const Region all = whole(shape, 1);
+  const auto from = [&](const Block& block, std::int32_t ways) {
+    Block out(all);
+    for_each_index(all, [&](Index i) {
+      const double value = block.at({i[0], zigzag_position(i[1], tokens, ways), i[2]});
+      out.at(i) = value;
+    });
+    return out;
+  };
+  std::vector<Block> own;
+  for (const std::int64_t operand : {0, 1, 2}) own.push_back(data_block(operand, shape, all, 0));
+  const Block gradient = data_block(3, shape, all, 0);
+  PartInput plain{kind, shapes, shape, {all, {}}, own, {}, 0, 1};
+  const Block expected = forward(plain);
+  const PartGradients back = backward(plain, gradient);
+  for (const std::int32_t ways : {1, 2, 3, 6}) {
+    CAPTURE(ways);
+    PartInput input{kind, shapes, shape, {all, {}, ways}, {}, {}, 0, 1};
+    for (const Block& operand : own) input.activations.push_back(from(operand, ways));
+    CHECK(relative_error(forward(input), from(expected, ways)) < 1e-12);
+    const PartGradients found = backward(input, from(gradient, ways));
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(relative_error(found.activations[i], from(back.activations[i], ways)) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("context: zigzag order shares what a causal mask leaves evenly, by hand") {
+  // Queries times keys of 16 tokens on 4 devices: 136 pairs of a query and a key not after it. In
+  // the tokens' own order devices have 1+2+3+4 = 10, then 26, 42 and 58 of them.
+  const Shape shape{{{Dim::token, 16}, {Dim::channel, 8}}};
+  const std::vector<Shape> shapes(3, shape);
+  const auto pairs = [&](std::int64_t device, std::int32_t zigzag, bool causal) {
+    const Part part{{{0, 1}, {4 * device, 4 * device + 4}, {0, 8}}, {}, zigzag};
+    const Flops flops = forward_flops(Attention{2, 2, causal}, shapes, shape, part);
+    return flops.value / (2 * 2 * 8);
+  };
+  const double contiguous[] = {10, 26, 42, 58};
+  for (const std::int64_t device : {0, 1, 2, 3}) {
+    CHECK(pairs(device, 0, true) == contiguous[device]);
+    CHECK(pairs(device, 4, true) == 136 / 4);
+    CHECK(pairs(device, 4, false) == 16 * 4);
+  }
+}
+
+TEST_CASE(
+    "context: one step of a ring has half of the pairs, its own part a little more, by hand") {
+  // 16 tokens on 2 devices, chunks of 4: device 0 has 0-3 and 12-15, device 1 4-7 and 8-11. Of the
+  // other's keys, device 0's last chunk sees all, its first none; device 1's see the first chunk.
+  const Shape shape{{{Dim::token, 16}, {Dim::channel, 8}}};
+  const std::vector<Shape> shapes(3, shape);
+  for (const std::int64_t device : {0, 1}) {
+    for (const std::int64_t other : {0, 1}) {
+      const Part part{
+          {{0, 1}, {8 * device, 8 * device + 8}, {0, 8}}, {8 * other, 8 * other + 8}, 2};
+      const Flops flops = forward_flops(Attention{2, 2, true}, shapes, shape, part);
+      CHECK(flops.value / (2 * 2 * 8) == (device == other ? 36 : 32));
+    }
+  }
+}
+
+TEST_CASE("context: keys and values are gathered twice and their gradients scattered, by hand") {
+  // Llama Team 2024, section 3.3.2: all-gather of keys and values. Two blocks, 3 samples of 32
+  // tokens, keys and values of 4 of 8 heads of 8 channels, fp32.
+  for (const std::int64_t n : {2, 4}) {
+    CAPTURE(n);
+    const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=32,vocab_size=96",
+                      fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
+    strategies::StrategyInput input = world.input(3);
+    input.context_exchange = ContextExchange::all_gather;
+    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    const std::int64_t whole = 3 * 32 * (4 * 8) * 4;
+    const Moved gathered = moved(dag, CollectiveKind::all_gather);
+    CHECK(gathered.collectives == 2 * 2 * 2);
+    CHECK(gathered.values == 2 * 2 * 2 * (n - 1) * whole);
+    const Moved scattered = moved(dag, CollectiveKind::reduce_scatter);
+    CHECK(scattered.collectives == 2 * 2);
+    CHECK(scattered.gradients == 2 * 2 * (n - 1) * whole);
+  }
+}
+
+TEST_CASE("context: a ring sends keys and values N - 1 times, twice, and gradients as often") {
+  // Liu et al. 2023, section 3: each host sends a block of keys and values to the next one in each
+  // step. Two blocks, 3 samples of 32 tokens, keys and values of 4 of 8 heads of 8 channels, fp32.
+  for (const std::int64_t n : {2, 4}) {
+    CAPTURE(n);
+    const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=32,vocab_size=96",
+                      fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
+    strategies::StrategyInput input = world.input(3);
+    input.context_exchange = ContextExchange::p2p;
+    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    std::int64_t count = 0, bytes = 0, kernels = 0;
+    for (std::size_t i = 0; i < dag.size(); ++i) {
+      const Op op = dag.op(OpId{i});
+      if (const auto* compute = std::get_if<Compute>(&op)) {
+        const Layer& layer = world.network[dag.work(compute->work).layer];
+        if (layer.kind.as<Attention>() != nullptr) ++kernels;
+      }
+      if (!std::holds_alternative<Transfer>(op)) continue;
+      ++count;
+      bytes += bytes_received(dag, OpId{i}).value;
+    }
+    const std::int64_t block = 3 * (32 / n) * (4 * 8) * 4;
+    CHECK(count == 2 * 3 * 2 * n * (n - 1));
+    CHECK(bytes == count * block);
+    CHECK(kernels == 2 * 2 * n * n);
+  }
+}
+
+TEST_CASE("context: all-to-alls move 4 N h / P each way, as Jacobs et al. 2023 count them") {
+  // DeepSpeed-Ulysses, section 3.2: of queries, keys and values 3 N h, of the output N h; every
+  // device receives (P - 1) / P of its share of a P-th.
+  for (const std::int64_t n : {4, 8}) {  // two parts send each other messages
+    CAPTURE(n);
+    const World world("gpt:layers=3,hidden=64,heads=8,seq_length=32,vocab_size=96",
+                      fmt::format("star:{},device=v100-sxm2,rate=25GB/s", n));
+    strategies::StrategyInput input = world.input(1);
+    input.context_exchange = ContextExchange::a2a;
+    const Plan plan = context_plan(input, {1, static_cast<std::size_t>(n), 1, 1});
+    const ExecDag dag = lowering::lower(world.network, world.cluster, plan);
+    const Moved all = moved(dag, CollectiveKind::all_to_all);
+    CHECK(all.collectives == 3 * 8);
+    const std::int64_t of_device = 4 * (32 * 64 / n) * (n - 1) / n * 4;  // bytes of a layer
+    CHECK(all.values == 3 * n * of_device);
+    CHECK(all.gradients == 3 * n * of_device);
+  }
+}
+
+TEST_CASE("context: a device keeps its tokens' activations and all weights, by hand") {
+  const auto use = [](int layers, std::size_t context, std::int32_t zero) {
+    const World world(
+        fmt::format("gpt:layers={},hidden=128,heads=8,seq_length=64,vocab_size=160", layers),
+        "nvswitch:4,device=v100-sxm2,rate=130GB/s");
+    strategies::StrategyInput input = world.input(1);
+    input.precision = Precision::bf16;
+    input.optimizer = Optimizer::adam;
+    input.zero_stage = zero;
+    input.context_exchange = ContextExchange::all_gather;
+    return strategies::memory_use(input, context_plan(input, {1, context, 1, 1}))[0];
+  };
+  const auto block = [&](std::size_t context) {
+    return use(5, context, 0).activations.value - use(3, context, 0).activations.value;
+  };
+  for (const std::size_t context : {2UL, 4UL}) {
+    CAPTURE(context);
+    CHECK(block(context) * static_cast<std::int64_t>(context) == block(1));
+    const auto states = [&](int layers, std::int32_t zero) {
+      return use(layers, context, zero).optimizer_state.value;
+    };
+    // ZeRO shards over the parts of the tokens as over replicas (Megatron-LM's data-parallel group
+    // with context parallelism). Positions are divided by token already.
+    CHECK(use(5, context, 0).weights.value - use(3, context, 0).weights.value ==
+          use(5, 1, 0).weights.value - use(3, 1, 0).weights.value);
+    CHECK((states(5, 1) - states(3, 1)) * static_cast<std::int64_t>(context) ==
+          states(5, 0) - states(3, 0));
+  }
+}
+
+TEST_CASE("context: a ring keeps two blocks of keys and values, and two of their gradients") {
+  // A block is 2 samples of 16 tokens, keys and values of 4 heads of 8 channels, fp32.
+  const World world("gpt:layers=2,hidden=64,heads=8,kv_heads=4,seq_length=64,vocab_size=96",
+                    "star:4,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(2);
+  input.bucket = Bytes{std::int64_t{1} << 40};  // gradients are summed in place
+  const Plan plan = context_plan(input, {1, 4, 1, 1});
+  CHECK(strategies::memory_use(input, plan)[2].communication.value == 4 * 2 * (2 * 16 * 4 * 8) * 4);
+}
+
+TEST_CASE("context: searches try degrees of long sequences that heads and tokens allow") {
+  const auto tried = [](const std::string& network, ContextExchange exchange) {
+    const World world(network, "star:8,device=v100-sxm2,rate=25GB/s");
+    strategies::StrategyInput input = world.input(8);
+    input.context_exchange = exchange;
+    return strategies::tensor::context_degrees(input, 8);
+  };
+  const std::string gpt = "gpt:layers=1,hidden=64,heads=4,vocab_size=96,seq_length=";
+  using Found = std::vector<std::size_t>;
+  CHECK(tried(gpt + "2048", ContextExchange::p2p) == Found{1});
+  CHECK(tried(gpt + "8192", ContextExchange::p2p) == Found{1, 2, 4});
+  CHECK(tried(gpt + "65536", ContextExchange::all_gather) == Found{1, 2, 4, 8});
+  CHECK(tried(gpt + "8192,experts=4", ContextExchange::p2p) == Found{1});
+  CHECK(tried("resnet50", ContextExchange::p2p) == Found{1});
+}
+
+TEST_CASE("context: a plan with a ring is refused where parts are unequal or nothing attends") {
+  const World world("gpt:layers=1,hidden=64,heads=4,vocab_size=96,seq_length=16",
+                    "star:4,device=v100-sxm2,rate=25GB/s");
+  strategies::StrategyInput input = world.input(1);
+  const Plan plan = context_plan(input, {1, 2, 1, 1});
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    Plan other = plan;
+    const bool attends = world.network.layers[l].kind.as<Attention>() != nullptr;
+    if (attends) other.layers[l].cuts[0].sizes = {9, 7};
+    other.layers[l].ring = true;
+    CHECK(refusal_of([&] {
+            validate(other, world.network, world.cluster, "plan");
+          }).find("a ring") != std::string::npos);
+    other = plan;
+    other.layers[l].zigzag = attends ? 3 : 2;
+    CHECK(refusal_of([&] {
+            validate(other, world.network, world.cluster, "plan");
+          }).find("in zigzag order") != std::string::npos);
+  }
+}
+
+TEST_CASE("context: what cannot be divided is refused") {
+  const auto refused = [](const std::string& network, std::int32_t context,
+                          ContextExchange exchange = ContextExchange::all_gather) {
+    const World world(network, "star:8,device=v100-sxm2,rate=25GB/s");
+    strategies::StrategyInput input = world.input(8);
+    input.context_parallel = context;
+    input.context_exchange = exchange;
+    input.micro_batches = 1;
+    return refusal_of([&] { (void)strategies::plan_tensor(input); });
+  };
+  CHECK(refused("resnet50", 2) ==
+        "--cp: 2 for 'resnet50', which has no attention; accepted: with a transformer");
+  const std::string gpt = "gpt:layers=1,hidden=64,heads=4,vocab_size=96,seq_length=";
+  CHECK(
+      refused(gpt + "12", 4).find("which has 12 tokens; accepted: half a divisor of the tokens") !=
+      std::string::npos);
+  CHECK(refused(gpt + "16,attention=eager", 2).find("which stores attention scores") !=
+        std::string::npos);
+  CHECK(refused(gpt + "16,experts=4", 2).find("which has experts") != std::string::npos);
+  CHECK(refused(gpt + "16", 8, ContextExchange::a2a)
+            .find("--tp times --cp divides the key/value heads") != std::string::npos);
+}
+
+}  // namespace parsim::testing
