@@ -53,9 +53,10 @@ const Keys& layout_keys() {
       {key<std::int64_t>("micro_batches", micro_batches),
        key<strategies::PipelineSchedule>("schedule"),
        key<std::int64_t>("vp", json::Rule({1}, "model chunks of each device")),
-       key<std::int64_t>("zero", json::Limits{0, 3}), key<ZeroGroupValue>("zero_group"),
-       key<strategies::Recompute>("recompute"), key<strategies::ShareRule>("shares"),
-       key<strategies::PipelineSends>("sends"),
+       key<std::int64_t>("cp", json::Rule({1, most_devices}, "parts of the tokens")),
+       key<strategies::ContextExchange>("cp_comm"), key<std::int64_t>("zero", json::Limits{0, 3}),
+       key<ZeroGroupValue>("zero_group"), key<strategies::Recompute>("recompute"),
+       key<strategies::ShareRule>("shares"), key<strategies::PipelineSends>("sends"),
        topologies::required<std::vector<topologies::TableOf<stage_keys>>>("stages")}};
   return keys;
 }
@@ -82,6 +83,13 @@ class LayoutReader {
     }
     if (const auto number = whole(top_, "zero", layout_keys().limits("zero"))) {
       result.zero_stage = static_cast<std::int32_t>(*number);
+    }
+    if (const auto number = whole(top_, "cp", layout_keys().limits("cp"))) {
+      result.context = static_cast<std::int32_t>(*number);
+    }
+    if (const auto word = top_.maybe_text("cp_comm")) {
+      result.context_exchange =
+          parse_spelling<strategies::ContextExchange>(*word, top_.where("cp_comm"));
     }
     result.zero_group = zero_group();
     if (const auto word = top_.maybe_text("schedule")) {
@@ -349,6 +357,8 @@ void take_decisions(const LayoutFile& file, strategies::StrategyInput& input) {
   if (file.micro_batches) input.micro_batches = file.micro_batches;
   if (file.schedule) input.schedule = *file.schedule;
   if (file.sends) input.pipeline_sends = *file.sends;
+  if (file.context) input.context_parallel = *file.context;
+  if (file.context_exchange) input.context_exchange = *file.context_exchange;
   if (file.zero_stage) input.zero_stage = *file.zero_stage;
   if (file.zero_group) input.zero_group = *file.zero_group;
   if (file.recompute) input.recompute = *file.recompute;

@@ -13,7 +13,8 @@ namespace parsim::experiment {
 /// A file with what it decides beyond the layout; what it leaves open, options decide.
 struct LayoutFile {
   strategies::Layout layout;
-  std::optional<std::int32_t> micro_batches, zero_stage;
+  std::optional<std::int32_t> micro_batches, zero_stage, context;
+  std::optional<strategies::ContextExchange> context_exchange;
   std::optional<ZeroGroup> zero_group;
   std::optional<strategies::PipelineSchedule> schedule;
   std::optional<strategies::PipelineSends> sends;
@@ -30,6 +31,8 @@ struct LayoutFile {
 ///     schedule = "1f1b"                # or gpipe, zero-bubble
 ///     vp = 2                           # model chunks of each device (interleaved 1F1B): of 2p stages
 ///                                      # p have groups, stage p + i is on the devices of stage i
+///     cp = 2                           # parts of the tokens: a group has so many tensor-parallel ones
+///     cp_comm = "p2p"                  # as --cp-comm
 ///     zero = 1                         # 0 to 3
 ///     zero_group = "node"              # as --zero-group, or a number
 ///     recompute = "none"               # as --recompute

@@ -150,6 +150,15 @@ constexpr Option table[] = {
      "vp", member<&Request::virtual_pipeline>,
      {.long_name = "--virtual-pipeline-parallel", .strategies = "tensor best",
       .most = most_parts}},
+    {"--cp", "N", plan, cases,
+     "parts of the tokens of every sample, each with GPUs of its own (default: 1)",
+     "cp", member<&Request::context_parallel>,
+     {.long_name = "--context-parallel", .strategies = "tensor layout best",
+      .most = most_parts}},
+    {"--cp-comm", "", plan, cases,
+     "with --cp, how attention gets the keys and values of all tokens, as Megatron-LM's "
+     "--cp-comm-type: round a ring, gathered before, or heads for tokens in all-to-alls",
+     "cp_comm", member<&Request::context_exchange>, {.strategies = "tensor layout best"}},
     {"--ep", "N", plan, cases,
      "neighbouring replicas that divide the experts of a mixture among them, and send tokens to "
      "each other in all-to-alls (default: the best; 1 in layouts)",

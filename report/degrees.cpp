@@ -27,6 +27,7 @@ std::vector<StageRow> stage_rows(const std::vector<strategies::StageSummary>& st
     row.layers = layer_ranges(network, stage.layers);
     for (const DeviceId device : stage.devices) row.devices.push_back(cluster[device].name);
     row.tp = stage.tp;
+    row.cp = stage.cp;
     row.dp = stage.dp;
   }
   return rows;

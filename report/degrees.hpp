@@ -40,7 +40,7 @@ struct StageRow {
   std::optional<std::string> blocks{};
   std::string layers{};
   std::vector<std::string> devices{};
-  std::optional<std::int64_t> tp{}, dp{};
+  std::optional<std::int64_t> tp{}, cp{}, dp{};
 };
 void fields(auto& visit, json::Of<StageRow> auto& row) {
   constexpr json::Limits count{1};
@@ -48,6 +48,7 @@ void fields(auto& visit, json::Of<StageRow> auto& row) {
   visit("layers", row.layers, "the first and last of consecutive layers");
   visit("devices", row.devices);
   visit("tp", row.tp, count);
+  visit("cp", row.cp, count);
   visit("dp", row.dp, count);
 }
 [[nodiscard]] std::vector<StageRow> stage_rows(const std::vector<strategies::StageSummary>& stages,

@@ -87,10 +87,24 @@ std::string layout_of(const std::vector<std::int64_t>& blocks) {
   return text + "L";
 }
 
-/// The devices of a stage: replica after replica, of each its tensor-parallel group.
+/// What attention of a plan with parts of the tokens exchanges, by the name of --cp-comm-type.
+strategies::ContextExchange exchange_of(const Network& network, const Plan& plan) {
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    if (network.layers[l].kind.as<Attention>() == nullptr) continue;
+    const std::vector<Cut>& cuts = plan.layers[l].cuts;
+    const auto by_token = [](const Cut& cut) { return cut.dim == Dim::token; };
+    if (plan.layers[l].ring) return strategies::ContextExchange::p2p;
+    if (std::any_of(cuts.begin(), cuts.end(), by_token)) {
+      return strategies::ContextExchange::all_gather;
+    }
+  }
+  return strategies::ContextExchange::a2a;
+}
+
+/// The devices of a stage: replica after replica, of each its tensor-parallel groups.
 std::vector<DeviceId> group_order(const Network& network, const Plan& plan,
                                   const strategies::StageSummary& stage) {
-  const auto all = static_cast<std::size_t>(*stage.tp * *stage.dp);
+  const auto all = static_cast<std::size_t>(*stage.tp * stage.cp.value_or(1) * *stage.dp);
   const std::int64_t samples = plan.batch / plan.schedule.micro_batches;
   for (const LayerId id : stage.layers) {
     std::vector<Cell> own = cells(network, id, plan.layers[id.index()], samples);
@@ -184,6 +198,7 @@ std::int64_t zero_groups(const Network& network, const Cluster& cluster, const P
   if (kinds.size() > 1) refuse("layers have ZeRO groups of their own", "one of --zero-group");
   const auto [by_node, ranks] = *kinds.begin();
   if (*degrees.zero == 0 || (!by_node && ranks == 0)) return 1;
+  if (degrees.cp.value_or(1) > 1) refuse("ZeRO groups of parts of the tokens", "no --zero-group");
   std::int64_t size = ranks;
   if (by_node) {  // replicas of the first stage on the first machine
     const std::vector<DeviceId> own =
@@ -225,6 +240,10 @@ std::vector<std::string> megatron_arguments(const Network& network, const Cluste
   };
   value("--tensor-model-parallel-size", *degrees.tp);
   if (degrees.sequence_parallel.value_or(false)) flag("--sequence-parallel");
+  if (degrees.cp.value_or(1) > 1) {
+    value("--context-parallel-size", *degrees.cp);
+    value("--cp-comm-type", to_text(exchange_of(network, plan)));
+  }
   value("--pipeline-model-parallel-size", *degrees.pp);
   const std::vector<std::int64_t> blocks = blocks_by_stage(network, plan, stages.size());
   const auto other = [&](std::int64_t number) { return number != blocks.front(); };
@@ -265,7 +284,7 @@ std::vector<std::string> megatron_arguments(const Network& network, const Cluste
     value("--num-distributed-optimizer-instances", groups);
     if (*degrees.zero > 1) value("--outer-dp-sharding-strategy", "no_shard");
   }
-  if (*degrees.dp > 1) flag("--overlap-grad-reduce");
+  if (*degrees.dp * degrees.cp.value_or(1) > 1) flag("--overlap-grad-reduce");
   if (degrees.recompute == strategies::Recompute::selective) {
     value("--recompute-granularity", "selective");
   }

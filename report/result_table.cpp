@@ -71,7 +71,6 @@ std::string also_text(R result) {
     if (number.value_or(1) > 1) parts.push_back(fmt::format("{} {}", name, *number));
   };
   if (!degrees.tp || !degrees.dp) parts.emplace_back("mixed");
-  add("cp", degrees.cp);
   add("ep", degrees.ep);
   add("vp", degrees.vp);
   if (degrees.recompute.value_or(strategies::Recompute::none) != strategies::Recompute::none) {
@@ -120,6 +119,12 @@ class Columns {
     const auto other = [&](R r) { return r.error.empty() && (r.degrees.*member) != usual; };
     if (!whole_ && std::none_of(results_->begin(), results_->end(), other)) return;
     words(title, true, never, [member](R r) { return degree_text(r, r.degrees.*member); });
+  }
+  /// Parts of the tokens, if a plan has several.
+  void context() {
+    const auto parts = [](R r) { return r.error.empty() && r.degrees.cp.value_or(1) > 1; };
+    if (std::none_of(results_->begin(), results_->end(), parts)) return;
+    words("cp", true, never, [](R r) { return degree_text(r, r.degrees.cp); });
   }
   void for_programs(const std::string& key, auto of) {
     add_words(table_, key, key, texts_of(of), Audience::programs);
@@ -231,6 +236,7 @@ Table result_table(const std::vector<experiment::RunResult>& results, bool whole
   columns.times("step", "step_time_s", never, [](R r) { return r.step_time.count(); });
   columns.add_interval();
   columns.degree("tp", 0, &strategies::Degrees::tp);
+  columns.context();
   columns.degree("pp", 0, &strategies::Degrees::pp);
   columns.degree("dp", 0, &strategies::Degrees::dp);
   columns.degree("mb", 1, &strategies::Degrees::micro_batches);

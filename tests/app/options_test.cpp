@@ -88,6 +88,8 @@ class Samples {
         {"--pp", {"2"}},
         {"--dp", {"2"}},
         {"--vp", {"2"}},
+        {"--cp", {"2", "--network", "gpt:layers=2,hidden=8,heads=2,seq_length=16"}},
+        {"--cp-comm", {"a2a", "--cp", "2", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--ep", {"1"}},
         {"--expert-imbalance", {"1.5", "--network", "gpt:layers=1,hidden=8,heads=2,experts=2"}},
         {"--parts", {"2"}},

@@ -66,6 +66,10 @@ TEST_CASE("layout file: stages, groups, samples and what else it decides") {
   CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = 2")).zero_group == ZeroGroup{2, false});
   CHECK(read(with(good, "zero = 1", "zero = 1\nzero_group = \"node\"")).zero_group ==
         ZeroGroup{0, true});
+  CHECK_FALSE(file.context.has_value());
+  const LayoutFile parts = read(with(good, "zero = 1", "cp = 2\ncp_comm = \"a2a\""));
+  CHECK(parts.context == 2);
+  CHECK(parts.context_exchange == strategies::ContextExchange::a2a);
   CHECK_FALSE(file.recompute.has_value());
   CHECK(file.samples == 4);
   REQUIRE(file.layout.stages.size() == 2);
@@ -103,7 +107,7 @@ TEST_CASE("layout file: networks without blocks are cut by the names of layers")
 TEST_CASE("layout file: a wrong file is refused with its line, key and what is accepted") {
   CHECK(refusal("micro_batches", "micro_batch") ==
         "l.toml:1:micro_batch: unknown key 'micro_batch'; accepted: micro_batches, schedule, vp, "
-        "zero, zero_group, recompute, shares, sends, stages; did you mean 'micro_batches'?");
+        "cp, cp_comm, zero, zero_group, recompute, shares, sends, stages; did you mean 'micro_batches'?");
   CHECK(refusal("gpipe", "gpip").starts_with("l.toml:2:schedule: 'gpip'; accepted: gpipe"));
   CHECK(refusal("zero = 1", "sends = \"block\"") ==
         "l.toml:3:sends: 'block'; accepted: overlapped, blocking; did you mean 'blocking'?");

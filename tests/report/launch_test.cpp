@@ -50,6 +50,43 @@ std::string refusal(const Made& of) {
   return {};
 }
 
+TEST_CASE("launch: parts of the tokens are between tensor groups and replicas, by hand") {
+  const auto check = [](void (*change)(experiment::Request&), const std::string& name) {
+    const Made two = made(machines, 2, change);
+    const Words words =
+        megatron_arguments(two.experiment->network, two.experiment->cluster, two.plan);
+    CHECK(Words(words.begin(), words.begin() + 8) ==
+          Words{"--tensor-model-parallel-size", "2", "--context-parallel-size", "2",
+                "--cp-comm-type", name, "--pipeline-model-parallel-size", "1"});
+    std::vector<DeviceId> ranks;
+    for (std::size_t d = 0; d < 8; ++d) ranks.emplace_back(d);
+    CHECK(megatron_ranks(two.experiment->network, two.plan) == ranks);
+  };
+  check(
+      [](experiment::Request& request) {
+        request.tensor_parallel = request.context_parallel = request.data_parallel = 2;
+        request.pipeline_parallel = 1;
+        request.micro_batches = 4;
+      },
+      "p2p");
+  check(
+      [](experiment::Request& request) {
+        request.tensor_parallel = request.context_parallel = request.data_parallel = 2;
+        request.pipeline_parallel = 1;
+        request.micro_batches = 4;
+        request.context_exchange = strategies::ContextExchange::all_gather;
+      },
+      "all_gather");
+  check(
+      [](experiment::Request& request) {
+        request.tensor_parallel = request.context_parallel = request.data_parallel = 2;
+        request.pipeline_parallel = 1;
+        request.micro_batches = 4;
+        request.context_exchange = strategies::ContextExchange::a2a;
+      },
+      "a2a");
+}
+
 TEST_CASE("launch: ranks are tensor groups, then replicas, then stages, by hand") {
   const Made two = made(machines, 4, [](experiment::Request& request) {
     request.tensor_parallel = 2;
