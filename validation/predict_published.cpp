@@ -79,7 +79,7 @@ bool shares_layers(const Claim& claim) {
   if (!has_layout(claim)) return false;
   if (has_layout_file(claim)) return true;
   const RunLayout layout = layout_of(claim);
-  return layout.tensor > 1 || layout.pipeline > 1 || count_column(claim, "ep", 1) > 1;
+  return layout.group() > 1 || layout.pipeline > 1 || count_column(claim, "ep", 1) > 1;
 }
 
 double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024 * 1024); }

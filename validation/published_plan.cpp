@@ -131,9 +131,9 @@ Bytes bucket_of(const Claim& claim, Precision reduced) {
 void check_agrees(const Claim& claim, std::string_view name, std::int64_t ours) {
   const std::int64_t theirs = count_column(claim, name, ours);
   if (theirs == ours) return;
-  throw InputError(location_of(claim, name),
-                   fmt::format("{}, but the other columns give {}", theirs, ours),
-                   "accepted: n_gpus = tp x dp x pp, global_batch = micro_batch x grad_accum x dp");
+  throw InputError(
+      location_of(claim, name), fmt::format("{}, but the other columns give {}", theirs, ours),
+      "accepted: n_gpus = tp x cp x dp x pp, global_batch = micro_batch x grad_accum x dp");
 }
 
 /// Stages of blocks, tensor-parallel groups of neighbours, then replicas; for networks whose blocks
@@ -143,6 +143,7 @@ Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
   input.batch = layout.batch();
   input.micro_batches = layout.micro_batches;
   input.tensor_parallel = layout.tensor;
+  input.context_parallel = layout.context;
   input.pipeline_parallel = layout.pipeline;
   input.virtual_pipeline = layout.chunks;
   input.pipeline_sends = sends_of(claim, layout.chunks);
@@ -150,7 +151,7 @@ Plan plan_of_degrees(const Claim& claim, strategies::StrategyInput& input) {
   const auto first = first_layers(claim, input.network, layout.pipeline * layout.chunks);
   if (!first) return strategies::plan_tensor(input);
   return strategies::plan_layout(
-      input, strategies::even_layout(*first, static_cast<std::size_t>(layout.tensor),
+      input, strategies::even_layout(*first, static_cast<std::size_t>(layout.group()),
                                      static_cast<std::size_t>(layout.data),
                                      devices_of(input.cluster, DeviceKind::gpu), layout.chunks));
 }
@@ -179,13 +180,14 @@ bool has_layout_file(const Claim& claim) { return !column(claim, "layout_file").
 RunLayout layout_of(const Claim& claim) {
   RunLayout layout;
   layout.tensor = small_column(claim, "tp");
+  layout.context = small_column(claim, "cp");
   layout.pipeline = small_column(claim, "pp");
   layout.chunks = small_column(claim, "vp");
   const std::int64_t gpus = count_column(claim, "n_gpus", 1);
-  const std::int64_t each = std::int64_t{layout.tensor} * layout.pipeline;
+  const std::int64_t each = layout.group() * layout.pipeline;
   if (gpus % each != 0) {
     throw InputError(location_of(claim, "n_gpus"),
-                     fmt::format("{} GPUs are no multiple of tp x pp = {}", gpus, each),
+                     fmt::format("{} GPUs are no multiple of tp x cp x pp = {}", gpus, each),
                      "accepted: a multiple");
   }
   layout.data = gpus / each;

@@ -9,14 +9,17 @@
 
 namespace parsim::validation {
 
-/// Columns tp, dp, pp, vp, micro_batch and grad_accum.
+/// Columns tp, cp, dp, pp, vp, micro_batch and grad_accum.
 struct RunLayout {
   std::int32_t tensor = 1;         ///< devices of a tensor-parallel group
+  std::int32_t context = 1;        ///< parts of the tokens of a sample
   std::int32_t pipeline = 1;       ///< stages on different devices
   std::int32_t chunks = 1;         ///< model chunks of each, as the stages of interleaved 1F1B
   std::int64_t data = 1;           ///< replicas
   std::int64_t micro_batch = 1;    ///< samples per replica
   std::int32_t micro_batches = 1;  ///< per replica and step
+  /// Devices of a replica of a stage.
+  [[nodiscard]] std::int64_t group() const { return std::int64_t{tensor} * context; }
   [[nodiscard]] std::int64_t batch() const { return data * micro_batch * micro_batches; }
 };
 
@@ -24,8 +27,8 @@ struct RunLayout {
 [[nodiscard]] bool has_layout(const Claim& claim);
 /// True if column `layout_file` names one.
 [[nodiscard]] bool has_layout_file(const Claim& claim);
-/// The layout of a row without a layout file, with n_gpus / (tp x pp) replicas. Throws InputError
-/// naming the row if that is not whole, or another column (dp, global_batch) disagrees.
+/// The layout of a row without a layout file, with n_gpus / (tp x cp x pp) replicas. Throws
+/// InputError naming the row if that is not whole, or another column (dp, global_batch) disagrees.
 [[nodiscard]] RunLayout layout_of(const Claim& claim);
 
 /// The plan of a row that has a layout: that of its layout file (experiment/layout_file.hpp), or

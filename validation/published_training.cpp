@@ -220,7 +220,7 @@ double simulation_length(const Claim& claim) {
   const RunLayout run = layout_of(claim);
   const auto layers = static_cast<double>(load_network_of(claim).layers.size());
   return layers * static_cast<double>(run.micro_batches) *
-         static_cast<double>(run.data * run.tensor);
+         static_cast<double>(run.data * run.group());
 }
 
 double in_unit_of(const Claim& claim, double samples, double seconds) {

@@ -61,7 +61,7 @@ TEST_CASE("published plan: columns say how a run is spread, and have to agree") 
   CHECK(run.batch() == 24);
   CHECK(layout_of(row("FSDP,,,,4,3,96,3,")).batch() == 96);
   CHECK(layout_refusal("3D,3,,1,4,1,,,")
-            .starts_with("f:2:n_gpus: 8 GPUs are no multiple of tp x pp = 3; accepted"));
+            .starts_with("f:2:n_gpus: 8 GPUs are no multiple of tp x cp x pp = 3; accepted"));
   CHECK(layout_refusal("3D,2,4,2,4,3,,,")
             .starts_with("f:2:dp: 4, but the other columns give 2; accepted"));
   CHECK(layout_refusal("3D,2,2,2,4,3,25,,")
