@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -36,49 +38,67 @@ void add(std::vector<PricedPlan>& candidates, PricedPlan candidate) {
   }
 }
 
-/// Every other strategy's plan for the input, and `data` by speed, without memory options.
-std::vector<PricedPlan> other_strategies(const StrategyInput& input) {
-  std::vector<PricedPlan> plans;
-  std::vector<Plan> known(input.known.begin(), input.known.end());
-  StrategyInput asked = input;
-  const auto attempt = [&](const Strategy& row, const std::string& origin) {
-    try {
-      Plan plan = plan_of(asked, row);
-      known.push_back(plan);
-      add(plans, {std::move(plan), origin});
-    } catch (const InputError&) {  // no plan for this input
-    }
-  };
-  for (const Strategy& row : all()) {
-    if (row.plan == plan_best) continue;
-    asked.known = known;  // hypergraph starts from them, too
-    attempt(row, row.name);
+/// What further plans must beat to be of use: nothing, as long as no plan fits.
+Price useful(const std::vector<PricedPlan>& known) {
+  Price limit{std::numeric_limits<std::int32_t>::max(), {}};
+  for (const PricedPlan& one : known) {
+    if (one.price.better_than(limit)) limit = one.price;
   }
-  asked.known = {};
-  asked.shares = ShareRule::proportional;
-  attempt(strategy("data", "best"), "data, shares proportional");
-  return plans;
+  if (!limit.fits()) return {std::numeric_limits<std::int32_t>::max(), {}};
+  return {0, hopeless_estimate * limit.step};
 }
 
-/// The other strategies' plans with memory options: the best of each, and none, as its own row has
-/// it.
-std::vector<PricedPlan> starts_of_strategies(const StrategyInput& input,
-                                             lowering::Estimator& estimator) {
-  MemorySearch memory(input, estimator);
-  std::vector<PricedPlan> starts;
-  for (const PricedPlan& other : other_strategies(input)) {
-    std::vector<PricedPlan> variants;
-    try {
-      variants =
-          memory.variants(other.plan, other.origin, {std::numeric_limits<std::int32_t>::max(), {}});
-    } catch (const InputError&) {  // its layers cannot be lowered
-      continue;
+/// Plans of other strategies as starts, with memory options: the best of each, and none, as its own
+/// row has it.
+class Starts {
+ public:
+  Starts(const StrategyInput& input, lowering::Estimator& estimator)
+      : input_(input),
+        estimator_(estimator),
+        memory_(input, estimator),
+        known_(input.known.begin(), input.known.end()) {}
+
+  /// Of those that plan quickly, and `data` by speed; of the others if not.
+  void add_strategies(bool quick, std::vector<PricedPlan>& starts) {
+    constexpr std::array<std::string_view, 4> quick_ones{"data", "pipeline", "hybrid", "tensor"};
+    StrategyInput asked = input_;
+    for (const Strategy& row : all()) {
+      const bool is_quick =
+          std::find(quick_ones.begin(), quick_ones.end(), row.name) != quick_ones.end();
+      if (row.plan == plan_best || is_quick != quick) continue;
+      asked.known = known_;  // hypergraph starts from them, too
+      attempt(asked, row, row.name, starts);
     }
-    if (variants.empty()) {  // no such ZeRO groups: the caller says so
-      PricedPlan refused = other;
-      refused.price = estimated_price(input, estimator, other.plan);
-      refused.plan = with_memory_options(input, std::move(refused.plan));
-      variants.push_back(std::move(refused));
+    if (!quick) return;
+    asked.known = {};
+    asked.shares = ShareRule::proportional;
+    attempt(asked, strategy("data", "best"), "data, shares proportional", starts);
+  }
+
+ private:
+  void attempt(const StrategyInput& asked, const Strategy& row, const std::string& origin,
+               std::vector<PricedPlan>& starts) {
+    try {
+      Plan plan = plan_of(asked, row);
+      if (asked.shares == input_.shares) known_.push_back(plan);
+      const auto same = [&](const Plan& tried) { return same_plan(tried, plan); };
+      if (std::any_of(tried_.begin(), tried_.end(), same)) return;
+      add_variants(plan, origin, starts);
+      tried_.push_back(std::move(plan));
+    } catch (const InputError&) {  // no plan for this input, or one that cannot be lowered
+    }
+  }
+
+  void add_variants(const Plan& plan, const std::string& origin, std::vector<PricedPlan>& starts) {
+    const Price limit = useful(starts);
+    std::vector<PricedPlan> variants = memory_.variants(plan, origin, limit);
+    if (variants.empty()) {
+      if (limit.fits()) return;  // too slow
+      // No such ZeRO groups: the caller says so.
+      variants.push_back({with_memory_options(input_, plan),
+                          origin,
+                          estimated_price(input_, estimator_, plan),
+                          {}});
     }
     sort_by_price(variants);
     const auto bare = [](const PricedPlan& one) { return one.memory.text().empty(); };
@@ -86,8 +106,13 @@ std::vector<PricedPlan> starts_of_strategies(const StrategyInput& input,
     if (own != variants.end()) add(starts, std::move(*own));
     add(starts, std::move(variants.front()));
   }
-  return starts;
-}
+
+  const StrategyInput& input_;
+  lowering::Estimator& estimator_;
+  MemorySearch memory_;
+  std::vector<Plan> known_;  ///< for strategies that start from others
+  std::vector<Plan> tried_;
+};
 
 /// Searches beyond the strategies of the table, of plans with memory options of their own. A
 /// further one is a line here.
@@ -171,7 +196,7 @@ std::vector<PricedPlan> simulated(const StrategyInput& input, std::vector<Priced
   for (PricedPlan& candidate : sorted) {
     const bool late = candidate.price.overcommit != best.overcommit ||
                       candidate.price.step > hopeless * best.step;
-    if (late && finalists.size() >= listed_plans) continue;
+    if (late && !finalists.empty()) continue;
     candidate.price = simulated_price(input, candidate.plan);
     finalists.push_back(std::move(candidate));
   }
@@ -191,7 +216,9 @@ Plan plan_best(const StrategyInput& asked) {
   lowering::PriceCache prices(asked.step());
   if (input.prices == nullptr) input.prices = &prices;
   lowering::Estimator estimator(input.step());
-  std::vector<PricedPlan> finalists = starts_of_strategies(input, estimator);
+  std::vector<PricedPlan> finalists;
+  Starts starts(input, estimator);
+  starts.add_strategies(true, finalists);
   for (const CandidateSearch search : candidate_searches) {
     sort_by_price(finalists);
     const Price limit = finalists.empty() ? Price{std::numeric_limits<std::int32_t>::max(), {}}
@@ -200,6 +227,7 @@ Plan plan_best(const StrategyInput& asked) {
       add(finalists, std::move(candidate));
     }
   }
+  starts.add_strategies(false, finalists);
   if (finalists.empty()) {
     throw InputError("strategy 'best'", "no other strategy has a plan",
                      "a network, cluster and batch that at least one strategy can split");

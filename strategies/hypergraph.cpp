@@ -48,7 +48,6 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
     std::size_t index;
     Price price;
   };
-  constexpr double hopeless = 2;  // times the best; estimates err by some percent
   lowering::Estimator estimator(input.step());
   std::vector<Ranked> ranked;
   std::vector<std::size_t> by_elements(candidates.size());
@@ -65,7 +64,7 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
              known.buckets == plan.buckets;
     };
     if (std::any_of(ranked.begin(), ranked.end(), same)) continue;
-    const Price bound{0, receiving_time(input, candidates[i].elements) / hopeless};
+    const Price bound{0, receiving_time(input, candidates[i].elements) / hopeless_estimate};
     if (!ranked.empty() && nearest.better_than(bound)) continue;
     ranked.push_back({i, estimated_price(input, estimator, plan)});
     if (ranked.size() == 1 || ranked.back().price.better_than(nearest))
@@ -79,7 +78,8 @@ Ranking chosen(const StrategyInput& input, std::vector<Candidate> candidates) {
   for (const Ranked& row : ranked) {
     const Candidate& candidate = candidates[row.index];
     if (!candidate.start_itself && ++searched > finalists) continue;
-    if (simulated > 0 && least.better_than({row.price.overcommit, row.price.step / hopeless}))
+    if (simulated > 0 &&
+        least.better_than({row.price.overcommit, row.price.step / hopeless_estimate}))
       continue;
     const Price price = simulated_price(input, candidate.plan);
     if (++simulated > 1 && !price.better_than(least)) continue;
@@ -132,19 +132,25 @@ Plan plan_hypergraph(const StrategyInput& input) {
     }
     return !stopped;
   };
-  for (const Start& start : starts) {
-    if (input.micro_batches && start.plan.schedule.micro_batches != *input.micro_batches) continue;
-    if (within_budget()) candidates.push_back(hypergraph::candidate_of_start(input, start));
-  }
   lowering::Estimator estimator(input.step());
   Price best_start{std::numeric_limits<std::int32_t>::max(), {}};
-  for (const Candidate& start : candidates) {
-    const Price price = estimated_price(input, estimator, start.plan);
-    if (price.better_than(best_start)) best_start = price;
+  std::vector<Price> prices;
+  for (const Start& start : starts) {
+    Price limit = best_start;
+    if (limit.fits()) limit.step = hopeless_estimate * limit.step;
+    prices.push_back(estimated_price(input, estimator, start.plan, limit));
+    if (prices.back().better_than(best_start)) best_start = prices.back();
+  }
+  // Plans that are far behind are partitions to begin with, and no more.
+  const Price useful{best_start.overcommit, hopeless_estimate * best_start.step};
+  for (std::size_t s = 0; s < starts.size(); ++s) {
+    if (useful.better_than(prices[s])) continue;
+    const Plan& plan = starts[s].plan;
+    if (input.micro_batches && plan.schedule.micro_batches != *input.micro_batches) continue;
+    if (within_budget()) candidates.push_back(hypergraph::candidate_of_start(input, starts[s]));
   }
   // Where two families in a row come near no start, the less promising ones do not either.
   constexpr int hopeless_families = 2;
-  constexpr double far = 2;  // times the best start's step
   int far_families = 0;
   for (const std::vector<Recipe>& family : families) {
     if (far_families == hopeless_families) break;
@@ -153,7 +159,7 @@ Plan plan_hypergraph(const StrategyInput& input) {
       if (!within_budget()) break;
       candidates.push_back(hypergraph::candidate_of(input, recipe, starts));
       Price price = estimated_price(input, estimator, candidates.back().plan);
-      price.step = price.step / far;
+      price.step = price.step / hopeless_estimate;
       near = !best_start.better_than(price);
       if (!near) break;  // variants differ little
     }

@@ -246,6 +246,33 @@ Price simulated_price(const StrategyInput& input, const Plan& plan) {
   return {overcommit(input, priced), input.simulate(priced)};
 }
 
+namespace {
+
+/// Indices, ascending, of the plans that may be the best by simulation. A plan whose estimate is
+/// far behind is left out: it is often one that exchanges much between all devices, which takes
+/// longer to simulate than all the others.
+std::vector<std::size_t> promising_by_estimate(const StrategyInput& input,
+                                               std::span<const Plan> plans) {
+  lowering::Estimator estimator(input.step());
+  const auto worth = [](const Price& price) {
+    return Price{price.overcommit, hopeless_estimate * price.step};
+  };
+  std::vector<Price> prices;
+  Price best;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    prices.push_back(i == 0 ? estimated_price(input, estimator, plans[i])
+                            : estimated_price(input, estimator, plans[i], worth(best)));
+    if (i == 0 || prices.back().better_than(best)) best = prices.back();
+  }
+  std::vector<std::size_t> promising;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!worth(best).better_than(prices[i])) promising.push_back(i);
+  }
+  return promising;
+}
+
+}  // namespace
+
 std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan> plans) {
   ensure(!plans.empty(), "no plan to choose from");
   if (plans.size() == 1) return 0;
@@ -255,11 +282,12 @@ std::size_t best_by_simulation(const StrategyInput& input, std::span<const Plan>
     }
     return 0;
   }
-  std::size_t best = 0;
+  const std::vector<std::size_t> promising = promising_by_estimate(input, plans);
+  std::size_t best = promising[0];
   Price least;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
+  for (const std::size_t i : promising) {
     const Price price = simulated_price(input, plans[i]);
-    if (i == 0 || price.better_than(least)) {
+    if (i == promising[0] || price.better_than(least)) {
       best = i;
       least = price;
     }

@@ -75,8 +75,12 @@ void check_zero_group(const StrategyInput& input, const Plan& plan, std::string_
 /// By `input.simulate`, which must not be empty.
 [[nodiscard]] Price simulated_price(const StrategyInput& input, const Plan& plan);
 
+/// Plans whose estimate is more than this times the best one's are not simulated: estimates err by
+/// some percent.
+constexpr double hopeless_estimate = 2;
+
 /// Index of the best of `plans`, which must not be empty; ties go to the lower index. One plan, or
-/// no simulator: the first that fits, else the first.
+/// no simulator: the first that fits, else the first. Hopeless plans are not simulated.
 [[nodiscard]] std::size_t best_by_simulation(const StrategyInput& input,
                                              std::span<const Plan> plans);
 

@@ -101,6 +101,35 @@ TEST_CASE("best: caches and limits choose the plan and the price that whole esti
   CHECK(moved > 6);
 }
 
+TEST_CASE(
+    "best_by_simulation: leaves out the plans that estimates rule out, and chooses the same") {
+  std::size_t simulated = 0, given = 0;
+  for (const auto& [network, cluster] :
+       {std::pair{"lenet5", "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=1GB/s"},
+        {"alexnet", mixed},
+        {"vgg16", "star:4,device=v100-sxm2,rate=1GB/s,latency=2us"},
+        {"gpt:layers=2,hidden=64,heads=2,seq_length=32", mixed}}) {
+    const World world(network, cluster);
+    StrategyInput input = world.simulated(32);
+    const std::vector<Plan> plans = others(world.input(32));
+    std::size_t least = 0;
+    for (std::size_t i = 1; i < plans.size(); ++i) {
+      const Price price = simulated_price(input, plans[i]);
+      if (price.better_than(simulated_price(input, plans[least]))) least = i;
+    }
+    const auto simulate = input.simulate;
+    input.simulate = [&](const Plan& plan) {
+      ++simulated;
+      return simulate(plan);
+    };
+    given += plans.size();
+    CAPTURE(network);
+    CHECK(best_by_simulation(input, plans) == least);
+  }
+  CHECK(simulated > 4);
+  CHECK(simulated < given);
+}
+
 TEST_CASE("best: never loses to another strategy") {
   for (const auto& [network, cluster] :
        {std::pair{"lenet5", "nodes:2x2,device=p100-sxm2,intra=20GB/s,inter=1GB/s"},
