@@ -115,6 +115,11 @@ enum class Optimizer : std::uint8_t { sgd, momentum, adam };
 constexpr std::array<std::string_view, 3> spellings(Optimizer) {
   return {"sgd", "momentum", "adam"};
 }
+/// Accepted on the command line: decoupled weight decay takes neither memory nor a kernel of its
+/// own.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 1> synonyms(Optimizer) {
+  return {{{"adamw", "adam"}}};
+}
 /// Numbers of optimizer state per parameter: 0, 1, 2.
 [[nodiscard]] constexpr std::int64_t state_per_parameter(Optimizer optimizer) {
   return static_cast<std::int64_t>(optimizer);

@@ -108,6 +108,43 @@ void check_recompute_every(const Request& request, const Network& network) {
                    "accepted: with --recompute selective, pointwise, op or full of a transformer");
 }
 
+/// bf16, fp16 or fp32: the first in which every GPU computes.
+Precision half_precision_of(const Cluster& cluster) {
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    const auto has = [&](const DeviceModel& model) {
+      return model.kind != DeviceKind::gpu || model.peak_at(precision).value > 0;
+    };
+    if (std::all_of(cluster.models.begin(), cluster.models.end(), has)) return precision;
+  }
+  return Precision::fp32;
+}
+
+/// What the model of a config.json is trained with unless the user says otherwise: half precision,
+/// AdamW, one sequence per GPU. Notes what was chosen.
+void choose_for_language_model(const Cluster& cluster, Request& request) {
+  std::vector<std::string> chosen;
+  const auto absent = [&](const char* flag) { return !request.given.contains(flag); };
+  if (absent("--precision")) {
+    request.precision = half_precision_of(cluster);
+    chosen.push_back(fmt::format("--precision {}", to_text(request.precision)));
+  }
+  if (absent("--optimizer")) {
+    request.optimizer = Optimizer::adam;
+    chosen.emplace_back("--optimizer adam");
+  }
+  if (absent("--batch")) {
+    request.batch = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
+    chosen.push_back(fmt::format("--batch {}", *request.batch));
+  }
+  if (chosen.empty()) return;
+  request.notes.push_back("defaults of a language model: " + join(chosen));
+}
+
+bool is_language_model(const Network& network) {
+  return std::any_of(network.layers.begin(), network.layers.end(),
+                     [](const Layer& layer) { return layer.kind.as<Embedding>() != nullptr; });
+}
+
 }  // namespace
 
 void refuse_name(std::string_view where, std::string_view what, std::string_view name,
@@ -205,6 +242,10 @@ Experiment::Experiment(const Request& asked)
     set_expert_imbalance(network, request.expert_imbalance, "--expert-imbalance");
   }
   attention_by_default = chosen.by_default;
+  if (!plan && !request.hardware && file_of(request.network).ends_with(".json") &&
+      is_language_model(network)) {
+    choose_for_language_model(cluster, request);
+  }
   warnings.insert(warnings.begin(), network.warnings.begin(), network.warnings.end());
   if (request.granularity == strategies::Granularity::block &&
       strategies::first_layers_of_blocks(network).empty()) {

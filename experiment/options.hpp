@@ -139,10 +139,15 @@ template <class Value, std::size_t count>
   refuse_word(text, where, accepted);
 }
 
-/// The same of an enum. An old spelling is refused with its new one.
+/// The same of an enum, whose synonyms are accepted. An old spelling is refused with its new one.
 template <Spelled Enum>
 [[nodiscard]] Enum parse_spelling(std::string_view text, std::string_view where) {
   if (const auto value = from_text<Enum>(text)) return *value;
+  if constexpr (requires { synonyms(Enum{}); }) {
+    for (const auto& [synonym, spelling] : synonyms(Enum{})) {
+      if (synonym == text) return from_text<Enum>(spelling).value();
+    }
+  }
   if constexpr (requires { old_spellings(Enum{}); }) {
     for (const auto& [old, now] : old_spellings(Enum{})) {
       if (old == text) {
