@@ -95,7 +95,7 @@ TEST_CASE("comfort: bash reads its script and completes verbs, options, values a
   };
   CHECK(completed("parsim comp") == "compare completion\n");
   CHECK(completed("parsim simulate --strategy ow") == "owt\n");
-  CHECK(completed("parsim compare --precision f") == "fp32 fp16\n");
+  CHECK(completed("parsim compare --precision f") == "fp32 fp16 fp8 fp8-delayed fp8-blockwise\n");
   CHECK(completed("parsim compare --scal") == "--scaling\n");
   CHECK(completed("parsim compare --tensor") == "--tensor-parallel\n");
   CHECK(completed("parsim plan --costs ti") == "tiles\n");

@@ -102,6 +102,7 @@ class Samples {
         {"--recompute-every",
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--headroom", {"10%"}},
+        {"--precision", {"fp16"}},
         {"--costs", {"constant"}},
         {"--profile", {profile}},
         {"--collectives", {"ideal"}},

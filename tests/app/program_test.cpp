@@ -67,7 +67,7 @@ TEST_CASE("program: list gives names and summaries") {
 TEST_CASE("program: show network has the contract's keys") {
   const json network = json::parse(parsim_with({"show", "network", "lenet5", "--json"}).out);
   CHECK(keys(network) == std::set<std::string>{"name", "layers", "parameters", "active_parameters",
-                                               "forward_flops_per_sample", "warnings"});
+                                               "forward_flops_per_sample", "rows", "warnings"});
   CHECK(network["name"] == "lenet5");
 }
 

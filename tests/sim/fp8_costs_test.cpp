@@ -12,7 +12,7 @@
 namespace parsim::sim {
 namespace {
 
-constexpr std::int64_t tokens = 2048, width = 4096;
+constexpr std::int64_t token_count = 2048, width = 4096;
 
 /// Three layers of one input, as queries, keys and values, of which the last feeds a head.
 struct Layers {
@@ -39,7 +39,7 @@ Cost price(const std::string& device, Precision precision, LayerId layer, Pass p
   const Cluster cluster = one(device);
   const Layers made = layers();
   return make_tile_costs(cluster)->compute(made.network, layer,
-                                           {whole(made.network[layer].out, tokens), {}}, pass,
+                                           {whole(made.network[layer].out, token_count), {}}, pass,
                                            DeviceId{0}, precision);
 }
 
@@ -52,7 +52,7 @@ double product(const std::string& device, Precision precision, std::int64_t m, s
 
 TEST_CASE("fp8 costs: a linear layer is casts and products, by hand") {
   // An H100 reads and writes 0.75 * 3350 GB/s (tile_costs.cpp); a kernel's launch is 5 us.
-  const double rate = 0.75 * 3350e9, elements = static_cast<double>(tokens * width);
+  const double rate = 0.75 * 3350e9, elements = static_cast<double>(token_count * width);
   const struct {
     Precision recipe;
     double bytes, launches;
@@ -66,8 +66,8 @@ TEST_CASE("fp8 costs: a linear layer is casts and products, by hand") {
     const auto time = [recipe = recipe](LayerId layer, Pass pass) {
       return price("h100-sxm5", recipe, layer, pass).time.count();
     };
-    const double forward = product("h100-sxm5", recipe, tokens, width, width),
-                 weights = product("h100-sxm5", recipe, width, width, tokens);
+    const double forward = product("h100-sxm5", recipe, token_count, width, width),
+                 weights = product("h100-sxm5", recipe, width, width, token_count);
     CHECK(time(made.first, Pass::forward) == doctest::Approx(cast + forward));
     CHECK(time(made.first, Pass::recompute) == doctest::Approx(cast + forward));
     // The first of the layers has cast their input.
@@ -115,7 +115,7 @@ TEST_CASE("fp8 costs: parts of widths that are no multiple of 16 multiply in bf1
   const Layers made = layers();
   const auto cost = make_tile_costs(cluster);
   const auto time = [&](std::int64_t units, Precision precision) {
-    const Part part{Region{{0, tokens}, {0, units}}, {}};
+    const Part part{Region{{0, token_count}, {0, units}}, {}};
     return cost->compute(made.network, made.first, part, Pass::forward, DeviceId{0}, precision)
         .time;
   };
