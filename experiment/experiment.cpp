@@ -120,7 +120,7 @@ Precision half_precision_of(const Cluster& cluster) {
 }
 
 /// What the model of a config.json is trained with unless the user says otherwise: half precision,
-/// AdamW, one sequence per GPU. Notes what was chosen.
+/// AdamW, one sequence per GPU. Adds a note on what was chosen.
 void choose_for_language_model(const Cluster& cluster, Request& request) {
   std::vector<std::string> chosen;
   const auto absent = [&](const char* flag) { return !request.given.contains(flag); };
@@ -132,7 +132,7 @@ void choose_for_language_model(const Cluster& cluster, Request& request) {
     request.optimizer = Optimizer::adam;
     chosen.emplace_back("--optimizer adam");
   }
-  if (absent("--batch")) {
+  if (absent("--batch") && request.layout_file.empty()) {  // a layout has samples of its own
     request.batch = static_cast<std::int64_t>(devices_of(cluster, DeviceKind::gpu).size());
     chosen.push_back(fmt::format("--batch {}", *request.batch));
   }

@@ -103,6 +103,7 @@ class Samples {
          {"2", "--recompute", "full", "--network", "gpt:layers=2,hidden=8,heads=2"}},
         {"--headroom", {"10%"}},
         {"--precision", {"fp16"}},
+        {"--optimizer", {"sgd"}},
         {"--costs", {"constant"}},
         {"--profile", {profile}},
         {"--collectives", {"ideal"}},
